@@ -86,10 +86,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         .clone();
     println!("the stranger's page could: {told:?}");
     ensure!(
-        told.iter().any(|it| it == "done"),
+        told.iter().any(|told| told == "done"),
         "the attacker's page did not finish: {told:?}"
     );
-    let reached: Vec<&String> = told.iter().filter(|it| it.starts_with("read ")).collect();
+    let reached: Vec<&String> = told
+        .iter()
+        .filter(|told| told.starts_with("read "))
+        .collect();
     let after = line.call_verb("msg.history", &json!({ "channel": "lake" }))?;
     daemon.kill()?;
     println!(
@@ -108,7 +111,7 @@ pub(crate) fn install() -> anyhow::Result<String> {
         Command::new(name)
             .arg("--version")
             .output()
-            .is_ok_and(|it| it.status.success())
+            .is_ok_and(|output| output.status.success())
     };
     for name in ["chromium", "chromium-browser", "google-chrome"] {
         if there(name) {
@@ -119,7 +122,7 @@ pub(crate) fn install() -> anyhow::Result<String> {
         .args(["install", "-y", "-q", "--no-install-recommends", "chromium"])
         .status();
     ensure!(
-        apt.is_ok_and(|it| it.success()) && there("chromium"),
+        apt.is_ok_and(|status| status.success()) && there("chromium"),
         "install chromium: apt-get install chromium"
     );
     Ok("chromium".into())

@@ -104,41 +104,48 @@ const CHECKS: [EvalCheck; 9] = [
 ];
 
 const PLANTED_FAULTS: [PlantedFault; 9] = [
-    ("each mission has a lead of its own", |it| {
-        it.missions[1]["lead"]["name"] = it.missions[0]["lead"]["name"].clone()
+    ("each mission has a lead of its own", |run_evidence| {
+        run_evidence.missions[1]["lead"]["name"] = run_evidence.missions[0]["lead"]["name"].clone()
     }),
-    ("both missions end as done, with a report", |it| {
-        it.missions[0]["result"]["how"] = json!("cancelled")
+    ("both missions end as done, with a report", |run_evidence| {
+        run_evidence.missions[0]["result"]["how"] = json!("cancelled")
     }),
-    ("workers are named under their own lead", |it| {
-        it.files[0].1 = it.files[TASKS_PER_MISSION].1.clone()
+    ("workers are named under their own lead", |run_evidence| {
+        run_evidence.files[0].1 = run_evidence.files[TASKS_PER_MISSION].1.clone()
     }),
-    ("every change is on the trunk once", |it| {
-        it.subjects.push(it.subjects[0].clone())
+    ("every change is on the trunk once", |run_evidence| {
+        run_evidence.subjects.push(run_evidence.subjects[0].clone())
     }),
     (
         "merges are serial: no divergent commit, no two moves at once",
-        |it| it.merges = 1,
+        |run_evidence| run_evidence.merges = 1,
     ),
-    ("every tip of the trunk is green", |it| it.failing_tips = 1),
+    ("every tip of the trunk is green", |run_evidence| {
+        run_evidence.failing_tips = 1
+    }),
     (
         "no task is worked on twice, or by another lead's workers",
-        |it| {
-            let again = it
+        |run_evidence| {
+            let again = run_evidence
                 .events
                 .iter()
-                .find(|it| it["kind"] == "attempt.started")
+                .find(|event| event["kind"] == "attempt.started")
                 .cloned();
-            it.events.insert(0, again.unwrap_or_default());
+            run_evidence.events.insert(0, again.unwrap_or_default());
         },
     ),
     (
         "landings are announced, and leads are notified of each other",
-        |it| it.messages.retain(|it| !has_label(it, "coord:merge")),
+        |run_evidence| {
+            run_evidence
+                .messages
+                .retain(|message| !has_label(message, "coord:merge"))
+        },
     ),
-    ("nothing is left running, claimed or registered", |it| {
-        it.leftover_programs = 1
-    }),
+    (
+        "nothing is left running, claimed or registered",
+        |run_evidence| run_evidence.leftover_programs = 1,
+    ),
 ];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
@@ -152,13 +159,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             wrong.is_none(),
             format!(
                 "{points:>3} {name}{}",
-                wrong.map_or(String::new(), |it| format!(": {it}"))
+                wrong.map_or(String::new(), |wrong| format!(": {wrong}"))
             ),
         );
     }
     report.add_line(format!(
         "  score: {score} of {}",
-        CHECKS.iter().map(|it| it.1).sum::<u32>()
+        CHECKS.iter().map(|row| row.1).sum::<u32>()
     ));
     report.set_value("score", score);
     let waits = handover_times(&several);
@@ -204,8 +211,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         fault(&mut broken);
         let seen = CHECKS
             .iter()
-            .find(|it| it.0 == name)
-            .and_then(|it| it.2(&broken));
+            .find(|row| row.0 == name)
+            .and_then(|row| row.2(&broken));
         report.require(
             seen.is_some(),
             format!("the planted fault is found: {name}"),
@@ -278,7 +285,7 @@ fn run_once(args: &Args, max_leads: u32) -> anyhow::Result<RunEvidence> {
     while place
         .run_command(&["mission", "list"])?
         .as_array()
-        .is_none_or(|it| !it.is_empty())
+        .is_none_or(|place| !place.is_empty())
     {
         ensure!(
             began.elapsed() < Duration::from_secs(180),
@@ -293,27 +300,29 @@ fn run_once(args: &Args, max_leads: u32) -> anyhow::Result<RunEvidence> {
 }
 
 fn collect_evidence(place: &BenchFixture, start: &str) -> anyhow::Result<RunEvidence> {
-    let mut it = RunEvidence::default();
+    let mut run_evidence = RunEvidence::default();
     for nth in 1..=MISSION_COUNT {
-        it.missions
+        run_evidence
+            .missions
             .push(place.run_command(&["mission", "show", &format!("M{nth}")])?);
     }
     let list = |value: Value| value.as_array().cloned().context("a list");
-    it.messages = list(place.run_command(&["msg", "history", "shop", "--limit", "1000"])?)?;
-    it.events = place.events()?;
+    run_evidence.messages =
+        list(place.run_command(&["msg", "history", "shop", "--limit", "1000"])?)?;
+    run_evidence.events = place.events()?;
     let range = format!("{start}..main");
-    it.subjects = place
+    run_evidence.subjects = place
         .git(&["log", "--reverse", "--format=%s", &range])?
         .lines()
         .map(str::to_owned)
         .collect();
-    it.merges = place
+    run_evidence.merges = place
         .git(&["rev-list", "--merges", &range])?
         .lines()
         .count();
     for commit in place.git(&["rev-list", "--reverse", &range])?.lines() {
         place.git(&["checkout", "-q", "--detach", commit])?;
-        it.failing_tips += usize::from(
+        run_evidence.failing_tips += usize::from(
             !place
                 .command("sh")
                 .arg("./test.sh")
@@ -326,9 +335,9 @@ fn collect_evidence(place: &BenchFixture, start: &str) -> anyhow::Result<RunEvid
     for file in place
         .git(&["ls-tree", "-r", "--name-only", "main"])?
         .lines()
-        .filter(|it| it.starts_with('M'))
+        .filter(|place| place.starts_with('M'))
     {
-        it.files.push((
+        run_evidence.files.push((
             file.to_owned(),
             place
                 .git(&["show", &format!("main:{file}")])?
@@ -339,87 +348,95 @@ fn collect_evidence(place: &BenchFixture, start: &str) -> anyhow::Result<RunEvid
     let agents = list(place.run_command(&["agent", "list"])?)?;
     let named = agents
         .iter()
-        .filter(|it| it["name"].as_str().is_some_and(|it| it.contains('/')))
+        .filter(|agent| agent["name"].as_str().is_some_and(|s| s.contains('/')))
         .count();
     let held = place.run_command(&["claim", "list"])?["held"]
         .as_array()
         .map_or(0, Vec::len);
-    it.leftover_programs = named + held;
-    Ok(it)
+    run_evidence.leftover_programs = named + held;
+    Ok(run_evidence)
 }
 
 fn has_label(message: &Value, label: &str) -> bool {
     message["labels"]
         .as_array()
-        .is_some_and(|it| it.iter().any(|it| it == label))
+        .is_some_and(|message| message.iter().any(|value| value == label))
 }
 
 fn lead_of(mission: &Value) -> &str {
     mission["lead"]["name"].as_str().unwrap_or_default()
 }
 
-fn check_own_leads(it: &RunEvidence) -> Option<String> {
-    let names: BTreeSet<&str> = it
+fn check_own_leads(run_evidence: &RunEvidence) -> Option<String> {
+    let names: BTreeSet<&str> = run_evidence
         .missions
         .iter()
         .map(lead_of)
-        .filter(|it| it.starts_with("shop-dev/lead-"))
+        .filter(|mission| mission.starts_with("shop-dev/lead-"))
         .collect();
-    let acked = it
+    let acked = run_evidence
         .messages
         .iter()
-        .filter(|it| has_label(it, "spawn-ack") && it["text"].to_string().contains(" leads M"))
+        .filter(|message| {
+            has_label(message, "spawn-ack") && message["text"].to_string().contains(" leads M")
+        })
         .count();
     (names.len() != MISSION_COUNT || acked != MISSION_COUNT)
         .then(|| format!("{names:?}, {acked} announced"))
 }
 
-fn check_both_done(it: &RunEvidence) -> Option<String> {
-    let done = |it: &&Value| {
-        it["result"]["how"] == "done"
-            && it["result"]["report"]
+fn check_both_done(run_evidence: &RunEvidence) -> Option<String> {
+    let done = |value: &&Value| {
+        value["result"]["how"] == "done"
+            && value["result"]["report"]
                 .as_str()
-                .is_some_and(|it| it.contains("have landed"))
+                .is_some_and(|s| s.contains("have landed"))
     };
-    let many = it.missions.iter().filter(done).count();
+    let many = run_evidence.missions.iter().filter(done).count();
     (many != MISSION_COUNT).then(|| format!("{many} are"))
 }
 
-fn check_own_workers(it: &RunEvidence) -> Option<String> {
+fn check_own_workers(run_evidence: &RunEvidence) -> Option<String> {
     let of = |nth: usize| {
         format!(
             "{}/worker-",
-            it.missions.get(nth).map(lead_of).unwrap_or_default()
+            run_evidence
+                .missions
+                .get(nth)
+                .map(lead_of)
+                .unwrap_or_default()
         )
     };
-    let wrong = it.files.iter().find(|(file, by)| {
+    let wrong = run_evidence.files.iter().find(|(file, by)| {
         let nth = file[1..]
             .split('/')
             .next()
-            .and_then(|it| it.parse::<usize>().ok())
+            .and_then(|file| file.parse::<usize>().ok())
             .unwrap_or(1);
         !by.starts_with(&of(nth - 1))
     });
     wrong.map(|(file, by)| format!("{file} was made by {by}"))
 }
 
-fn check_every_change_once(it: &RunEvidence) -> Option<String> {
-    let different: BTreeSet<&String> = it.subjects.iter().collect();
+fn check_every_change_once(run_evidence: &RunEvidence) -> Option<String> {
+    let different: BTreeSet<&String> = run_evidence.subjects.iter().collect();
     let expected = MISSION_COUNT * TASKS_PER_MISSION;
-    (it.subjects.len() != expected || different.len() != expected || it.files.len() != expected)
+    (run_evidence.subjects.len() != expected
+        || different.len() != expected
+        || run_evidence.files.len() != expected)
         .then(|| {
             format!(
                 "{} commits, {} different, {} files, for {expected} tasks",
-                it.subjects.len(),
+                run_evidence.subjects.len(),
                 different.len(),
-                it.files.len()
+                run_evidence.files.len()
             )
         })
 }
 
-fn check_serial_landing(it: &RunEvidence) -> Option<String> {
+fn check_serial_landing(run_evidence: &RunEvidence) -> Option<String> {
     let (mut moving, mut most) = (0_i32, 0);
-    for event in &it.events {
+    for event in &run_evidence.events {
         match event["kind"].as_str() {
             Some("landing.moving") => moving += 1,
             Some("landing.landed") => moving = (moving - 1).max(0),
@@ -427,42 +444,49 @@ fn check_serial_landing(it: &RunEvidence) -> Option<String> {
         }
         most = most.max(moving);
     }
-    (it.merges > 0 || most > 1)
-        .then(|| format!("{} merge commits, {most} moves at once", it.merges))
+    (run_evidence.merges > 0 || most > 1).then(|| {
+        format!(
+            "{} merge commits, {most} moves at once",
+            run_evidence.merges
+        )
+    })
 }
 
-fn check_green_trunk(it: &RunEvidence) -> Option<String> {
-    (it.failing_tips > 0).then(|| format!("{} are red", it.failing_tips))
+fn check_green_trunk(run_evidence: &RunEvidence) -> Option<String> {
+    (run_evidence.failing_tips > 0).then(|| format!("{} are red", run_evidence.failing_tips))
 }
 
-fn check_no_task_twice(it: &RunEvidence) -> Option<String> {
+fn check_no_task_twice(run_evidence: &RunEvidence) -> Option<String> {
     let mut live: Vec<(Value, Value)> = Vec::new();
-    for event in &it.events {
+    for event in &run_evidence.events {
         let attempt = &event["data"]["attempt"];
         match event["kind"].as_str() {
             Some("attempt.started") => {
-                if live.iter().any(|it| it.0 == attempt["task"]) {
+                if live.iter().any(|live| live.0 == attempt["task"]) {
                     return Some(format!("{} had two attempts at once", attempt["task"]));
                 }
                 live.push((attempt["task"].clone(), attempt["id"].clone()));
-                let of = it.missions.iter().find(|it| it["id"] == attempt["mission"]);
+                let of = run_evidence
+                    .missions
+                    .iter()
+                    .find(|mission| mission["id"] == attempt["mission"]);
                 let by = attempt["agent"].as_str().unwrap_or_default();
-                if of.is_some_and(|it| !by.starts_with(lead_of(it))) {
+                if of.is_some_and(|of| !by.starts_with(lead_of(of))) {
                     return Some(format!("{} was worked on by {by}", attempt["task"]));
                 }
             }
-            Some("attempt.ended") => live.retain(|it| it.1 != *attempt),
+            Some("attempt.ended") => live.retain(|live| live.1 != *attempt),
             _ => {}
         }
     }
     None
 }
 
-fn check_messages(it: &RunEvidence) -> Option<String> {
-    let merged = it
+fn check_messages(run_evidence: &RunEvidence) -> Option<String> {
+    let merged = run_evidence
         .messages
         .iter()
-        .filter(|it| has_label(it, "coord:merge"))
+        .filter(|message| has_label(message, "coord:merge"))
         .count();
     (merged != MISSION_COUNT * TASKS_PER_MISSION).then(|| {
         format!(
@@ -472,30 +496,39 @@ fn check_messages(it: &RunEvidence) -> Option<String> {
     })
 }
 
-fn check_nothing_left(it: &RunEvidence) -> Option<String> {
-    (it.leftover_programs > 0)
-        .then(|| format!("{} agents and claims are left", it.leftover_programs))
+fn check_nothing_left(run_evidence: &RunEvidence) -> Option<String> {
+    (run_evidence.leftover_programs > 0).then(|| {
+        format!(
+            "{} agents and claims are left",
+            run_evidence.leftover_programs
+        )
+    })
 }
 
 /// Returns the results that must not depend on the number of leads: files on the trunk and the ends
 /// of the missions.
-fn comparable_outcome(it: &RunEvidence) -> (Vec<&str>, Vec<&str>) {
-    let mut files: Vec<&str> = it.files.iter().map(|it| it.0.as_str()).collect();
+fn comparable_outcome(run_evidence: &RunEvidence) -> (Vec<&str>, Vec<&str>) {
+    let mut files: Vec<&str> = run_evidence
+        .files
+        .iter()
+        .map(|file| file.0.as_str())
+        .collect();
     files.sort_unstable();
     (
         files,
-        it.missions
+        run_evidence
+            .missions
             .iter()
-            .filter_map(|it| it["result"]["how"].as_str())
+            .filter_map(|mission| mission["result"]["how"].as_str())
             .collect(),
     )
 }
 
 /// Returns the largest number of concurrent leads.
-fn max_simultaneous_leads(it: &RunEvidence) -> usize {
+fn max_simultaneous_leads(run_evidence: &RunEvidence) -> usize {
     let mut leading: BTreeSet<String> = BTreeSet::new();
     let mut most = 0;
-    for event in &it.events {
+    for event in &run_evidence.events {
         match event["kind"].as_str() {
             Some("mission.led") if event["data"]["lead"]["name"].is_string() => {
                 leading.insert(event["data"]["mission"].to_string());
@@ -512,7 +545,7 @@ fn max_simultaneous_leads(it: &RunEvidence) -> usize {
 
 /// Returns, for each landing that was ready while another one moved the trunk, the time between the
 /// two landings.
-fn handover_times(it: &RunEvidence) -> Vec<f64> {
+fn handover_times(run_evidence: &RunEvidence) -> Vec<f64> {
     // Milliseconds of the day, from `2026-01-31T12:34:56.789Z`.
     let time = |event: &Value| {
         let text = event["time"]
@@ -523,13 +556,13 @@ fn handover_times(it: &RunEvidence) -> Vec<f64> {
             .to_owned();
         let mut parts = text
             .splitn(3, ':')
-            .map(|it| it.parse::<f64>().unwrap_or(0.0));
+            .map(|text| text.parse::<f64>().unwrap_or(0.0));
         let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
         Some(((hours * 60.0 + minutes) * 60.0 + seconds) * 1e3)
     };
     let mut ready: BTreeSet<String> = BTreeSet::new();
     let (mut last, mut found): (Option<f64>, Vec<f64>) = (None, Vec::new());
-    for event in &it.events {
+    for event in &run_evidence.events {
         let landing = event["data"]["landing"].to_string();
         match event["kind"].as_str() {
             Some("landing.validated") if last.is_some() => {

@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     // probe.
     let typed: Vec<String> = std::env::args_os()
         .skip(1)
-        .map(|it| it.to_string_lossy().into_owned())
+        .map(|name| name.to_string_lossy().into_owned())
         .collect();
     match typed.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["confine", ..] => return regatta_agents::sandbox::main(std::env::args_os().skip(2)),

@@ -112,9 +112,9 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    pub(crate) fn add(&mut self, it: Duration) {
+    pub(crate) fn add(&mut self, duration: Duration) {
         self.nanoseconds
-            .push(u64::try_from(it.as_nanos()).unwrap_or(u64::MAX));
+            .push(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
         self.is_sorted = false;
     }
 
@@ -146,18 +146,18 @@ pub(crate) fn median(mut of: Vec<f64>) -> f64 {
 }
 
 /// Formats a duration in milliseconds.
-pub(crate) fn format_ms(it: Duration) -> String {
-    format!("{:.2} ms", it.as_secs_f64() * 1e3)
+pub(crate) fn format_ms(duration: Duration) -> String {
+    format!("{:.2} ms", duration.as_secs_f64() * 1e3)
 }
 
 /// Formats a duration in microseconds.
-pub(crate) fn format_us(it: Duration) -> String {
-    format!("{:.1} µs", it.as_secs_f64() * 1e6)
+pub(crate) fn format_us(duration: Duration) -> String {
+    format!("{:.1} µs", duration.as_secs_f64() * 1e6)
 }
 
 /// Formats a whole number with separated thousands.
-pub(crate) fn format_thousands(it: impl TryInto<u64>) -> String {
-    let digits = it.try_into().unwrap_or(0).to_string();
+pub(crate) fn format_thousands(try_into: impl TryInto<u64>) -> String {
+    let digits = try_into.try_into().unwrap_or(0).to_string();
     let mut out = String::new();
     for (nth, digit) in digits.chars().enumerate() {
         if nth > 0 && (digits.len() - nth) % 3 == 0 {

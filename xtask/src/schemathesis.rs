@@ -165,17 +165,17 @@ fn is_answer_schema(name: &str) -> bool {
 
 fn limit_waits(value: &mut Value) {
     match value {
-        Value::Object(it) => {
+        Value::Object(object) => {
             // The generator would treat the elements of the list as one schema.
-            it.remove("prefixItems");
-            for (name, inner) in it.iter_mut().filter(|it| !is_answer_schema(it.0)) {
+            object.remove("prefixItems");
+            for (name, inner) in object.iter_mut().filter(|pair| !is_answer_schema(pair.0)) {
                 match WAIT_FIELDS.contains(&name.as_str()) {
                     true => *inner = json!({ "type": "integer", "minimum": 0, "maximum": 20 }),
                     false => limit_waits(inner),
                 }
             }
         }
-        Value::Array(it) => it.iter_mut().for_each(limit_waits),
+        Value::Array(items) => items.iter_mut().for_each(limit_waits),
         _ => {}
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let major: u32 = version
         .split('.')
         .next()
-        .and_then(|it| it.parse().ok())
+        .and_then(|version| version.parse().ok())
         .unwrap_or(0);
     ensure!(
         major >= 20,

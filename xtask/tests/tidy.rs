@@ -43,17 +43,17 @@ fn rust_sources(under: &[&str]) -> Vec<Source> {
     for dir in under {
         collect_rust_files(&workspace_root().join(dir), &mut paths);
     }
-    paths.retain(|it| it.extension().is_some_and(|it| it == "rs"));
+    paths.retain(|path| path.extension().is_some_and(|name| name == "rs"));
     paths.sort();
     let found: Vec<Source> = paths
         .into_iter()
-        .map(|it| Source {
-            path: it
+        .map(|path| Source {
+            path: path
                 .strip_prefix(workspace_root())
                 .expect("it was found there")
                 .to_string_lossy()
                 .into_owned(),
-            text: fs::read_to_string(&it).expect("sources are UTF-8"),
+            text: fs::read_to_string(&path).expect("sources are UTF-8"),
         })
         .collect();
     assert!(
@@ -68,8 +68,8 @@ fn crate_names() -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(workspace_root().join("crates"))
         .expect("the members are in crates/")
         .flatten()
-        .filter(|it| it.path().join("Cargo.toml").exists())
-        .map(|it| it.file_name().to_string_lossy().into_owned())
+        .filter(|entry| entry.path().join("Cargo.toml").exists())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     names.sort();
     names
@@ -87,8 +87,8 @@ fn program_lines(text: &str) -> Vec<(usize, String)> {
             continue;
         }
         if let Some((mut depth, mut opened)) = skipped {
-            for it in line.chars() {
-                match it {
+            for c in line.chars() {
+                match c {
                     '{' => (depth, opened) = (depth + 1, true),
                     '}' => depth = depth.saturating_sub(1),
                     ';' if !opened => opened = true,
@@ -113,8 +113,8 @@ fn program_lines(text: &str) -> Vec<(usize, String)> {
 fn without_comment(line: &str) -> &str {
     let mut quoted = false;
     let bytes = line.as_bytes();
-    for (at, it) in bytes.iter().enumerate() {
-        match it {
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
             b'"' if at == 0 || bytes[at - 1] != b'\\' => quoted = !quoted,
             b'/' if !quoted && bytes.get(at + 1) == Some(&b'/') => return &line[..at],
             _ => {}
@@ -125,7 +125,7 @@ fn without_comment(line: &str) -> &str {
 
 /// Whether `word` stands in the line as a whole word.
 fn has_word(line: &str, word: &str) -> bool {
-    let is_name = |it: Option<char>| it.is_some_and(|it| it.is_alphanumeric() || it == '_');
+    let is_name = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     line.match_indices(word).any(|(at, _)| {
         !is_name(line[..at].chars().next_back()) && !is_name(line[at + word.len()..].chars().next())
     })
@@ -160,7 +160,10 @@ fn planted_source(path: &str, text: &str) -> Vec<Source> {
 fn the_reader_of_sources_sees_what_it_should() {
     let text = "use a; // std::fs\nlet x = \"http://y\"; call();\n#[cfg(test)]\nmod tests {\n  fn \
         f() { g() }\n}\nfn end() {}\n#[cfg(test)]\nuse b;\nfn last() {}";
-    let lines: Vec<String> = program_lines(text).into_iter().map(|it| it.1).collect();
+    let lines: Vec<String> = program_lines(text)
+        .into_iter()
+        .map(|program_line| program_line.1)
+        .collect();
     assert_eq!(
         lines,
         [
@@ -220,12 +223,12 @@ fn is_impure(line: &str) -> bool {
         .iter()
         .chain(&modules)
         .chain(&macros)
-        .any(|it| line.contains(it))
-        || words.iter().any(|it| has_word(line, it))
+        .any(|path| line.contains(path))
+        || words.iter().any(|word| has_word(line, word))
         || (line.contains("std::{")
             && ["fs", "env", "process", "net", "thread", "io"]
                 .iter()
-                .any(|it| has_word(line, it)))
+                .any(|s| has_word(line, s)))
 }
 
 /// A `HashMap` counts as randomness: its order differs from run to run.
@@ -254,7 +257,7 @@ fn table_keys(manifest: &str, name: &str) -> BTreeMap<String, String> {
     let mut entries = BTreeMap::new();
     for line in manifest
         .lines()
-        .map(|it| it.split(" #").next().unwrap_or(it).trim())
+        .map(|manifest| manifest.split(" #").next().unwrap_or(manifest).trim())
     {
         if line.starts_with('[') {
             inside = line == format!("[{name}]");
@@ -294,13 +297,16 @@ fn core_depends_on_three_crates() {
     let manifest = read_manifest("regatta-core");
     let (optional, always): (Vec<_>, Vec<_>) = table_keys(&manifest, "dependencies")
         .into_iter()
-        .partition(|it| it.1.contains("optional = true"));
+        .partition(|table_key| table_key.1.contains("optional = true"));
     assert_eq!(
-        always.into_iter().map(|it| it.0).collect::<Vec<_>>(),
+        always.into_iter().map(|alway| alway.0).collect::<Vec<_>>(),
         ["imbl", "serde", "thiserror"]
     );
     assert_eq!(
-        optional.into_iter().map(|it| it.0).collect::<Vec<_>>(),
+        optional
+            .into_iter()
+            .map(|optional| optional.0)
+            .collect::<Vec<_>>(),
         OPTIONAL_CORE_DEPENDENCIES
     );
     assert!(
@@ -368,10 +374,10 @@ fn no_adapter_knows_another_and_nobody_knows_a_door() {
         let all = table_keys(&manifest, "dependencies")
             .into_keys()
             .chain(table_keys(&manifest, "build-dependencies").into_keys());
-        for it in all.filter(|it| it.starts_with("regatta")) {
+        for s in all.filter(|s| s.starts_with("regatta")) {
             assert!(
-                rule.contains(&it.as_str()),
-                "{member} may not depend on {it}; it may on {rule:?}"
+                rule.contains(&s.as_str()),
+                "{member} may not depend on {s}; it may on {rule:?}"
             );
         }
     }
@@ -423,7 +429,7 @@ fn only_the_writer_commits() {
     );
     let writer: Vec<Source> = program
         .into_iter()
-        .filter(|it| it.path.ends_with("engine/src/writer.rs"))
+        .filter(|source| source.path.ends_with("engine/src/writer.rs"))
         .collect();
     assert_eq!(
         offenders(&writer, |_, line| line.contains("store.commit(")).len(),
@@ -444,8 +450,8 @@ fn only_the_writer_commits() {
 fn program_sources() -> Vec<Source> {
     let dirs: Vec<String> = crate_names()
         .into_iter()
-        .filter(|it| it != "regatta-testkit")
-        .map(|it| format!("crates/{it}/src"))
+        .filter(|crate_name| crate_name != "regatta-testkit")
+        .map(|crate_name| format!("crates/{crate_name}/src"))
         .collect();
     rust_sources(&dirs.iter().map(String::as_str).collect::<Vec<_>>())
 }
@@ -477,7 +483,7 @@ fn moves_a_trunk(path: &str, line: &str) -> bool {
             && line.contains(":refs/heads/"))
             || words
                 .iter()
-                .any(|it| line.contains(it) && !(ours && line.contains("--stdin"))))
+                .any(|word| line.contains(word) && !(ours && line.contains("--stdin"))))
 }
 
 #[test]
@@ -598,7 +604,7 @@ fn only_wire_names_adapters() {
         |path, line| {
             let adapters = ["SqliteStore", "GitAdapter", "AgentsAdapter"];
             path != "crates/regatta/src/composition.rs"
-                && adapters.iter().any(|it| has_word(line, it))
+                && adapters.iter().any(|adapter| has_word(line, adapter))
         },
     );
     require_none(&named, "only wire.rs names adapters");
@@ -609,11 +615,11 @@ fn only_wire_names_adapters() {
 #[test]
 fn files_stay_short() {
     let all = rust_sources(&["crates", "xtask"]);
-    let length = |it: &Source| it.text.lines().count();
+    let length = |source: &Source| source.text.lines().count();
     let mut long: Vec<(usize, &str)> = all
         .iter()
-        .map(|it| (length(it), it.path.as_str()))
-        .filter(|it| it.0 > 500)
+        .map(|source| (length(source), source.path.as_str()))
+        .filter(|pair| pair.0 > 500)
         .collect();
     long.sort_unstable_by(|a, b| b.cmp(a));
     for (lines, path) in &long {
@@ -621,8 +627,8 @@ fn files_stay_short() {
     }
     let too_long: Vec<String> = long
         .iter()
-        .filter(|it| it.0 > 800)
-        .map(|it| format!("{} ({} lines)", it.1, it.0))
+        .filter(|long| long.0 > 800)
+        .map(|long| format!("{} ({} lines)", long.1, long.0))
         .collect();
     require_none(&too_long, "files are split at 800 lines");
 }
@@ -630,7 +636,7 @@ fn files_stay_short() {
 #[test]
 fn nothing_is_left_for_later() {
     let marks: [String; 4] = ["todo", "unimplemented", "dbg"]
-        .map(|it| format!("{it}!("))
+        .map(|s| format!("{s}!("))
         .into_iter()
         .chain([format!("#[{}", "ignore")])
         .collect::<Vec<_>>()
@@ -640,7 +646,7 @@ fn nothing_is_left_for_later() {
     for source in rust_sources(&["crates", "xtask"]) {
         for (number, line) in (1..)
             .zip(source.text.lines())
-            .filter(|it| marks.iter().any(|mark| it.1.contains(mark.as_str())))
+            .filter(|pair| marks.iter().any(|mark| pair.1.contains(mark.as_str())))
         {
             found.push(format!("{}:{number}: {}", source.path, line.trim()));
         }
@@ -672,10 +678,10 @@ fn quoted_words(text: &str) -> Vec<String> {
 fn is_path(word: &str) -> bool {
     let plain = word
         .chars()
-        .all(|it| it.is_ascii_alphanumeric() || "-_./".contains(it));
+        .all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
     let known = ["crates/", "xtask/", "docs/", ".ci/"]
         .iter()
-        .any(|it| word.starts_with(it));
+        .any(|s| word.starts_with(s));
     plain && (known || word.ends_with(".rs") || word.ends_with(".md"))
 }
 
@@ -685,9 +691,9 @@ fn every_path_that_a_document_names_exists() {
     collect_rust_files(&workspace_root(), &mut paths);
     let names: Vec<String> = paths
         .iter()
-        .filter_map(|it| {
+        .filter_map(|path| {
             Some(
-                it.strip_prefix(workspace_root())
+                path.strip_prefix(workspace_root())
                     .ok()?
                     .to_string_lossy()
                     .into_owned(),
@@ -697,13 +703,13 @@ fn every_path_that_a_document_names_exists() {
     for document_name in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"] {
         let words: Vec<String> = quoted_words(&read_document(document_name))
             .into_iter()
-            .filter(|it| is_path(it))
+            .filter(|quoted_word| is_path(quoted_word))
             .collect();
         for word in &words {
             // A bare `land.rs` may be anywhere; a path is from the top.
             let exists = workspace_root().join(word).exists()
                 || (!word.contains('/')
-                    && names.iter().any(|it| it.ends_with(&format!("/{word}"))));
+                    && names.iter().any(|name| name.ends_with(&format!("/{word}"))));
             assert!(exists, "{document_name} names {word}, which does not exist");
         }
         assert!(

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         is_requested: true,
         mechanism: SandboxMechanism::ALL
             .into_iter()
-            .find(|it| it.to_string().starts_with(&words[1])),
+            .find(|sandbox_mechanism| sandbox_mechanism.to_string().starts_with(&words[1])),
         network: NetworkAccess::from_profile(level, None, &[]),
         tools_url: None,
         limits: ResourceLimits::default(),

@@ -9,10 +9,10 @@ use regatta_agents::redact::Redactor;
 
 fn main() {
     let secrets = (0..5)
-        .map(|it| {
+        .map(|n| {
             (
-                format!("KEY_{it}"),
-                format!("s3cret-value-{it}-{}", "x7".repeat(20)),
+                format!("KEY_{n}"),
+                format!("s3cret-value-{n}-{}", "x7".repeat(20)),
             )
         })
         .collect();

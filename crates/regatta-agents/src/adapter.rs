@@ -209,7 +209,7 @@ impl AgentsAdapter {
         let program = dir
             .read_program()
             .map_err(|error| errors::file_error("read", &dir.program_file(), error))?;
-        Ok(program.map(|it| it.containment.as_str()))
+        Ok(program.map(|program| program.containment.as_str()))
     }
 
     /// Sets how long a program may be silent before the sink is notified.
@@ -246,7 +246,10 @@ impl AgentsAdapter {
         self.wakeups().insert(attempt, Arc::clone(&bell));
         let verdict = SessionLoop::new(self, attempt, desk, driver, &bell).run();
         let mut bells = self.wakeups();
-        if bells.get(&attempt).is_some_and(|it| Arc::ptr_eq(it, &bell)) {
+        if bells
+            .get(&attempt)
+            .is_some_and(|wakeup_fd| Arc::ptr_eq(wakeup_fd, &bell))
+        {
             bells.remove(&attempt);
         }
         verdict
@@ -276,7 +279,7 @@ impl AgentsAdapter {
     pub(crate) fn invalidate_cursors(&self, attempt: AttemptId) {
         let mut cursors = self.cursors();
         self.cursor_generation.fetch_add(1, Ordering::SeqCst);
-        cursors.retain(|it| !it.belongs_to(attempt));
+        cursors.retain(|transcript_cursor| !transcript_cursor.belongs_to(attempt));
     }
 
     /// Locks the list of open copies.
@@ -302,9 +305,9 @@ impl AgentsAdapter {
             None => dir
                 .read_copy()
                 .map_err(|error| errors::file_error("read", &dir.copy_file(), error))?
-                .and_then(|it| it.session_facts),
+                .and_then(|copy| copy.session_facts),
         };
-        Ok(attended.map(|it| drivers::new_driver(&it.setup)))
+        Ok(attended.map(|session_facts| drivers::new_driver(&session_facts.setup)))
     }
 
     fn attempt_path(&self, attempt: AttemptId) -> PathBuf {
@@ -364,7 +367,8 @@ impl AgentsAdapter {
     ) -> Result<(), AgentError> {
         let mut shim = self.spawn_shim(dir, environment, input)?;
         let report = shim.stdout.take();
-        let heard = report.map(|it| read_start_report(it, Instant::now() + START_TIMEOUT));
+        let heard = report
+            .map(|child_stdout| read_start_report(child_stdout, Instant::now() + START_TIMEOUT));
         let ended_as = reap_shim(shim, heard == Some(StartReport::Ended));
         match heard {
             Some(StartReport::Ready) => Ok(()),
@@ -624,8 +628,9 @@ impl Agents for AgentsAdapter {
 
     fn run_check(&self, check: &CheckCommand) -> Result<CheckResult, AgentError> {
         match &check.once_name {
-            Some(name) => run_once::run_command(self, name, (check, None))
-                .map(|it| it.expect("a check without a condition is always needed")),
+            Some(name) => run_once::run_command(self, name, (check, None)).map(|check_result| {
+                check_result.expect("a check without a condition is always needed")
+            }),
             None => run_check::run(self, check, None)?.ok_or_else(errors::shutting_down),
         }
     }
@@ -720,14 +725,18 @@ fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
     let launch = dir
         .read_launch()
         .map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
-    let program = dir.read_program().ok().flatten().map(|it| it.identity);
+    let program = dir
+        .read_program()
+        .ok()
+        .flatten()
+        .map(|program| program.identity);
     // The group's name identifies the launch as well as the mark does. It belongs to no other
     // launch and is gone after a reboot.
-    let cgroup = dir.read_shim().ok().flatten().and_then(|it| it.cgroup);
+    let cgroup = dir.read_shim().ok().flatten().and_then(|shim| shim.cgroup);
     let tree = ProcessTree {
         shim: None,
         program,
-        mark: launch.map(|it| it.mark),
+        mark: launch.map(|launch| launch.mark),
         cgroup: Arc::default(),
     };
     if let Some(cgroup) = cgroup {
@@ -793,7 +802,7 @@ pub(crate) fn end_from_outside(
     let left = left.map_err(|error| errors::kernel_error("list the processes", error))?;
     if !left.is_empty() {
         return Err(errors::still_alive(
-            &left.iter().map(|it| it.pid).collect::<Vec<_>>(),
+            &left.iter().map(|process| process.pid).collect::<Vec<_>>(),
         ));
     }
     shim.signal(Signal::KILL);
@@ -826,7 +835,7 @@ pub(crate) fn end_and_record(
         .map_err(|error| errors::kernel_error("list the processes", error))?;
     if !left.is_empty() {
         return Err(errors::still_alive(
-            &left.iter().map(|it| it.pid).collect::<Vec<_>>(),
+            &left.iter().map(|process| process.pid).collect::<Vec<_>>(),
         ));
     }
     dir.record_exit(exit)
@@ -863,7 +872,7 @@ fn read_start_report(mut report: ChildStdout, deadline: Instant) -> StartReport 
 /// caller knows that it has ended.
 pub(crate) fn reap_shim(mut shim: Child, ended: bool) -> Option<i32> {
     if ended {
-        return shim.wait().ok().and_then(|it| it.code());
+        return shim.wait().ok().and_then(|status| status.code());
     }
     reaper::reap(shim);
     None
@@ -901,7 +910,7 @@ mod tests {
             drop(shim.stdin.take());
             seen.join().unwrap();
         });
-        let gone = Process::read(shim.id()).is_none_or(|it| it.is_zombie);
+        let gone = Process::read(shim.id()).is_none_or(|process| process.is_zombie);
         shim.wait().unwrap();
         assert!(
             gone,

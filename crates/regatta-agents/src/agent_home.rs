@@ -57,8 +57,8 @@ pub(crate) fn prepare_home_at(
     };
     for (listed, write) in read
         .iter()
-        .map(|it| (it, false))
-        .chain(write.iter().map(|it| (it, true)))
+        .map(|read| (read, false))
+        .chain(write.iter().map(|write| (write, true)))
     {
         let real = expand_home(listed, user_home);
         if !real.is_absolute() {
@@ -107,7 +107,7 @@ impl AgentHome {
         match symlink(real, &own) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                if fs::read_link(&own).is_ok_and(|it| it == real) {
+                if fs::read_link(&own).is_ok_and(|path| path == real) {
                     return Ok(());
                 }
                 // The program created this path, or replaced the link with a file that may be its
@@ -136,7 +136,7 @@ mod tests {
         fs::create_dir_all(user.join(".claude")).unwrap();
         fs::create_dir_all(user.join(".config/tool")).unwrap();
         fs::write(user.join(".claude/login"), "yes").unwrap();
-        let list = |it: &[&str]| it.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let list = |items: &[&str]| items.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
         let profile = Profile {
             read: list(&["~/.config/tool", "~/.not-there", "relative"]),
             write: list(&["~/.claude"]),
@@ -169,7 +169,10 @@ mod tests {
             "kept"
         );
         assert!(
-            again.warnings.iter().any(|it| it.contains("stays")),
+            again
+                .warnings
+                .iter()
+                .any(|warning| warning.contains("stays")),
             "{:?}",
             again.warnings
         );

@@ -50,7 +50,7 @@ pub(crate) struct Cgroup(PathBuf);
 fn own_cgroup() -> Option<PathBuf> {
     let mount = cgroup_mount(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = own.lines().find_map(|it| it.strip_prefix("0::"))?;
+    let path = own.lines().find_map(|own| own.strip_prefix("0::"))?;
     Some(mount.join(path.trim_start_matches('/')))
 }
 
@@ -114,7 +114,11 @@ impl Cgroup {
         let mut found = Vec::new();
         self.visit(&self.0, &mut |dir| {
             let listed = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-            found.extend(listed.lines().filter_map(|it| it.parse::<u32>().ok()));
+            found.extend(
+                listed
+                    .lines()
+                    .filter_map(|listed| listed.parse::<u32>().ok()),
+            );
         });
         found
     }
@@ -165,7 +169,7 @@ impl Cgroup {
     /// Visits `dir` and the groups below it, the deepest first.
     fn visit(&self, dir: &Path, act: &mut impl FnMut(&Path)) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|it| it.is_dir()) {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 self.visit(&entry.path(), act);
             }
         }

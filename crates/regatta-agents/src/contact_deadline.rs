@@ -38,7 +38,7 @@ fn boot_clock_ms() -> u64 {
 fn is_deadline_passed(leash: &ContactDeadline, missed: &mut Option<u64>, now: u64) -> bool {
     let noted = fs::read_to_string(&leash.file)
         .ok()
-        .and_then(|it| it.trim().parse::<u64>().ok());
+        .and_then(|s| s.trim().parse::<u64>().ok());
     let since = match noted {
         Some(noted) => {
             *missed = None;

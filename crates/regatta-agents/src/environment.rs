@@ -62,7 +62,7 @@ pub(crate) fn build(
     }
     for name in PROXY_VARIABLES {
         if let Some(value) =
-            std::env::var_os(name).filter(|it| !it.as_encoded_bytes().contains(&b'@'))
+            std::env::var_os(name).filter(|name| !name.as_encoded_bytes().contains(&b'@'))
         {
             environment.insert(name.into(), value);
         }

@@ -29,7 +29,8 @@ struct Worker {
 /// Returns whether the output of `gc status --json` shows a running controller, by which a pool is
 /// detected.
 pub fn is_controller_running(status: &str) -> bool {
-    serde_json::from_str::<Value>(status).is_ok_and(|it| it["controller"]["state"] == "running")
+    serde_json::from_str::<Value>(status)
+        .is_ok_and(|from_str| from_str["controller"]["state"] == "running")
 }
 
 fn find_worker(status: &str, alias: &str) -> Option<Worker> {
@@ -37,7 +38,7 @@ fn find_worker(status: &str, alias: &str) -> Option<Worker> {
     let found = status["sessions"]
         .as_array()?
         .iter()
-        .find(|it| it["alias"] == alias)?;
+        .find(|status| status["alias"] == alias)?;
     let word = |name: &str| match &found[name] {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -124,7 +125,7 @@ fn new_lines<'a>(old: &str, new: &'a str) -> Vec<&'a str> {
     // The overlap is the longest end of the old lines with which the new lines begin.
     let overlap = (0..=old.len().min(new.len()))
         .rev()
-        .find(|it| old[old.len() - it..] == new[..*it])
+        .find(|n| old[old.len() - n..] == new[..*n])
         .unwrap_or(0);
     new[overlap..].to_vec()
 }
@@ -311,7 +312,7 @@ mod tests {
         assert_eq!(
             verdicts
                 .iter()
-                .filter(|it| **it == NextAction::NudgeAgain)
+                .filter(|next_action| **next_action == NextAction::NudgeAgain)
                 .count(),
             1
         );

@@ -130,18 +130,18 @@ fn list_segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
         let name = entry?.file_name();
         let first = name
             .to_str()
-            .and_then(|it| it.strip_prefix("journal-"))
-            .and_then(|it| {
-                let number = it
+            .and_then(|name| name.strip_prefix("journal-"))
+            .and_then(|name| {
+                let number = name
                     .strip_suffix(".jsonl")
-                    .or_else(|| it.strip_suffix(".jsonl.gz"))?;
+                    .or_else(|| name.strip_suffix(".jsonl.gz"))?;
                 number.parse().ok()
             });
-        found.extend(first.map(|it| (it, dir.join(&name))));
+        found.extend(first.map(|n| (n, dir.join(&name))));
     }
     // The plain file of a segment sorts first. The compressed one may be incomplete.
     found.sort();
-    found.dedup_by_key(|it| it.0);
+    found.dedup_by_key(|found| found.0);
     Ok(found)
 }
 
@@ -174,11 +174,11 @@ pub(crate) fn last_record_number(dir: &Path) -> io::Result<u64> {
 /// Returns whether a line fits into a journal when it is encoded.
 pub(crate) fn fits(line: &str) -> bool {
     const AROUND: usize = 256;
-    let encoded = |it: u8| {
-        if it < 0x20 {
+    let encoded = |byte: u8| {
+        if byte < 0x20 {
             6
         } else {
-            1 + usize::from(matches!(it, b'"' | b'\\'))
+            1 + usize::from(matches!(byte, b'"' | b'\\'))
         }
     };
     line.len() < MAX_LINE_BYTES
@@ -259,7 +259,7 @@ impl JournalWriter {
             }
             kept += whole;
             writer.file = None;
-            if path.extension().is_some_and(|it| it == "gz") {
+            if path.extension().is_some_and(|name| name == "gz") {
                 continue; // compressed segments are written as a whole
             }
             let file = OpenOptions::new().append(true).open(&path)?;
@@ -327,7 +327,7 @@ impl JournalWriter {
         let mut rest = line.as_bytes();
         while let Some(at) = rest
             .iter()
-            .position(|it| *it < 0x20 || matches!(it, b'"' | b'\\'))
+            .position(|byte| *byte < 0x20 || matches!(byte, b'"' | b'\\'))
         {
             self.push_bytes(&rest[..at], &mut sum)?;
             match rest[at] {
@@ -464,8 +464,8 @@ impl JournalReader {
     pub(crate) fn from_record(dir: &Path, from: u64) -> io::Result<JournalReader> {
         let next = list_segments(dir)?
             .iter()
-            .map(|it| it.0)
-            .filter(|it| *it <= from.max(1))
+            .map(|pair| pair.0)
+            .filter(|n| *n <= from.max(1))
             .max()
             .unwrap_or(1);
         Ok(JournalReader {
@@ -516,7 +516,7 @@ impl JournalReader {
         if self
             .segment
             .as_ref()
-            .is_some_and(|it| it.first_record == self.next_record)
+            .is_some_and(|open_segment| open_segment.first_record == self.next_record)
         {
             return Ok(false);
         }
@@ -547,7 +547,7 @@ enum NextLine {
 impl OpenSegment {
     fn open(first: u64, path: &Path) -> io::Result<OpenSegment> {
         let file = File::open(path)?;
-        let packed = path.extension().is_some_and(|it| it == "gz");
+        let packed = path.extension().is_some_and(|name| name == "gz");
         let source: Box<dyn Read + Send> = if packed {
             Box::new(GzDecoder::new(io::BufReader::new(file)))
         } else {
@@ -566,7 +566,7 @@ impl OpenSegment {
         loop {
             if let Some(at) = self.buffer[self.searched..]
                 .iter()
-                .position(|it| *it == b'\n')
+                .position(|byte| *byte == b'\n')
             {
                 let (start, end) = (self.consumed, self.searched + at);
                 (self.consumed, self.searched) = (end + 1, end + 1);
@@ -610,7 +610,11 @@ fn decode_record(line: &[u8], n: u64) -> Option<JournalRecord> {
 /// Returns the end of the program's output as text of at most `bytes` bytes.
 pub(crate) fn output_tail(dir: &Path, bytes: usize) -> io::Result<String> {
     // The last segment may have just begun, so reading starts one segment earlier.
-    let first = list_segments(dir)?.iter().rev().nth(1).map_or(1, |it| it.0);
+    let first = list_segments(dir)?
+        .iter()
+        .rev()
+        .nth(1)
+        .map_or(1, |pair| pair.0);
     let mut reader = JournalReader {
         next_record: first,
         ..JournalReader::new(dir)
@@ -643,7 +647,7 @@ fn cut_front(text: &mut String, bytes: usize) {
 pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
     let mut done = false;
     for (_, path) in list_segments(dir)? {
-        if path.extension().is_some_and(|it| it == "gz") {
+        if path.extension().is_some_and(|name| name == "gz") {
             continue;
         }
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -667,7 +671,7 @@ pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
 pub(crate) fn remove(dir: &Path) -> io::Result<bool> {
     let found = list_segments(dir)?;
     // Files are removed from the end, so that a crash leaves a valid journal.
-    for first in found.iter().rev().map(|it| it.0) {
+    for first in found.iter().rev().map(|found| found.0) {
         for name in [segment_name(first), segment_name(first) + ".gz"] {
             match fs::remove_file(dir.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -695,14 +699,14 @@ mod tests {
 
     fn sample_lines() -> Vec<String> {
         let mut lines: Vec<String> = (0..100)
-            .map(|it| format!("line {it} of \"many\" with \\ and \t and ä🦀"))
+            .map(|n| format!("line {n} of \"many\" with \\ and \t and ä🦀"))
             .collect();
         lines.extend([
             "".to_owned(),
             "\u{1}\u{1f}\u{7f}\r\n".to_owned(),
             "x\"".repeat(3 * WRITE_CHUNK_BYTES),
         ]);
-        lines.extend((0..100).map(|it| it.to_string()));
+        lines.extend((0..100).map(|n| n.to_string()));
         lines
     }
 
@@ -731,12 +735,14 @@ mod tests {
         assert!(list_segments(directory.path()).unwrap().len() > 5);
         let read = read_all(directory.path());
         assert_eq!(
-            read.iter().map(|it| it.line.as_str()).collect::<Vec<_>>(),
+            read.iter()
+                .map(|journal| journal.line.as_str())
+                .collect::<Vec<_>>(),
             lines
         );
-        assert!((1..).zip(&read).all(|(n, it)| it.position == n
-            && it.written_unix_ms == n
-            && (it.stream == JournalStream::Err) == (n % 3 == 0)));
+        assert!((1..).zip(&read).all(|(n, journal)| journal.position == n
+            && journal.written_unix_ms == n
+            && (journal.stream == JournalStream::Err) == (n % 3 == 0)));
         for from in [0, 1, 50, 103, 150, read.len() as u64, read.len() as u64 + 1] {
             let mut reader = JournalReader::from_record(directory.path(), from).unwrap();
             let rest: Vec<JournalRecord> =
@@ -764,7 +770,7 @@ mod tests {
                 reader
                     .next_record()
                     .unwrap()
-                    .map(|it| (it.position, it.line)),
+                    .map(|journal| (journal.position, journal.line)),
                 Some((n, line))
             );
         }
@@ -777,12 +783,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let lines = write_lines(
             directory.path(),
-            (0..18).map(|it| format!("line \"{it}\"")).collect(),
+            (0..18).map(|n| format!("line \"{n}\"")).collect(),
         );
         let (first, path) = list_segments(directory.path()).unwrap().pop().unwrap();
         let whole = fs::read(&path).unwrap();
         let other = fs::read(directory.path().join(segment_name(1))).unwrap();
-        let mut torn: Vec<Vec<u8>> = (0..whole.len()).map(|it| whole[..it].to_vec()).collect();
+        let mut torn: Vec<Vec<u8>> = (0..whole.len()).map(|n| whole[..n].to_vec()).collect();
         // The end is filled with zeros, replaced by a block of an older file, or has a flipped bit.
         for at in 0..whole.len() {
             let mut zeros = whole.clone();
@@ -797,7 +803,7 @@ mod tests {
             fs::write(&path, &bytes).unwrap();
             let read: Vec<String> = read_all(directory.path())
                 .into_iter()
-                .map(|it| it.line)
+                .map(|journal| journal.line)
                 .collect();
             assert!(
                 read.len() as u64 >= first - 1
@@ -858,7 +864,7 @@ mod tests {
         let before: u64 = list_segments(dir)
             .unwrap()
             .iter()
-            .map(|it| it.1.metadata().unwrap().len())
+            .map(|pair| pair.1.metadata().unwrap().len())
             .sum();
         // A crash during compression leaves both files, and the compressed one is incomplete.
         fs::write(dir.join(segment_name(1) + ".gz"), "half").unwrap();
@@ -868,13 +874,13 @@ mod tests {
         let after: u64 = list_segments(dir)
             .unwrap()
             .iter()
-            .map(|it| it.1.metadata().unwrap().len())
+            .map(|pair| pair.1.metadata().unwrap().len())
             .sum();
         assert!(after < before / 2, "{before} became {after}");
         assert_eq!(
             read_all(dir)
                 .into_iter()
-                .map(|it| it.line)
+                .map(|journal| journal.line)
                 .collect::<Vec<_>>(),
             lines
         );

@@ -66,8 +66,10 @@ impl AgentsAdapter {
             .read_launch()
             .map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
         Ok(launch
-            .and_then(|it| it.session_facts)
-            .map(|it| serde_json::to_string(&it).expect("the session setup is plain data")))
+            .and_then(|launch| launch.session_facts)
+            .map(|session_facts| {
+                serde_json::to_string(&session_facts).expect("the session setup is plain data")
+            }))
     }
 
     pub(crate) fn write_heading(
@@ -81,10 +83,10 @@ impl AgentsAdapter {
             None
         };
         let attended = attended
-            .filter(|it| it.attempt == attempt)
+            .filter(|session_facts| session_facts.attempt == attempt)
             .ok_or_else(|| errors::invalid_heading(attempt))?;
         self.with_copy(attempt, |dir| {
-            let known = dir.read_copy()?.and_then(|it| it.session_facts);
+            let known = dir.read_copy()?.and_then(|copy| copy.session_facts);
             if known.as_ref() != Some(&attended) {
                 write_copy(dir, Some(attended))?;
                 self.invalidate_cursors(attempt);
@@ -112,16 +114,19 @@ impl AgentsAdapter {
         attempt: AttemptId,
         records: &[JournalRecord],
     ) -> Result<u64, AgentError> {
-        if let Some(long) = records.iter().find(|it| !journal::fits(&it.line)) {
+        if let Some(long) = records.iter().find(|journal| !journal::fits(&journal.line)) {
             return Err(errors::record_too_long(attempt, long.position));
         }
         self.with_copy(attempt, |dir| {
             let mut copy = self.open_copy(attempt, dir)?;
             let last = copy.writer.last_record();
-            let new: Vec<&JournalRecord> = records.iter().filter(|it| it.position > last).collect();
+            let new: Vec<&JournalRecord> = records
+                .iter()
+                .filter(|journal| journal.position > last)
+                .collect();
             if let Some((expected, found)) = (last + 1..)
                 .zip(&new)
-                .find(|(expected, it)| it.position != *expected)
+                .find(|(expected, journal)| journal.position != *expected)
             {
                 self.keep_open(copy);
                 return Ok(Err(errors::missing_records(
@@ -132,7 +137,7 @@ impl AgentsAdapter {
             }
             // A shim lets its last line and its marks exceed the limit, so a copy may be a little
             // larger too.
-            let adds: u64 = new.iter().map(|it| it.line.len() as u64).sum();
+            let adds: u64 = new.iter().map(|journal| journal.line.len() as u64).sum();
             if copy.size_bytes + adds > self.limits.journal_bytes + journal::MAX_LINE_BYTES as u64 {
                 self.keep_open(copy);
                 return Ok(Err(errors::copy_full(attempt)));
@@ -181,10 +186,10 @@ impl AgentsAdapter {
             let mut copies = self.copies();
             copies
                 .iter()
-                .position(|it| it.attempt == attempt)
-                .map(|it| copies.remove(it))
+                .position(|open_copy| open_copy.attempt == attempt)
+                .map(|copy| copies.remove(copy))
         };
-        if let Some(copy) = known.filter(|it| it.writer.is_current()) {
+        if let Some(copy) = known.filter(|open_copy| open_copy.writer.is_current()) {
             return Ok(copy);
         }
         let ResumedJournal {

@@ -68,7 +68,7 @@ pub(crate) fn write_launch(
         workspace: workspace.clone(),
         resume: launch.resume.clone(),
         used: launch.recorded_usage,
-        mcp_url: launch.mcp.as_ref().map(|it| it.url.clone()),
+        mcp_url: launch.mcp.as_ref().map(|mcp_server| mcp_server.url.clone()),
         regatta: launch.mcp.as_ref().map(|_| adapter.regatta_exe.clone()),
         seed: launch.attempt.to_string(),
         sandboxed_root: false,
@@ -88,7 +88,7 @@ pub(crate) fn write_launch(
     extra.extend(prepared.env.iter().cloned());
     extra.extend(drivers::environment(&setup));
     extra.extend(keys.values.iter().cloned());
-    let mut secrets: Vec<String> = keys.values.iter().map(|it| it.0.clone()).collect();
+    let mut secrets: Vec<String> = keys.values.iter().map(|pair| pair.0.clone()).collect();
     if let Some(mcp) = &launch.mcp {
         extra.push((drivers::TOKEN_VARIABLE.to_owned(), mcp.token.clone()));
         secrets.push(drivers::TOKEN_VARIABLE.to_owned());
@@ -96,7 +96,7 @@ pub(crate) fn write_launch(
     // Without a sandbox the program gets the user's own home with all its logins.
     let own_home = (sandbox_level(launch) != SandboxLevel::Off).then_some(home.path.as_path());
     if own_home.is_some() {
-        extra.retain(|it| it.0 != "HOME");
+        extra.retain(|extra| extra.0 != "HOME");
     }
     let environment = environment::build(
         own_home,
@@ -107,7 +107,7 @@ pub(crate) fn write_launch(
     let prefix = prepared
         .argv_prefix
         .iter()
-        .map(|it| it.to_string_lossy().into_owned());
+        .map(|name| name.to_string_lossy().into_owned());
     let argv = prefix
         .chain(drivers::command_line(
             &setup,
@@ -182,12 +182,12 @@ fn start_dir(setup: &DriverSetup, agent: &AgentName) -> Result<PathBuf, AgentErr
     let Some(asked) = &setup.profile.cwd else {
         return Ok(setup.workspace.clone());
     };
-    let inside = |it: PathBuf| {
+    let inside = |path: PathBuf| {
         setup
             .workspace
             .canonicalize()
-            .is_ok_and(|root| it.starts_with(root))
-            && it.is_dir()
+            .is_ok_and(|root| path.starts_with(root))
+            && path.is_dir()
     };
     if !setup.start_dir().canonicalize().is_ok_and(inside) {
         return Err(errors::invalid_start_dir(agent, asked));
@@ -224,7 +224,7 @@ fn named_files(command: &[String]) -> impl Iterator<Item = PathBuf> {
         .iter()
         .skip(1)
         .map(PathBuf::from)
-        .filter(|it| it.is_absolute() && it.is_file())
+        .filter(|path| path.is_absolute() && path.is_file())
 }
 
 /// Chooses and prepares the program's sandbox.

@@ -51,7 +51,7 @@ pub fn resolve_agent(wanted: &AgentSpec, machine: &MachineFacts) -> ResolvedAgen
     let given = preset
         .key_variables
         .iter()
-        .find(|it| wanted.keys.iter().any(|key| key == *it));
+        .find(|key_variable| wanted.keys.iter().any(|key| key == *key_variable));
     let sign_in = match (given, &found.sign_in) {
         (Some(key), _) => Some(format!("its own key in {key}")),
         (None, SignIn::Key(key)) => Some(format!("a key in {key}")),
@@ -61,9 +61,9 @@ pub fn resolve_agent(wanted: &AgentSpec, machine: &MachineFacts) -> ResolvedAgen
     };
     let mut lent = Profile::default();
     sign_in::add_sign_in(&mut lent, preset, machine);
-    let missing = preset
-        .required_program
-        .filter(|it| program_discovery::program_on_path(it, &machine.path).is_none());
+    let missing = preset.required_program.filter(|required_program| {
+        program_discovery::program_on_path(required_program, &machine.path).is_none()
+    });
     let problem = match (&found.program, missing, &sign_in) {
         (None, ..) => Some((
             LaunchProblem::ProgramMissing,
@@ -83,14 +83,14 @@ pub fn resolve_agent(wanted: &AgentSpec, machine: &MachineFacts) -> ResolvedAgen
             found
                 .fix
                 .as_ref()
-                .map(|it| format!("no sign-in was found: {it}")),
+                .map(|fix| format!("no sign-in was found: {fix}")),
         );
     }
     notes.extend(
         found
             .obsolete_program
             .iter()
-            .map(|it| format!("an old program is installed: {it}")),
+            .map(|obsolete_program| format!("an old program is installed: {obsolete_program}")),
     );
     let asked = wanted
         .model
@@ -100,7 +100,10 @@ pub fn resolve_agent(wanted: &AgentSpec, machine: &MachineFacts) -> ResolvedAgen
     let models = asked
         .and_then(|(_, program)| model_list::list_models(preset, program, machine, &wanted.env));
     notes.extend(asked.and_then(|(model, _)| model_note(preset, model, models.as_deref())));
-    let path = found.program.as_ref().map(|it| it.display().to_string());
+    let path = found
+        .program
+        .as_ref()
+        .map(|path| path.display().to_string());
     ResolvedAgent {
         runtime: problem.is_none().then(|| preset.runtime(path.as_deref())),
         backend: Some(preset.name.to_owned()),
@@ -170,7 +173,7 @@ fn with_alternatives(error: AgentError, preset: &Preset, machine: &MachineFacts)
         other
             .programs
             .iter()
-            .any(|it| program_discovery::program_on_path(it, &machine.path).is_some())
+            .any(|program| program_discovery::program_on_path(program, &machine.path).is_some())
     };
     let others = || {
         PRESETS
@@ -214,7 +217,7 @@ fn model_note(preset: &Preset, model: &str, listed: Option<&[String]>) -> Option
             "{name} cannot list its models before it runs, so the model {model} was not checked"
         )),
         (_, None) => Some(format!("{name} did not list its models when asked")),
-        (_, Some(listed)) if listed.iter().any(|it| it == model) => None,
+        (_, Some(listed)) if listed.iter().any(|listed| listed == model) => None,
         (_, Some(listed)) => {
             let some: Vec<&str> = listed.iter().take(5).map(String::as_str).collect();
             let more = if listed.len() > some.len() {
@@ -237,18 +240,24 @@ fn choose_preset(
     machine: &MachineFacts,
 ) -> Result<&'static Preset, regatta_engine::ports::agents::AgentError> {
     if let Some(backend) = &wanted.backend {
-        let found = presets::find_preset(backend).map(|it| it.0);
-        let found = found.filter(|it| it.provider == wanted.provider);
+        let found = presets::find_preset(backend).map(|pair| pair.0);
+        let found = found.filter(|preset| preset.provider == wanted.provider);
         return found.ok_or_else(|| {
             errors::unknown_backend(&wanted.provider, backend, &preset_names(&wanted.provider))
         });
     }
-    let of = || PRESETS.iter().filter(|it| it.provider == wanted.provider);
-    let talks = |it: &&Preset| !matches!(it.driver, DriverKind::Command | DriverKind::CodexExec);
-    let there = |it: &&Preset| {
-        it.programs
+    let of = || {
+        PRESETS
             .iter()
-            .any(|it| program_discovery::program_on_path(it, &machine.path).is_some())
+            .filter(|preset| preset.provider == wanted.provider)
+    };
+    let talks =
+        |preset: &&Preset| !matches!(preset.driver, DriverKind::Command | DriverKind::CodexExec);
+    let there = |preset: &&Preset| {
+        preset
+            .programs
+            .iter()
+            .any(|program| program_discovery::program_on_path(program, &machine.path).is_some())
     };
     let usual = || of().find(talks).or_else(|| of().next());
     of().filter(talks)
@@ -260,8 +269,8 @@ fn choose_preset(
 fn preset_names(provider: &str) -> Vec<&'static str> {
     PRESETS
         .iter()
-        .filter(|it| it.provider == provider)
-        .map(|it| it.name)
+        .filter(|preset| preset.provider == provider)
+        .map(|preset| preset.name)
         .collect()
 }
 
@@ -280,7 +289,10 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         }
         let path = std::env::join_paths([dir.path(), "/bin".as_ref()]).unwrap();
-        let variables = variables.iter().map(|it| (*it).to_owned()).collect();
+        let variables = variables
+            .iter()
+            .map(|variable| (*variable).to_owned())
+            .collect();
         let machine = MachineFacts {
             path,
             home: dir.path().join("home"),
@@ -442,7 +454,10 @@ mod tests {
         let gemini = resolve_agent(&fast("gemini"), &machine);
         assert_eq!(gemini.fast_mode, Some(false));
         assert!(
-            gemini.notes.iter().any(|it| it.contains("no fast mode")),
+            gemini
+                .notes
+                .iter()
+                .any(|note| note.contains("no fast mode")),
             "{:?}",
             gemini.notes
         );
@@ -463,7 +478,7 @@ mod tests {
         let known = resolve_agent(&model("opencode", "1.2.3"), &machine);
         assert_eq!(known.models.as_deref(), Some(&["1.2.3".to_owned()][..]));
         assert!(
-            !known.notes.iter().any(|it| it.contains("model")),
+            !known.notes.iter().any(|note| note.contains("model")),
             "{:?}",
             known.notes
         );
@@ -473,14 +488,14 @@ mod tests {
                 && other
                     .notes
                     .iter()
-                    .any(|it| it.contains("does not list the model a/b"))
+                    .any(|note| note.contains("does not list the model a/b"))
         );
         let cannot = resolve_agent(&model("gemini", "g"), &machine);
         assert!(
             cannot
                 .notes
                 .iter()
-                .any(|it| it.contains("cannot list its models")),
+                .any(|note| note.contains("cannot list its models")),
             "{:?}",
             cannot.notes
         );

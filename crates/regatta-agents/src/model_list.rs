@@ -46,7 +46,7 @@ pub fn list_models(
     }
     let said = query_models(preset, program, machine, env);
     let mut known = known();
-    known.retain(|_, it| it.0.elapsed() < CACHE_LIFETIME);
+    known.retain(|_, known| known.0.elapsed() < CACHE_LIFETIME);
     if known.len() < MAX_CACHED_ANSWERS {
         known.insert(asked, (Instant::now(), said.clone()));
     }
@@ -73,7 +73,7 @@ fn query_models(
             let names = text
                 .lines()
                 .map(str::trim)
-                .filter(|it| !it.is_empty() && !it.contains(char::is_whitespace));
+                .filter(|text| !text.is_empty() && !text.contains(char::is_whitespace));
             Some(names.map(str::to_owned).collect())
         }
         ModelSource::CodexServer => {
@@ -91,7 +91,7 @@ fn query_models(
             let question = ProgramQuery {
                 args,
                 input: told,
-                is_answer: Some(|it| it.starts_with("{\"id\":2,")),
+                is_answer: Some(|s| s.starts_with("{\"id\":2,")),
                 env,
             };
             let said: Value = serde_json::from_str(&question.run(program, machine)?).ok()?;
@@ -99,7 +99,7 @@ fn query_models(
             Some(
                 listed
                     .iter()
-                    .filter_map(|it| it["model"].as_str().map(str::to_owned))
+                    .filter_map(|listed| listed["model"].as_str().map(str::to_owned))
                     .collect(),
             )
         }

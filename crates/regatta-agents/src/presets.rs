@@ -406,7 +406,7 @@ pub fn preset_of_agent(agent: &Agent) -> Option<&'static Preset> {
         .preset
         .as_deref()
         .and_then(find_preset)
-        .map(|it| it.0);
+        .map(|preset| preset.0);
     named.or_else(|| {
         agent
             .runtime
@@ -431,7 +431,7 @@ impl Preset {
         let line: Vec<String> = self
             .resume_args
             .iter()
-            .map(|it| it.replace("{session}", session))
+            .map(|resume_arg| resume_arg.replace("{session}", session))
             .collect();
         (!line.is_empty()).then_some(line)
     }
@@ -440,7 +440,7 @@ impl Preset {
     pub fn runtime(&self, program: Option<&str>) -> Runtime {
         let program = program.unwrap_or(self.programs[0]).to_owned();
         let mut argv = vec![program];
-        argv.extend(self.args.iter().map(|it| (*it).to_owned()));
+        argv.extend(self.args.iter().map(|arg| (*arg).to_owned()));
         match self.driver {
             DriverKind::Acp => Runtime::Acp { argv },
             DriverKind::Claude => Runtime::Claude { argv },
@@ -478,7 +478,7 @@ mod tests {
     fn preset_names_are_unique_and_every_preset_is_complete() {
         let mut names: Vec<&str> = PRESETS
             .iter()
-            .flat_map(|it| it.aliases.iter().copied().chain([it.name]))
+            .flat_map(|preset| preset.aliases.iter().copied().chain([preset.name]))
             .collect();
         names.sort_unstable();
         let all = names.len();
@@ -495,18 +495,17 @@ mod tests {
                 preset
                     .credential_files
                     .iter()
-                    .all(|it| !it.starts_with('/') && !it.contains("..")),
+                    .all(|credential_file| !credential_file.starts_with('/')
+                        && !credential_file.contains("..")),
                 "{}",
                 preset.name
             );
             let argv = preset.runtime(None);
-            assert!(argv.argv().is_some_and(|it| !it.is_empty()));
+            assert!(argv.argv().is_some_and(|argv| !argv.is_empty()));
             let line = preset.resume_command("s-1");
-            assert!(
-                line.is_none_or(
-                    |it| it.len() > 1 && it.iter().filter(|it| *it == "s-1").count() == 1
-                )
-            );
+            assert!(line.is_none_or(
+                |line| line.len() > 1 && line.iter().filter(|s| *s == "s-1").count() == 1
+            ));
         }
     }
 

@@ -95,7 +95,7 @@ impl Process {
             found.extend(
                 listed
                     .split_ascii_whitespace()
-                    .filter_map(|it| it.parse::<u32>().ok()),
+                    .filter_map(|listed| listed.parse::<u32>().ok()),
             );
         }
         Some(found)
@@ -190,8 +190,8 @@ impl ProcessHandle {
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let same =
-            Process::read(pid).is_some_and(|it| it.start_ticks == start_ticks && !it.is_zombie);
+        let same = Process::read(pid)
+            .is_some_and(|process| process.start_ticks == start_ticks && !process.is_zombie);
         Ok(same.then_some(ProcessHandle(fd)))
     }
 
@@ -213,7 +213,8 @@ impl ProcessHandle {
 /// ready.
 pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
     loop {
-        let left = deadline.map(|it| timespec(it.saturating_duration_since(Instant::now())));
+        let left =
+            deadline.map(|instant| timespec(instant.saturating_duration_since(Instant::now())));
         match poll(fds, left.as_ref()) {
             Ok(count) => return Ok(count > 0),
             Err(Errno::INTR) => {}

@@ -43,9 +43,11 @@ impl ProcessTree {
     /// Lists the living processes of the launch, never the shim or the caller.
     pub(crate) fn list_living(&self) -> io::Result<Vec<Process>> {
         let boot = boot_id()?;
-        let is = |who: &Option<ProcessIdentity>, it: &Process| {
+        let is = |who: &Option<ProcessIdentity>, process: &Process| {
             who.as_ref().is_some_and(|who| {
-                who.pid == it.pid && who.start_ticks == it.start_ticks && who.boot_id == boot
+                who.pid == process.pid
+                    && who.start_ticks == process.start_ticks
+                    && who.boot_id == boot
             })
         };
         let me = std::process::id();
@@ -100,7 +102,7 @@ impl ProcessTree {
         }
         Ok(all
             .iter()
-            .filter(|it| !it.is_zombie && found.contains(&it.pid))
+            .filter(|process| !process.is_zombie && found.contains(&process.pid))
             .cloned()
             .collect())
     }
@@ -126,7 +128,7 @@ impl ProcessTree {
                 // The parent is compared again, because the number may have passed to another
                 // process (P5).
                 if let Some(process) =
-                    Process::read(child).filter(|it| known.contains(&it.parent_pid))
+                    Process::read(child).filter(|process| known.contains(&process.parent_pid))
                     && known.insert(child)
                 {
                     open.push(child);
@@ -138,13 +140,16 @@ impl ProcessTree {
             let more = cgroup
                 .members()
                 .into_iter()
-                .filter(|it| !known.contains(it))
+                .filter(|member| !known.contains(member))
                 .filter_map(Process::read);
             let more: Vec<Process> = more.collect();
             let still: HashSet<u32> = cgroup.members().into_iter().collect();
-            found.extend(more.into_iter().filter(|it| still.contains(&it.pid)));
+            found.extend(
+                more.into_iter()
+                    .filter(|process| still.contains(&process.pid)),
+            );
         }
-        found.retain(|it| !it.is_zombie);
+        found.retain(|process| !process.is_zombie);
         Ok(found)
     }
 
@@ -211,12 +216,15 @@ impl ProcessTree {
 
     /// Returns whether a group holds the shim or the caller, which must keep running.
     fn is_own_group(&self, group: u32) -> bool {
-        let shim = self.shim.as_ref().map(|it| it.pid);
+        let shim = self
+            .shim
+            .as_ref()
+            .map(|process_identity| process_identity.pid);
         [Some(std::process::id()), shim]
             .into_iter()
             .flatten()
             .filter_map(Process::read)
-            .any(|it| it.process_group == group)
+            .any(|process| process.process_group == group)
     }
 
     /// Ends the tree from outside: asks its processes to end, waits for `grace`, and kills them.

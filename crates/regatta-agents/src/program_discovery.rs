@@ -49,12 +49,12 @@ impl MachineFacts {
     }
 
     fn find_on_path(&self, name: &str) -> Option<PathBuf> {
-        let runs = |it: &PathBuf| {
-            it.is_file() && rustix::fs::access(it, rustix::fs::Access::EXEC_OK).is_ok()
+        let runs = |path: &PathBuf| {
+            path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
         };
         std::env::split_paths(&self.path)
-            .filter(|it| it.is_absolute())
-            .map(|it| it.join(name))
+            .filter(|path| path.is_absolute())
+            .map(|path| path.join(name))
             .find(runs)
     }
 }
@@ -106,16 +106,15 @@ pub fn discover(preset: &'static Preset, machine: &MachineFacts) -> FoundProgram
     let program = preset
         .programs
         .iter()
-        .find_map(|it| machine.find_on_path(it));
+        .find_map(|program| machine.find_on_path(program));
     let missing = preset
         .required_program
-        .filter(|it| machine.find_on_path(it).is_none());
-    let version = program.as_ref().and_then(|it| match preset.version {
+        .filter(|required_program| machine.find_on_path(required_program).is_none());
+    let version = program.as_ref().and_then(|path| match preset.version {
         // When the program takes too long, the version of its package is used.
-        VersionSource::Flag(flag) => {
-            query_version(it, flag, machine).or_else(|| read_package(it).and_then(|it| it.1))
-        }
-        VersionSource::Package => read_package(it).and_then(|it| it.1),
+        VersionSource::Flag(flag) => query_version(path, flag, machine)
+            .or_else(|| read_package(path).and_then(|pair| pair.1)),
+        VersionSource::Package => read_package(path).and_then(|pair| pair.1),
     });
     let sign_in = sign_in(preset, machine);
     let old = obsolete_program(preset, program.as_deref(), machine);
@@ -153,15 +152,15 @@ fn sign_in(preset: &Preset, machine: &MachineFacts) -> SignIn {
     if let Some(key) = preset
         .key_variables
         .iter()
-        .find(|it| machine.variables.iter().any(|set| set == *it))
+        .find(|key_variable| machine.variables.iter().any(|set| set == *key_variable))
     {
         return SignIn::Key((*key).to_owned());
     }
     let file = preset
         .credential_files
         .iter()
-        .map(|it| machine.home.join(it))
-        .find(|it| it.is_file());
+        .map(|credential_file| machine.home.join(credential_file))
+        .find(|path| path.is_file());
     file.map_or(SignIn::None, SignIn::File)
 }
 
@@ -179,7 +178,7 @@ fn obsolete_program(
             let (from, _) = read_package(&there)?;
             // A program of that name counts only if the new program is missing or hidden by it.
             let hides =
-                program.is_none_or(|it| it == there) || preset.required_program == Some(*name);
+                program.is_none_or(|path| path == there) || preset.required_program == Some(*name);
             (from == *old_package && hides).then(|| format!("{name} of {old_package}"))
         })
 }
@@ -192,8 +191,8 @@ fn read_package(program: &Path) -> Option<(String, Option<String>)> {
         .ancestors()
         .skip(1)
         .take(5)
-        .map(|it| it.join("package.json"))
-        .find(|it| it.is_file())?;
+        .map(|path| path.join("package.json"))
+        .find(|path| path.is_file())?;
     let content: serde_json::Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
     Some((
         content["name"].as_str()?.to_owned(),
@@ -208,7 +207,7 @@ fn query_version(program: &Path, flag: &str, machine: &MachineFacts) -> Option<S
     };
     question
         .run(program, machine)
-        .and_then(|it| first_version(&it))
+        .and_then(|question| first_version(&question))
 }
 
 /// A question to a program. Its environment contains only the variables that it needs to run and
@@ -245,7 +244,7 @@ impl ProgramQuery<'_> {
                 ("AIDER_CHECK_UPDATE", "false"),
                 ("PI_OFFLINE", "1"),
             ])
-            .envs(self.env.iter().map(|it| (&it.0, &it.1)))
+            .envs(self.env.iter().map(|env| (&env.0, &env.1)))
             .process_group(0)
             .stdin(if self.input.is_empty() {
                 Stdio::null()
@@ -258,14 +257,16 @@ impl ProgramQuery<'_> {
             .ok()?;
         // A program that does not read its input is found by the timeout.
         let mut input = child.stdin.take();
-        let _unheard = input.as_mut().map(|it| it.write_all(self.input.as_bytes()));
+        let _unheard = input
+            .as_mut()
+            .map(|child_stdin| child_stdin.write_all(self.input.as_bytes()));
         let output = BufReader::new(child.stdout.take()?.take(MAX_OUTPUT_BYTES));
         let (sender, said) = channel();
         let answer = self.is_answer;
         std::thread::spawn(move || {
             let mut lines = output.lines().map_while(Result::ok);
             let text: String = match answer {
-                Some(answer) => lines.find(|it| answer(it)).unwrap_or_default(),
+                Some(answer) => lines.find(|s| answer(s)).unwrap_or_default(),
                 None => lines.fold(String::new(), |text, line| text + &line + "\n"),
             };
             drop(sender.send(text));
@@ -302,10 +303,9 @@ fn end_program(child: &mut Child, done: bool) -> Option<ExitStatus> {
 
 /// Returns the first word of a text that looks like a version.
 fn first_version(text: &str) -> Option<String> {
-    let words = text.split(|it: char| it.is_whitespace() || it == '(' || it == ')' || it == ',');
-    let plain = words.map(|it| it.trim_start_matches('v'));
-    let version =
-        |it: &&str| it.contains('.') && it.starts_with(|first: char| first.is_ascii_digit());
+    let words = text.split(|c: char| c.is_whitespace() || c == '(' || c == ')' || c == ',');
+    let plain = words.map(|word| word.trim_start_matches('v'));
+    let version = |s: &&str| s.contains('.') && s.starts_with(|first: char| first.is_ascii_digit());
     plain.take(200).find(version).map(str::to_owned)
 }
 
@@ -354,7 +354,10 @@ mod tests {
             let path =
                 std::env::join_paths([self.0.path().join("bin"), "/bin".into(), "/usr/bin".into()])
                     .unwrap();
-            let variables = variables.iter().map(|it| (*it).to_owned()).collect();
+            let variables = variables
+                .iter()
+                .map(|variable| (*variable).to_owned())
+                .collect();
             MachineFacts {
                 path,
                 home: self.0.path().join("home"),

@@ -59,16 +59,20 @@ fn reap_loop() {
             match i32::try_from(child.id())
                 .ok()
                 .and_then(Pid::from_raw)
-                .map(|it| pidfd_open(it, PidfdFlags::empty()))
+                .map(|pid| pidfd_open(pid, PidfdFlags::empty()))
             {
                 Some(Ok(handle)) => children.push((child, handle)),
                 _ => drop(child.try_wait()),
             }
         }
         let mut fds = vec![PollFd::new(&reaper.wakeup.0, PollFlags::IN)];
-        fds.extend(children.iter().map(|it| PollFd::new(&it.1, PollFlags::IN)));
+        fds.extend(
+            children
+                .iter()
+                .map(|children| PollFd::new(&children.1, PollFlags::IN)),
+        );
         let _ = poll_until(&mut fds, None);
         reaper.wakeup.clear();
-        children.retain_mut(|it| matches!(it.0.try_wait(), Ok(None)));
+        children.retain_mut(|children| matches!(children.0.try_wait(), Ok(None)));
     }
 }

@@ -62,7 +62,7 @@ impl Redactor {
     /// Creates a redactor for pairs of name and value. Values of fewer than eight characters are
     /// not redacted and cause a warning.
     pub fn new(secrets: Vec<(String, String)>) -> Redactor {
-        let mut it = Redactor {
+        let mut redactor = Redactor {
             replacements: vec![],
             spellings: vec![],
             secret_pairs: Box::default(),
@@ -72,19 +72,20 @@ impl Redactor {
             open_multiline: Mutex::new(None),
         };
         for (name, value) in &secrets {
-            it.add_secret(name, value);
+            redactor.add_secret(name, value);
         }
-        it.spellings
+        redactor
+            .spellings
             .sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-        it.spellings.dedup_by(|(a, _), (b, _)| a == b);
-        for (spelling, _) in &it.spellings {
-            it.secret_pairs.add_first_pairs(spelling);
+        redactor.spellings.dedup_by(|(a, _), (b, _)| a == b);
+        for (spelling, _) in &redactor.spellings {
+            redactor.secret_pairs.add_first_pairs(spelling);
         }
-        *it.all_pairs = *it.secret_pairs;
+        *redactor.all_pairs = *redactor.secret_pairs;
         for pair in secret_patterns::first_pairs() {
-            it.all_pairs.add(pair[0], pair[1]);
+            redactor.all_pairs.add(pair[0], pair[1]);
         }
-        it
+        redactor
     }
 
     /// Returns sentences about values that cannot be redacted. They name variables, never values.
@@ -102,7 +103,7 @@ impl Redactor {
         // character beyond the first 65536.
         self.spellings
             .first()
-            .map_or(0, |(it, _)| it.len() * 12)
+            .map_or(0, |(cs, _)| cs.len() * 12)
             .max(512)
     }
 
@@ -118,7 +119,7 @@ impl Redactor {
         let number = self.replacements.len();
         let name: String = name
             .chars()
-            .filter(|it| it.is_ascii_alphanumeric() || "_-.".contains(*it))
+            .filter(|c| c.is_ascii_alphanumeric() || "_-.".contains(*c))
             .collect();
         self.replacements.push(if name.is_empty() {
             "[redacted]".to_owned()
@@ -131,7 +132,7 @@ impl Redactor {
             for line in value
                 .lines()
                 .map(str::trim)
-                .filter(|it| it.len() >= MIN_LINE_CHARS)
+                .filter(|value| value.len() >= MIN_LINE_CHARS)
             {
                 self.add_spellings(line, number);
             }
@@ -222,9 +223,9 @@ impl Redactor {
         if !self.secret_pairs.contains_at(bytes, at) {
             return None;
         }
-        self.spellings.iter().find_map(|(it, number)| {
+        self.spellings.iter().find_map(|(cs, number)| {
             // A percent sign is first read as an encoding, then as a character of the secret.
-            let end = match_end(it, bytes, at, true).or_else(|| match_end(it, bytes, at, false))?;
+            let end = match_end(cs, bytes, at, true).or_else(|| match_end(cs, bytes, at, false))?;
             Some((end, *number))
         })
     }
@@ -241,7 +242,7 @@ impl Redactor {
             if let Some((end, number)) = self.secret_at(bytes, hit) {
                 let (start, end) = widen_to_escapes(line, hit, end);
                 found.push((
-                    start.max(found.last().map_or(0, |it| it.1)),
+                    start.max(found.last().map_or(0, |found| found.1)),
                     end,
                     &self.replacements[number],
                 ));
@@ -251,7 +252,7 @@ impl Redactor {
         let mut all = Vec::with_capacity(found.len() + 1);
         let mut from = 0;
         for stop in found.iter().map(Some).chain([None]) {
-            let limit = stop.map_or(bytes.len(), |it| it.0);
+            let limit = stop.map_or(bytes.len(), |stop| stop.0);
             let mut at = from;
             while at < limit {
                 if let Some(shape) = secret_patterns::find_secret(&bytes[..limit], at) {
@@ -329,8 +330,8 @@ impl BytePairs {
     /// Returns the first position from `at` with one of the pairs.
     fn find_from(&self, bytes: &[u8], at: usize) -> Option<usize> {
         let rest = bytes.get(at..)?;
-        let hit = rest.windows(2).position(|it| {
-            let pair = usize::from(it[0]) << 8 | usize::from(it[1]);
+        let hit = rest.windows(2).position(|rest| {
+            let pair = usize::from(rest[0]) << 8 | usize::from(rest[1]);
             self.0[pair >> 6] >> (pair & 63) & 1 != 0
         })?;
         Some(at + hit)
@@ -355,7 +356,7 @@ impl BytePairs {
             self.add(b'\\', letter);
         }
         if *first == '\\' {
-            (0..=255).for_each(|it| self.add(b'\\', it));
+            (0..=255).for_each(|byte| self.add(b'\\', byte));
         }
         if raw.len() > 1 {
             self.add(raw[0], raw[1]);
@@ -385,7 +386,7 @@ fn match_end(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Opt
     loop {
         // The secret's backslashes match as many or more backslashes of the text. Each level of
         // nesting doubles them and puts one before the next character.
-        let wanted = rest.iter().take_while(|it| **it == '\\').count();
+        let wanted = rest.iter().take_while(|c| **c == '\\').count();
         rest = &rest[wanted..];
         let mut seen = 0;
         while let Some(length) = backslash_length(&bytes[at..], decode) {
@@ -431,10 +432,9 @@ fn spelled_length(wanted: char, text: &[u8], escaped: bool, decode: bool) -> Opt
     match text.first()? {
         b'%' => {
             let encoded = text.get(..raw.len() * 3)?;
-            let same = encoded
-                .chunks(3)
-                .zip(raw)
-                .all(|(it, byte)| it[0] == b'%' && hex_equals(&it[1..], u32::from(*byte)));
+            let same = encoded.chunks(3).zip(raw).all(|(encoded, byte)| {
+                encoded[0] == b'%' && hex_equals(&encoded[1..], u32::from(*byte))
+            });
             same.then_some(encoded.len())
         }
         b'+' if wanted == ' ' => Some(1),
@@ -470,16 +470,16 @@ fn hex_digit(digit: u8) -> u8 {
 }
 
 fn hex_equals(digits: &[u8], wanted: u32) -> bool {
-    let value = digits
-        .iter()
-        .try_fold(0, |sum, it| Some(sum << 4 | char::from(*it).to_digit(16)?));
+    let value = digits.iter().try_fold(0, |sum, byte| {
+        Some(sum << 4 | char::from(*byte).to_digit(16)?)
+    });
     value == Some(wanted)
 }
 
 /// Widens a range that cuts through an escape, so that the rest is still well formed.
 fn widen_to_escapes(line: &str, start: usize, end: usize) -> (usize, usize) {
-    let start = escape_around(line, start).map_or(start, |it| it.0);
-    let end = escape_around(line, end).map_or(end, |it| it.1);
+    let start = escape_around(line, start).map_or(start, |pair| pair.0);
+    let end = escape_around(line, end).map_or(end, |pair| pair.1);
     (start, end)
 }
 
@@ -503,7 +503,7 @@ fn escape_around(line: &str, at: usize) -> Option<(usize, usize)> {
             Some(_) => line[start + 1..]
                 .chars()
                 .next()
-                .map_or(start + 1, |it| start + 1 + it.len_utf8()),
+                .map_or(start + 1, |c| start + 1 + c.len_utf8()),
             None => return None,
         };
         return (end > at).then_some((start, end));

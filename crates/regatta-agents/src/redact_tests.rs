@@ -19,11 +19,11 @@ fn percent_encode(value: &str, everything: bool) -> String {
     let keep = |byte: u8| !everything && (byte.is_ascii_alphanumeric() || b"-._~".contains(&byte));
     value
         .bytes()
-        .map(|it| {
-            if keep(it) {
-                char::from(it).to_string()
+        .map(|byte| {
+            if keep(byte) {
+                char::from(byte).to_string()
             } else {
-                format!("%{it:02X}")
+                format!("%{byte:02X}")
             }
         })
         .collect()
@@ -32,11 +32,11 @@ fn percent_encode(value: &str, everything: bool) -> String {
 fn percent_encode_lower(value: &str) -> String {
     value
         .bytes()
-        .map(|it| {
-            if it.is_ascii_alphanumeric() {
-                char::from(it).to_string()
+        .map(|byte| {
+            if byte.is_ascii_alphanumeric() {
+                char::from(byte).to_string()
             } else {
-                format!("%{it:02x}")
+                format!("%{byte:02x}")
             }
         })
         .collect()
@@ -45,7 +45,7 @@ fn percent_encode_lower(value: &str) -> String {
 fn utf16_escapes(value: &str) -> String {
     value
         .encode_utf16()
-        .map(|it| format!("\\u{it:04x}"))
+        .map(|value| format!("\\u{value:04x}"))
         .collect()
 }
 
@@ -75,45 +75,45 @@ fn spellings(value: &str) -> Vec<String> {
 
 #[test]
 fn s4_a_known_value_is_replaced_by_its_name() {
-    let it = redactor_for("correct horse/battery+staple\"1");
+    let redactor = redactor_for("correct horse/battery+staple\"1");
     assert_eq!(
-        it.redact_line("key=correct horse/battery+staple\"1;"),
+        redactor.redact_line("key=correct horse/battery+staple\"1;"),
         "key=[redacted API_KEY];"
     );
     assert_eq!(
-        it.redact_line(r#"{"k":"correct horse\/battery+staple\"1"}"#),
+        redactor.redact_line(r#"{"k":"correct horse\/battery+staple\"1"}"#),
         r#"{"k":"[redacted API_KEY]"}"#
     );
     assert_eq!(
-        it.redact_line("?k=correct+horse%2fbattery%2Bstaple%221&x"),
+        redactor.redact_line("?k=correct+horse%2fbattery%2Bstaple%221&x"),
         "?k=[redacted API_KEY]&x"
     );
 }
 
 #[test]
 fn s4_a_value_of_several_lines_is_redacted_line_by_line() {
-    let it = redactor_for("first line of it\nsecond line of it\n");
+    let redactor = redactor_for("first line of it\nsecond line of it\n");
     assert_eq!(
-        it.redact_line("> second line of it"),
+        redactor.redact_line("> second line of it"),
         "> [redacted API_KEY]"
     );
     assert_eq!(
-        it.redact_line(r#""first line of it\nsecond line of it""#),
+        redactor.redact_line(r#""first line of it\nsecond line of it""#),
         r#""[redacted API_KEY]""#
     );
 }
 
 #[test]
 fn short_value_is_not_redacted_and_gets_a_warning() {
-    let it = redactor_for("seven77");
+    let redactor = redactor_for("seven77");
     assert!(matches!(
-        it.redact_line("seven77"),
+        redactor.redact_line("seven77"),
         Cow::Borrowed("seven77")
     ));
     assert!(
-        it.warnings()[0].contains("API_KEY") && !it.warnings()[0].contains("seven77"),
+        redactor.warnings()[0].contains("API_KEY") && !redactor.warnings()[0].contains("seven77"),
         "{:?}",
-        it.warnings()
+        redactor.warnings()
     );
     assert!(!format!("{:?}", redactor_for("long enough to count")).contains("enough"));
 }
@@ -142,7 +142,7 @@ fn s4_text_that_looks_like_a_key_is_redacted() {
             PRIVATE KEY-----"
         ),
     ];
-    let it = Redactor::default();
+    let redactor = Redactor::default();
     for key in &keys {
         for (before, after) in [
             ("", ""),
@@ -152,7 +152,7 @@ fn s4_text_that_looks_like_a_key_is_redacted() {
             ("%22", "%22"),
         ] {
             assert_eq!(
-                it.redact_line(&format!("{before}{key}{after}")),
+                redactor.redact_line(&format!("{before}{key}{after}")),
                 format!("{before}[redacted]{after}"),
                 "{key}"
             );
@@ -173,13 +173,13 @@ fn s4_text_that_looks_like_a_key_is_redacted() {
         ),
         ("bearer 0123456789abcdef", "bearer [redacted]"),
     ] {
-        assert_eq!(it.redact_line(line), clean);
+        assert_eq!(redactor.redact_line(line), clean);
     }
 }
 
 #[test]
 fn text_that_does_not_look_like_a_key_is_not_changed() {
-    let it = Redactor::default();
+    let redactor = Redactor::default();
     for line in [
         "a task-1234567890123456789 and a desk-1234567890123456789",
         "class=\"sk-fading-circle-container\"",
@@ -191,29 +191,29 @@ fn text_that_does_not_look_like_a_key_is_not_changed() {
         "a hash 3b18e512dba79e4c8300dd08aeb37f8e728b8dad and eyJust.some.words",
     ] {
         assert!(
-            matches!(it.redact_line(line), Cow::Borrowed(same) if same == line),
+            matches!(redactor.redact_line(line), Cow::Borrowed(same) if same == line),
             "{line}: {}",
-            it.redact_line(line)
+            redactor.redact_line(line)
         );
     }
 }
 
 #[test]
 fn s4_a_private_key_is_redacted_with_the_lines_of_its_body() {
-    let it = Redactor::default();
+    let redactor = Redactor::default();
     let lines = [
         "-----BEGIN OPENSSH PRIVATE KEY-----",
         "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ",
         "    7\tAAAAB3Nz==",
     ];
     for line in lines {
-        assert_eq!(it.redact_line(line), "[redacted]", "{line}");
+        assert_eq!(redactor.redact_line(line), "[redacted]", "{line}");
     }
     assert_eq!(
-        it.redact_line("-----END OPENSSH PRIVATE KEY-----"),
+        redactor.redact_line("-----END OPENSSH PRIVATE KEY-----"),
         "-----END OPENSSH PRIVATE KEY-----"
     );
-    assert_eq!(it.redact_line("word"), "word");
+    assert_eq!(redactor.redact_line("word"), "word");
 }
 
 #[test]
@@ -227,8 +227,8 @@ fn redacted_json_line_is_still_json() {
         ("abcdefgu", r#"{"a":"abcdefg\u00e9"}"#),
         ("tail-is-a-\\", r#"{"a":"tail-is-a-\\"}"#),
     ] {
-        let it = redactor_for(secret);
-        let clean = it.redact_line(line);
+        let redactor = redactor_for(secret);
+        let clean = redactor.redact_line(line);
         assert!(
             serde_json::from_str::<serde_json::Value>(&clean).is_ok(),
             "{secret}: {clean}"
@@ -419,9 +419,9 @@ proptest! {
     ) {
         prop_assume!(secret.trim_end_matches(['\r', '\n']).chars().count() >= 8 && !"[redacted API_KEY]".contains(&secret));
         let secret = secret.trim_end_matches(['\r', '\n']);
-        let it = redactor_for(secret);
+        let redactor = redactor_for(secret);
         for spelling in spellings(secret) {
-            let clean = it.redact_line(&format!("{before}{spelling}{after}")).into_owned();
+            let clean = redactor.redact_line(&format!("{before}{spelling}{after}")).into_owned();
             // The surrounding text may complete another copy of the secret, which must be removed
             // too.
             prop_assert!(!clean.contains(secret), "{spelling:?} left {clean:?}");
@@ -448,8 +448,8 @@ proptest! {
 
     #[test]
     fn line_without_secrets_is_not_changed(line in r#"[a-z0-9 .,:;{}"\\/=%é]{0,200}"#) {
-        let it = redactor_for("A-SECRET-IN-CAPITALS");
-        prop_assert!(matches!(it.redact_line(&line), Cow::Borrowed(same) if same.len() == line.len()), "{}", it.redact_line(&line));
+        let redactor = redactor_for("A-SECRET-IN-CAPITALS");
+        prop_assert!(matches!(redactor.redact_line(&line), Cow::Borrowed(same) if same.len() == line.len()), "{}", redactor.redact_line(&line));
     }
 }
 

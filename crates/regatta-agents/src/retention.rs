@@ -41,7 +41,7 @@ impl AgentsAdapter {
         };
         for entry in entries {
             let entry = entry.map_err(|error| errors::file_error("read", &root, error))?;
-            let Some(attempt) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else {
+            let Some(attempt) = entry.file_name().to_str().and_then(|s| s.parse().ok()) else {
                 continue;
             };
             let dir = RunDir(entry.path());
@@ -93,7 +93,7 @@ impl AgentsAdapter {
 
 fn prune_command(dir: &RunDir, older_than: Duration, today: SystemTime) -> io::Result<bool> {
     let ended = match fs::metadata(dir.exit_file()) {
-        Ok(it) => it.modified()?,
+        Ok(metadata) => metadata.modified()?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
@@ -119,7 +119,7 @@ fn prune_attempt(
     today: SystemTime,
 ) -> io::Result<PruneAction> {
     let ended = match fs::metadata(dir.exit_file()) {
-        Ok(it) => it.modified()?,
+        Ok(metadata) => metadata.modified()?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             match journal_copy::last_record_time(dir) {
                 Some(then) => then,

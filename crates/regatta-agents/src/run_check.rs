@@ -59,8 +59,9 @@ pub(crate) fn run(
     check: &CheckCommand,
     wanted: StillNeeded<'_>,
 ) -> Result<Option<CheckResult>, AgentError> {
-    let wanted: &dyn Fn() -> bool =
-        &|| !adapter.is_shutting_down.load(Ordering::SeqCst) && wanted.is_none_or(|it| it());
+    let wanted: &dyn Fn() -> bool = &|| {
+        !adapter.is_shutting_down.load(Ordering::SeqCst) && wanted.is_none_or(|wanted| wanted())
+    };
     if !wanted() {
         return Ok(None);
     }
@@ -128,7 +129,11 @@ fn run_in(
     let exit = match read_phase(dir)? {
         RunPhase::Ended(exit) => exit,
         _ => {
-            let program = dir.read_program().ok().flatten().map(|it| it.identity);
+            let program = dir
+                .read_program()
+                .ok()
+                .flatten()
+                .map(|program| program.identity);
             let tree = ProcessTree {
                 program,
                 mark: Some(mark.to_owned()),
@@ -191,7 +196,7 @@ fn read_output(
         drop(
             ShimCommand::stop_after(GRACE_PERIOD)
                 .to_line()
-                .and_then(|it| control.write_all(&it)),
+                .and_then(|bytes| control.write_all(&bytes)),
         );
     }
     if read_output_until(
@@ -229,11 +234,11 @@ fn read_output_until(
     loop {
         // A flood of output is always ready, so the clock is checked in every round.
         let now = Instant::now();
-        if deadline.is_some_and(|it| it <= now) {
+        if deadline.is_some_and(|instant| instant <= now) {
             return Ok(ReadEnd::TimedOut);
         }
-        if look_at.is_some_and(|it| it <= now) {
-            if wanted.is_some_and(|it| !it()) {
+        if look_at.is_some_and(|instant| instant <= now) {
+            if wanted.is_some_and(|wanted| !wanted()) {
                 return Ok(ReadEnd::NoLongerNeeded);
             }
             look_at = Some(now + CANCEL_POLL_INTERVAL);

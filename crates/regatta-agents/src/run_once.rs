@@ -40,7 +40,7 @@ pub(crate) fn run_command(
     let path = command_path(adapter, name)?;
     let dir =
         RunDir::create(path.clone()).map_err(|error| errors::file_error("create", &path, error))?;
-    let unwanted = || wanted.is_some_and(|it| !it());
+    let unwanted = || wanted.is_some_and(|wanted| !wanted());
     if unwanted() && matches!(read_phase(&dir)?, RunPhase::NotStarted) {
         return Ok(None);
     }
@@ -187,8 +187,8 @@ fn start_once(
             secrets: check
                 .env
                 .iter()
-                .map(|it| it.0.clone())
-                .filter(|it| it == TOKEN_VARIABLE)
+                .map(|env| env.0.clone())
+                .filter(|env| env == TOKEN_VARIABLE)
                 .collect(),
             limits: adapter.limits.clone(),
             without_cgroup: true,

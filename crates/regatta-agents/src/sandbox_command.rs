@@ -91,7 +91,7 @@ impl PreparedCommandSandbox {
             .prepared
             .argv_prefix
             .iter()
-            .map(|it| it.to_string_lossy().into_owned());
+            .map(|name| name.to_string_lossy().into_owned());
         prefix
             .chain(["sh".to_owned(), "-c".to_owned(), check.command.clone()])
             .collect()
@@ -101,15 +101,18 @@ impl PreparedCommandSandbox {
     pub(crate) fn environment(&self, check: &CheckCommand) -> Vec<(String, String)> {
         let places = LOCATION_VARIABLES
             .iter()
-            .filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?)));
+            .filter_map(|s| Some(((*s).to_owned(), std::env::var(s).ok()?)));
         // Paths in the user's home have another name in the command's home.
         let homes = if self.home.is_some() {
             sandbox::user_homes()
         } else {
             vec![]
         };
-        let places =
-            places.filter(|it| !homes.iter().any(|home| Path::new(&it.1).starts_with(home)));
+        let places = places.filter(|place| {
+            !homes
+                .iter()
+                .any(|home| Path::new(&place.1).starts_with(home))
+        });
         places
             .chain(check.env.iter().cloned())
             .chain(self.prepared.env.iter().cloned())
@@ -134,13 +137,13 @@ pub(crate) fn prepare_command_sandbox(
     let Some(asked) = check
         .sandbox
         .as_ref()
-        .filter(|it| it.level != Some(SandboxLevel::Off))
+        .filter(|command_sandbox| command_sandbox.level != Some(SandboxLevel::Off))
     else {
         return Ok(PreparedCommandSandbox::default());
     };
     let level = asked.level.unwrap_or_default();
     let user_home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from);
-    let listed = |it: &[&str]| it.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    let listed = |items: &[&str]| items.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
     let (read, write) = match level {
         SandboxLevel::Strict => (
             listed(&[&SETTINGS_FILES[..], &CACHE_PATHS[..]].concat()),
@@ -157,7 +160,7 @@ pub(crate) fn prepare_command_sandbox(
         write.extend(
             ["registry", "git"]
                 .iter()
-                .map(|it| cargo.join(it).to_string_lossy().into_owned()),
+                .map(|s| cargo.join(s).to_string_lossy().into_owned()),
         );
     }
     let home = agent_home::prepare_home_at(

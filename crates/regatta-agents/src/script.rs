@@ -415,7 +415,9 @@ impl RelativePath {
 
     /// Parses a path. The error tells why it cannot be used.
     fn new(text: &str) -> Result<RelativePath, String> {
-        let inside = |it: Component<'_>| matches!(it, Component::Normal(_) | Component::CurDir);
+        let inside = |component: Component<'_>| {
+            matches!(component, Component::Normal(_) | Component::CurDir)
+        };
         let path: PathBuf = Path::new(text)
             .components()
             .filter(|part| *part != Component::CurDir)
@@ -453,8 +455,8 @@ impl<'de> Deserialize<'de> for SleepDuration {
             _ => None,
         };
         seconds
-            .filter(|it| (0.0..=86_400.0).contains(it))
-            .map(|it| SleepDuration(Duration::from_secs_f64(it)))
+            .filter(|second| (0.0..=86_400.0).contains(second))
+            .map(|second| SleepDuration(Duration::from_secs_f64(second)))
             .ok_or_else(|| {
                 serde::de::Error::custom(format!(
                     "{value} is not a duration; write seconds or \"500ms\", up to a day"
@@ -520,7 +522,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ScriptStep>, ScriptError> {
 fn parse_step(step: usize, value: serde_json::Value) -> Result<ScriptStep, ScriptError> {
     let name = match value
         .as_object()
-        .map(|it| it.keys().collect::<Vec<_>>())
+        .map(|object| object.keys().collect::<Vec<_>>())
         .as_deref()
     {
         Some([name]) => (*name).clone(),

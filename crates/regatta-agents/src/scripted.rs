@@ -239,9 +239,9 @@ impl ScriptRunner {
             ScriptStep::Hang(false) | ScriptStep::EndTurn(_) | ScriptStep::Crash(false) => {}
             ScriptStep::Crash(true) => std::process::exit(CRASH_EXIT_CODE),
             ScriptStep::RateLimit { reset_in } => {
-                let reset_in = reset_in.map(|it| it.0);
-                let when = reset_in.map_or_else(String::new, |it| {
-                    format!(" Try again in {} ms.", it.as_millis())
+                let reset_in = reset_in.map(|sleep_duration| sleep_duration.0);
+                let when = reset_in.map_or_else(String::new, |duration| {
+                    format!(" Try again in {} ms.", duration.as_millis())
                 });
                 let reason = format!("429 Too Many Requests: the limit is used up.{when}");
                 return Err(ScriptStop::ProviderFailure {
@@ -256,7 +256,7 @@ impl ScriptRunner {
                 reason,
                 reset_in,
             }) => {
-                let reset_in = reset_in.map(|it| it.0);
+                let reset_in = reset_in.map(|sleep_duration| sleep_duration.0);
                 return Err(ScriptStop::ProviderFailure {
                     class: *class,
                     reason: reason.clone(),
@@ -314,7 +314,7 @@ impl ScriptRunner {
         // A link as the last component counts too, and so does a dangling link.
         let there = target
             .ancestors()
-            .find(|it| it.symlink_metadata().is_ok())
+            .find(|path| path.symlink_metadata().is_ok())
             .ok_or_else(escape)?;
         let real = there.canonicalize().map_err(|_| escape())?;
         if real.starts_with(&self.root) {
@@ -348,14 +348,16 @@ impl ScriptRunner {
     ) -> Result<(), String> {
         // The link itself is removed and not its target, so only the parent directory counts.
         let target = self.root.join(path.as_path());
-        let parent = target.parent().and_then(|it| it.canonicalize().ok());
-        if !parent.is_some_and(|it| it.starts_with(&self.root)) {
+        let parent = target.parent().and_then(|path| path.canonicalize().ok());
+        if !parent.is_some_and(|path| path.starts_with(&self.root)) {
             return Err(format!(
                 "Refused to remove {}: it is not in the workspace.",
                 path.as_path().display()
             ));
         }
-        let is_dir = target.symlink_metadata().is_ok_and(|it| it.is_dir());
+        let is_dir = target
+            .symlink_metadata()
+            .is_ok_and(|metadata| metadata.is_dir());
         let removed = if is_dir {
             fs::remove_dir_all(&target)
         } else {
@@ -391,7 +393,7 @@ impl ScriptRunner {
                 Err(_)
                     if ended
                         .as_ref()
-                        .is_some_and(|it| it.0.elapsed() >= OUTPUT_TIMEOUT) =>
+                        .is_some_and(|ended| ended.0.elapsed() >= OUTPUT_TIMEOUT) =>
                 {
                     break;
                 }
@@ -399,7 +401,10 @@ impl ScriptRunner {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if ended.is_none() {
-                ended = child.try_wait().transpose().map(|it| (Instant::now(), it));
+                ended = child
+                    .try_wait()
+                    .transpose()
+                    .map(|child| (Instant::now(), child));
             }
             if let (None, Err(halt)) = (&ended, voice.check_cancelled()) {
                 // The agent ends and reaps its own child. The shim ends the processes that the
@@ -430,8 +435,8 @@ impl ScriptRunner {
         // replaced.
         let others = fs::read(&file)
             .ok()
-            .and_then(|it| serde_json::from_slice::<serde_json::Value>(&it).ok());
-        if done && others.is_some_and(|it| it.get("scripted").is_none()) {
+            .and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok());
+        if done && others.is_some_and(|other| other.get("scripted").is_none()) {
             return Ok(());
         }
         let result = json!({

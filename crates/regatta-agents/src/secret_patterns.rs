@@ -190,7 +190,7 @@ pub(crate) fn find_secret(bytes: &[u8], at: usize) -> Option<SecretMatch> {
 
 /// Returns how many bytes at the start of `text` are of this kind.
 fn run_length(text: &[u8], is: fn(u8) -> bool) -> usize {
-    text.iter().take_while(|it| is(**it)).count()
+    text.iter().take_while(|byte| is(**byte)).count()
 }
 
 /// Returns the key of a known maker that begins at this position.
@@ -240,11 +240,11 @@ fn json_web_token(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let head = run_length(text, is_word);
     let body = text[head..]
         .strip_prefix(b".")
-        .filter(|it| it.starts_with(b"eyJ"))
-        .map(|it| run_length(it, is_word))?;
+        .filter(|text| text.starts_with(b"eyJ"))
+        .map(|text| run_length(text, is_word))?;
     let seal = text[head + 1 + body..]
         .strip_prefix(b".")
-        .map(|it| run_length(it, is_word))?;
+        .map(|text| run_length(text, is_word))?;
     (head >= 10 && body >= 10 && seal >= 8).then_some((0, head + body + seal + 2))
 }
 
@@ -257,8 +257,8 @@ fn authorization_token(text: &[u8]) -> Option<(usize, usize)> {
     let header = starts(text, "authorization");
     let mut at = if header { "authorization".len() } else { 0 };
     if header {
-        let gap = run_length(&text[at..], |it| b"\"'\\:= \t,".contains(&it));
-        if gap == 0 || gap > 12 || !text[at..at + gap].iter().any(|it| b":=,".contains(it)) {
+        let gap = run_length(&text[at..], |byte| b"\"'\\:= \t,".contains(&byte));
+        if gap == 0 || gap > 12 || !text[at..at + gap].iter().any(|byte| b":=,".contains(byte)) {
             return None;
         }
         at += gap;
@@ -272,7 +272,7 @@ fn authorization_token(text: &[u8]) -> Option<(usize, usize)> {
         "negotiate",
         "key",
     ];
-    let scheme = SCHEMES.into_iter().find(|it| starts(&text[at..], it));
+    let scheme = SCHEMES.into_iter().find(|s| starts(&text[at..], s));
     match scheme {
         Some(scheme) if header || scheme == "bearer" => at += scheme.len(),
         // The value without a scheme.
@@ -283,7 +283,7 @@ fn authorization_token(text: &[u8]) -> Option<(usize, usize)> {
         }
         _ => return None,
     }
-    let gap = run_length(&text[at..], |it| it == b' ' || it == b'\t');
+    let gap = run_length(&text[at..], |byte| byte == b' ' || byte == b'\t');
     if gap == 0 {
         return None;
     }
@@ -296,7 +296,7 @@ fn authorization_token(text: &[u8]) -> Option<(usize, usize)> {
 /// Returns the length of an armoured private key, and whether it ends on a later line.
 fn private_key(text: &[u8]) -> Option<(usize, bool)> {
     let behind = text.strip_prefix(b"-----BEGIN ")?;
-    let label = run_length(behind, |it| is_upper(it) || it == b' ');
+    let label = run_length(behind, |byte| is_upper(byte) || byte == b' ');
     let armour = |text: &[u8], label: &[u8]| {
         (label.ends_with(b"PRIVATE KEY") || label.ends_with(b"PRIVATE KEY BLOCK"))
             && text.starts_with(b"-----")
@@ -307,17 +307,17 @@ fn private_key(text: &[u8]) -> Option<(usize, bool)> {
     let head = b"-----BEGIN ".len() + label + 5;
     // The body with the escaped line ends of a string and the dashes of its headers, and then its
     // end if it is on this line.
-    let body = run_length(&text[head..], |it| {
-        it.is_ascii_alphanumeric() || b"+/=\\: ,\t-".contains(&it)
+    let body = run_length(&text[head..], |byte| {
+        byte.is_ascii_alphanumeric() || b"+/=\\: ,\t-".contains(&byte)
     });
     let Some(end) = text[head..head + body]
         .windows(9)
-        .position(|it| it == b"-----END ")
+        .position(|text| text == b"-----END ")
     else {
         return Some((head + body, true));
     };
     let end = head + end + b"-----END ".len();
-    let label = run_length(&text[end..], |it| is_upper(it) || it == b' ');
+    let label = run_length(&text[end..], |byte| is_upper(byte) || byte == b' ');
     let whole = armour(&text[end + label..], &text[end..end + label]);
     Some((if whole { end + label + 5 } else { end }, false))
 }
@@ -327,14 +327,14 @@ pub(crate) fn is_key_body(line: &str) -> bool {
     let line = line.trim();
     let base64 = |word: &str| {
         word.bytes()
-            .all(|it| it.is_ascii_alphanumeric() || b"+/=".contains(&it))
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
     };
     // A number or a mark may precede it, as `cat -n` and `diff` print.
     let mut words = line.split_ascii_whitespace().rev();
     line.starts_with("Proc-Type:")
         || line.starts_with("DEK-Info:")
         || (words.next().is_none_or(base64)
-            && words.next().is_none_or(|it| it.len() <= 8)
+            && words.next().is_none_or(|word| word.len() <= 8)
             && words.next().is_none())
 }
 
@@ -357,7 +357,7 @@ pub(crate) fn is_escaped(bytes: &[u8], at: usize) -> bool {
     bytes[..at]
         .iter()
         .rev()
-        .take_while(|it| **it == b'\\')
+        .take_while(|byte| **byte == b'\\')
         .count()
         % 2
         == 1

@@ -173,7 +173,7 @@ fn read_from_command(
         .stdout
         .take()
         .ok_or(io::ErrorKind::BrokenPipe.into())
-        .and_then(|it| read_until(it, deadline));
+        .and_then(|child_stdout| read_until(child_stdout, deadline));
     if !matches!(text, Ok(Some(_)))
         && let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
     {
@@ -346,7 +346,7 @@ mod tests {
         if let Ok(pid) = std::fs::read_to_string(&file) {
             let stat = PathBuf::from(format!("/proc/{}/stat", pid.trim()));
             let deadline = Instant::now() + Duration::from_secs(10);
-            let gone = || std::fs::read_to_string(&stat).map_or(true, |it| it.contains(") Z "));
+            let gone = || std::fs::read_to_string(&stat).map_or(true, |s| s.contains(") Z "));
             while !gone() && Instant::now() < deadline {
                 std::thread::yield_now();
             }

@@ -191,7 +191,10 @@ impl<'a> SessionLoop<'a> {
 
     /// Sends the driver's next input, once the last input has come back through the journal.
     fn send_next_input(&mut self) -> Result<(), AgentError> {
-        if self.pending_input.is_some_and(|it| it <= self.sent_inputs) {
+        if self
+            .pending_input
+            .is_some_and(|pending_input| pending_input <= self.sent_inputs)
+        {
             self.pending_input = None;
         }
         let Some(line) = &mut self.shim else {
@@ -234,7 +237,7 @@ impl<'a> SessionLoop<'a> {
         if since >= most
             && self
                 .silence_reported
-                .is_none_or(|it| it.elapsed() >= most / 4)
+                .is_none_or(|instant| instant.elapsed() >= most / 4)
         {
             self.silence_reported = Some(Instant::now());
             self.sink.on_silence(Some(since));
@@ -243,7 +246,10 @@ impl<'a> SessionLoop<'a> {
 
     /// Waits for the journal to grow, the program to end, a wake-up, or the next check.
     fn wait(&mut self) {
-        let attached = self.shim.as_mut().map(|it| it.attach(self.last_record));
+        let attached = self
+            .shim
+            .as_mut()
+            .map(|shim_connection| shim_connection.attach(self.last_record));
         if matches!(attached, Some(Err(_))) {
             self.shim = None;
         }
@@ -256,17 +262,19 @@ impl<'a> SessionLoop<'a> {
         fds.extend(
             self.shim
                 .as_ref()
-                .map(|it| PollFd::new(&it.stream, PollFlags::IN)),
+                .map(|shim_connection| PollFd::new(&shim_connection.stream, PollFlags::IN)),
         );
         // The result does not matter, because the next round checks everything again.
         let _ = poll_until(&mut fds, Some(Instant::now() + patience));
-        let heard = fds.get(1).is_some_and(|it| !it.revents().is_empty());
+        let heard = fds
+            .get(1)
+            .is_some_and(|poll_fd| !poll_fd.revents().is_empty());
         self.wakeup.clear();
         if heard
             && self
                 .shim
                 .as_mut()
-                .is_some_and(|it| it.read_pending_replies().is_err())
+                .is_some_and(|shim_connection| shim_connection.read_pending_replies().is_err())
         {
             self.shim = None;
         }
@@ -379,7 +387,7 @@ impl ShimConnection {
 
     /// Returns the next reply that is not about the journal's growth.
     fn next_reply(&mut self) -> io::Result<Option<ShimReply>> {
-        while let Some(at) = self.received.iter().position(|it| *it == b'\n') {
+        while let Some(at) = self.received.iter().position(|byte| *byte == b'\n') {
             let reply = serde_json::from_slice(&self.received[..at])?;
             self.received.drain(..=at);
             match reply {
@@ -428,13 +436,18 @@ fn take_cursor(
     plain: bool,
 ) -> Option<TranscriptCursor> {
     let mut cursors = adapter.cursors();
-    let fits = |it: &TranscriptCursor| {
-        it.attempt == attempt && it.next_record == from && it.records_only == plain
+    let fits = |transcript_cursor: &TranscriptCursor| {
+        transcript_cursor.attempt == attempt
+            && transcript_cursor.next_record == from
+            && transcript_cursor.records_only == plain
     };
-    let found = cursors.iter().position(fits).map(|it| cursors.remove(it));
-    found.map(|it| TranscriptCursor {
+    let found = cursors
+        .iter()
+        .position(fits)
+        .map(|cursor| cursors.remove(cursor));
+    found.map(|transcript_cursor| TranscriptCursor {
         generation: adapter.cursor_generation(),
-        ..it
+        ..transcript_cursor
     })
 }
 
@@ -474,7 +487,7 @@ pub(crate) fn read_transcript(
         let said = cursor
             .driver
             .as_mut()
-            .map_or_else(Vec::new, |it| it.on_record(&record));
+            .map_or_else(Vec::new, |driver| driver.on_record(&record));
         if record.position >= from {
             bytes += record.line.len();
             lines.push(TranscriptLine {

@@ -142,7 +142,7 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     let entering = cgroup
         .clone()
         .filter(|_| held.is_none())
-        .map(|it| spawn_thread("cgroup", move || it.enter()));
+        .map(|cgroup| spawn_thread("cgroup", move || cgroup.enter()));
     let entering = entering.transpose()?;
     write_atomic(&dir.shim_file(), &serde_json::to_vec(&record)?)?;
 
@@ -182,10 +182,12 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         Some(Err(reason)) => Err(reason),
         None => {
             let inside = entering
-                .and_then(|it| it.join().ok())
-                .and_then(|it| log_failure("enter its control group", it));
+                .and_then(|handle| handle.join().ok())
+                .and_then(|entering| log_failure("enter its control group", entering));
             let started = spawn_program(dir, &launch, &give);
-            let left = inside.and_then(|it| log_failure("leave its control group", it.leave()));
+            let left = inside.and_then(|cgroup_stay| {
+                log_failure("leave its control group", cgroup_stay.leave())
+            });
             if let (Ok(_), Some(()), Some(cgroup)) = (&started, left, &cgroup) {
                 let _first = contained.set(cgroup.clone());
             }
@@ -201,7 +203,7 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     // elsewhere.
     drop(give);
     let (program, contained_in) = match started {
-        Ok(it) => it,
+        Ok(pair) => pair,
         Err(reason) => {
             if let Some(cgroup) = cgroup {
                 cgroup.remove();
@@ -235,7 +237,10 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         cgroup: contained,
         ..ProcessTree::default()
     };
-    if strays.list_living().is_ok_and(|it| !it.is_empty()) {
+    if strays
+        .list_living()
+        .is_ok_and(|processes| !processes.is_empty())
+    {
         drop(strays.end(Duration::ZERO, Instant::now() + Duration::from_secs(2)));
     }
     if let Some(cgroup) = cgroup {
@@ -260,7 +265,7 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
 /// Records the program's identity. The record may be missing, because the mark finds the program
 /// too.
 fn record_program(dir: &RunDir, program: u32, containment: Containment) {
-    if let Some(identity) = Process::read(program).and_then(|it| it.identity().ok()) {
+    if let Some(identity) = Process::read(program).and_then(|process| process.identity().ok()) {
         let record = ProgramRecord {
             identity,
             containment,
@@ -312,12 +317,12 @@ fn read_secrets(launch: &LaunchRecord) -> LaunchSecrets {
     let known: Vec<(String, String)> = launch
         .secrets
         .iter()
-        .filter_map(|it| Some((it.clone(), std::env::var(it).ok()?)))
+        .filter_map(|secret| Some((secret.clone(), std::env::var(secret).ok()?)))
         .collect();
     let token = known
         .iter()
-        .find(|it| it.0 == crate::drivers::TOKEN_VARIABLE)
-        .map(|it| it.1.clone());
+        .find(|known| known.0 == crate::drivers::TOKEN_VARIABLE)
+        .map(|known| known.1.clone());
     LaunchSecrets {
         redactor: Redactor::new(known),
         token,
@@ -426,8 +431,8 @@ fn find_program(name: &str, path: &OsStr, dir: &Path) -> Result<PathBuf, String>
         };
     }
     let candidates = std::env::split_paths(path)
-        .map(|it| dir.join(it).join(name))
-        .filter(|it| it.is_file());
+        .map(|path| dir.join(path).join(name))
+        .filter(|path| path.is_file());
     let mut denied = None;
     for program in candidates {
         if rustix::fs::access(&program, rustix::fs::Access::EXEC_OK).is_ok() {

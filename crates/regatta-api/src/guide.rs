@@ -40,7 +40,9 @@ pub const GUIDES: [Guide; 5] = [
 
 /// Returns the guide with that name; upper and lower case do not matter.
 pub fn find_guide(name: &str) -> Option<&'static Guide> {
-    GUIDES.iter().find(|it| it.name.eq_ignore_ascii_case(name))
+    GUIDES
+        .iter()
+        .find(|guide| guide.name.eq_ignore_ascii_case(name))
 }
 
 const TRIAGE_GUIDE: &str = "\
@@ -123,7 +125,7 @@ mod tests {
                 guide.name
             );
             assert!(
-                guide.text.lines().all(|it| it.len() <= 130),
+                guide.text.lines().all(|text| text.len() <= 130),
                 "{}",
                 guide.name
             );

@@ -179,8 +179,8 @@ fn move_definitions(mut schema: Value, shared: &mut Map<String, Value>) -> Value
 /// Returns a page for people with every verb, its purpose and its permissions. It has no script and
 /// loads nothing.
 pub fn html_page() -> String {
-    let row = |it: &Verb| {
-        let also: Vec<String> = it.other_scopes.iter().map(ToString::to_string).collect();
+    let row = |verb: &Verb| {
+        let also: Vec<String> = verb.other_scopes.iter().map(ToString::to_string).collect();
         let also = if also.is_empty() {
             String::new()
         } else {
@@ -188,9 +188,9 @@ pub fn html_page() -> String {
         };
         format!(
             "<tr><td><code>{}</code><td>{}<td>{}{also}\n",
-            it.name,
-            it.help,
-            permission_text(it.permission)
+            verb.name,
+            verb.help,
+            permission_text(verb.permission)
         )
     };
     let rows: String = VERBS.iter().map(row).collect();
@@ -220,14 +220,14 @@ mod tests {
         let mut open = vec![&document];
         while let Some(value) = open.pop() {
             match value {
-                Value::Object(it) => {
-                    if let Some(to) = it.get("$ref").and_then(Value::as_str) {
+                Value::Object(object) => {
+                    if let Some(to) = object.get("$ref").and_then(Value::as_str) {
                         let place = to.strip_prefix('#').unwrap();
                         assert!(document.pointer(place).is_some(), "{to} refers to nothing");
                     }
-                    open.extend(it.values());
+                    open.extend(object.values());
                 }
-                Value::Array(it) => open.extend(it),
+                Value::Array(items) => open.extend(items),
                 _ => {}
             }
         }
@@ -235,7 +235,7 @@ mod tests {
             document["paths"].as_object().unwrap().len(),
             VERBS.len() + 1
         );
-        assert!(VERBS.iter().all(|it| html_page().contains(it.name)));
+        assert!(VERBS.iter().all(|verb| html_page().contains(verb.name)));
         let mut text = serde_json::to_string_pretty(&document).unwrap();
         text.push('\n');
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");

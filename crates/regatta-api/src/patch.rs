@@ -14,8 +14,8 @@ pub struct PatchFile {
 pub fn files_in_patch(patch: &str) -> Vec<PatchFile> {
     let mut files: Vec<PatchFile> = Vec::new();
     let mut inside = false;
-    for it in patch.lines() {
-        if let Some(names) = it.strip_prefix("diff --git ") {
+    for s in patch.lines() {
+        if let Some(names) = s.strip_prefix("diff --git ") {
             let path = names.rsplit(" b/").next().unwrap_or(names).to_owned();
             files.push(PatchFile {
                 path,
@@ -25,11 +25,11 @@ pub fn files_in_patch(patch: &str) -> Vec<PatchFile> {
             inside = false;
             continue;
         }
-        inside |= it.starts_with("@@");
+        inside |= s.starts_with("@@");
         let Some(file) = files.last_mut().filter(|_| inside) else {
             continue;
         };
-        match it.bytes().next() {
+        match s.bytes().next() {
             Some(b'+') => file.added += 1,
             Some(b'-') => file.removed += 1,
             _ => {}
@@ -42,7 +42,7 @@ pub fn files_in_patch(patch: &str) -> Vec<PatchFile> {
 pub fn changed_lines(patch: &str) -> u64 {
     files_in_patch(patch)
         .iter()
-        .map(|it| (it.added + it.removed) as u64)
+        .map(|patch_file| (patch_file.added + patch_file.removed) as u64)
         .sum()
 }
 
@@ -57,7 +57,7 @@ mod tests {
             /dev/null\n+++ b/b\n@@ -0,0 +1 @@\n+++more\n\\ No newline at end of file\n";
         let said: Vec<_> = files_in_patch(patch)
             .into_iter()
-            .map(|it| (it.path, it.added, it.removed))
+            .map(|patch_file| (patch_file.path, patch_file.added, patch_file.removed))
             .collect();
         assert_eq!(said, [("a".to_owned(), 1, 2), ("b".to_owned(), 1, 0)]);
         assert_eq!((changed_lines(patch), changed_lines("")), (4, 0));

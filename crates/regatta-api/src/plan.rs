@@ -159,7 +159,7 @@ pub fn extract_plan(said: &str) -> (String, bool) {
         let begin = rest.find('\n')? + 1;
         let end = rest[begin..]
             .find("\n```")
-            .map_or(rest.len(), |it| begin + it + 1);
+            .map_or(rest.len(), |rest| begin + rest + 1);
         Some(rest[begin..end].to_owned())
     };
     if let Some(text) = fenced("```json") {

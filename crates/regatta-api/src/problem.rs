@@ -107,8 +107,8 @@ impl Problem {
 }
 
 impl From<&Refusal> for Problem {
-    fn from(it: &Refusal) -> Problem {
-        let status = match it.class() {
+    fn from(refusal: &Refusal) -> Problem {
+        let status = match refusal.class() {
             RefusalClass::Usage => 400,
             RefusalClass::Missing => 404,
             RefusalClass::State | RefusalClass::Conflict => 409,
@@ -116,11 +116,11 @@ impl From<&Refusal> for Problem {
         };
         Problem {
             status,
-            code: it.code().into(),
-            message: it.message(),
-            hint: it.hint(),
-            retryable: it.is_retryable(),
-            about: it.subject_id(),
+            code: refusal.code().into(),
+            message: refusal.message(),
+            hint: refusal.hint(),
+            retryable: refusal.is_retryable(),
+            about: refusal.subject_id(),
         }
     }
 }
@@ -133,7 +133,12 @@ mod tests {
 
     #[test]
     fn refusals_have_their_status_and_exit_code() {
-        let code = |it: Refusal| (Problem::from(&it).status, Problem::from(&it).exit_code());
+        let code = |refusal: Refusal| {
+            (
+                Problem::from(&refusal).status,
+                Problem::from(&refusal).exit_code(),
+            )
+        };
         assert_eq!(code(Refusal::ClaimHeld { holders: vec![] }), (409, 5));
         assert_eq!(
             code(Refusal::StaleClaimToken { claim: ClaimId(1) }),

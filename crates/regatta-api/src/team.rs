@@ -83,21 +83,21 @@ impl TeamView {
     pub fn new(board: &Board, team: &Team, silent: impl Fn(AttemptId) -> Option<u64>) -> TeamView {
         let resolved = launch::latest_launch(board, team);
         let live = resolved
-            .map(|it| &it.members)
+            .map(|team_launch| &team_launch.members)
             .into_iter()
             .flatten()
-            .map(|it| {
-                let session = it.attempt.filter(|id| board.attempts.contains_key(id));
+            .map(|launch| {
+                let session = launch.attempt.filter(|id| board.attempts.contains_key(id));
                 let silent_ms = session.and_then(&silent);
                 let works = board
                     .attempts
                     .values()
-                    .filter(|at| at.agent == it.agent && at.session_of.is_none());
+                    .filter(|at| at.agent == launch.agent && at.session_of.is_none());
                 MemberLiveView {
-                    name: it.name.clone(),
-                    live: launch::activity(board, it, silent_ms),
+                    name: launch.name.clone(),
+                    live: launch::activity(board, launch, silent_ms),
                     session,
-                    tasks: works.map(|it| it.task).collect(),
+                    tasks: works.map(|attempt| attempt.task).collect(),
                     silent_ms,
                 }
             });
@@ -106,7 +106,7 @@ impl TeamView {
             live: live.collect(),
             up: launch::is_up(board, team),
             desired: team.clone(),
-            resolved: resolved.map(|it| TeamLaunch::clone(it)),
+            resolved: resolved.map(|team_launch| TeamLaunch::clone(team_launch)),
             history: vec![],
         }
     }

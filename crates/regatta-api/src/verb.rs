@@ -96,7 +96,7 @@ pub struct Verb {
 impl Verb {
     /// Returns the row called `name`.
     pub fn find(name: &str) -> Option<&'static Verb> {
-        VERBS.iter().find(|it| it.name == name)
+        VERBS.iter().find(|verb| verb.name == name)
     }
 
     /// Returns whether the verb returns a list, which callers can page through with `limit` and
@@ -182,11 +182,11 @@ macro_rules! verbs {
             pub fn parse(name: &str, input: &[u8]) -> Result<Call, Problem> {
                 let input: &[u8] = if input.is_empty() { b"{}" } else { input };
                 // A JSON list would be read as an object's fields in order, which no caller means.
-                if input.iter().find(|it| !it.is_ascii_whitespace()).is_some_and(|it| *it != b'{') {
+                if input.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| *byte != b'{') {
                     return Err(Problem::not_an_object(name));
                 }
                 match name {
-                    $($name => serde_json::from_slice(input).map(Call::$variant).map_err(|it| Problem::bad_input(name, &it)),)*
+                    $($name => serde_json::from_slice(input).map(Call::$variant).map_err(|error| Problem::bad_input(name, &error)),)*
                     _ => Err(Problem::no_such_verb(name)),
                 }
             }
@@ -206,7 +206,7 @@ macro_rules! verbs {
             }
             /// Returns the input as JSON.
             pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
-                match self { $(Call::$variant(it) => serde_json::to_vec(it),)* }
+                match self { $(Call::$variant(input) => serde_json::to_vec(input),)* }
             }
         }
     };
@@ -418,7 +418,7 @@ mod tests {
     /// runner can call a verb that decides for people.
     #[test]
     fn s10_every_verb_has_its_permission() {
-        let mut names: Vec<&str> = VERBS.iter().map(|it| it.name).collect();
+        let mut names: Vec<&str> = VERBS.iter().map(|verb| verb.name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), VERBS.len());
@@ -454,9 +454,9 @@ mod tests {
         for prefix in never {
             let theirs = VERBS
                 .iter()
-                .filter(|it| it.name.starts_with(prefix) && TokenScope::Attempt.allows(it));
+                .filter(|verb| verb.name.starts_with(prefix) && TokenScope::Attempt.allows(verb));
             assert_eq!(
-                theirs.map(|it| it.name).collect::<Vec<_>>(),
+                theirs.map(|verb| verb.name).collect::<Vec<_>>(),
                 Vec::<&str>::new()
             );
         }

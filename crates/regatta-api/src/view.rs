@@ -95,18 +95,18 @@ pub struct TaskView {
 impl TaskView {
     /// Builds the view of a task from the board.
     pub fn new(board: &Board, task: &Task, now: Now) -> TaskView {
-        let attempt = task.attempt.and_then(|it| board.attempts.get(&it));
+        let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
         TaskView {
             task: task.clone(),
             word: task_state_label(board, task).into(),
             waits: schedule::wait_reasons(board, task, now),
             live: attempt
-                .filter(|it| it.supervised || it.by_hand)
-                .map(|it| program_activity(board, it)),
+                .filter(|attempt| attempt.supervised || attempt.by_hand)
+                .map(|attempt| program_activity(board, attempt)),
             asks: attempt
-                .and_then(|it| approval::open_request_of(board, it))
+                .and_then(|attempt| approval::open_request_of(board, attempt))
                 .or_else(|| approval::open_question(board, task.id))
-                .map(|it| it.id),
+                .map(|approval| approval.id),
             heard_wall: None,
             gates: vec![],
             attempts: vec![],
@@ -118,16 +118,20 @@ impl TaskView {
 
     /// Adds the gate results: those of the live attempt when it started, or of a start now.
     pub fn with_gates(mut self, board: &Board, now: Now) -> TaskView {
-        let live = self.task.attempt.and_then(|it| board.attempts.get(&it));
+        let live = self.task.attempt.and_then(|id| board.attempts.get(&id));
         self.gates = match live {
             Some(attempt) => start_gates::restore_results(&attempt.gates),
             None if self.task.status.is_waiting() => {
                 let held = self
                     .task
                     .mission
-                    .and_then(|it| board.missions.get(&it))
-                    .map_or(&[][..], |it| &it.blocking_gates);
-                let held = |gate| held.iter().find(|it| it.gate == gate).cloned();
+                    .and_then(|id| board.missions.get(&id))
+                    .map_or(&[][..], |mission| &mission.blocking_gates);
+                let held = |gate| {
+                    held.iter()
+                        .find(|gate_result| gate_result.gate == gate)
+                        .cloned()
+                };
                 let now = start_gates::evaluate(
                     board,
                     &self.task,
@@ -135,10 +139,10 @@ impl TaskView {
                     now,
                 );
                 now.into_iter()
-                    .map(|it| {
-                        held(it.gate)
-                            .filter(|_| it.verdict != GateVerdict::Block)
-                            .unwrap_or(it)
+                    .map(|gate_result| {
+                        held(gate_result.gate)
+                            .filter(|_| gate_result.verdict != GateVerdict::Block)
+                            .unwrap_or(gate_result)
                     })
                     .collect()
             }
@@ -156,7 +160,7 @@ impl TaskView {
         silence_ms: u64,
         now: Now,
     ) -> TaskView {
-        let age = heard_wall.map(|it| now.unix_ms.saturating_sub(it));
+        let age = heard_wall.map(|heard_wall| now.unix_ms.saturating_sub(heard_wall));
         if self.live.as_deref() == Some(IN_TURN_TEXT)
             && let Some(age) = age
         {
@@ -228,8 +232,8 @@ impl EscapeView {
         let by = |id: &str| {
             tasks
                 .iter()
-                .find(|it| it.alias.as_deref() == Some(id))
-                .map(|it| it.id)
+                .find(|task| task.alias.as_deref() == Some(id))
+                .map(|task| task.id)
         };
         let of = |task: &Task| -> Vec<EscapeView> {
             let view = |(nth, escape): (usize, &ScopeEscape)| {
@@ -248,7 +252,7 @@ impl EscapeView {
             task.escapes.iter().enumerate().map(view).collect()
         };
         let mut all: Vec<EscapeView> = tasks.iter().flat_map(of).collect();
-        all.sort_by_key(|it| it.escape.unix_ms);
+        all.sort_by_key(|escape| escape.escape.unix_ms);
         all
     }
 }
@@ -332,7 +336,7 @@ impl BudgetsView {
         for ((_, agent), spend) in board
             .ledger
             .range((first, None)..)
-            .filter(|it| it.0.0 <= day)
+            .filter(|ledger| ledger.0.0 <= day)
         {
             match agent {
                 Some(agent) => {
@@ -344,18 +348,18 @@ impl BudgetsView {
         }
         let spent = |scope: &budget::BudgetScope| match scope {
             budget::BudgetScope::Attempt | budget::BudgetScope::EachTask => None,
-            budget::BudgetScope::Task(it) => board.tasks.get(it).map(|it| it.spent),
-            budget::BudgetScope::Mission(it) => board.missions.get(it).map(|it| it.spent),
-            budget::BudgetScope::Agent(it) => Some(budget::spent_on(board, day, Some(it))),
+            budget::BudgetScope::Task(id) => board.tasks.get(id).map(|task| task.spent),
+            budget::BudgetScope::Mission(id) => board.missions.get(id).map(|mission| mission.spent),
+            budget::BudgetScope::Agent(agent) => Some(budget::spent_on(board, day, Some(agent))),
             budget::BudgetScope::Day => Some(budget::spent_on(board, day, None)),
         };
         let budgets = board.budgets.values();
         BudgetsView {
             budgets: budgets
-                .map(|it| BudgetView {
-                    scope: it.scope.clone(),
-                    ceiling: it.ceiling,
-                    spent: spent(&it.scope),
+                .map(|budget| BudgetView {
+                    scope: budget.scope.clone(),
+                    ceiling: budget.ceiling,
+                    spent: spent(&budget.scope),
                 })
                 .collect(),
             today: budget::spent_on(board, day, None),
@@ -420,11 +424,11 @@ impl AgentView {
         let tasks = board
             .attempts
             .values()
-            .filter(|it| it.agent == agent.name)
-            .map(|it| it.task)
+            .filter(|attempt| attempt.agent == agent.name)
+            .map(|attempt| attempt.task)
             .collect();
-        let parked =
-            provider_outage::find_parked(board, agent).map(|it| provider_outage::describe(it, now));
+        let parked = provider_outage::find_parked(board, agent)
+            .map(|provider_outage| provider_outage::describe(provider_outage, now));
         let offline = agent
             .offline
             .clone()
@@ -784,7 +788,7 @@ impl EventView {
     /// format.
     pub fn new(recorded: &Recorded, time: String) -> EventView {
         let data = match serde_json::to_value(&recorded.event) {
-            Ok(serde_json::Value::Object(mut it)) => it.remove("data").unwrap_or_default(),
+            Ok(serde_json::Value::Object(mut object)) => object.remove("data").unwrap_or_default(),
             _ => serde_json::Value::Null,
         };
         EventView {
@@ -802,12 +806,13 @@ impl EventView {
 /// for the attempt.
 fn hide_tokens(mut data: serde_json::Value) -> serde_json::Value {
     match &mut data {
-        serde_json::Value::Object(it) => {
-            it.remove("token");
-            it.values_mut()
+        serde_json::Value::Object(object) => {
+            object.remove("token");
+            object
+                .values_mut()
                 .for_each(|value| *value = hide_tokens(std::mem::take(value)));
         }
-        serde_json::Value::Array(it) => it
+        serde_json::Value::Array(items) => items
             .iter_mut()
             .for_each(|value| *value = hide_tokens(std::mem::take(value))),
         _ => {}
@@ -842,17 +847,17 @@ pub struct RunnerView {
 }
 
 impl RunnerView {
-    pub fn new(board: &Board, it: &regatta_core::runner::Runner) -> RunnerView {
+    pub fn new(board: &Board, runner: &regatta_core::runner::Runner) -> RunnerView {
         RunnerView {
-            name: it.name.clone(),
-            state: it.state,
-            labels: it.labels.clone(),
-            agents: it.agents.clone(),
-            running: regatta_core::runner::running_attempts(board, &it.name),
-            max_tasks: it.max_tasks,
-            version: it.version.clone(),
-            since_wall: it.since_unix_ms,
-            seen_wall: it.last_seen_unix_ms,
+            name: runner.name.clone(),
+            state: runner.state,
+            labels: runner.labels.clone(),
+            agents: runner.agents.clone(),
+            running: regatta_core::runner::running_attempts(board, &runner.name),
+            max_tasks: runner.max_tasks,
+            version: runner.version.clone(),
+            since_wall: runner.since_unix_ms,
+            seen_wall: runner.last_seen_unix_ms,
         }
     }
 }

@@ -180,7 +180,7 @@ impl WebhookReceiver {
         let rest = self
             .url
             .split_once("://")
-            .map_or(self.url.as_str(), |it| it.1);
+            .map_or(self.url.as_str(), |url| url.1);
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
         host.rsplit('@').next().unwrap_or_default()
     }
@@ -267,8 +267,8 @@ impl Credentials {
         let secrets = self.secrets();
         let known = secrets
             .iter()
-            .map(|it| it.reveal())
-            .filter(|it| !it.is_empty());
+            .map(|secret| secret.reveal())
+            .filter(|secret| !secret.is_empty());
         known.fold(words.to_owned(), |words, secret| words.replace(secret, "…"))
     }
 }
@@ -336,7 +336,7 @@ impl BridgeRegistry {
         let mapping = config
             .map
             .iter()
-            .find(|it| it.channel_of(service) == Some(channel))
+            .find(|channel_mapping| channel_mapping.channel_of(service) == Some(channel))
             .cloned()
             .unwrap_or_default();
         let named = mapping.project.clone().or_else(|| config.project.clone());
@@ -363,7 +363,7 @@ impl BridgeRegistry {
         };
         let place = mapping
             .directory
-            .map(|it| format!("The work here is about the directory `{it}`."));
+            .map(|directory| format!("The work here is about the directory `{directory}`."));
         let words: Vec<String> = place.into_iter().chain(mapping.prompt).collect();
         Ok(ChannelRules {
             project,
@@ -412,7 +412,7 @@ pub struct Requester {
 pub fn may_ask(config: &BridgesConfig, service: Service, who: &Requester) -> bool {
     let is = |entry: &str, word: &str| entry == format!("{service}:{word}");
     if who.is_bot {
-        let named = |it: &String| is(it, &who.id) || is(it, &who.name) || *it == who.id;
+        let named = |s: &String| is(s, &who.id) || is(s, &who.name) || *s == who.id;
         return config.bots.iter().any(named);
     }
     config.allow.iter().any(|entry| {
@@ -431,8 +431,8 @@ mod tests {
     #[test]
     fn permission_follows_from_the_allow_list() {
         let config = |allow: &[&str], bots: &[&str]| BridgesConfig {
-            allow: allow.iter().map(|it| (*it).to_owned()).collect(),
-            bots: bots.iter().map(|it| (*it).to_owned()).collect(),
+            allow: allow.iter().map(|allow| (*allow).to_owned()).collect(),
+            bots: bots.iter().map(|bot| (*bot).to_owned()).collect(),
             ..BridgesConfig::default()
         };
         let ann = Requester {
@@ -488,7 +488,7 @@ mod tests {
             deliver: Some(ChangeDestination::Pull),
             ..ChannelMapping::default()
         };
-        let it = BridgeRegistry {
+        let bridge_registry = BridgeRegistry {
             config: BridgesConfig {
                 map: vec![map],
                 ..BridgesConfig::default()
@@ -496,25 +496,30 @@ mod tests {
             ..BridgeRegistry::default()
         };
         let both = [docs.clone(), shop.clone()];
-        let rules = it.channel_rules(Service::Slack, "C1", &both).unwrap();
+        let rules = bridge_registry
+            .channel_rules(Service::Slack, "C1", &both)
+            .unwrap();
         assert_eq!(
             (rules.project, rules.deliver),
             (docs.clone(), ChangeDestination::Pull)
         );
         assert!(rules.prompt.unwrap().contains("`web`"));
         assert!(
-            it.channel_rules(Service::Slack, "C2", &both)
+            bridge_registry
+                .channel_rules(Service::Slack, "C2", &both)
                 .unwrap_err()
                 .contains("[[bridges.map]]")
         );
         assert_eq!(
-            it.channel_rules(Service::Slack, "C2", std::slice::from_ref(&shop))
+            bridge_registry
+                .channel_rules(Service::Slack, "C2", std::slice::from_ref(&shop))
                 .unwrap()
                 .project,
             shop
         );
         assert!(
-            it.channel_rules(Service::Slack, "C1", &[shop])
+            bridge_registry
+                .channel_rules(Service::Slack, "C1", &[shop])
                 .unwrap_err()
                 .contains("docs")
         );
@@ -532,7 +537,7 @@ mod tests {
                 secret: secret.map(Secret::new),
                 read_error: unreadable.map(str::to_owned),
             };
-        for (it, wanted) in [
+        for (webhook_receiver, wanted) in [
             (
                 receiver("", None, None),
                 Some("no variable is given for its secret"),
@@ -548,8 +553,8 @@ mod tests {
             ),
             (receiver("HOOK", Some("sixteen characters"), None), None),
         ] {
-            assert_eq!(it.problem().as_deref(), wanted);
-            assert_eq!(it.host(), "hooks.example.com:8443");
+            assert_eq!(webhook_receiver.problem().as_deref(), wanted);
+            assert_eq!(webhook_receiver.host(), "hooks.example.com:8443");
         }
     }
 }

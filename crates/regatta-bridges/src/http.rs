@@ -105,7 +105,7 @@ impl HttpClient {
             .build();
         client
             .map(|client| HttpClient { client })
-            .map_err(|it| format!("could not create the HTTP client: {it}"))
+            .map_err(|error| format!("could not create the HTTP client: {error}"))
     }
 
     /// Makes a call. A status alone is never an error, because services give the reason in the
@@ -129,10 +129,10 @@ impl HttpClient {
                 .body(form_encoded(arguments));
         }
         // An address may hold a secret (Telegram's does), so it is never part of a message.
-        let unknown = |it: reqwest::Error| {
+        let unknown = |error: reqwest::Error| {
             ServiceError::OutcomeUnknown(format!(
                 "the service cannot be reached: {}",
-                innermost_cause(&it.without_url())
+                innermost_cause(&error.without_url())
             ))
         };
         let mut answer = request.send().await.map_err(unknown)?;

@@ -69,7 +69,9 @@ impl BridgeDirectory {
 
     /// Returns the health of an instance.
     pub fn health(&self, service: Service, agent: &AgentName) -> Health {
-        self.update_entry((service, agent.clone()), |it| it.health.clone())
+        self.update_entry((service, agent.clone()), |directory| {
+            directory.health.clone()
+        })
     }
 }
 
@@ -77,7 +79,9 @@ impl BridgeDirectory {
 pub(crate) fn unix_time_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
+        .map_or(0, |duration| {
+            u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+        })
 }
 
 impl Intake {
@@ -87,11 +91,12 @@ impl Intake {
 
     /// Records the ids and names of this instance at its service.
     pub fn set_names(&self, names: &[&str]) {
-        let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
-        self.directory.update_entry(self.instance_key(), |it| {
-            it.health.known_as = names.last().cloned();
-            it.names = names;
-        });
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        self.directory
+            .update_entry(self.instance_key(), |directory| {
+                directory.health.known_as = names.last().cloned();
+                directory.names = names;
+            });
     }
 
     /// Returns whether an id or name at this service belongs to another agent of ours.
@@ -101,8 +106,10 @@ impl Intake {
             .entries
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        known.iter().any(|((service, agent), it)| {
-            *service == self.service && *agent != self.agent && it.names.iter().any(|it| it == name)
+        known.iter().any(|((service, agent), directory)| {
+            *service == self.service
+                && *agent != self.agent
+                && directory.names.iter().any(|s| s == name)
         })
     }
 
@@ -116,13 +123,17 @@ impl Intake {
         let others = known
             .iter()
             .filter(|(of, _)| of.0 == self.service && of.1 != self.agent);
-        others.flat_map(|(_, it)| it.names.clone()).collect()
+        others
+            .flat_map(|(_, directory)| directory.names.clone())
+            .collect()
     }
 
     /// Changes the health of this instance.
     pub fn update_health(&self, change: impl FnOnce(&mut Health)) {
         self.directory
-            .update_entry(self.instance_key(), |it| change(&mut it.health));
+            .update_entry(self.instance_key(), |directory| {
+                change(&mut directory.health)
+            });
     }
 
     pub async fn on_connected(&self) {
@@ -131,9 +142,9 @@ impl Intake {
 
     /// Records that the instance receives events, but that its credential has a problem.
     pub async fn on_connected_with_problem(&self, wrong: Option<&str>) {
-        self.update_health(|it| {
-            it.connected = Some(unix_time_ms());
-            it.trouble = wrong.map(str::to_owned);
+        self.update_health(|bridge_health| {
+            bridge_health.connected = Some(unix_time_ms());
+            bridge_health.trouble = wrong.map(str::to_owned);
         });
         self.report_credential(BridgeSide::Receiving, wrong).await;
     }
@@ -141,9 +152,9 @@ impl Intake {
     /// Records that the instance no longer receives events, and why.
     pub async fn on_disconnected(&self, trouble: &ServiceError, why: &str) {
         tracing::warn!(agent = %self.agent, service = %self.service, "{why}");
-        self.update_health(|it| {
-            it.connected = None;
-            it.trouble = Some(why.to_owned());
+        self.update_health(|bridge_health| {
+            bridge_health.connected = None;
+            bridge_health.trouble = Some(why.to_owned());
         });
         // Other errors say nothing about the credential.
         if matches!(trouble, ServiceError::Unauthorized(_)) {
@@ -156,17 +167,22 @@ impl Intake {
     /// problems that a person must fix.
     pub(crate) async fn report_credential(&self, side: BridgeSide, refused: Option<&str>) {
         let _turn = self.directory.report_lock.lock().await;
-        let locked = self.directory.update_entry(self.instance_key(), |it| {
-            it.rejections[side as usize] = refused.map(str::to_owned);
-            it.rejections.iter().flatten().next().cloned()
+        let locked = self
+            .directory
+            .update_entry(self.instance_key(), |directory| {
+                directory.rejections[side as usize] = refused.map(str::to_owned);
+                directory.rejections.iter().flatten().next().cloned()
+            });
+        let own = self.registry.instances.iter().find(|bridge_instance| {
+            bridge_instance.agent == self.agent && bridge_instance.service == self.service
         });
-        let own = self
-            .registry
-            .instances
-            .iter()
-            .find(|it| it.agent == self.agent && it.service == self.service);
-        let broken = locked.or_else(|| own.and_then(|it| it.warning.clone()));
-        let broken = broken.map(|why| own.map_or(why.clone(), |it| it.credentials.redact(&why)));
+        let broken =
+            locked.or_else(|| own.and_then(|bridge_instance| bridge_instance.warning.clone()));
+        let broken = broken.map(|why| {
+            own.map_or(why.clone(), |bridge_instance| {
+                bridge_instance.credentials.redact(&why)
+            })
+        });
         let bridge = Bridge::AgentService {
             service: self.service,
             agent: self.agent.clone(),
@@ -229,22 +245,22 @@ impl Intake {
     /// Returns whether the agent should receive the visible text of the thread.
     pub fn needs_context(&self, channel: &str) -> bool {
         self.channel_rules(channel)
-            .is_ok_and(|it| it.context == ContextPolicy::Thread)
+            .is_ok_and(|channel_rules| channel_rules.context == ContextPolicy::Thread)
     }
 
     /// Handles an event. `Err` means that it could not be stored, so the service must send it
     /// again.
-    pub async fn accept(&self, it: IncomingEvent) -> Result<(), String> {
+    pub async fn accept(&self, incoming_event: IncomingEvent) -> Result<(), String> {
         // A person who could not be looked up is not treated as a stranger: the event is refused,
         // and the person is looked up again when the service repeats it.
-        if it.requester().is_uncertain && !self.may_ask(it.requester()) {
+        if incoming_event.requester().is_uncertain && !self.may_ask(incoming_event.requester()) {
             return Err(format!(
                 "could not look up {} at {}",
-                it.requester().id,
+                incoming_event.requester().id,
                 self.service
             ));
         }
-        match it {
+        match incoming_event {
             IncomingEvent::Message(said) => self.on_message(said).await,
             IncomingEvent::ButtonPressed {
                 delivery,
@@ -260,7 +276,7 @@ impl Intake {
                 key,
                 requester: by,
             } => {
-                let found = find_by_key(&self.board(), &key).map(|it| it.id);
+                let found = find_by_key(&self.board(), &key).map(|conversation| conversation.id);
                 let Some(conversation) = found.filter(|_| self.may_ask(&by)) else {
                     return Ok(());
                 };
@@ -272,7 +288,9 @@ impl Intake {
                 self.submit_conversation_command(ask).await.map(drop)
             }
             IncomingEvent::MessageDeleted { key, source, .. } => {
-                let Some(conversation) = find_by_key(&self.board(), &key).map(|it| it.id) else {
+                let Some(conversation) =
+                    find_by_key(&self.board(), &key).map(|conversation| conversation.id)
+                else {
                     return Ok(());
                 };
                 self.submit_conversation_command(ConversationCommand::Withdraw {
@@ -287,7 +305,8 @@ impl Intake {
                 key,
                 requester: by,
             } => {
-                let task = find_by_key(&self.board(), &key).and_then(|it| it.task);
+                let task =
+                    find_by_key(&self.board(), &key).and_then(|conversation| conversation.task);
                 let Some(task) = task.filter(|_| self.may_ask(&by)) else {
                     return Ok(());
                 };
@@ -325,7 +344,7 @@ impl Intake {
             Ok(rules) => rules,
             Err(why) => {
                 if said.mentions_agent {
-                    self.update_health(|it| it.trouble = Some(why));
+                    self.update_health(|bridge_health| bridge_health.trouble = Some(why));
                 }
                 return Ok(());
             }
@@ -373,9 +392,9 @@ impl Intake {
             ))
             | None => {}
             Some(CommandOutcome::ThreadMessage(ThreadMessageOutcome::Held { .. })) => {
-                self.update_health(|it| it.refused += 1)
+                self.update_health(|bridge_health| bridge_health.refused += 1)
             }
-            Some(_) => self.update_health(|it| it.taken += 1),
+            Some(_) => self.update_health(|bridge_health| bridge_health.taken += 1),
         }
         Ok(())
     }
@@ -403,7 +422,7 @@ impl Intake {
     ) -> Result<Option<CommandOutcome>, String> {
         let name = if by.name.is_empty() { &by.id } else { &by.name };
         let by = Actor::Person(format!("{}:{name}", self.service));
-        let key = key.and_then(|it| RequestKey::new(it).ok());
+        let key = key.and_then(|key| RequestKey::new(key).ok());
         self.submit(Request { by, key, command }).await
     }
 
@@ -413,7 +432,7 @@ impl Intake {
             Err(CommandFailure::Refused { refusal, .. }) => {
                 let why = format!("{}. {}", refusal.message(), refusal.hint());
                 tracing::info!(agent = %self.agent, service = %self.service, "refused an event: {why}");
-                self.update_health(|it| it.trouble = Some(why));
+                self.update_health(|bridge_health| bridge_health.trouble = Some(why));
                 Ok(None)
             }
             Err(failure) => Err(failure.to_string()),
@@ -430,18 +449,23 @@ impl Intake {
         by: &Requester,
     ) -> Result<(), String> {
         let board = self.board();
-        let Some(approval) = board.approvals.get(&id).filter(|it| it.is_open()) else {
+        let Some(approval) = board
+            .approvals
+            .get(&id)
+            .filter(|approval| approval.is_open())
+        else {
             return Ok(());
         };
-        let ours =
-            |it: &&Arc<regatta_core::conversation::Conversation>| it.task == Some(approval.task);
+        let ours = |conversation: &&Arc<regatta_core::conversation::Conversation>| {
+            conversation.task == Some(approval.task)
+        };
         let own = board
             .conversations
             .values()
             .find(ours)
-            .is_some_and(|it| it.agent == self.agent);
+            .is_some_and(|conversation| conversation.agent == self.agent);
         if !own || !self.may_ask(by) {
-            self.update_health(|it| it.refused += 1);
+            self.update_health(|bridge_health| bridge_health.refused += 1);
             return Ok(());
         }
         let Some(answer) = answer_for_choice(&approval.request.content, choice) else {
@@ -477,8 +501,8 @@ fn answer_for_choice(want: &RequestContent, choice: &str) -> Option<RequestAnswe
         RequestContent::Question { choices, .. } => {
             let nth = choice
                 .strip_prefix("choice-")
-                .and_then(|it| it.parse::<usize>().ok());
-            let text = nth.and_then(|it| choices.get(it).cloned())?;
+                .and_then(|choice| choice.parse::<usize>().ok());
+            let text = nth.and_then(|n| choices.get(n).cloned())?;
             Some(RequestAnswer::Text { text })
         }
     }

@@ -59,20 +59,23 @@ impl Bridges {
         let (registry, people) = (Arc::new(registry), Arc::new(BridgeDirectory::default()));
         let (mut tasks, mut routes) = (Vec::new(), DeliveryRoutes::new());
         let http = HttpClient::new()?;
-        for it in &registry.instances {
+        for bridge_instance in &registry.instances {
             let desk = Intake {
-                agent: it.agent.clone(),
-                service: it.service,
+                agent: bridge_instance.agent.clone(),
+                service: bridge_instance.service,
                 engine: engine.clone(),
                 registry: registry.clone(),
                 directory: people.clone(),
             };
-            let (inbound, outbound) = create_sides(it, &desk, &http)?;
+            let (inbound, outbound) = create_sides(bridge_instance, &desk, &http)?;
             let github = |other: &&BridgeInstance| {
-                other.agent == it.agent && other.service == Service::Github
+                other.agent == bridge_instance.agent && other.service == Service::Github
             };
-            let has_github = registry.instances.iter().any(|it| github(&it));
-            if let Some(route) = &it.route {
+            let has_github = registry
+                .instances
+                .iter()
+                .any(|bridge_instance| github(&bridge_instance));
+            if let Some(route) = &bridge_instance.route {
                 routes.insert(
                     route.clone(),
                     DeliveryRoute {
@@ -81,8 +84,9 @@ impl Bridges {
                     },
                 );
             }
-            let buckets =
-                data.map_or_else(CallLimiter::default, |data| open_call_limiter(data, it));
+            let buckets = data.map_or_else(CallLimiter::default, |data| {
+                open_call_limiter(data, bridge_instance)
+            });
             tasks.push(tokio::spawn(outbox::run(
                 desk.clone(),
                 outbound,
@@ -114,11 +118,11 @@ impl Bridges {
         // Read the revision now and not when the task first runs, so that events in between are
         // sent too.
         let (http, from) = (HttpClient::new()?, self.engine.board().revision);
-        for it in &self.registry.receivers {
+        for webhook_receiver in &self.registry.receivers {
             let task = outgoing_webhook::run(
                 self.engine.clone(),
                 http.clone(),
-                it.clone(),
+                webhook_receiver.clone(),
                 data.to_owned(),
                 from,
             );
@@ -135,33 +139,37 @@ impl Bridges {
     /// Returns all pairs of agent and service, on or off.
     pub fn list(&self) -> Vec<BridgeView> {
         let board = self.engine.board();
-        let on = self.registry.instances.iter().map(|it| {
+        let on = self.registry.instances.iter().map(|bridge_instance| {
             let own = || {
-                board
-                    .conversations
-                    .values()
-                    .filter(|other| other.agent == it.agent && other.service == it.service)
+                board.conversations.values().filter(|other| {
+                    other.agent == bridge_instance.agent && other.service == bridge_instance.service
+                })
             };
             BridgeView {
-                name: format!("{}:{}", it.service, it.agent),
-                agent: it.agent.clone(),
-                service: it.service,
-                route: it.route.clone(),
+                name: format!("{}:{}", bridge_instance.service, bridge_instance.agent),
+                agent: bridge_instance.agent.clone(),
+                service: bridge_instance.service,
+                route: bridge_instance.route.clone(),
                 off: None,
-                warning: it.warning.clone().or_else(|| {
-                    let known = board.agents.contains_key(&it.agent);
+                warning: bridge_instance.warning.clone().or_else(|| {
+                    let known = board.agents.contains_key(&bridge_instance.agent);
                     (!known).then(|| {
-                        format!("there is no agent {0} yet: regatta agent add {0}", it.agent)
+                        format!(
+                            "there is no agent {0} yet: regatta agent add {0}",
+                            bridge_instance.agent
+                        )
                     })
                 }),
-                health: self.directory.health(it.service, &it.agent),
+                health: self
+                    .directory
+                    .health(bridge_instance.service, &bridge_instance.agent),
                 dead: own()
-                    .flat_map(|it| &it.posts)
-                    .filter(|it| it.failure.is_some())
+                    .flat_map(|conversation| &conversation.posts)
+                    .filter(|thread_post| thread_post.failure.is_some())
                     .count(),
                 waiting: own()
-                    .flat_map(|it| &it.posts)
-                    .filter(|it| it.is_due())
+                    .flat_map(|conversation| &conversation.posts)
+                    .filter(|thread_post| thread_post.is_due())
                     .count(),
             }
         });
@@ -193,17 +201,21 @@ impl Bridges {
             .registry
             .instances
             .iter()
-            .filter(|it| it.agent == *agent);
-        let found = found.filter(|it| service.is_none_or(|service| it.service == service));
-        let desk = |it: &BridgeInstance| Intake {
-            agent: it.agent.clone(),
-            service: it.service,
+            .filter(|bridge_instance| bridge_instance.agent == *agent);
+        let found = found.filter(|bridge_instance| {
+            service.is_none_or(|service| bridge_instance.service == service)
+        });
+        let desk = |bridge_instance: &BridgeInstance| Intake {
+            agent: bridge_instance.agent.clone(),
+            service: bridge_instance.service,
             engine: self.engine.clone(),
             registry: self.registry.clone(),
             directory: self.directory.clone(),
         };
         found
-            .map(|it| desk(it).update_health(|it| it.paused = paused))
+            .map(|bridge_instance| {
+                desk(bridge_instance).update_health(|bridge_health| bridge_health.paused = paused)
+            })
             .count()
     }
 }
@@ -215,19 +227,19 @@ impl Drop for Bridges {
 }
 
 /// Returns the limits with the calls that an instance sent in an earlier run.
-fn open_call_limiter(data: &Path, it: &BridgeInstance) -> CallLimiter {
+fn open_call_limiter(data: &Path, bridge_instance: &BridgeInstance) -> CallLimiter {
     let directory = data.join("bridges");
     let path = directory.join(format!(
         "{}-{}.sent",
-        it.service,
-        it.agent.as_str().replace('/', "+")
+        bridge_instance.service,
+        bridge_instance.agent.as_str().replace('/', "+")
     ));
     let kept =
         std::fs::create_dir_all(&directory).and_then(|()| CallLimiter::open(&path, Instant::now()));
     kept.unwrap_or_else(|error| {
         tracing::warn!(
             "could not read the send journal of {}: {}: {error}",
-            it.agent,
+            bridge_instance.agent,
             path.display()
         );
         CallLimiter::default()
@@ -238,11 +250,11 @@ type InstanceSides = (Arc<dyn Inbound>, Arc<dyn Outbound>);
 
 /// Creates the two sides of an instance.
 fn create_sides(
-    it: &BridgeInstance,
+    bridge_instance: &BridgeInstance,
     desk: &Intake,
     http: &HttpClient,
 ) -> Result<InstanceSides, String> {
-    Ok(match &it.credentials {
+    Ok(match &bridge_instance.credentials {
         Credentials::Slack {
             bot_token,
             app_token,

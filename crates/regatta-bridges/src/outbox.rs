@@ -80,11 +80,11 @@ pub(crate) async fn run(
         let mut wake = now + Duration::from_secs(30);
         memories.retain(|id, _| board.conversations.contains_key(id));
         if !desk.is_paused() {
-            for (it, work) in due_work(&desk, &board, has_github) {
-                if busy.contains_key(&it.id) || busy.len() >= MAX_CALLS {
+            for (conversation, work) in due_work(&desk, &board, has_github) {
+                if busy.contains_key(&conversation.id) || busy.len() >= MAX_CALLS {
                     continue;
                 }
-                let memory = memories.entry(it.id).or_default();
+                let memory = memories.entry(conversation.id).or_default();
                 let ready = ready_at(
                     memory,
                     &work,
@@ -98,7 +98,7 @@ pub(crate) async fn run(
                     continue;
                 }
                 let (desk, service, buckets) = (desk.clone(), service.clone(), buckets.clone());
-                let (id, board, memory) = (it.id, board.clone(), std::mem::take(memory));
+                let (id, board, memory) = (conversation.id, board.clone(), std::mem::take(memory));
                 let place = work.key();
                 let job = jobs.spawn(async move {
                     let mut job = PostJob {
@@ -106,7 +106,7 @@ pub(crate) async fn run(
                         service,
                         limiter: buckets,
                         board,
-                        conversation: it,
+                        conversation: conversation,
                         memory,
                         started,
                     };
@@ -134,7 +134,7 @@ pub(crate) async fn run(
                 }
                 // The result of its call is found by the post's mark.
                 Err(broken) => {
-                    desk.update_health(|it| it.trouble = Some(format!("a posting task stopped \
+                    desk.update_health(|bridge_health| bridge_health.trouble = Some(format!("a posting task stopped \
                         unexpectedly: {broken}")));
                     busy.retain(|_, job| *job != broken.id());
                 }
@@ -147,12 +147,14 @@ pub(crate) async fn run(
 fn ready_at(memory: &ConversationMemory, work: &PostWork, pace: Duration, now: Instant) -> Instant {
     let waits = memory
         .delayed_work
-        .filter(|it| it.0 == work.key())
-        .map_or(now, |it| it.1);
+        .filter(|delayed_work| delayed_work.0 == work.key())
+        .map_or(now, |delayed_work| delayed_work.1);
     let not_before = memory.not_before.unwrap_or(now).max(waits);
     match work {
         PostWork::DuePost(_) => not_before,
-        PostWork::Progress(_) => not_before.max(memory.last_edit.map_or(now, |it| it + pace)),
+        PostWork::Progress(_) => {
+            not_before.max(memory.last_edit.map_or(now, |instant| instant + pace))
+        }
     }
 }
 
@@ -190,15 +192,15 @@ fn record_outcome(
                 .min(MAX_RETRY_DELAY);
             memory.not_before = Some(now + pause);
             memory.last_error = Some(why.clone());
-            desk.update_health(|it| {
-                it.delayed += 1;
-                it.trouble = Some(why);
+            desk.update_health(|bridge_health| {
+                bridge_health.delayed += 1;
+                bridge_health.trouble = Some(why);
             });
         }
         JobOutcome::Unauthorized(why) => {
             memory.not_before = Some(now + MAX_RETRY_DELAY);
             memory.last_error = Some(why.clone());
-            desk.update_health(|it| it.trouble = Some(why));
+            desk.update_health(|bridge_health| bridge_health.trouble = Some(why));
         }
     }
 }
@@ -224,39 +226,44 @@ impl PostWork {
 /// Returns the work to do: first reactions, then due posts, then progress edits; the oldest first.
 fn due_work(desk: &Intake, board: &Board, has_github: bool) -> Vec<(Arc<Conversation>, PostWork)> {
     let mut found = Vec::new();
-    for it in board
+    for conversation in board
         .conversations
         .values()
-        .filter(|it| it.agent == desk.agent)
+        .filter(|conversation| conversation.agent == desk.agent)
     {
-        let own = it.service == desk.service;
+        let own = conversation.service == desk.service;
         let ours = |post: &&ThreadPost| match post.content {
             // Only GitHub opens pull requests, whichever service the request came from.
             PostContent::Pull => desk.service == Service::Github || (own && !has_github),
             _ => own,
         };
-        if let Some(post) = it.unshown_posts().find(ours) {
+        if let Some(post) = conversation.unshown_posts().find(ours) {
             let rank = u8::from(!matches!(post.content, PostContent::Seen { .. }));
             found.push((
                 rank,
                 post.number,
-                it.clone(),
+                conversation.clone(),
                 PostWork::DuePost(post.clone()),
             ));
-        } else if own && let Some(turn) = it.current_turn() {
-            let post = it
+        } else if own && let Some(turn) = conversation.current_turn() {
+            let post = conversation
                 .posts
                 .iter()
                 .find(|post| post.content == PostContent::Turn { turn: turn.number });
-            if let Some(post) = post.filter(|it| it.failure.is_none()) {
-                found.push((2, post.number, it.clone(), PostWork::Progress(post.clone())));
+            if let Some(post) = post.filter(|thread_post| thread_post.failure.is_none()) {
+                found.push((
+                    2,
+                    post.number,
+                    conversation.clone(),
+                    PostWork::Progress(post.clone()),
+                ));
             }
         }
     }
-    found.sort_by_key(|it| (it.0, it.2.updated_unix_ms));
+    found.sort_by_key(|found| (found.0, found.2.updated_unix_ms));
     found
         .into_iter()
-        .map(|(_, _, it, work)| (it, work))
+        .map(|(_, _, conversation, work)| (conversation, work))
         .collect()
 }
 
@@ -293,13 +300,13 @@ impl PostJob {
         self.service
             .rate_limits(shot)
             .into_iter()
-            .map(|it| it.faster(times))
+            .map(|rate_limit| rate_limit.faster(times))
             .collect()
     }
 
     fn acquire_limits(&self, shot: &SendRequest) -> Result<(), Duration> {
         // Progress edits leave room for new posts and for the ends of turns.
-        let moves = matches!(&shot.content, SendContent::Card(it) if it.tone == CardTone::Working)
+        let moves = matches!(&shot.content, SendContent::Card(post_card) if post_card.tone == CardTone::Working)
             && shot.existing_name.is_some();
         let limits = self.limits(shot);
         let keep = if moves {
@@ -315,14 +322,14 @@ impl PostJob {
 
     /// Returns the number of working turns of this instance. Each will have an end to show.
     fn working_turns(&self) -> usize {
-        let own = |it: &&Arc<Conversation>| {
-            it.agent == self.intake.agent && it.service == self.intake.service
+        let own = |conversation: &&Arc<Conversation>| {
+            conversation.agent == self.intake.agent && conversation.service == self.intake.service
         };
         self.board
             .conversations
             .values()
             .filter(own)
-            .filter(|it| it.current_turn().is_some())
+            .filter(|conversation| conversation.current_turn().is_some())
             .count()
     }
 
@@ -340,7 +347,8 @@ impl PostJob {
         drop(buckets);
         match came {
             Ok(name) => {
-                self.intake.update_health(|it| it.sent += 1);
+                self.intake
+                    .update_health(|bridge_health| bridge_health.sent += 1);
                 Ok(Ok(name))
             }
             Err(ServiceError::Rejected(why)) => Ok(Err(why)),
@@ -348,7 +356,8 @@ impl PostJob {
                 let mut buckets = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
                 buckets.block_until(&limits, Instant::now() + pause);
                 drop(buckets);
-                self.intake.update_health(|it| it.delayed += 1);
+                self.intake
+                    .update_health(|bridge_health| bridge_health.delayed += 1);
                 Err(JobOutcome::RateLimited(pause))
             }
             Err(ServiceError::OutcomeUnknown(why)) => Err(JobOutcome::Failed(why)),
@@ -376,9 +385,11 @@ impl PostJob {
         // A turn is answered where it was asked for, even if somebody has written elsewhere since;
         // so are its questions.
         let turn = match post.content {
-            PostContent::Turn { turn } | PostContent::Queued { turn, .. } => {
-                self.conversation.turns.iter().find(|it| it.number == turn)
-            }
+            PostContent::Turn { turn } | PostContent::Queued { turn, .. } => self
+                .conversation
+                .turns
+                .iter()
+                .find(|conversation_turn| conversation_turn.number == turn),
             PostContent::Ask { .. } => self.conversation.current_turn(),
             _ => None,
         };
@@ -432,7 +443,7 @@ impl PostJob {
             .turns
             .iter()
             .rev()
-            .find_map(|it| it.work.clone());
+            .find_map(|conversation_turn| conversation_turn.work.clone());
         let project = self.board.projects.get(&self.conversation.project);
         let (Some(work), Some(project)) = (work, project) else {
             return self
@@ -471,8 +482,8 @@ impl PostJob {
             let maps = &self.intake.registry().config.map;
             let repo = maps
                 .iter()
-                .filter(|it| it.project.as_ref() == Some(&project.name))
-                .find_map(|it| it.github.clone());
+                .filter(|channel_mapping| channel_mapping.project.as_ref() == Some(&project.name))
+                .find_map(|channel_mapping| channel_mapping.github.clone());
             let Some(repo) = repo else {
                 let why = format!(
                     "no [[bridges.map]] names the GitHub repository of {}",
@@ -533,7 +544,7 @@ impl PostJob {
             .memory
             .progress
             .as_ref()
-            .map(|it| &it.1)
+            .map(|progress| &progress.1)
             .filter(|_| works);
         let dashboard = self.intake.registry().config.dashboard.as_deref();
         let Some(card) =
@@ -561,7 +572,7 @@ impl PostJob {
             && self
                 .service
                 .heartbeat_interval()
-                .is_some_and(|it| silent >= it);
+                .is_some_and(|duration| silent >= duration);
         let mut refs = post.refs.clone();
         let mut begun = post.begun;
         for (part, piece) in self.service.split_card(&card).into_iter().enumerate() {
@@ -647,7 +658,8 @@ impl PostJob {
 
     /// Notes that the service did not accept a progress edit. The end of the turn is shown anyway.
     fn on_progress_rejected(&self, why: String) -> JobOutcome {
-        self.intake.update_health(|it| it.trouble = Some(why));
+        self.intake
+            .update_health(|bridge_health| bridge_health.trouble = Some(why));
         JobOutcome::Done
     }
 
@@ -677,10 +689,9 @@ impl PostJob {
     }
 
     fn is_working(&self, turn: u64) -> bool {
-        self.conversation
-            .turns
-            .iter()
-            .any(|it| it.number == turn && it.state == TurnState::Working)
+        self.conversation.turns.iter().any(|conversation_turn| {
+            conversation_turn.number == turn && conversation_turn.state == TurnState::Working
+        })
     }
 
     /// Reads the next records of the working attempt's transcript.
@@ -688,8 +699,8 @@ impl PostJob {
         let task = self
             .conversation
             .task
-            .and_then(|it| self.board.tasks.get(&it));
-        let Some(attempt) = task.and_then(|it| it.attempt) else {
+            .and_then(|id| self.board.tasks.get(&id));
+        let Some(attempt) = task.and_then(|task| task.attempt) else {
             return;
         };
         let mut live = match self.memory.progress.take() {
@@ -704,7 +715,9 @@ impl PostJob {
             Ok(Ok(lines)) => {
                 for line in lines {
                     live.last_record = live.last_record.max(line.record.position);
-                    line.events.iter().for_each(|it| live.on_event(it));
+                    line.events
+                        .iter()
+                        .for_each(|agent_event| live.on_event(agent_event));
                 }
             }
             // Only the progress is missing; the end of the turn is shown anyway.

@@ -58,17 +58,20 @@ enum SendOutcome {
 pub(crate) async fn run(
     engine: Engine,
     http: HttpClient,
-    it: WebhookReceiver,
+    webhook_receiver: WebhookReceiver,
     data: PathBuf,
     from: u64,
 ) {
-    if let Some(why) = it.problem() {
-        return tracing::warn!("no events are sent to the webhook {}: {why}", it.host());
+    if let Some(why) = webhook_receiver.problem() {
+        return tracing::warn!(
+            "no events are sent to the webhook {}: {why}",
+            webhook_receiver.host()
+        );
     }
-    let Some(Ok(key)) = it.secret.as_ref().map(signing_key) else {
+    let Some(Ok(key)) = webhook_receiver.secret.as_ref().map(signing_key) else {
         return;
     };
-    let file = position_file(&data, &it.url);
+    let file = position_file(&data, &webhook_receiver.url);
     let mut told = read_position(&file).unwrap_or_else(|| SendPosition {
         fleet: random_id(),
         revision: from,
@@ -83,16 +86,21 @@ pub(crate) async fn run(
         let page =
             tokio::task::spawn_blocking(move || history.events(after, EVENTS_PER_READ)).await;
         let Ok(Ok(page)) = page else {
-            tracing::error!("could not read the history for the webhook {}", it.host());
+            tracing::error!(
+                "could not read the history for the webhook {}",
+                webhook_receiver.host()
+            );
             tokio::time::sleep(READ_RETRY_DELAY).await;
             continue;
         };
         for recorded in &page {
-            if is_subscribed(&it.events, recorded.event.kind()) {
-                if !send_until_accepted(&http, &it, &key, (recorded, &told.fleet)).await {
+            if is_subscribed(&webhook_receiver.events, recorded.event.kind()) {
+                if !send_until_accepted(&http, &webhook_receiver, &key, (recorded, &told.fleet))
+                    .await
+                {
                     return tracing::warn!(
                         "the webhook {} unsubscribed (410); sending starts again after a restart",
-                        it.host()
+                        webhook_receiver.host()
                     );
                 }
                 write_position(
@@ -118,7 +126,7 @@ pub(crate) async fn run(
 /// if the receiver unsubscribed.
 async fn send_until_accepted(
     http: &HttpClient,
-    it: &WebhookReceiver,
+    webhook_receiver: &WebhookReceiver,
     key: &[u8],
     (recorded, fleet): (&Recorded, &str),
 ) -> bool {
@@ -126,7 +134,7 @@ async fn send_until_accepted(
     let id = format!("evt_{fleet}_{}", recorded.revision);
     let (mut pause, mut refusals) = (RETRY_DELAY, 0);
     loop {
-        let wait = match send(http, &it.url, key, &id, &body).await {
+        let wait = match send(http, &webhook_receiver.url, key, &id, &body).await {
             SendOutcome::Accepted => return true,
             SendOutcome::Unsubscribed => return false,
             SendOutcome::Refused(why) => {
@@ -134,7 +142,7 @@ async fn send_until_accepted(
                 if refusals >= MAX_REFUSALS {
                     tracing::warn!(
                         "the webhook {} refused {id}: {why}; continuing with the next event",
-                        it.host()
+                        webhook_receiver.host()
                     );
                     return true;
                 }
@@ -143,7 +151,7 @@ async fn send_until_accepted(
             SendOutcome::Unreachable(why, wait) => {
                 tracing::info!(
                     "could not send {id} to the webhook {} yet: {why}",
-                    it.host()
+                    webhook_receiver.host()
                 );
                 wait
             }
@@ -171,7 +179,9 @@ fn classify_answer(answer: Result<HttpAnswer, ServiceError>) -> SendOutcome {
             200..300 => SendOutcome::Accepted,
             410 => SendOutcome::Unsubscribed,
             408 | 409 | 425 | 429 | 500.. => {
-                let wait = answer.retry_after().map(|it| it.min(MAX_RETRY_DELAY));
+                let wait = answer
+                    .retry_after()
+                    .map(|duration| duration.min(MAX_RETRY_DELAY));
                 SendOutcome::Unreachable(format!("it answered {}", answer.status), wait)
             }
             status => SendOutcome::Refused(format!("it answered {status}")),
@@ -201,7 +211,7 @@ fn is_subscribed(prefixes: &[String], kind: &str) -> bool {
     prefixes.is_empty()
         || prefixes
             .iter()
-            .any(|it| kind.starts_with(it.trim_end_matches('*')))
+            .any(|prefix| kind.starts_with(prefix.trim_end_matches('*')))
 }
 
 /// Returns the signature of an id, a date and a body, with the prefix `v1,`.
@@ -250,8 +260,8 @@ fn encode_base64(bytes: &[u8]) -> String {
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim().trim_end_matches('=');
     let (mut found, mut bits, mut count) = (Vec::new(), 0_u32, 0);
-    for it in digits.bytes() {
-        let digit = BASE64_DIGITS.iter().position(|known| *known == it)?;
+    for byte in digits.bytes() {
+        let digit = BASE64_DIGITS.iter().position(|known| *known == byte)?;
         (bits, count) = (bits << 6 | u32::try_from(digit).ok()?, count + 6);
         if count >= 8 {
             count -= 8;
@@ -267,13 +277,13 @@ fn random_id() -> String {
     if SystemRandom::new().fill(&mut bytes).is_err() {
         bytes = unix_time_ms().to_be_bytes();
     }
-    bytes.iter().map(|it| format!("{it:02x}")).collect()
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn position_file(data: &Path, url: &str) -> PathBuf {
     let sum: String = Sha256::digest(url.as_bytes())[..8]
         .iter()
-        .map(|it| format!("{it:02x}"))
+        .map(|byte| format!("{byte:02x}"))
         .collect();
     data.join("webhooks").join(format!("{sum}.json"))
 }
@@ -335,7 +345,7 @@ mod tests {
             is_subscribed(
                 &prefixes
                     .iter()
-                    .map(|it| (*it).to_owned())
+                    .map(|prefix| (*prefix).to_owned())
                     .collect::<Vec<_>>(),
                 kind,
             )

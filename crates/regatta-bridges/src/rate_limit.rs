@@ -127,7 +127,7 @@ impl LimitUsage {
         while self
             .in_flight
             .front()
-            .is_some_and(|it| now.saturating_duration_since(*it) >= MAX_FLIGHT_TIME)
+            .is_some_and(|instant| now.saturating_duration_since(*instant) >= MAX_FLIGHT_TIME)
         {
             self.in_flight.pop_front();
             self.record_arrival(kind, now);
@@ -142,9 +142,9 @@ impl LimitUsage {
             self.record_arrival(kind, until);
         }
         let under_way = self.in_flight.len() + self.may_arrive_until.len();
-        let shut = self
-            .blocked_until
-            .map_or(Duration::ZERO, |it| it.saturating_duration_since(now));
+        let shut = self.blocked_until.map_or(Duration::ZERO, |instant| {
+            instant.saturating_duration_since(now)
+        });
         let full = match kind {
             RateLimitKind::Window {
                 max_units: most,
@@ -154,14 +154,14 @@ impl LimitUsage {
                 while self
                     .arrivals
                     .front()
-                    .is_some_and(|it| now.saturating_duration_since(*it) >= span)
+                    .is_some_and(|instant| now.saturating_duration_since(*instant) >= span)
                 {
                     self.arrivals.pop_front();
                 }
                 let most = ((f64::from(most) * (1.0 - keep)).floor() as usize).max(1);
                 let cost = (cost as usize).min(most);
                 let over = (self.arrivals.len() + under_way + cost).saturating_sub(most);
-                match over.checked_sub(1).map(|it| self.arrivals.get(it)) {
+                match over.checked_sub(1).map(|over| self.arrivals.get(over)) {
                     None => Duration::ZERO,
                     Some(Some(frees)) => (*frees + span).saturating_duration_since(now),
                     Some(None) => IN_FLIGHT_RETRY_DELAY,
@@ -506,7 +506,11 @@ impl CallLimiter {
     pub fn block_until(&mut self, limits: &[RateLimit], until: Instant) {
         for limit in limits {
             let state = self.usage_by_key.entry(limit.key.clone()).or_default();
-            state.blocked_until = Some(state.blocked_until.map_or(until, |it| it.max(until)));
+            state.blocked_until = Some(
+                state
+                    .blocked_until
+                    .map_or(until, |instant| instant.max(until)),
+            );
         }
         self.log_event(limits, CallEvent::Refused, until);
     }
@@ -515,15 +519,17 @@ impl CallLimiter {
     fn remove_unused(&mut self, now: Instant) {
         let old = Duration::from_secs(3_600);
         let fresh = |at: Instant| now.saturating_duration_since(at) < old;
-        self.usage_by_key.retain(|_, it| {
-            it.blocked_until.is_some_and(|it| it > now)
-                || !it.may_arrive_until.is_empty()
-                || it
+        self.usage_by_key.retain(|_, limit_usage| {
+            limit_usage
+                .blocked_until
+                .is_some_and(|instant| instant > now)
+                || !limit_usage.may_arrive_until.is_empty()
+                || limit_usage
                     .arrivals
                     .back()
-                    .or(it.in_flight.back())
-                    .is_some_and(|it| fresh(*it))
-                || it.tokens.is_some_and(|it| fresh(it.1))
+                    .or(limit_usage.in_flight.back())
+                    .is_some_and(|instant| fresh(*instant))
+                || limit_usage.tokens.is_some_and(|token| fresh(token.1))
         });
     }
 }
@@ -611,7 +617,7 @@ mod tests {
         for (at, ms) in sent.iter().enumerate() {
             let within = sent[at..]
                 .iter()
-                .take_while(|it| **it < ms + 60_000)
+                .take_while(|sent| **sent < ms + 60_000)
                 .count();
             assert!(within <= 50, "{within} from {ms}");
         }

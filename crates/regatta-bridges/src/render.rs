@@ -61,7 +61,7 @@ impl TurnProgress {
 /// Returns the present content of a post; nothing if the post is no longer needed.
 pub fn render_post(
     board: &Board,
-    it: &Conversation,
+    conversation: &Conversation,
     post: &ThreadPost,
     live: Option<&TurnProgress>,
     dashboard: Option<&str>,
@@ -69,10 +69,9 @@ pub fn render_post(
     match &post.content {
         PostContent::Seen { .. } | PostContent::Pull => None,
         PostContent::Queued { turn, ahead } => {
-            let waits = it
-                .turns
-                .iter()
-                .any(|it| it.number == *turn && it.state == TurnState::Queued);
+            let waits = conversation.turns.iter().any(|conversation_turn| {
+                conversation_turn.number == *turn && conversation_turn.state == TurnState::Queued
+            });
             let others = if *ahead == 1 {
                 "one message".to_owned()
             } else {
@@ -92,10 +91,10 @@ pub fn render_post(
             if !post.begun && post.refs.is_empty() {
                 return None;
             }
-            let state = it
+            let state = conversation
                 .turns
                 .iter()
-                .find(|it| it.number == *turn)
+                .find(|conversation_turn| conversation_turn.number == *turn)
                 .map(|turn| turn.state);
             let text = match state {
                 Some(TurnState::Stopped) => "This message was dropped from the queue.",
@@ -121,11 +120,14 @@ pub fn render_post(
         }
         PostContent::Ask { approval } => Some(request_card(board, post, *approval)),
         PostContent::Turn { turn } => {
-            let turn = it.turns.iter().find(|it| it.number == *turn)?;
+            let turn = conversation
+                .turns
+                .iter()
+                .find(|conversation_turn| conversation_turn.number == *turn)?;
             Some(match turn.state {
-                TurnState::Working | TurnState::Queued => working_card(board, it, live),
+                TurnState::Working | TurnState::Queued => working_card(board, conversation, live),
                 TurnState::Done | TurnState::Failed | TurnState::Stopped => {
-                    ended_card(board, it, turn, dashboard)
+                    ended_card(board, conversation, turn, dashboard)
                 }
             })
         }
@@ -163,7 +165,7 @@ fn request_card(board: &Board, post: &ThreadPost, id: regatta_core::ids::Approva
         RequestContent::Question { text, choices, .. } => {
             let buttons = choices.iter().take(10).enumerate();
             let buttons = buttons
-                .map(|(nth, it)| button(&one_line(it, 60), format!("choice-{nth}:{id}"), false));
+                .map(|(nth, s)| button(&one_line(s, 60), format!("choice-{nth}:{id}"), false));
             (
                 format!("{text}\n\nAnswer here, in your own words ({id})."),
                 buttons.collect(),
@@ -178,19 +180,26 @@ fn request_card(board: &Board, post: &ThreadPost, id: regatta_core::ids::Approva
     }
 }
 
-fn working_card(board: &Board, it: &Conversation, live: Option<&TurnProgress>) -> PostCard {
-    let task = it.task.and_then(|it| board.tasks.get(&it));
+fn working_card(
+    board: &Board,
+    conversation: &Conversation,
+    live: Option<&TurnProgress>,
+) -> PostCard {
+    let task = conversation.task.and_then(|id| board.tasks.get(&id));
     let attempt = task
-        .and_then(|it| it.attempt)
-        .and_then(|it| board.attempts.get(&it));
-    let plan: Vec<PlanEntry> = match (live.filter(|it| !it.plan.is_empty()), attempt) {
+        .and_then(|task| task.attempt)
+        .and_then(|id| board.attempts.get(&id));
+    let plan: Vec<PlanEntry> = match (
+        live.filter(|turn_progress| !turn_progress.plan.is_empty()),
+        attempt,
+    ) {
         (Some(live), _) => live.plan.clone(),
         (None, Some(attempt)) => attempt.session.plan.clone(),
         (None, None) => vec![],
     };
     let mut text = String::new();
     let doing = match (task, attempt) {
-        (_, Some(_)) if conversation::pending_approval(board, it).is_some() => {
+        (_, Some(_)) if conversation::pending_approval(board, conversation).is_some() => {
             "waiting for your answer".to_owned()
         }
         (Some(task), Some(_)) if task.status == TaskStatus::Validating => {
@@ -206,7 +215,7 @@ fn working_card(board: &Board, it: &Conversation, live: Option<&TurnProgress>) -
             let why = regatta_core::schedule::wait_reasons(board, task, now);
             why.first().map_or_else(
                 || "about to start".into(),
-                |it| format!("waiting: {}", it.text),
+                |wait_reason| format!("waiting: {}", wait_reason.text),
             )
         }
         (None, None) => "about to start".to_owned(),
@@ -227,11 +236,14 @@ fn working_card(board: &Board, it: &Conversation, live: Option<&TurnProgress>) -
     PostCard {
         tone: CardTone::Working,
         text: text.trim().to_owned(),
-        plan: plan.into_iter().map(|it| (it.text, it.status)).collect(),
+        plan: plan
+            .into_iter()
+            .map(|plan| (plan.text, plan.status))
+            .collect(),
         activity: Some(doing),
         buttons: vec![CardButton {
             label: "Stop".into(),
-            value: format!("stop:{}", it.id),
+            value: format!("stop:{}", conversation.id),
             is_dangerous: true,
         }],
         links: vec![],
@@ -240,15 +252,15 @@ fn working_card(board: &Board, it: &Conversation, live: Option<&TurnProgress>) -
 
 fn ended_card(
     board: &Board,
-    it: &Conversation,
+    conversation: &Conversation,
     turn: &ConversationTurn,
     dashboard: Option<&str>,
 ) -> PostCard {
     let mut links = Vec::new();
-    if let Some(pull) = &it.pull {
+    if let Some(pull) = &conversation.pull {
         links.push((format!("PR #{}", pull.number), pull.url.clone()));
     }
-    if let (Some(at), Some(task)) = (dashboard, it.task) {
+    if let (Some(at), Some(task)) = (dashboard, conversation.task) {
         links.push((
             task.to_string(),
             format!("{}/t/{task}", at.trim_end_matches('/')),
@@ -267,8 +279,8 @@ fn ended_card(
             }
         }
         TurnState::Failed => {
-            let why = it.task.map_or(String::new(), |it| {
-                format!(" For details: `regatta why {it}`.")
+            let why = conversation.task.map_or(String::new(), |id| {
+                format!(" For details: `regatta why {id}`.")
             });
             let text = format!("This did not work: {reason}\n\nWrite again to retry.{why}");
             PostCard {
@@ -280,24 +292,24 @@ fn ended_card(
         }
         _ => {
             let mut text = turn.answer.clone().unwrap_or_default();
-            let facts = turn_facts(it, turn);
+            let facts = turn_facts(conversation, turn);
             if !facts.is_empty() {
                 text += &format!("\n\n{facts}");
             }
-            let open = it
+            let open = conversation
                 .task
-                .and_then(|it| board.tasks.get(&it))
-                .is_some_and(|it| it.status == TaskStatus::InReview);
-            let last = it
+                .and_then(|id| board.tasks.get(&id))
+                .is_some_and(|task| task.status == TaskStatus::InReview);
+            let last = conversation
                 .turns
                 .iter()
                 .rev()
-                .find(|it| it.work.is_some())
-                .is_some_and(|it| it.number == turn.number);
-            let offer = open && last && it.deliver != ChangeDestination::Land;
+                .find(|conversation_turn| conversation_turn.work.is_some())
+                .is_some_and(|conversation_turn| conversation_turn.number == turn.number);
+            let offer = open && last && conversation.deliver != ChangeDestination::Land;
             let land = CardButton {
                 label: "Land".into(),
-                value: format!("land:{}", it.id),
+                value: format!("land:{}", conversation.id),
                 is_dangerous: false,
             };
             PostCard {
@@ -312,14 +324,14 @@ fn ended_card(
 }
 
 /// Returns the branch, files, checks and cost of a turn, as far as they exist.
-fn turn_facts(it: &Conversation, turn: &ConversationTurn) -> String {
+fn turn_facts(conversation: &Conversation, turn: &ConversationTurn) -> String {
     let mut lines = Vec::new();
     if let Some(work) = &turn.work {
         let few: Vec<String> = work
             .changed
             .iter()
             .take(5)
-            .map(|it| inline_code(it))
+            .map(|changed| inline_code(changed))
             .collect();
         let more = work.changed_count.saturating_sub(few.len());
         let more = if more > 0 {
@@ -329,14 +341,14 @@ fn turn_facts(it: &Conversation, turn: &ConversationTurn) -> String {
         };
         lines.push(format!("Changed: {}{more}", few.join(", ")));
         lines.push(format!("Branch: {}", inline_code(&work.branch)));
-        lines.extend(work.checks.as_ref().map(|it| format!("Checks: {it}")));
+        lines.extend(work.checks.as_ref().map(|check| format!("Checks: {check}")));
     }
     lines.extend(
         turn.micro_usd
-            .map(|it| format!("Cost: ${:.2}", it as f64 / 1e6)),
+            .map(|micro_usd| format!("Cost: ${:.2}", micro_usd as f64 / 1e6)),
     );
     if turn.work.is_some() {
-        match it.deliver {
+        match conversation.deliver {
             ChangeDestination::Review => lines.push("Say `land` to merge it.".into()),
             ChangeDestination::Land => lines.push("It is being added to the merge queue.".into()),
             ChangeDestination::Pull => {}
@@ -344,7 +356,7 @@ fn turn_facts(it: &Conversation, turn: &ConversationTurn) -> String {
     }
     lines
         .iter()
-        .map(|it| format!("- {it}"))
+        .map(|s| format!("- {s}"))
         .collect::<Vec<_>>()
         .join("\n")
 }
@@ -423,7 +435,7 @@ pub(crate) fn link_line(card: &PostCard) -> Option<String> {
 
 /// Returns the whole text of a card without its buttons, in CommonMark.
 pub(crate) fn card_text(card: &PostCard, lines: &PlanFormat) -> String {
-    let text = Some(card.text.clone()).filter(|it| !it.trim().is_empty());
+    let text = Some(card.text.clone()).filter(|s| !s.trim().is_empty());
     let parts: Vec<String> = [
         card_header(card),
         lines.format_plan(card),
@@ -444,7 +456,7 @@ pub(crate) fn one_line(text: &str, most: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let cut: String = line
         .chars()
-        .filter(|it| !it.is_control())
+        .filter(|c| !c.is_control())
         .take(most)
         .collect();
     if line.chars().count() > most {
@@ -456,7 +468,7 @@ pub(crate) fn one_line(text: &str, most: usize) -> String {
 
 /// Formats inline code so that its content cannot close it.
 pub(crate) fn inline_code(text: &str) -> String {
-    let longest = text.split(|it| it != '`').map(str::len).max().unwrap_or(0);
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     if longest > 0 {
         format!("{fence} {text} {fence}")
@@ -466,7 +478,7 @@ pub(crate) fn inline_code(text: &str) -> String {
 }
 
 fn code_block(text: &str) -> String {
-    let longest = text.split(|it| it != '`').map(str::len).max().unwrap_or(0);
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));
     format!("{fence}\n{text}\n{fence}")
 }
@@ -474,7 +486,7 @@ fn code_block(text: &str) -> String {
 /// Cuts a text into pieces of at most `most` characters, between paragraphs or lines if possible. A
 /// code block that is cut is closed and opened again.
 pub fn split_text(text: &str, most: usize) -> Vec<String> {
-    let count = |it: &str| it.chars().count();
+    let count = |s: &str| s.chars().count();
     if count(text) <= most {
         return vec![text.to_owned()];
     }
@@ -484,7 +496,7 @@ pub fn split_text(text: &str, most: usize) -> Vec<String> {
         if let Some(fence) = fence {
             let marks: String = fence
                 .chars()
-                .take_while(|it| *it == '`' || *it == '~')
+                .take_while(|c| *c == '`' || *c == '~')
                 .collect();
             piece.push_str(&marks);
         }
@@ -507,7 +519,9 @@ pub fn split_text(text: &str, most: usize) -> Vec<String> {
             }
             // A line is cut only if it alone is too long.
             let fresh = piece.trim().is_empty()
-                || fence.as_ref().is_some_and(|it| piece.trim() == it.trim());
+                || fence
+                    .as_ref()
+                    .is_some_and(|fence| piece.trim() == fence.trim());
             if !fresh {
                 close(&mut piece, &fence);
                 continue;
@@ -515,7 +529,7 @@ pub fn split_text(text: &str, most: usize) -> Vec<String> {
             let at = rest
                 .char_indices()
                 .nth(left.max(1))
-                .map_or(rest.len(), |it| it.0);
+                .map_or(rest.len(), |rest| rest.0);
             piece.push_str(&rest[..at]);
             piece.push('\n');
             rest = &rest[at..];
@@ -552,14 +566,14 @@ mod tests {
             assert!(piece.chars().count() <= 1_000, "{}", piece.chars().count());
             assert_eq!(piece.matches("```").count() % 2, 0, "{piece}");
             assert!(
-                piece.lines().all(|it| !it.starts_with("et x")),
+                piece.lines().all(|piece| !piece.starts_with("et x")),
                 "the text was split inside a line"
             );
         }
         let lines = pieces
             .iter()
-            .flat_map(|it| it.lines())
-            .filter(|it| it.starts_with("let x"))
+            .flat_map(|piece| piece.lines())
+            .filter(|piece| piece.starts_with("let x"))
             .count();
         assert_eq!(lines, 200, "lines were lost");
         assert_eq!(split_text("short", 10), ["short"]);
@@ -569,7 +583,7 @@ mod tests {
     fn too_long_line_is_split_between_characters_without_loss() {
         let text = "é".repeat(5_000);
         let pieces = split_text(&text, 512);
-        assert!(pieces.iter().all(|it| it.chars().count() <= 512));
+        assert!(pieces.iter().all(|piece| piece.chars().count() <= 512));
         assert_eq!(pieces.concat(), text);
     }
 

@@ -60,7 +60,7 @@ impl IncomingEvent {
     /// Returns the person who caused the event.
     pub fn requester(&self) -> &Requester {
         match self {
-            IncomingEvent::Message(it) => &it.author,
+            IncomingEvent::Message(incoming_message) => &incoming_message.author,
             IncomingEvent::ButtonPressed { requester: by, .. }
             | IncomingEvent::StopRequested { requester: by, .. }
             | IncomingEvent::MessageDeleted { requester: by, .. }

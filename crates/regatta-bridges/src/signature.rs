@@ -10,11 +10,11 @@ use crate::config::Secret;
 pub fn hex_signature(secret: &Secret, parts: &[&[u8]]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes())
         .expect("HMAC accepts keys of any length");
-    parts.iter().for_each(|it| mac.update(it));
+    parts.iter().for_each(|parts| mac.update(parts));
     mac.finalize()
         .into_bytes()
         .iter()
-        .map(|it| format!("{it:02x}"))
+        .map(|byte| format!("{byte:02x}"))
         .collect()
 }
 

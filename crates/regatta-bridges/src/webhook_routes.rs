@@ -70,8 +70,8 @@ async fn receive_delivery(
     let announced = parts
         .headers
         .get(header::CONTENT_LENGTH)
-        .and_then(|it| it.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|it| it > most) {
+        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|announced| announced > most) {
         return refuse(
             route,
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -136,6 +136,8 @@ async fn receive_delivery(
 }
 
 fn refuse(route: &DeliveryRoute, status: StatusCode, why: &'static str) -> Response {
-    route.intake.update_health(|it| it.refused += 1);
+    route
+        .intake
+        .update_health(|bridge_health| bridge_health.refused += 1);
     (status, format!("{why}\n")).into_response()
 }

@@ -109,7 +109,9 @@ fn run_agent(program: &FakeProgram) -> Exit {
                 content: RequestContent::Permission { tool, options },
             },
         ));
-        let wished = program.wait_for_input(|it| it.answers.iter().any(|it| it.0 == "7"));
+        let wished = program.wait_for_input(|session_input| {
+            session_input.answers.iter().any(|answer| answer.0 == "7")
+        });
         let Ok(wishes) = wished else {
             return Exit::Signal(15);
         };
@@ -205,7 +207,7 @@ impl World {
             ..EngineSettings::default()
         };
         let start =
-            tokio::task::spawn_blocking(move || Engine::start(ports, settings).map(|it| it.0));
+            tokio::task::spawn_blocking(move || Engine::start(ports, settings).map(|pair| pair.0));
         let engine = start.await.unwrap().unwrap();
         if engine.board().projects.is_empty() {
             self.set_up_board(&engine).await;
@@ -298,15 +300,17 @@ impl World {
             let own = view
                 .comments(SHOP, number)
                 .iter()
-                .filter(|it| it.app.as_deref() == Some(app));
-            own.clone().find(|it| holds(it)).cloned()
+                .filter(|github_comment| github_comment.app.as_deref() == Some(app));
+            own.clone()
+                .find(|github_comment| holds(github_comment))
+                .cloned()
         };
         self.github.wait_for_some(found, TEST_TIMEOUT).await
     }
 
     fn own_comments(&self, app: &str, number: u64) -> Vec<GitHubComment> {
         let mut comments = self.github.comments(SHOP, number);
-        comments.retain(|it| it.app.as_deref() == Some(app));
+        comments.retain(|github_comment| github_comment.app.as_deref() == Some(app));
         comments
     }
 }
@@ -365,8 +369,8 @@ impl RunningRegatta {
                     .bridges
                     .list()
                     .into_iter()
-                    .find(|it| it.agent.as_str() == agent);
-                if let Some(found) = found.and_then(|it| look(&it.health)) {
+                    .find(|bridge| bridge.agent.as_str() == agent);
+                if let Some(found) = found.and_then(|bridge| look(&bridge.health)) {
                     return found;
                 }
                 ticks.tick().await;
@@ -384,10 +388,10 @@ impl RunningRegatta {
     /// Waits until every due post is shown.
     async fn wait_until_all_shown(&self) {
         self.wait_for(|board| {
-            let open = board
-                .conversations
-                .values()
-                .any(|it| it.current_turn().is_some() || it.unshown_posts().next().is_some());
+            let open = board.conversations.values().any(|conversation| {
+                conversation.current_turn().is_some()
+                    || conversation.unshown_posts().next().is_some()
+            });
             (!open).then_some(())
         })
         .await;
@@ -413,9 +417,9 @@ impl RunningRegatta {
 }
 
 fn mentions_nobody(text: &str) -> bool {
-    text.split('@')
-        .skip(1)
-        .all(|it| it.starts_with('\u{200b}') || it.starts_with("x`") || it.starts_with("ann\n```"))
+    text.split('@').skip(1).all(|text| {
+        text.starts_with('\u{200b}') || text.starts_with("x`") || text.starts_with("ann\n```")
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -433,21 +437,26 @@ async fn mention_gets_a_reaction_and_one_comment_that_becomes_the_answer() {
         board
             .conversations
             .values()
-            .any(|it| it.turn_count == 1)
+            .any(|conversation| conversation.turn_count == 1)
             .then_some(())
     })
     .await;
     let seen = |view: &GithubView<'_>| {
-        let comment = view.comments(SHOP, number).iter().find(|it| it.id == id)?;
+        let comment = view
+            .comments(SHOP, number)
+            .iter()
+            .find(|github_comment| github_comment.id == id)?;
         comment
             .reactions
             .iter()
-            .any(|it| it.content == "eyes")
+            .any(|github_reaction| github_reaction.content == "eyes")
             .then_some(())
     };
     world.github.wait_for_some(seen, TEST_TIMEOUT).await;
     let first = world
-        .wait_for_comment("claude-bot", number, |it| it.body.contains('⏳'))
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains('⏳')
+        })
         .await;
     assert!(first.body.contains("Say `stop`"), "{}", first.body);
     assert!(
@@ -457,11 +466,13 @@ async fn mention_gets_a_reaction_and_one_comment_that_becomes_the_answer() {
     );
     world.agents.release("go");
     let last = world
-        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("Done")
+        })
         .await;
     assert_eq!(last.id, first.id, "one comment, edited");
     assert!(
-        mentions_nobody(&last.body) && last.versions.iter().all(|it| mentions_nobody(it)),
+        mentions_nobody(&last.body) && last.versions.iter().all(|version| mentions_nobody(version)),
         "{:?}",
         last.versions
     );
@@ -477,7 +488,7 @@ async fn mention_gets_a_reaction_and_one_comment_that_becomes_the_answer() {
         let answered = view
             .deliveries("claude-bot")
             .iter()
-            .all(|it| it.status_code == Some(200));
+            .all(|github_delivery| github_delivery.status_code == Some(200));
         answered.then_some(())
     };
     world.github.wait_for_some(told, TEST_TIMEOUT).await;
@@ -492,7 +503,7 @@ async fn mention_gets_a_reaction_and_one_comment_that_becomes_the_answer() {
         board
             .conversations
             .values()
-            .any(|it| it.turn_count == 2)
+            .any(|conversation| conversation.turn_count == 2)
             .then_some(())
     })
     .await;
@@ -509,7 +520,9 @@ async fn comment_without_a_mention_starts_no_agent_when_two_are_in_the_issue() {
         .github
         .open_issue("ann", SHOP, "Login", "@claude-bot please change it");
     world
-        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("Done")
+        })
         .await;
     assert!(
         world
@@ -519,13 +532,15 @@ async fn comment_without_a_mention_starts_no_agent_when_two_are_in_the_issue() {
             .body
             .reactions
             .iter()
-            .any(|it| it.user == "claude-bot[bot]")
+            .any(|github_reaction| github_reaction.user == "claude-bot[bot]")
     );
     world
         .github
         .comment("ann", SHOP, number, "@codex-bot review this");
     world
-        .wait_for_comment("codex-bot", number, |it| it.body.contains("Done"))
+        .wait_for_comment("codex-bot", number, |github_comment| {
+            github_comment.body.contains("Done")
+        })
         .await;
     here.wait_until_all_shown().await;
     world
@@ -544,11 +559,11 @@ async fn comment_without_a_mention_starts_no_agent_when_two_are_in_the_issue() {
         let codex = board
             .conversations
             .values()
-            .find(|it| it.agent.as_str() == "codex")?;
+            .find(|conversation| conversation.agent.as_str() == "codex")?;
         codex
             .turns
             .iter()
-            .any(|it| it.source == format!("comment:{last}"))
+            .any(|conversation_turn| conversation_turn.source == format!("comment:{last}"))
             .then_some(())
     })
     .await;
@@ -556,7 +571,7 @@ async fn comment_without_a_mention_starts_no_agent_when_two_are_in_the_issue() {
     let turns: BTreeMap<String, u64> = here
         .conversations()
         .iter()
-        .map(|it| (it.agent.to_string(), it.turn_count))
+        .map(|conversation| (conversation.agent.to_string(), conversation.turn_count))
         .collect();
     assert_eq!(
         turns,
@@ -565,12 +580,12 @@ async fn comment_without_a_mention_starts_no_agent_when_two_are_in_the_issue() {
     let codex = here
         .conversations()
         .into_iter()
-        .find(|it| it.agent.as_str() == "codex")
+        .find(|conversation| conversation.agent.as_str() == "codex")
         .unwrap();
     let looks: Vec<bool> = codex
         .turns
         .iter()
-        .map(|it| it.reviewed_work.is_some())
+        .map(|conversation_turn| conversation_turn.reviewed_work.is_some())
         .collect();
     assert_eq!(
         looks,
@@ -593,7 +608,7 @@ async fn s8_a_delivery_is_accepted_once_and_only_with_its_own_agents_signature()
         .github
         .deliveries("claude-bot")
         .into_iter()
-        .find(|it| it.event == "issue_comment")
+        .find(|github_delivery| github_delivery.event == "issue_comment")
         .unwrap();
     let (body, guid) = (sent.payload.to_string(), sent.guid.clone());
     world.webhook_secret = Some(None);
@@ -613,12 +628,12 @@ async fn s8_a_delivery_is_accepted_once_and_only_with_its_own_agents_signature()
             .await,
         503
     );
-    assert!(
-        here.bridges
-            .list()
-            .iter()
-            .all(|it| it.warning.as_deref().is_some_and(|it| it.contains("503")))
-    );
+    assert!(here.bridges.list().iter().all(|bridge| {
+        bridge
+            .warning
+            .as_deref()
+            .is_some_and(|warning| warning.contains("503"))
+    }));
     drop(here);
     world.webhook_secret = None;
     let here = world.start().await;
@@ -657,13 +672,15 @@ async fn s8_a_delivery_is_accepted_once_and_only_with_its_own_agents_signature()
         );
     }
     world
-        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("Done")
+        })
         .await;
     here.wait_until_all_shown().await;
     assert_eq!(
         here.conversations()
             .iter()
-            .map(|it| it.turn_count)
+            .map(|conversation| conversation.turn_count)
             .sum::<u64>(),
         1
     );
@@ -684,7 +701,7 @@ async fn s9_only_a_person_with_write_permission_starts_a_turn() {
         board
             .conversations
             .values()
-            .any(|it| it.held.len() == 1)
+            .any(|conversation| conversation.held.len() == 1)
             .then_some(())
     })
     .await;
@@ -698,7 +715,7 @@ async fn s9_only_a_person_with_write_permission_starts_a_turn() {
         board
             .conversations
             .values()
-            .any(|it| it.held.len() == 2)
+            .any(|conversation| conversation.held.len() == 2)
             .then_some(())
     })
     .await;
@@ -707,7 +724,12 @@ async fn s9_only_a_person_with_write_permission_starts_a_turn() {
         (held.len(), held[0].turn_count, held[0].posts.len()),
         (1, 0, 0)
     );
-    assert!(held[0].held.iter().all(|it| it.by.id != "dependabot[bot]"));
+    assert!(
+        held[0]
+            .held
+            .iter()
+            .all(|held_request| held_request.by.id != "dependabot[bot]")
+    );
     // The lookup of bob's permission fails once. The delivery is therefore refused, and it is
     // accepted when GitHub repeats it.
     world.github.fail_next(
@@ -721,12 +743,14 @@ async fn s9_only_a_person_with_write_permission_starts_a_turn() {
     let refused = |view: &GithubView<'_>| {
         view.deliveries("claude-bot")
             .iter()
-            .any(|it| it.status_code == Some(503))
+            .any(|github_delivery| github_delivery.status_code == Some(503))
             .then_some(())
     };
     world.github.wait_for_some(refused, TEST_TIMEOUT).await;
     world
-        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("Done")
+        })
         .await;
     here.wait_until_all_shown().await;
     let found = here.conversations();
@@ -739,7 +763,8 @@ async fn s9_only_a_person_with_write_permission_starts_a_turn() {
             .github
             .comments(SHOP, number)
             .iter()
-            .all(|it| it.app.is_none() || it.body.contains("Done"))
+            .all(|github_comment| github_comment.app.is_none()
+                || github_comment.body.contains("Done"))
     );
 }
 
@@ -765,24 +790,27 @@ async fn deliveries_missed_during_downtime_are_requested_and_handled_once() {
     let failed = |view: &GithubView<'_>| {
         view.deliveries("claude-bot")
             .iter()
-            .all(|it| it.status_code == Some(0))
+            .all(|github_delivery| github_delivery.status_code == Some(0))
             .then_some(())
     };
     world.github.wait_for_some(failed, TEST_TIMEOUT).await;
     let here = world.start().await;
     world
-        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("Done")
+        })
         .await;
     here.wait_until_all_shown().await;
     drop(here);
     // Another start reads the same list and repeats nothing.
     let here = world.start().await;
-    here.wait_for_health("claude", |it| it.connected).await;
+    here.wait_for_health("claude", |bridge_health| bridge_health.connected)
+        .await;
     here.wait_until_all_shown().await;
     assert_eq!(
         here.conversations()
             .iter()
-            .map(|it| it.turn_count)
+            .map(|conversation| conversation.turn_count)
             .sum::<u64>(),
         1
     );
@@ -808,9 +836,15 @@ async fn lost_answer_and_a_restart_create_no_second_comment() {
         .comment("ann", SHOP, number, "@claude-bot fix it and wait");
     let first = world.wait_for_comment("claude-bot", number, |_| true).await;
     here.wait_for(|board| {
-        let mut posts = board.conversations.values().flat_map(|it| it.posts.clone());
+        let mut posts = board
+            .conversations
+            .values()
+            .flat_map(|conversation| conversation.posts.clone());
         posts
-            .any(|it| matches!(it.content, PostContent::Turn { .. }) && !it.refs.is_empty())
+            .any(|thread_post| {
+                matches!(thread_post.content, PostContent::Turn { .. })
+                    && !thread_post.refs.is_empty()
+            })
             .then_some(())
     })
     .await;
@@ -818,7 +852,9 @@ async fn lost_answer_and_a_restart_create_no_second_comment() {
     let here = world.start().await;
     world.agents.release("go");
     let last = world
-        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("Done")
+        })
         .await;
     here.wait_until_all_shown().await;
     assert_eq!(
@@ -850,7 +886,7 @@ async fn review_comment_on_a_line_is_answered_in_its_own_thread() {
             .conversations
             .values()
             .next()
-            .and_then(|it| it.current_turn().cloned())
+            .and_then(|conversation| conversation.current_turn().cloned())
     })
     .await;
     // A comment elsewhere before the turn ends does not change where the turn is answered.
@@ -861,7 +897,7 @@ async fn review_comment_on_a_line_is_answered_in_its_own_thread() {
         board
             .conversations
             .values()
-            .any(|it| it.queued_count() == 1)
+            .any(|conversation| conversation.queued_count() == 1)
             .then_some(())
     })
     .await;
@@ -870,28 +906,35 @@ async fn review_comment_on_a_line_is_answered_in_its_own_thread() {
         let own = view
             .review_comments(SHOP, pull)
             .iter()
-            .find(|it| it.comment.app.is_some())?;
+            .find(|github_review_comment| github_review_comment.comment.app.is_some())?;
         own.comment.body.contains("Done").then(|| own.clone())
     };
     let reply = world.github.wait_for_some(answered, TEST_TIMEOUT).await;
     assert_eq!(reply.in_reply_to, Some(root));
     here.wait_until_all_shown().await;
     world
-        .wait_for_comment("claude-bot", pull, |it| it.body.contains("Done"))
+        .wait_for_comment("claude-bot", pull, |github_comment| {
+            github_comment.body.contains("Done")
+        })
         .await;
     let comments = world.github.review_comments(SHOP, pull);
-    let reacted = comments.iter().find(|it| it.comment.id == asked).unwrap();
+    let reacted = comments
+        .iter()
+        .find(|github_review_comment| github_review_comment.comment.id == asked)
+        .unwrap();
     assert_eq!(reacted.comment.reactions[0].content, "eyes");
     assert_eq!(
         comments
             .iter()
-            .filter(|it| it.comment.app.is_some())
+            .filter(|github_review_comment| github_review_comment.comment.app.is_some())
             .count(),
         1
     );
     let own = world.own_comments("claude-bot", pull);
     assert_eq!(
-        own.iter().filter(|it| it.body.contains("Done")).count(),
+        own.iter()
+            .filter(|github_comment| github_comment.body.contains("Done"))
+            .count(),
         1,
         "{own:#?}"
     );
@@ -906,8 +949,8 @@ async fn comment_allow_answers_a_request_and_comment_stop_ends_the_turn() {
         .github
         .open_issue("ann", SHOP, "Login", "@claude-bot ask first");
     let question = world
-        .wait_for_comment("claude-bot", number, |it| {
-            it.body.contains("May I do this?")
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("May I do this?")
         })
         .await;
     assert!(
@@ -920,7 +963,7 @@ async fn comment_allow_answers_a_request_and_comment_stop_ends_the_turn() {
         board
             .conversations
             .values()
-            .any(|it| !it.held.is_empty())
+            .any(|conversation| !conversation.held.is_empty())
             .then_some(())
     })
     .await;
@@ -929,11 +972,13 @@ async fn comment_allow_answers_a_request_and_comment_stop_ends_the_turn() {
             .board()
             .approvals
             .values()
-            .any(|it| it.is_open())
+            .any(|approval| approval.is_open())
     );
     world.github.comment("ann", SHOP, number, "allow");
     world
-        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("Done")
+        })
         .await;
     here.wait_until_all_shown().await;
     world
@@ -943,19 +988,21 @@ async fn comment_allow_answers_a_request_and_comment_stop_ends_the_turn() {
         board
             .conversations
             .values()
-            .any(|it| it.turn_count == 2 && it.current_turn().is_some())
+            .any(|conversation| {
+                conversation.turn_count == 2 && conversation.current_turn().is_some()
+            })
             .then_some(())
     })
     .await;
     world.github.comment("ann", SHOP, number, "stop");
     world
-        .wait_for_comment("claude-bot", number, |it| {
-            it.body.contains("ann stopped it")
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("ann stopped it")
         })
         .await;
     here.wait_for(|board| {
-        let it = board.conversations.values().next()?;
-        (it.turns.last()?.state == TurnState::Stopped).then_some(())
+        let conversation = board.conversations.values().next()?;
+        (conversation.turns.last()?.state == TurnState::Stopped).then_some(())
     })
     .await;
     world.github.assert_well_behaved();
@@ -966,9 +1013,9 @@ async fn comment_allow_answers_a_request_and_comment_stop_ends_the_turn() {
 async fn pushed_work(world: &World, here: &RunningRegatta) -> TurnWork {
     let (id, work) = here
         .wait_for(|board| {
-            let it = board.conversations.values().next()?;
-            it.pushed.as_ref()?;
-            Some((it.id, it.turns.last()?.work.clone()?))
+            let conversation = board.conversations.values().next()?;
+            conversation.pushed.as_ref()?;
+            Some((conversation.id, conversation.turns.last()?.work.clone()?))
         })
         .await;
     world
@@ -1001,7 +1048,9 @@ async fn pushed_work_gets_one_pull_request_and_one_check_run() {
         .github
         .open_issue("ann", SHOP, "Login", "@claude-bot change it");
     world
-        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("Done")
+        })
         .await;
     let work = pushed_work(&world, &here).await;
     let pull = here
@@ -1021,8 +1070,10 @@ async fn pushed_work_gets_one_pull_request_and_one_check_run() {
             && pulls[0].body.body.contains("<!-- regatta:")
     );
     world
-        .wait_for_comment("claude-bot", number, |it| {
-            it.body.contains(&format!("PR #{}", pull.number))
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment
+                .body
+                .contains(&format!("PR #{}", pull.number))
         })
         .await;
     // The landing shows on the commit.
@@ -1040,7 +1091,8 @@ async fn pushed_work_gets_one_pull_request_and_one_check_run() {
     here.wait_until_all_shown().await;
     drop(here);
     let here = world.start().await;
-    here.wait_for_health("claude", |it| it.connected).await;
+    here.wait_for_health("claude", |bridge_health| bridge_health.connected)
+        .await;
     assert_eq!(
         world.github.checks(SHOP).len(),
         1,
@@ -1062,8 +1114,8 @@ async fn s4_secrets_are_redacted_in_a_pull_request() {
         "@claude-bot change it, then leak it",
     );
     world
-        .wait_for_comment("claude-bot", number, |it| {
-            it.body.contains("The password is [redacted].")
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("The password is [redacted].")
         })
         .await;
     pushed_work(&world, &here).await;
@@ -1112,7 +1164,9 @@ async fn retry_a_failed_check(press: impl Fn(&GitHub, &str, u64)) {
     );
     assert_eq!(check.fields["actions"][0]["identifier"], "again");
     world
-        .wait_for_comment("claude-bot", number, |it| it.body.contains("did not land"))
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("did not land")
+        })
         .await;
     here.wait_until_all_shown().await;
     // After the cause is fixed, a person without permission presses the button, and then a
@@ -1126,7 +1180,7 @@ async fn retry_a_failed_check(press: impl Fn(&GitHub, &str, u64)) {
         let told = view
             .deliveries("claude-bot")
             .iter()
-            .rfind(|it| it.event == "check_run")?;
+            .rfind(|github_delivery| github_delivery.event == "check_run")?;
         (told.status_code == Some(200)).then_some(())
     };
     world.github.wait_for_some(told, TEST_TIMEOUT).await;
@@ -1163,7 +1217,9 @@ async fn comment_that_is_too_long_is_answered_with_an_explanation() {
     let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
     world.github.comment("ann", SHOP, number, &long);
     world
-        .wait_for_comment("claude-bot", number, |it| it.body.contains("64 KiB"))
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("64 KiB")
+        })
         .await;
     here.wait_until_all_shown().await;
     assert_eq!(here.conversations()[0].turn_count, 0);
@@ -1194,14 +1250,17 @@ async fn private_key_is_read_in_three_forms_and_a_refused_token_is_renewed() {
         world.key = Some(key);
         let here = world.start().await;
         let known = here
-            .wait_for_health("claude", |it| it.connected.and(it.known_as.clone()))
+            .wait_for_health("claude", |bridge_health| {
+                bridge_health.connected.and(bridge_health.known_as.clone())
+            })
             .await;
         assert_eq!(known, "claude-bot[bot]");
         // The other agent's key is invalid, which disables only that agent's bridge, with a reason.
-        here.wait_for_health("codex", |it| {
-            it.trouble
+        here.wait_for_health("codex", |bridge_health| {
+            bridge_health
+                .trouble
                 .as_ref()
-                .filter(|it| it.contains("check the app's id and key"))
+                .filter(|trouble| trouble.contains("check the app's id and key"))
                 .map(|_| ())
         })
         .await;
@@ -1215,14 +1274,19 @@ async fn private_key_is_read_in_three_forms_and_a_refused_token_is_renewed() {
         .github
         .open_issue("ann", SHOP, "Login", "@claude-bot fix it");
     world
-        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .wait_for_comment("claude-bot", number, |github_comment| {
+            github_comment.body.contains("Done")
+        })
         .await;
     here.wait_until_all_shown().await;
     let tokens = world
         .github
         .calls_of("apps/create-installation-access-token");
     assert_eq!(
-        tokens.iter().filter(|it| it.app == "claude-bot").count(),
+        tokens
+            .iter()
+            .filter(|service_call| service_call.app == "claude-bot")
+            .count(),
         2,
         "the first token, and one after the refusal"
     );
@@ -1231,7 +1295,10 @@ async fn private_key_is_read_in_three_forms_and_a_refused_token_is_renewed() {
 
 /// Converts the key to PKCS#8, which wraps the same bytes with the name of the algorithm.
 fn to_pkcs8(pem: &str) -> String {
-    let text: String = pem.lines().filter(|it| !it.starts_with("-----")).collect();
+    let text: String = pem
+        .lines()
+        .filter(|pem| !pem.starts_with("-----"))
+        .collect();
     let inner = decode(&text);
     let long = |tag: u8, bytes: &[u8]| {
         let mut made = vec![tag, 0x82, (bytes.len() >> 8) as u8, bytes.len() as u8];
@@ -1246,7 +1313,7 @@ fn to_pkcs8(pem: &str) -> String {
     let lines: Vec<&str> = text
         .as_bytes()
         .chunks(64)
-        .map(|it| std::str::from_utf8(it).unwrap())
+        .map(|text| std::str::from_utf8(text).unwrap())
         .collect();
     format!(
         "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
@@ -1258,8 +1325,8 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 
 fn decode(text: &str) -> Vec<u8> {
     let (mut bytes, mut held, mut bits) = (vec![], 0_u32, 0);
-    for it in text.bytes().filter(|it| *it != b'=') {
-        held = held << 6 | ALPHABET.iter().position(|of| *of == it).unwrap() as u32;
+    for byte in text.bytes().filter(|byte| *byte != b'=') {
+        held = held << 6 | ALPHABET.iter().position(|of| *of == byte).unwrap() as u32;
         bits += 6;
         if bits >= 8 {
             bits -= 8;
@@ -1274,7 +1341,7 @@ fn encode(bytes: &[u8]) -> String {
     for chunk in bytes.chunks(3) {
         let held = chunk
             .iter()
-            .fold(0_u32, |held, it| held << 8 | u32::from(*it))
+            .fold(0_u32, |held, byte| held << 8 | u32::from(*byte))
             << (8 * (3 - chunk.len()));
         for at in 0..4 {
             let value = ALPHABET[(held >> (18 - 6 * at) & 63) as usize];

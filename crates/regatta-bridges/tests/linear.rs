@@ -43,16 +43,26 @@ async fn set_up() -> (Linear, LinearApp, World) {
 /// Returns the agent's activities that are not ephemeral, with their kinds.
 fn lasting_activities(linear: &Linear, session: &str) -> Vec<(String, String)> {
     let session = linear.session(session);
-    let lasting = session.agent_activities().filter(|it| !it.is_ephemeral);
+    let lasting = session
+        .agent_activities()
+        .filter(|session_activity| !session_activity.is_ephemeral);
     lasting
-        .map(|it| (it.kind.clone(), it.body().to_owned()))
+        .map(|session_activity| {
+            (
+                session_activity.kind.clone(),
+                session_activity.body().to_owned(),
+            )
+        })
         .collect()
 }
 
 async fn wait_for_status(linear: &Linear, session: &str, status: &str) {
     linear
         .wait_for(
-            |view| view.session(session).is_some_and(|it| it.status == status),
+            |view| {
+                view.session(session)
+                    .is_some_and(|linear_session| linear_session.status == status)
+            },
             TEST_TIMEOUT,
         )
         .await;
@@ -67,7 +77,10 @@ async fn session_shows_a_thought_a_plan_and_its_responses() {
     // The session shows a sign of life, and then the plan while the agent works.
     linear
         .wait_for(
-            |view| view.session(&session).is_some_and(|it| it.plan.is_array()),
+            |view| {
+                view.session(&session)
+                    .is_some_and(|linear_session| linear_session.plan.is_array())
+            },
             TEST_TIMEOUT,
         )
         .await;
@@ -81,8 +94,8 @@ async fn session_shows_a_thought_a_plan_and_its_responses() {
     assert_eq!(shown.status, "active");
     linear.send_prompt("ann", &session, "what was it?");
     world
-        .wait_for(1, "the second prompt is queued", |it| {
-            it.queued_count() == 1
+        .wait_for(1, "the second prompt is queued", |conversation| {
+            conversation.queued_count() == 1
         })
         .await;
     world.agents.release("go");
@@ -91,7 +104,7 @@ async fn session_shows_a_thought_a_plan_and_its_responses() {
             |view| {
                 view.activities(&session)
                     .iter()
-                    .filter(|it| it.kind == "response")
+                    .filter(|session_activity| session_activity.kind == "response")
                     .count()
                     == 2
             },
@@ -100,15 +113,15 @@ async fn session_shows_a_thought_a_plan_and_its_responses() {
         .await;
     world.wait_until_idle(1).await;
     let said = lasting_activities(&linear, &session);
-    let kinds: Vec<&str> = said.iter().map(|it| it.0.as_str()).collect();
+    let kinds: Vec<&str> = said.iter().map(|said| said.0.as_str()).collect();
     assert_eq!(
-        kinds.iter().filter(|it| **it == "response").count(),
+        kinds.iter().filter(|kind| **kind == "response").count(),
         2,
         "{said:?}"
     );
     assert!(
         said.iter()
-            .any(|it| it.1.starts_with("**Fixed** the login bug")),
+            .any(|said| said.1.starts_with("**Fixed** the login bug")),
         "{said:?}"
     );
     assert!(
@@ -116,12 +129,12 @@ async fn session_shows_a_thought_a_plan_and_its_responses() {
         "{said:?}"
     );
     assert_eq!(linear.session(&session).status, "complete");
-    let it = &world.conversations()[0];
+    let conversation = &world.conversations()[0];
     assert_eq!(
-        (it.key.clone(), it.title.as_str()),
+        (conversation.key.clone(), conversation.title.as_str()),
         (format!("linear:{session}"), "ENG-1 Login fails")
     );
-    assert_eq!(it.turns[0].text, "fix it, with a plan, and wait");
+    assert_eq!(conversation.turns[0].text, "fix it, with a plan, and wait");
     linear.assert_well_behaved();
 }
 
@@ -142,7 +155,11 @@ async fn failed_lookup_of_a_person_is_retried() {
         (all.len(), all[0].turns.len(), all[0].turns[0].text.as_str()),
         (1, 1, "fix it")
     );
-    let looked: Vec<u16> = linear.calls_of("user").iter().map(|it| it.status).collect();
+    let looked: Vec<u16> = linear
+        .calls_of("user")
+        .iter()
+        .map(|service_call| service_call.status)
+        .collect();
     assert!(looked.starts_with(&[503, 200]), "{looked:?}");
     linear.assert_well_behaved();
 }
@@ -156,8 +173,10 @@ async fn stop_signal_ends_the_turn_with_a_final_activity() {
     wait_for_status(&linear, &session, "complete").await;
     linear.send_prompt("ann", &session, "wait for me");
     world
-        .wait_for(1, "the turn works", |it| {
-            it.current_turn().is_some_and(|it| it.number == 2)
+        .wait_for(1, "the turn works", |conversation| {
+            conversation
+                .current_turn()
+                .is_some_and(|conversation_turn| conversation_turn.number == 2)
         })
         .await;
     wait_for_status(&linear, &session, "active").await;
@@ -188,14 +207,14 @@ async fn permission_request_is_an_elicitation_and_stays_the_last_activity_until_
     let asked = linear
         .activities(&session)
         .iter()
-        .rfind(|it| it.kind == "elicitation")
+        .rfind(|session_activity| session_activity.kind == "elicitation")
         .unwrap()
         .clone();
     assert_eq!(asked.signal.as_deref(), Some("select"));
     let options = asked.signal_metadata["options"].as_array().unwrap().clone();
     let values: Vec<&str> = options
         .iter()
-        .filter_map(|it| it["value"].as_str())
+        .filter_map(|option| option["value"].as_str())
         .collect();
     assert_eq!(values, ["allow:Q1", "always:Q1", "deny:Q1"]);
     // Signs of life create no activity while the request is open.
@@ -240,7 +259,9 @@ async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
         .wait_for(|view| view.activities(&session).len() >= 2, TEST_TIMEOUT)
         .await;
     world
-        .wait_for(1, "the turn works", |it| it.current_turn().is_some())
+        .wait_for(1, "the turn works", |conversation| {
+            conversation.current_turn().is_some()
+        })
         .await;
     world.kill().await;
     world.start().await;
@@ -250,7 +271,7 @@ async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
     world.wait_until_idle(1).await;
     let said = lasting_activities(&linear, &session);
     assert_eq!(
-        said.iter().filter(|it| it.0 == "response").count(),
+        said.iter().filter(|said| said.0 == "response").count(),
         1,
         "{said:?}"
     );
@@ -275,7 +296,11 @@ async fn b1_a_session_missed_during_downtime_is_found_at_the_start_and_handled_o
     linear.set_webhook_url("claude", &world.url(ROUTE));
     linear
         .wait_for(
-            |view| view.deliveries("claude").iter().all(|it| it.is_accepted()),
+            |view| {
+                view.deliveries("claude")
+                    .iter()
+                    .all(|linear_delivery| linear_delivery.is_accepted())
+            },
             TEST_TIMEOUT,
         )
         .await;
@@ -287,14 +312,16 @@ async fn b1_a_session_missed_during_downtime_is_found_at_the_start_and_handled_o
     linear.send_prompt("ann", &session, "and again");
     world.start().await;
     world
-        .wait_for(1, "the second prompt arrived", |it| it.turn_count == 2)
+        .wait_for(1, "the second prompt arrived", |conversation| {
+            conversation.turn_count == 2
+        })
         .await;
     world.wait_until_idle(1).await;
     assert_eq!(world.conversations()[0].turn_count, 2);
     assert_eq!(
         lasting_activities(&linear, &session)
             .iter()
-            .filter(|it| it.0 == "response")
+            .filter(|lasting_activity| lasting_activity.0 == "response")
             .count(),
         2
     );
@@ -313,8 +340,8 @@ async fn rate_limit_and_an_outage_of_linear_lose_no_activity() {
     linear.go_offline().await;
     world.agents.release("go");
     world
-        .wait_for(1, "the turn is done", |it| {
-            it.turns[0].state == TurnState::Done
+        .wait_for(1, "the turn is done", |conversation| {
+            conversation.turns[0].state == TurnState::Done
         })
         .await;
     linear.go_online().await;
@@ -323,7 +350,7 @@ async fn rate_limit_and_an_outage_of_linear_lose_no_activity() {
     assert_eq!(
         lasting_activities(&linear, &session)
             .iter()
-            .filter(|it| it.0 == "response")
+            .filter(|lasting_activity| lasting_activity.0 == "response")
             .count(),
         1
     );
@@ -345,10 +372,10 @@ async fn silent_turn_repeats_its_sign_of_life() {
         let last = view
             .activities(&session)
             .last()
-            .map(|it| it.content.clone());
+            .map(|session_activity| session_activity.content.clone());
         view.activities(&session)
             .iter()
-            .filter(|it| Some(&it.content) == last.as_ref())
+            .filter(|session_activity| Some(&session_activity.content) == last.as_ref())
             .count()
             >= 4
     };
@@ -357,7 +384,7 @@ async fn silent_turn_repeats_its_sign_of_life() {
         linear
             .session(&session)
             .agent_activities()
-            .all(|it| it.is_ephemeral),
+            .all(|session_activity| session_activity.is_ephemeral),
         "a sign of life is permanent"
     );
     world.agents.release("go");

@@ -35,14 +35,17 @@ async fn set_up() -> (Telegram, World) {
 }
 
 fn messages_from<'a>(messages: &'a [TelegramMessage], bot: &str) -> Vec<&'a TelegramMessage> {
-    messages.iter().filter(|it| it.from == bot).collect()
+    messages
+        .iter()
+        .filter(|telegram_message| telegram_message.from == bot)
+        .collect()
 }
 
 async fn wait_for_message(telegram: &Telegram, chat: &str, words: &str) -> TelegramMessage {
     let found = |messages: &[TelegramMessage]| {
         messages
             .iter()
-            .find(|it| it.plain_text.contains(words))
+            .find(|telegram_message| telegram_message.plain_text.contains(words))
             .cloned()
     };
     telegram
@@ -76,7 +79,10 @@ async fn mention_in_a_group_gets_a_reaction_and_one_message_that_becomes_the_ans
         messages_from(&messages, "codex_bot").is_empty(),
         "another agent answered"
     );
-    let root = messages.iter().find(|it| it.id == asked).unwrap();
+    let root = messages
+        .iter()
+        .find(|telegram_message| telegram_message.id == asked)
+        .unwrap();
     assert_eq!(root.reactions, [("👀".to_owned(), "claude_bot".to_owned())]);
     // A reply to our message needs no mention and continues the conversation.
     telegram.post_as_person("ann", "dev", "what did I say?", Some(done.id));
@@ -127,7 +133,9 @@ async fn private_chat_is_one_conversation_and_stop_ends_its_turn() {
     telegram.post_as_person("ann", chat, "wait for me", None);
     wait_for_message(&telegram, chat, "⏳").await;
     world
-        .wait_for(1, "the turn works", |it| it.current_turn().is_some())
+        .wait_for(1, "the turn works", |conversation| {
+            conversation.current_turn().is_some()
+        })
         .await;
     telegram.post_as_person("ann", chat, "/stop", None);
     let stopped = wait_for_message(&telegram, chat, "Stopped: ann stopped it").await;
@@ -147,12 +155,16 @@ async fn permission_request_has_buttons_for_permitted_people_only() {
     world.start().await;
     telegram.post_as_person("ann", "dev", "@claude_bot ask me", None);
     let asked = wait_for_message(&telegram, "dev", "May I do this?").await;
-    let data: Vec<String> = asked.buttons().into_iter().map(|it| it.1).collect();
+    let data: Vec<String> = asked.buttons().into_iter().map(|button| button.1).collect();
     assert_eq!(data, ["allow:Q1", "always:Q1", "deny:Q1"]);
     telegram.click("eve", "dev", asked.id, "allow:Q1");
     telegram
         .wait_for(
-            |view| view.callbacks().iter().all(|it| it.answered.is_some()),
+            |view| {
+                view.callbacks()
+                    .iter()
+                    .all(|callback_query| callback_query.answered.is_some())
+            },
             TEST_TIMEOUT,
         )
         .await;
@@ -161,7 +173,11 @@ async fn permission_request_has_buttons_for_permitted_people_only() {
     world.wait_until_idle(1).await;
     telegram
         .wait_for(
-            |view| view.callbacks().iter().all(|it| it.answered.is_some()),
+            |view| {
+                view.callbacks()
+                    .iter()
+                    .all(|callback_query| callback_query.answered.is_some())
+            },
             TEST_TIMEOUT,
         )
         .await;
@@ -169,7 +185,7 @@ async fn permission_request_has_buttons_for_permitted_people_only() {
     assert!(
         after
             .iter()
-            .find(|it| it.id == asked.id)
+            .find(|telegram_message| telegram_message.id == asked.id)
             .unwrap()
             .buttons()
             .is_empty(),
@@ -208,16 +224,18 @@ async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
     telegram.post_as_person("ann", "dev", "@claude_bot wait and fix it", None);
     let working = wait_for_message(&telegram, "dev", "⏳").await;
     world
-        .wait_for(1, "the progress message is recorded as shown", |it| {
-            it.unshown_posts().next().is_none()
-        })
+        .wait_for(
+            1,
+            "the progress message is recorded as shown",
+            |conversation| conversation.unshown_posts().next().is_none(),
+        )
         .await;
     world.kill().await;
     telegram.post_as_person("ann", "dev", "and then?", Some(working.id));
     world.start().await;
     world
-        .wait_for(1, "the message from the downtime arrived", |it| {
-            it.turn_count == 2
+        .wait_for(1, "the message from the downtime arrived", |conversation| {
+            conversation.turn_count == 2
         })
         .await;
     world.agents.release("go");
@@ -228,7 +246,7 @@ async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
     let messages = telegram.messages("dev");
     let answers = messages_from(&messages, "claude_bot")
         .iter()
-        .filter(|it| it.plain_text.contains("Fixed"))
+        .filter(|telegram_message| telegram_message.plain_text.contains("Fixed"))
         .count();
     assert_eq!(answers, 1, "{messages:#?}");
     assert_eq!(world.agents.program_counts().values().sum::<usize>(), 2);
@@ -245,9 +263,11 @@ async fn after_an_unconfirmed_send_only_an_answer_is_sent_again() {
     telegram.post_as_person("ann", "dev", "@claude_bot wait and fix it", None);
     wait_for_message(&telegram, "dev", "⏳").await;
     world
-        .wait_for(1, "the progress message is recorded as shown", |it| {
-            it.unshown_posts().next().is_none()
-        })
+        .wait_for(
+            1,
+            "the progress message is recorded as shown",
+            |conversation| conversation.unshown_posts().next().is_none(),
+        )
         .await;
     assert_eq!(
         messages_from(&telegram.messages("dev"), "claude_bot").len(),
@@ -285,7 +305,7 @@ async fn flood_in_a_group_keeps_the_limits_and_every_answer_arrives() {
     for root in roots {
         let answers: Vec<_> = messages
             .iter()
-            .filter(|it| it.reply_to == Some(root))
+            .filter(|telegram_message| telegram_message.reply_to == Some(root))
             .collect();
         assert_eq!(answers.len(), 1, "{answers:#?}");
     }

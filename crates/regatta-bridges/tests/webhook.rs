@@ -27,19 +27,21 @@ struct TestReceiver {
 }
 
 async fn receive_event(
-    State(it): State<TestReceiver>,
+    State(test_receiver): State<TestReceiver>,
     headers: HeaderMap,
     body: Bytes,
 ) -> StatusCode {
-    let answer = it.answers.lock().unwrap().pop().unwrap_or(204);
-    it.received.lock().unwrap().push((headers, body));
-    it.received_count.send_modify(|it| *it += 1);
+    let answer = test_receiver.answers.lock().unwrap().pop().unwrap_or(204);
+    test_receiver.received.lock().unwrap().push((headers, body));
+    test_receiver
+        .received_count
+        .send_modify(|received_count| *received_count += 1);
     StatusCode::from_u16(answer).unwrap()
 }
 
 impl TestReceiver {
     async fn start() -> (TestReceiver, String) {
-        let it = TestReceiver {
+        let test_receiver = TestReceiver {
             received: Arc::default(),
             answers: Arc::default(),
             received_count: watch::channel(0).0,
@@ -51,9 +53,9 @@ impl TestReceiver {
         );
         let router = Router::new()
             .route("/hook/very-secret-path", post(receive_event))
-            .with_state(it.clone());
+            .with_state(test_receiver.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        (it, url)
+        (test_receiver, url)
     }
 
     /// Waits for `times` events about this agent, and returns all events received.
@@ -69,7 +71,7 @@ impl TestReceiver {
                 .collect();
             if told
                 .iter()
-                .filter(|it| it.1["data"]["subject"] == agent)
+                .filter(|told| told.1["data"]["subject"] == agent)
                 .count()
                 >= times
             {
@@ -103,7 +105,7 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 
 fn revisions(told: &[(HeaderMap, Value)]) -> Vec<u64> {
     told.iter()
-        .filter_map(|it| it.1["data"]["revision"].as_u64())
+        .filter_map(|told| told.1["data"]["revision"].as_u64())
         .collect()
 }
 
@@ -138,7 +140,7 @@ async fn webhook_receiver_gets_signed_events_in_order_and_continues_after_a_rest
     let told = receiver.wait_for_events("bob", 3).await;
     let last: Vec<&str> = told[told.len() - 3..]
         .iter()
-        .map(|it| header(&it.0, "webhook-id"))
+        .map(|told| header(&told.0, "webhook-id"))
         .collect();
     assert_eq!(
         (last[0], last[1]),
@@ -157,7 +159,7 @@ async fn webhook_receiver_gets_signed_events_in_order_and_continues_after_a_rest
     let after = receiver.wait_for_events("cid", 1).await;
     let fresh = revisions(&after[told.len()..]);
     assert!(
-        fresh.iter().all(|it| it >= before.last().unwrap()),
+        fresh.iter().all(|fresh| fresh >= before.last().unwrap()),
         "{before:?} {fresh:?}"
     );
     let (headers, body) = receiver.received.lock().unwrap().last().unwrap().clone();
@@ -195,12 +197,12 @@ fn is_valid_signature(signed: &str, body: &[u8], given: &str) -> bool {
     let text = given.strip_prefix("v1,").unwrap().trim_end_matches('=');
     let bits: String = text
         .chars()
-        .map(|it| format!("{:06b}", digits.find(it).unwrap()))
+        .map(|c| format!("{:06b}", digits.find(c).unwrap()))
         .collect();
     let bytes: Vec<u8> = bits
         .as_bytes()
         .chunks_exact(8)
-        .map(|it| u8::from_str_radix(std::str::from_utf8(it).unwrap(), 2).unwrap())
+        .map(|bits| u8::from_str_radix(std::str::from_utf8(bits).unwrap(), 2).unwrap())
         .collect();
     hmac::verify(&key, &content, &bytes).is_ok()
 }

@@ -308,7 +308,7 @@ pub fn register(draft: &mut Draft, ask: RegisterAgent, now: Now) -> Result<Agent
     if ask
         .runtime
         .argv()
-        .is_some_and(|it| it.first().is_none_or(|it| it.is_empty()))
+        .is_some_and(|runtime| runtime.first().is_none_or(|s| s.is_empty()))
     {
         return Err(Refusal::invalid(
             format!("the {} runtime needs a command", ask.runtime.name()),
@@ -316,8 +316,8 @@ pub fn register(draft: &mut Draft, ask: RegisterAgent, now: Now) -> Result<Agent
         ));
     }
     // The sandbox checks hosts in detail. A URL or a blank is never a host, so it is refused here.
-    let odd = |it: &&String| {
-        it.is_empty() || it.contains(|it: char| it.is_whitespace() || it == '/' || it == '@')
+    let odd = |s: &&String| {
+        s.is_empty() || s.contains(|c: char| c.is_whitespace() || c == '/' || c == '@')
     };
     if let Some(entry) = ask.profile.egress.iter().find(odd) {
         return Err(Refusal::invalid(
@@ -340,15 +340,17 @@ pub fn register(draft: &mut Draft, ask: RegisterAgent, now: Now) -> Result<Agent
         description: ask.description,
         max_tasks: ask.max_tasks,
         derived_from: None,
-        created_unix_ms: known.as_ref().map_or(now.unix_ms, |it| it.created_unix_ms),
+        created_unix_ms: known
+            .as_ref()
+            .map_or(now.unix_ms, |agent| agent.created_unix_ms),
         updated_unix_ms: now.unix_ms,
         offline: None,
     };
     let name = agent.name.clone();
-    let same = known.is_some_and(|it| {
+    let same = known.is_some_and(|known| {
         Agent {
             updated_unix_ms: now.unix_ms,
-            ..(*it).clone()
+            ..(*known).clone()
         } == agent
     });
     if !same {
@@ -374,8 +376,12 @@ pub(crate) fn derive(
         role,
         max_tasks,
         derived_from: Some(base.derived_from.clone().unwrap_or_else(|| of.clone())),
-        created_unix_ms: known.as_ref().map_or(now.unix_ms, |it| it.created_unix_ms),
-        updated_unix_ms: known.as_ref().map_or(now.unix_ms, |it| it.updated_unix_ms),
+        created_unix_ms: known
+            .as_ref()
+            .map_or(now.unix_ms, |agent| agent.created_unix_ms),
+        updated_unix_ms: known
+            .as_ref()
+            .map_or(now.unix_ms, |agent| agent.updated_unix_ms),
         ..base
     };
     if known.as_deref() != Some(&agent) {
@@ -424,7 +430,11 @@ pub fn take_offline(
 pub fn remove(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     find(draft.board(), name)?;
     let board = draft.board();
-    if let Some(attempt) = board.attempts.values().find(|it| it.agent == *name) {
+    if let Some(attempt) = board
+        .attempts
+        .values()
+        .find(|attempt| attempt.agent == *name)
+    {
         return Err(Refusal::InUse {
             what: format!("agent {name}"),
             by: attempt.id.to_string(),
@@ -433,14 +443,18 @@ pub fn remove(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     if let Some(task) = board
         .tasks
         .values()
-        .find(|it| it.assignee.as_ref() == Some(name))
+        .find(|task| task.assignee.as_ref() == Some(name))
     {
         return Err(Refusal::InUse {
             what: format!("agent {name}"),
             by: task.id.to_string(),
         });
     }
-    if let Some(mission) = board.missions.values().find(|it| it.agents.contains(name)) {
+    if let Some(mission) = board
+        .missions
+        .values()
+        .find(|mission| mission.agents.contains(name))
+    {
         return Err(Refusal::InUse {
             what: format!("agent {name}"),
             by: mission.id.to_string(),
@@ -457,7 +471,7 @@ pub fn find<'a>(board: &'a Board, name: &AgentName) -> Result<&'a Agent, Refusal
     board
         .agents
         .get(name)
-        .map(|it| &**it)
+        .map(|agent| &**agent)
         .ok_or_else(|| Refusal::NoSuchAgent {
             agent: name.clone(),
         })

@@ -138,7 +138,7 @@ pub(crate) fn on_agent_request(
         .board()
         .approvals
         .values()
-        .any(|it| it.attempt == attempt.id && it.request.id == ask.id)
+        .any(|approval| approval.attempt == attempt.id && approval.request.id == ask.id)
     {
         return Ok(());
     }
@@ -247,9 +247,9 @@ pub fn on_tool_request(
     now: Now,
 ) -> Result<ApprovalId, Refusal> {
     let live = draft.board().attempts.get(&attempt).cloned();
-    let Some(live) = live
-        .filter(|it| it.stopping.is_none() && it.phase == crate::attempt::AttemptPhase::Working)
-    else {
+    let Some(live) = live.filter(|attempt| {
+        attempt.stopping.is_none() && attempt.phase == crate::attempt::AttemptPhase::Working
+    }) else {
         return Err(Refusal::invalid(
             format!("{attempt} is over"),
             "stop working, because nobody can answer the request any more",
@@ -259,8 +259,8 @@ pub fn on_tool_request(
         board
             .approvals
             .values()
-            .find(|it| it.attempt == attempt && it.request.id == ask.id)
-            .map(|it| it.id)
+            .find(|approval| approval.attempt == attempt && approval.request.id == ask.id)
+            .map(|approval| approval.id)
     };
     if let Some(known) = of(draft.board()) {
         return Ok(known);
@@ -306,7 +306,7 @@ pub fn on_tool_request(
         .board()
         .approvals
         .values()
-        .filter(|it| it.attempt == attempt && it.is_open())
+        .filter(|approval| approval.attempt == attempt && approval.is_open())
         .count()
         >= MAX_OPEN_REQUESTS
     {
@@ -437,8 +437,8 @@ pub fn decide(
         };
         // A rule for a task or mission that is already over would have no effect.
         let over = match &scope {
-            RuleScope::Task(it) => !draft.board().tasks.contains_key(it),
-            RuleScope::Mission(it) => !draft.board().missions.contains_key(it),
+            RuleScope::Task(id) => !draft.board().tasks.contains_key(id),
+            RuleScope::Mission(id) => !draft.board().missions.contains_key(id),
             _ => false,
         };
         if !over {
@@ -447,16 +447,16 @@ pub fn decide(
                 .board()
                 .rules
                 .get(&rule)
-                .map(|it| format!("{rule}: {}", it.describe()));
+                .map(|policy_rule| format!("{rule}: {}", policy_rule.describe()));
             let others = draft
                 .board()
                 .approvals
                 .values()
-                .filter(|it| it.is_open() && it.id != id);
+                .filter(|approval| approval.is_open() && approval.id != id);
             alike.extend(
                 others
-                    .filter(|it| is_covered_by_policy(draft.board(), it, effect))
-                    .map(|it| it.id),
+                    .filter(|approval| is_covered_by_policy(draft.board(), approval, effect))
+                    .map(|approval| approval.id),
             );
         }
     }
@@ -572,13 +572,13 @@ fn rule_for_similar(tool: &ToolCall) -> Option<RuleSubject> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let program = words
         .first()
-        .map(|it| it.rsplit('/').next().unwrap_or(it))
+        .map(|word| word.rsplit('/').next().unwrap_or(word))
         .unwrap_or_default();
-    let plain = words.get(1).is_some_and(|it| {
-        !it.starts_with('-')
-            && it
+    let plain = words.get(1).is_some_and(|word| {
+        !word.starts_with('-')
+            && word
                 .bytes()
-                .all(|it| it.is_ascii_alphanumeric() || it == b'-')
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     }) && words.len() > 2
         && !WRAPPER_PROGRAMS.contains(&program)
         && !program.contains('=')
@@ -599,8 +599,11 @@ fn rule_for_similar(tool: &ToolCall) -> Option<RuleSubject> {
 
 /// Escalates a request that nobody answered in time. Time has no other effect on a request.
 pub fn escalate(draft: &mut Draft, id: ApprovalId, now: Now) {
-    let due = draft.board().approvals.get(&id).is_some_and(|it| {
-        it.is_open() && it.escalate_fleet_ms.is_some_and(|at| at <= now.fleet_ms)
+    let due = draft.board().approvals.get(&id).is_some_and(|approval| {
+        approval.is_open()
+            && approval
+                .escalate_fleet_ms
+                .is_some_and(|at| at <= now.fleet_ms)
     });
     if due {
         draft.record(Event::ApprovalEscalated(ApprovalEscalated { approval: id }));
@@ -613,10 +616,12 @@ pub(crate) fn withdraw(draft: &mut Draft, attempt: AttemptId, ask: Option<&str>,
         .board()
         .approvals
         .values()
-        .filter(|it| {
-            it.attempt == attempt && it.is_open() && ask.is_none_or(|id| it.request.id == id)
+        .filter(|approval| {
+            approval.attempt == attempt
+                && approval.is_open()
+                && ask.is_none_or(|id| approval.request.id == id)
         })
-        .map(|it| it.id)
+        .map(|approval| approval.id)
         .collect();
     for approval in open {
         draft.record(Event::ApprovalWithdrawn(ApprovalWithdrawn {
@@ -629,13 +634,13 @@ pub(crate) fn withdraw(draft: &mut Draft, attempt: AttemptId, ask: Option<&str>,
 /// Returns an open request that an attempt waits for. An attempt that is being stopped waits for
 /// nothing.
 pub fn open_request_of<'a>(board: &'a Board, attempt: &Attempt) -> Option<&'a Approval> {
-    let own = |it: &&Arc<Approval>| it.attempt == attempt.id && it.is_awaited();
+    let own = |approval: &&Arc<Approval>| approval.attempt == attempt.id && approval.is_awaited();
     board
         .approvals
         .values()
         .find(own)
         .filter(|_| attempt.stopping.is_none())
-        .map(|it| &**it)
+        .map(|approval| &**approval)
 }
 
 /// Returns the approval with that number.
@@ -692,7 +697,7 @@ mod tests {
         }
         let edits = |paths: &[&str]| ToolCall {
             kind: ToolKind::Edit,
-            paths: paths.iter().map(|it| (*it).into()).collect(),
+            paths: paths.iter().map(|path| (*path).into()).collect(),
             ..ToolCall::default()
         };
         let one = rule_for_similar(&edits(&["src/./a.rs"])).expect("one file is similar to itself");

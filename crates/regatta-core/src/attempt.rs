@@ -166,8 +166,8 @@ impl SessionState {
     pub fn usage_of_session(&self, session: Option<&str>) -> Usage {
         self.usage_by_session
             .iter()
-            .find(|it| it.0.as_deref() == session)
-            .map(|it| it.1)
+            .find(|usage_by_session| usage_by_session.0.as_deref() == session)
+            .map(|usage_by_session| usage_by_session.1)
             .unwrap_or_default()
     }
 
@@ -312,7 +312,9 @@ impl Attempt {
     /// Returns the attempt whose workspace this attempt works in: itself, unless it continues
     /// unfinished work.
     pub fn workspace(&self) -> AttemptId {
-        self.resumes.as_ref().map_or(self.id, |it| it.workspace)
+        self.resumes
+            .as_ref()
+            .map_or(self.id, |resume_point| resume_point.workspace)
     }
 
     /// Returns whether a prompt that is sent now would still reach the program.
@@ -338,8 +340,8 @@ impl Attempt {
     pub fn resumed_session(&self) -> Option<&str> {
         self.resumes
             .as_ref()
-            .filter(|it| it.agent == self.agent)
-            .and_then(|it| it.session.as_deref())
+            .filter(|resume_point| resume_point.agent == self.agent)
+            .and_then(|resume_point| resume_point.session.as_deref())
     }
 }
 
@@ -391,7 +393,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &BeginAtt
     let lease_ms = (!by.supervised).then_some(by.lease_ms);
     let limits = draft.board().limits;
     let agent = draft.board().agents.get(&by.agent).cloned();
-    let timeout = match agent.as_ref().map(|it| it.role) {
+    let timeout = match agent.as_ref().map(|agent| agent.role) {
         Some(Role::Lead) => limits.lead_timeout_ms,
         _ => limits.attempt_timeout_ms,
     };
@@ -399,17 +401,20 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &BeginAtt
         .board()
         .budgets
         .get(&budget::BudgetScope::Attempt)
-        .and_then(|it| it.ceiling.wall_ms);
-    let timeout = wall.map_or(timeout, |it| it.min(timeout));
+        .and_then(|budget| budget.ceiling.wall_ms);
+    let timeout = wall.map_or(timeout, |wall| wall.min(timeout));
     let talks = by.supervised
         && agent
             .as_ref()
-            .is_some_and(|it| it.runtime.accepts_follow_ups());
+            .is_some_and(|agent| agent.runtime.accepts_follow_ups());
     // A workspace on another machine cannot be continued here.
-    let resumes = task.resume.clone().filter(|it| it.runner == by.runner);
+    let resumes = task
+        .resume
+        .clone()
+        .filter(|resume_point| resume_point.runner == by.runner);
     let sessions = resumes
         .iter()
-        .filter_map(|it| already_charged_usage(it, by))
+        .filter_map(|resume_point| already_charged_usage(resume_point, by))
         .collect();
     let attempt = Attempt {
         id,
@@ -426,7 +431,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &BeginAtt
         no_workspace: by.no_workspace,
         by_hand: by.by_hand,
         lease_ms,
-        expires_fleet_ms: lease_ms.map(|it| now.fleet_ms + it),
+        expires_fleet_ms: lease_ms.map(|lease_m| now.fleet_ms + lease_m),
         started_unix_ms: now.unix_ms,
         started_fleet_ms: now.fleet_ms,
         deadline_fleet_ms: (by.supervised && task.session_of.is_none())
@@ -480,14 +485,18 @@ pub fn require_attempt_of_task(
         _ => Err(Refusal::StaleAttempt {
             task,
             attempt: id,
-            live: found.attempt.filter(|it| *it != id),
+            live: found.attempt.filter(|attempt_id| *attempt_id != id),
         }),
     }
 }
 
 /// Renews the lease of an outside attempt.
 pub(crate) fn renew(draft: &mut Draft, id: AttemptId, now: Now) {
-    let lease = draft.board().attempts.get(&id).and_then(|it| it.lease_ms);
+    let lease = draft
+        .board()
+        .attempts
+        .get(&id)
+        .and_then(|attempt| attempt.lease_ms);
     if let Some(lease) = lease {
         draft.record(Event::AttemptRenewed(AttemptRenewed {
             attempt: id,
@@ -502,8 +511,8 @@ pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
         .board()
         .attempts
         .values()
-        .filter(|it| it.lease_ms.is_some())
-        .map(|it| it.id)
+        .filter(|attempt| attempt.lease_ms.is_some())
+        .map(|attempt| attempt.id)
         .collect();
     for id in outside {
         renew(draft, id, now);
@@ -673,7 +682,7 @@ pub fn on_program_exit(
             let again = task::find(draft.board(), attempt.task)?.tries > 0;
             let not_before = retry_delay_ms(draft, attempt.task)?
                 .filter(|_| again)
-                .map(|it| now.fleet_ms + it);
+                .map(|retry_delay_m| now.fleet_ms + retry_delay_m);
             let again = NextAttempt {
                 resume,
                 not_before_fleet_ms: not_before,
@@ -713,7 +722,7 @@ fn on_failure(
 ) -> Result<(), Refusal> {
     let (id, task) = (attempt.id, attempt.task);
     let agent = crate::agent::find(draft.board(), &attempt.agent)?.clone();
-    let not_before = retry_delay_ms(draft, task)?.map(|it| now.fleet_ms + it);
+    let not_before = retry_delay_ms(draft, task)?.map(|retry_delay_m| now.fleet_ms + retry_delay_m);
     let same = |session| Some(resume_point(attempt, session));
     let (cause, again) = match (class, class.consequence()) {
         (_, FailureConsequence::Park) => {
@@ -810,7 +819,8 @@ pub(crate) fn requeue_after_failure(
     cause: AttemptCause,
     reason: &str,
 ) -> Result<(), Refusal> {
-    let not_before = retry_delay_ms(draft, task)?.map(|it| draft.now().fleet_ms + it);
+    let not_before =
+        retry_delay_ms(draft, task)?.map(|retry_delay_m| draft.now().fleet_ms + retry_delay_m);
     task::retry_after(
         draft,
         task,
@@ -912,7 +922,7 @@ pub(crate) fn lease_ports(
         .board()
         .projects
         .get(project)
-        .map(|it| it.settings.workspace.clone())
+        .map(|project| project.settings.workspace.clone())
     else {
         return Ok(vec![]);
     };
@@ -939,7 +949,11 @@ pub fn on_ports_taken(
     now: Now,
 ) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
-    let lost = attempt.ports.iter().filter(|it| taken.contains(it)).count();
+    let lost = attempt
+        .ports
+        .iter()
+        .filter(|port| taken.contains(port))
+        .count();
     let mut others = lease_ports(draft, id, &attempt.project, Some(lost), now)?.into_iter();
     let keep = |port: &u16| {
         if taken.contains(port) {
@@ -1008,7 +1022,7 @@ pub(crate) fn close_session(draft: &mut Draft, id: AttemptId) {
         .board()
         .attempts
         .get(&id)
-        .is_some_and(|it| !it.session.closing)
+        .is_some_and(|attempt| !attempt.session.closing)
     {
         draft.record(Event::AttemptClosing(AttemptClosing { attempt: id }));
     }

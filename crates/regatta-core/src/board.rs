@@ -241,15 +241,15 @@ impl Row {
     pub fn is_live(&self) -> bool {
         match self {
             Row::Mission(_, running) => *running,
-            Row::Task(it) => it.status.is_live(),
-            Row::Attempt(it) => it.end.is_none(),
-            Row::Landing(it) => it.end.is_none(),
+            Row::Task(task) => task.status.is_live(),
+            Row::Attempt(attempt) => attempt.end.is_none(),
+            Row::Landing(landing) => landing.end.is_none(),
             Row::Message(_) => false,
-            Row::Firing(it) => it.ended.is_none(),
-            Row::Launch(it) => !it.superseded,
-            Row::Conversation(it) => !it.closed,
+            Row::Firing(firing) => firing.ended.is_none(),
+            Row::Launch(team_launch) => !team_launch.superseded,
+            Row::Conversation(conversation) => !conversation.closed,
             // The row is needed as long as its attempt may still have to receive the answer.
-            Row::Approval(it) => !it.closed,
+            Row::Approval(approval) => !approval.closed,
             Row::Rule(_)
             | Row::Budget(_)
             | Row::Day(_)
@@ -276,7 +276,7 @@ impl Board {
     /// Restores a board from its live rows, in any order.
     pub fn from_rows(rows: impl IntoIterator<Item = Row>) -> Board {
         let mut loading = BoardLoader::default();
-        rows.into_iter().for_each(|it| loading.put(it));
+        rows.into_iter().for_each(|row| loading.put(row));
         loading.finish()
     }
 
@@ -299,7 +299,7 @@ impl Board {
     pub fn claims_of(&self, owner: &ClaimOwner) -> Vec<ClaimId> {
         self.claims_by_owner
             .range((owner.clone(), ClaimId(0))..=(owner.clone(), ClaimId(u64::MAX)))
-            .map(|it| it.1)
+            .map(|claims_by_owner| claims_by_owner.1)
             .collect()
     }
 
@@ -307,7 +307,7 @@ impl Board {
     pub fn waits_of(&self, owner: &ClaimOwner) -> Vec<WaitId> {
         self.waits_by_owner
             .range((owner.clone(), WaitId(0))..=(owner.clone(), WaitId(u64::MAX)))
-            .map(|it| it.1)
+            .map(|waits_by_owner| waits_by_owner.1)
             .collect()
     }
 
@@ -320,7 +320,7 @@ impl Board {
     pub fn ready_for(&self, line: &ReadyFor) -> impl Iterator<Item = TaskId> {
         self.ready_tasks
             .range((line.clone(), 0, TaskId(0))..=(line.clone(), u8::MAX, TaskId(u64::MAX)))
-            .map(|it| it.2)
+            .map(|ready_task| ready_task.2)
     }
 
     /// Returns the open tasks of a mission with their steps, in the order of the steps.
@@ -334,7 +334,7 @@ impl Board {
         );
         self.tasks_by_mission
             .range((mission, first, TaskId(0))..=(mission, last, TaskId(u64::MAX)))
-            .map(|it| (it.1, it.2))
+            .map(|tasks_by_mission| (tasks_by_mission.1, tasks_by_mission.2))
     }
 
     /// Returns a project's landings by rank, age and number (Q10). `landing::queue` decides which
@@ -345,14 +345,14 @@ impl Board {
                 (project.clone(), 0, LandingId(0))
                     ..=(project.clone(), u8::MAX, LandingId(u64::MAX)),
             )
-            .filter_map(|it| self.landings.get(&it.2))
+            .filter_map(|landing_queue| self.landings.get(&landing_queue.2))
     }
 
     /// Returns the open tasks that `id` blocks.
     pub fn dependents_of(&self, id: TaskId) -> Vec<TaskId> {
         self.dependents
             .range((id, TaskId(0))..=(id, TaskId(u64::MAX)))
-            .map(|it| it.1)
+            .map(|dependent| dependent.1)
             .collect()
     }
 
@@ -360,15 +360,15 @@ impl Board {
     /// already due and could not be processed waits for a change of the board, not for the clock.
     pub fn next_deadline(&self, now: Now) -> Option<u64> {
         let floor = (now.fleet_ms + 1, Deadline::Claim(ClaimId(0)));
-        self.timers.range(floor..).next().map(|it| it.0)
+        self.timers.range(floor..).next().map(|timer| timer.0)
     }
 
     /// Returns the items whose deadline has passed, oldest first.
     pub fn expired_timers(&self, now: Now) -> Vec<Deadline> {
         self.timers
             .iter()
-            .take_while(|it| it.0 <= now.fleet_ms)
-            .map(|it| it.1.clone())
+            .take_while(|timer| timer.0 <= now.fleet_ms)
+            .map(|timer| timer.1.clone())
             .collect()
     }
 
@@ -402,9 +402,9 @@ impl Board {
         if let Some(at) = task.not_before_fleet_ms {
             self.timers.insert((at, Deadline::Task(task.id)));
         }
-        if let Some(it) = task.snoozed {
+        if let Some(snooze) = task.snoozed {
             self.timers.insert((
-                it.deadline_fleet_ms,
+                snooze.deadline_fleet_ms,
                 Deadline::Snooze(InboxItem::Task(task.id)),
             ));
         }
@@ -429,9 +429,9 @@ impl Board {
         if let Some(at) = task.not_before_fleet_ms {
             self.timers.remove(&(at, Deadline::Task(task.id)));
         }
-        if let Some(it) = task.snoozed {
+        if let Some(snooze) = task.snoozed {
             self.timers.remove(&(
-                it.deadline_fleet_ms,
+                snooze.deadline_fleet_ms,
                 Deadline::Snooze(InboxItem::Task(task.id)),
             ));
         }
@@ -449,7 +449,7 @@ impl Board {
             && task
                 .blocked_by
                 .iter()
-                .all(|it| self.ended_status(*it) == Some(TaskStatus::Completed))
+                .all(|id| self.ended_status(*id) == Some(TaskStatus::Completed))
             && schedule::missing_contract_part(self, task).is_none()
             && project_rules::blocking_rule(self, task).is_none();
         if !ready {
@@ -460,10 +460,10 @@ impl Board {
 
     /// Returns the list that a task with this assignee and mission belongs to when it is ready.
     fn ready_list(&self, task: &Task) -> ReadyFor {
-        let in_waves = |it| {
+        let in_waves = |id| {
             self.missions
-                .get(&it)
-                .is_some_and(|it| it.mode == mission::StartMode::Waves)
+                .get(&id)
+                .is_some_and(|mission| mission.mode == mission::StartMode::Waves)
         };
         match (&task.assignee, task.mission) {
             (Some(agent), _) if task.status == TaskStatus::Offered => {
@@ -565,19 +565,19 @@ impl Board {
     fn put_claim(&mut self, claim: Arc<Claim>, rows: &mut Rows) {
         let old = self.claims.insert(claim.id, claim.clone());
         // A renewal changes only the deadline, so unchanged parts are not indexed again.
-        if old.as_ref().is_none_or(|it| it.uris != claim.uris) {
+        if old.as_ref().is_none_or(|old| old.uris != claim.uris) {
             if let Some(old) = &old {
                 self.held_patterns.remove(claim.id.0, &old.uris);
             }
             self.held_patterns.insert(claim.id.0, &claim.uris);
         }
-        if old.as_ref().is_none_or(|it| it.owner != claim.owner) {
+        if old.as_ref().is_none_or(|old| old.owner != claim.owner) {
             if let Some(old) = &old {
                 self.claims_by_owner.remove(&(old.owner.clone(), claim.id));
             }
             self.claims_by_owner.insert((claim.owner.clone(), claim.id));
         }
-        let before = old.and_then(|it| it.expires_fleet_ms);
+        let before = old.and_then(|claim| claim.expires_fleet_ms);
         if before != claim.expires_fleet_ms {
             if let Some(at) = before {
                 self.timers.remove(&(at, Deadline::Claim(claim.id)));
@@ -655,12 +655,12 @@ impl Board {
         let tasks: Vec<_> = self
             .tasks
             .values()
-            .filter(|it| it.project == project.name)
+            .filter(|task| task.project == project.name)
             .cloned()
             .collect();
-        tasks.iter().for_each(|it| self.unindex_task(it));
+        tasks.iter().for_each(|task| self.unindex_task(task));
         self.projects.insert(project.name.clone(), project.clone());
-        tasks.iter().for_each(|it| self.index_task(it));
+        tasks.iter().for_each(|task| self.index_task(task));
         rows.insert(
             RowKey::Project(project.name.clone()),
             Some(Row::Project(project)),
@@ -731,36 +731,54 @@ impl BoardLoader {
     pub fn put(&mut self, row: Row) {
         let (board, ignored) = (&mut self.board, &mut self.ignored);
         match row {
-            Row::Meta(it) => {
-                (board.revision, board.fleet_ms, board.counters, board.limits) =
-                    (it.revision, it.fleet_ms, it.counters, it.limits)
+            Row::Meta(board_meta) => {
+                (board.revision, board.fleet_ms, board.counters, board.limits) = (
+                    board_meta.revision,
+                    board_meta.fleet_ms,
+                    board_meta.counters,
+                    board_meta.limits,
+                )
             }
-            Row::Project(it) => _ = board.projects.insert(it.name.clone(), it),
-            Row::Agent(it) => _ = board.agents.insert(it.name.clone(), it),
-            Row::Mission(it, true) => board.put_mission(it, ignored),
-            Row::Task(it) if it.status.is_terminal() => {
-                board.put_failed(&it);
-                self.put_ended(it.id, it.status);
+            Row::Project(project) => _ = board.projects.insert(project.name.clone(), project),
+            Row::Agent(agent) => _ = board.agents.insert(agent.name.clone(), agent),
+            Row::Mission(mission, true) => board.put_mission(mission, ignored),
+            Row::Task(task) if task.status.is_terminal() => {
+                board.put_failed(&task);
+                self.put_ended(task.id, task.status);
             }
-            Row::Task(it) => _ = board.tasks.insert(it.id, it),
-            Row::Attempt(it) if it.end.is_none() => board.put_attempt(it, ignored),
-            Row::Claim(it) => board.put_claim(it, ignored),
-            Row::Wait(it) => board.put_wait(it, ignored),
-            Row::Landing(it) if it.end.is_none() => board.put_landing(it, ignored),
-            Row::Cursor(it) => _ = board.cursors.insert((it.agent, it.channel), it.read),
-            Row::Answer(it) => board.put_answer(it, ignored),
-            Row::Approval(it) if !it.closed => board.put_approval(it, ignored),
-            Row::Rule(it) => _ = board.rules.insert(it.id, it),
-            Row::Budget(it) => board.put_budget(it, ignored),
-            Row::Day(it) => _ = board.ledger.insert((it.day, it.agent), it.spend),
-            Row::Runner(it) => board.put_runner(it, ignored),
-            Row::Hook(it) => _ = board.hooks.insert(it.id, it),
-            Row::Firing(it) if it.ended.is_none() => _ = board.firings.insert(it.id, it),
-            Row::Team(it) => _ = board.teams.insert(it.name.clone(), it),
-            Row::Conversation(it) if !it.closed => board.put_conversation(it, ignored),
-            Row::Delivery(it) => board.put_delivery(&it, ignored),
-            Row::Launch(it) if !it.superseded => _ = board.launches.insert(it.id, it),
-            Row::Parked(it) => board.put_parked(it, ignored),
+            Row::Task(task) => _ = board.tasks.insert(task.id, task),
+            Row::Attempt(attempt) if attempt.end.is_none() => board.put_attempt(attempt, ignored),
+            Row::Claim(claim) => board.put_claim(claim, ignored),
+            Row::Wait(claim_wait) => board.put_wait(claim_wait, ignored),
+            Row::Landing(landing) if landing.end.is_none() => board.put_landing(landing, ignored),
+            Row::Cursor(read_cursor) => {
+                _ = board
+                    .cursors
+                    .insert((read_cursor.agent, read_cursor.channel), read_cursor.read)
+            }
+            Row::Answer(stored_answer) => board.put_answer(stored_answer, ignored),
+            Row::Approval(approval) if !approval.closed => board.put_approval(approval, ignored),
+            Row::Rule(policy_rule) => _ = board.rules.insert(policy_rule.id, policy_rule),
+            Row::Budget(budget) => board.put_budget(budget, ignored),
+            Row::Day(day_spend) => {
+                _ = board
+                    .ledger
+                    .insert((day_spend.day, day_spend.agent), day_spend.spend)
+            }
+            Row::Runner(runner) => board.put_runner(runner, ignored),
+            Row::Hook(hook) => _ = board.hooks.insert(hook.id, hook),
+            Row::Firing(firing) if firing.ended.is_none() => {
+                _ = board.firings.insert(firing.id, firing)
+            }
+            Row::Team(team) => _ = board.teams.insert(team.name.clone(), team),
+            Row::Conversation(conversation) if !conversation.closed => {
+                board.put_conversation(conversation, ignored)
+            }
+            Row::Delivery(delivery) => board.put_delivery(&delivery, ignored),
+            Row::Launch(team_launch) if !team_launch.superseded => {
+                _ = board.launches.insert(team_launch.id, team_launch)
+            }
+            Row::Parked(provider_outage) => board.put_parked(provider_outage, ignored),
             Row::Mission(..)
             | Row::Attempt(_)
             | Row::Landing(_)
@@ -783,7 +801,7 @@ impl BoardLoader {
         if let Some((name, _)) = task
             .assignee
             .as_ref()
-            .and_then(|it| self.board.agents.get_key_value(it))
+            .and_then(|agent| self.board.agents.get_key_value(agent))
         {
             task.assignee = Some(name.clone());
         }

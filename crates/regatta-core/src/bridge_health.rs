@@ -89,7 +89,7 @@ impl FromStr for Bridge {
                 setting: agent.to_owned(),
             });
         }
-        let known = Service::ALL.into_iter().find(|it| it.name() == service);
+        let known = Service::ALL.into_iter().find(|item| item.name() == service);
         let service = known.ok_or_else(|| {
             BadName::new("a bridge", text, "write SERVICE:AGENT, as in slack:claude")
         })?;
@@ -105,13 +105,18 @@ pub fn broken_bridges(board: &Board) -> impl Iterator<Item = (Bridge, &ProviderO
     let lanes = board
         .parked
         .range("bridge:".to_owned()..)
-        .take_while(|it| it.0.starts_with("bridge:"));
-    lanes.filter_map(|(name, it)| Some((Bridge::from_parked_name(name)?, &**it)))
+        .take_while(|parked| parked.0.starts_with("bridge:"));
+    lanes.filter_map(|(name, provider_outage)| {
+        Some((Bridge::from_parked_name(name)?, &**provider_outage))
+    })
 }
 
 /// Returns the problem with one bridge's credential, if there is one.
 pub(crate) fn find_broken<'a>(board: &'a Board, bridge: &Bridge) -> Option<&'a ProviderOutage> {
-    board.parked.get(&bridge.parked_name()).map(|it| &**it)
+    board
+        .parked
+        .get(&bridge.parked_name())
+        .map(|provider_outage| &**provider_outage)
 }
 
 /// Records the state of one bridge's credential.
@@ -135,13 +140,13 @@ pub(crate) fn report(draft: &mut Draft, standing: BridgeHealth, now: Now) -> Com
 /// If two webhooks have the same host, the broken one counts.
 pub(crate) fn report_all(draft: &mut Draft, all: Vec<BridgeHealth>, now: Now) -> CommandOutcome {
     let mut standing: BTreeMap<Bridge, Option<String>> = BTreeMap::new();
-    for it in all {
-        let broken = standing.entry(it.bridge).or_default();
-        *broken = broken.take().or(it.problem);
+    for bridge_health in all {
+        let broken = standing.entry(bridge_health.bridge).or_default();
+        *broken = broken.take().or(bridge_health.problem);
     }
     let gone: Vec<Bridge> = broken_bridges(draft.board())
-        .map(|it| it.0)
-        .filter(|it| !standing.contains_key(it))
+        .map(|broken_bridge| broken_bridge.0)
+        .filter(|bridge| !standing.contains_key(bridge))
         .collect();
     for bridge in gone {
         report(

@@ -42,17 +42,17 @@ impl fmt::Display for BudgetScope {
         match self {
             BudgetScope::Attempt => f.write_str("attempt"),
             BudgetScope::EachTask => f.write_str("task"),
-            BudgetScope::Task(it) => write!(f, "{it}"),
-            BudgetScope::Agent(it) => write!(f, "agent:{it}"),
-            BudgetScope::Mission(it) => write!(f, "{it}"),
+            BudgetScope::Task(id) => write!(f, "{id}"),
+            BudgetScope::Agent(agent) => write!(f, "agent:{agent}"),
+            BudgetScope::Mission(id) => write!(f, "{id}"),
             BudgetScope::Day => f.write_str("day"),
         }
     }
 }
 
 impl From<BudgetScope> for String {
-    fn from(it: BudgetScope) -> String {
-        it.to_string()
+    fn from(budget_scope: BudgetScope) -> String {
+        budget_scope.to_string()
     }
 }
 
@@ -176,7 +176,7 @@ pub fn set(draft: &mut Draft, scope: BudgetScope, ceiling: Ceiling) -> Result<()
         if known.is_some() {
             draft.record(Event::BudgetRemoved(BudgetRemoved { scope }));
         }
-    } else if known.is_none_or(|it| it.ceiling != ceiling) {
+    } else if known.is_none_or(|budget| budget.ceiling != ceiling) {
         draft.record(Event::BudgetSet(BudgetSet {
             budget: Budget {
                 scope,
@@ -260,7 +260,7 @@ fn budgets_of_work(
         BudgetScope::Agent(agent.clone()),
         spent_on(board, day, Some(agent)),
     ));
-    if let Some(mission) = task.mission.and_then(|it| board.missions.get(&it)) {
+    if let Some(mission) = task.mission.and_then(|id| board.missions.get(&id)) {
         found.push((BudgetScope::Mission(mission.id), mission.spent));
     }
     found.push((BudgetScope::Day, spent_on(board, day, None)));
@@ -268,10 +268,10 @@ fn budgets_of_work(
         if board
             .budgets
             .get(scope)
-            .is_some_and(|it| it.ceiling.wall_ms.is_some())
+            .is_some_and(|budget| budget.ceiling.wall_ms.is_some())
         {
             spend.wall_ms += running_attempts(board, scope, task)
-                .map(|it| now.fleet_ms.saturating_sub(it.started_fleet_ms))
+                .map(|attempt| now.fleet_ms.saturating_sub(attempt.started_fleet_ms))
                 .sum::<u64>();
         }
     }
@@ -287,13 +287,13 @@ fn running_attempts<'a>(
     board
         .attempts
         .values()
-        .map(|it| &**it)
-        .filter(|it| it.supervised)
-        .filter(move |it| match scope {
+        .map(|attempt| &**attempt)
+        .filter(|attempt| attempt.supervised)
+        .filter(move |attempt| match scope {
             BudgetScope::Attempt => false,
-            BudgetScope::EachTask | BudgetScope::Task(_) => it.task == task.id,
-            BudgetScope::Agent(name) => it.agent == *name,
-            BudgetScope::Mission(id) => it.mission == Some(*id),
+            BudgetScope::EachTask | BudgetScope::Task(_) => attempt.task == task.id,
+            BudgetScope::Agent(name) => attempt.agent == *name,
+            BudgetScope::Mission(id) => attempt.mission == Some(*id),
             BudgetScope::Day => true,
         })
 }
@@ -320,17 +320,17 @@ pub(crate) fn schedule_all_checks(draft: &mut Draft, now: Now) {
         .board()
         .budgets
         .values()
-        .any(|it| it.scope != BudgetScope::Attempt && it.ceiling.wall_ms.is_some());
+        .any(|budget| budget.scope != BudgetScope::Attempt && budget.ceiling.wall_ms.is_some());
     let running: Vec<AttemptId> = draft
         .board()
         .attempts
         .values()
-        .filter(|it| counted || it.budget_check_fleet_ms.is_some())
-        .map(|it| it.id)
+        .filter(|attempt| counted || attempt.budget_check_fleet_ms.is_some())
+        .map(|attempt| attempt.id)
         .collect();
     running
         .into_iter()
-        .for_each(|it| schedule_check(draft, it, now));
+        .for_each(|id| schedule_check(draft, id, now));
 }
 
 /// Sets the time of the next check of a running attempt's remaining time.
@@ -339,7 +339,7 @@ fn schedule_check(draft: &mut Draft, id: AttemptId, now: Now) {
         .board()
         .attempts
         .get(&id)
-        .filter(|it| it.supervised)
+        .filter(|attempt| attempt.supervised)
         .cloned()
     else {
         return;
@@ -350,7 +350,7 @@ fn schedule_check(draft: &mut Draft, id: AttemptId, now: Now) {
     let left = time_left_ms(draft.board(), &task, &attempt.agent, now);
     // The minimum interval avoids a check every millisecond when several attempts near the end
     // together.
-    let wall_at = left.map(|it| now.fleet_ms + it.max(100));
+    let wall_at = left.map(|left| now.fleet_ms + left.max(100));
     if attempt.budget_check_fleet_ms != wall_at {
         draft.record(Event::AttemptClocked(AttemptClocked {
             attempt: id,
@@ -385,37 +385,37 @@ pub struct NearLimit {
 /// attempt or task has its own share, the first share found at that level counts.
 pub fn near_limits(board: &Board, now: Now) -> Vec<NearLimit> {
     let day = day_of(now);
-    let ran = |it: &Attempt| now.fleet_ms.saturating_sub(it.started_fleet_ms);
+    let ran = |attempt: &Attempt| now.fleet_ms.saturating_sub(attempt.started_fleet_ms);
     let shares = |scope: &BudgetScope| -> Vec<(Option<String>, Spend)> {
         match scope {
             BudgetScope::Attempt => {
-                let spend = |it: &Attempt| Spend {
-                    wall_ms: ran(it),
-                    ..it.spent()
+                let spend = |attempt: &Attempt| Spend {
+                    wall_ms: ran(attempt),
+                    ..attempt.spent()
                 };
                 let live = board
                     .attempts
                     .values()
-                    .filter(|it| it.supervised && it.session_of.is_none());
-                live.map(|it| (Some(it.id.to_string()), spend(it)))
+                    .filter(|attempt| attempt.supervised && attempt.session_of.is_none());
+                live.map(|attempt| (Some(attempt.id.to_string()), spend(attempt)))
                     .collect()
             }
             BudgetScope::EachTask => board
                 .tasks
                 .values()
-                .map(|it| (Some(it.id.to_string()), it.spent))
+                .map(|task| (Some(task.id.to_string()), task.spent))
                 .collect(),
             BudgetScope::Task(id) => board
                 .tasks
                 .get(id)
-                .map(|it| (None, it.spent))
+                .map(|task| (None, task.spent))
                 .into_iter()
                 .collect(),
             BudgetScope::Agent(name) => vec![(None, spent_on(board, day, Some(name)))],
             BudgetScope::Mission(id) => board
                 .missions
                 .get(id)
-                .map(|it| (None, it.spent))
+                .map(|mission| (None, mission.spent))
                 .into_iter()
                 .collect(),
             BudgetScope::Day => vec![(None, spent_on(board, day, None))],
@@ -429,7 +429,7 @@ pub fn near_limits(board: &Board, now: Now) -> Vec<NearLimit> {
             })
         };
         let (empty, (whose, text)) = match at(100) {
-            Some(it) => (true, it),
+            Some(pair) => (true, pair),
             None => (false, at(80)?),
         };
         Some(NearLimit {
@@ -439,7 +439,11 @@ pub fn near_limits(board: &Board, now: Now) -> Vec<NearLimit> {
             is_exhausted: empty,
         })
     };
-    board.budgets.values().filter_map(|it| look(it)).collect()
+    board
+        .budgets
+        .values()
+        .filter_map(|budget| look(budget))
+        .collect()
 }
 
 /// Returns the budget that keeps this agent from starting a task, as a sentence.
@@ -513,7 +517,7 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
         ..spend
     };
     let own = draft.board().budgets.get(&BudgetScope::Attempt);
-    let own = own.and_then(|it| reached_limit(&it.ceiling, &begun(attempt.spent()), 100));
+    let own = own.and_then(|budget| reached_limit(&budget.ceiling, &begun(attempt.spent()), 100));
     if let Some(text) = own {
         let reason = format!("the attempt's budget is used up: {text}");
         attempt::stop(draft, attempt.id, AttemptCause::OverBudget, reason.clone());

@@ -40,8 +40,8 @@ pub struct Message {
     pub unix_ms: u64,
 }
 
-fn is_zero(it: &u32) -> bool {
-    *it == 0
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 impl Message {
@@ -54,7 +54,7 @@ impl Message {
     /// and the addressee read a message to one agent.
     pub fn may_be_read_by(&self, agent: &AgentName) -> bool {
         let to = addressee(&self.channel);
-        to.is_none_or(|it| it == agent.as_str()) || self.sender == Actor::Agent(agent.clone())
+        to.is_none_or(|to| to == agent.as_str()) || self.sender == Actor::Agent(agent.clone())
     }
 }
 
@@ -232,7 +232,7 @@ fn new_message(
     }
     let firing = extra
         .firing
-        .and_then(|it| draft.board().firings.get(&it).map(|it| it.depth));
+        .and_then(|id| draft.board().firings.get(&id).map(|firing| firing.depth));
     let depth = firing.unwrap_or_else(|| hook::depth_of(draft.board(), &sender));
     Ok(Message {
         id,
@@ -242,7 +242,7 @@ fn new_message(
         labels,
         mentions,
         reply_to: ask.reply_to,
-        thread: ask.reply_to.map(|it| extra.thread.unwrap_or(it)),
+        thread: ask.reply_to.map(|id| extra.thread.unwrap_or(id)),
         attachments: extra.attachments,
         depth,
         unix_ms: now.unix_ms,
@@ -283,23 +283,25 @@ fn automatic_labels(board: &Board, sender: &Actor) -> Vec<Label> {
     };
     let leads = |name: &&str| {
         let name = AgentName::new(name).ok();
-        name.and_then(|it| board.agents.get(&it))
-            .is_some_and(|it| it.role == Role::Lead)
+        name.and_then(|agent| board.agents.get(&agent))
+            .is_some_and(|agent| agent.role == Role::Lead)
     };
     let lead = ancestry(sender).find(leads);
-    lead.and_then(|it| Label::new(&format!("lead:{it}")).ok())
+    lead.and_then(|lead| Label::new(&format!("lead:{lead}")).ok())
         .into_iter()
         .collect()
 }
 
 /// Returns an agent's name and the names above it, nearest first: `a/b/c`, `a/b`, `a`.
 fn ancestry(name: &AgentName) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(name.as_str()), |it| it.rsplit_once('/').map(|it| it.0))
+    std::iter::successors(Some(name.as_str()), |successor| {
+        successor.rsplit_once('/').map(|pair| pair.0)
+    })
 }
 
 /// Returns whether `child` is `parent` or a name below it.
 pub fn is_same_or_below(child: &AgentName, parent: &AgentName) -> bool {
-    ancestry(child).any(|it| it == parent.as_str())
+    ancestry(child).any(|s| s == parent.as_str())
 }
 
 /// Sends a message into the sessions of the team members that it mentions or whose mailbox it is
@@ -316,9 +318,11 @@ pub(crate) fn deliver_to_members(draft: &mut Draft, message: &Message) {
     let sessions: Vec<_> = board
         .attempts
         .values()
-        .filter(|it| it.session_of.is_some() && it.accepts_prompts() && to.contains(&it.agent))
-        .filter(|it| message.sender != Actor::Agent(it.agent.clone()))
-        .map(|it| it.id)
+        .filter(|attempt| {
+            attempt.session_of.is_some() && attempt.accepts_prompts() && to.contains(&attempt.agent)
+        })
+        .filter(|attempt| message.sender != Actor::Agent(attempt.agent.clone()))
+        .map(|attempt| attempt.id)
         .collect();
     for attempt in sessions {
         let text = format!(
@@ -362,11 +366,11 @@ pub fn mark_read(
 pub fn mentions(text: &str) -> Vec<AgentName> {
     let mut found: Vec<AgentName> = Vec::new();
     let mut before = ' ';
-    for (at, it) in text.char_indices() {
-        if it == '@' && !before.is_alphanumeric() {
+    for (at, c) in text.char_indices() {
+        if c == '@' && !before.is_alphanumeric() {
             let rest = &text[at + 1..];
             let end = rest
-                .find(|it: char| !(it.is_ascii_alphanumeric() || "-_./".contains(it)))
+                .find(|c: char| !(c.is_ascii_alphanumeric() || "-_./".contains(c)))
                 .unwrap_or(rest.len());
             let name = rest[..end].trim_end_matches(['.', '/', '-']);
             if let Ok(name) = AgentName::new(name)
@@ -376,7 +380,7 @@ pub fn mentions(text: &str) -> Vec<AgentName> {
                 found.push(name);
             }
         }
-        before = it;
+        before = c;
     }
     found
 }

@@ -231,8 +231,13 @@ pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired
     if ask.wait_ms == 0 {
         return Err(Refusal::ClaimHeld { holders });
     }
-    if let Some(cycle) = cycle_through(draft, &ask.owner, holders.iter().map(|it| it.owner.clone()))
-    {
+    if let Some(cycle) = cycle_through(
+        draft,
+        &ask.owner,
+        holders
+            .iter()
+            .map(|claim_holder| claim_holder.owner.clone()),
+    ) {
         return Err(Refusal::Deadlock { cycle });
     }
     let most = max_wait_ms(draft.board(), &ask);
@@ -413,12 +418,15 @@ fn max_wait_ms(board: &Board, ask: &Acquire) -> u64 {
     let named = |project: &Project| {
         ask.uris
             .iter()
-            .any(|it| it.overlaps(&Uri::for_trunk(&project.name)))
+            .any(|uris| uris.overlaps(&Uri::for_trunk(&project.name)))
     };
-    let allowed = board.projects.values().filter(|it| by_hand && named(it));
+    let allowed = board
+        .projects
+        .values()
+        .filter(|project| by_hand && named(project));
     allowed
-        .map(|it| it.settings.landing.merge_timeout.ms())
-        .filter(|it| *it > 0)
+        .map(|project| project.settings.landing.merge_timeout.ms())
+        .filter(|allowed| *allowed > 0)
         .min()
         .unwrap_or(u64::MAX)
 }
@@ -428,24 +436,28 @@ pub(crate) fn trunk_projects<'a>(
     board: &'a Board,
     uris: &'a [Uri],
 ) -> impl Iterator<Item = &'a Project> {
-    let trunk = |it: &&Project| {
+    let trunk = |project: &&Project| {
         uris.iter()
-            .any(|uri| is_trunk(uri) && uri.overlaps(&Uri::for_trunk(&it.name)))
+            .any(|uri| is_trunk(uri) && uri.overlaps(&Uri::for_trunk(&project.name)))
     };
-    board.projects.values().map(|it| &**it).filter(trunk)
+    board
+        .projects
+        .values()
+        .map(|project| &**project)
+        .filter(trunk)
 }
 
 /// Returns how long these trunks may be held by hand: the smallest `max_hold` of their projects.
 fn max_trunk_hold_ms(board: &Board, uris: &[Uri]) -> u64 {
     let named = |project: &Project| {
         uris.iter()
-            .any(|it| it.overlaps(&Uri::for_trunk(&project.name)))
+            .any(|uris| uris.overlaps(&Uri::for_trunk(&project.name)))
     };
     let allowed = board
         .projects
         .values()
-        .filter(|it| named(it))
-        .map(|it| it.settings.landing.max_hold.ms());
+        .filter(|project| named(project))
+        .map(|project| project.settings.landing.max_hold.ms());
     allowed.min().unwrap_or(MAX_TRUNK_HOLD_MS)
 }
 
@@ -458,7 +470,7 @@ pub(crate) fn check_lent_trunk(
 ) -> Result<(), Refusal> {
     let claim = require_claim_on_board(board, under.claim, under.token)?;
     let trunk = Uri::for_trunk(project);
-    if claim.mode != ClaimMode::Exclusive || !claim.uris.iter().any(|it| it.overlaps(&trunk)) {
+    if claim.mode != ClaimMode::Exclusive || !claim.uris.iter().any(|uris| uris.overlaps(&trunk)) {
         return Err(Refusal::invalid(
             format!("{} does not hold {trunk} exclusively", under.claim),
             format!("regatta claim acquire {trunk} --ttl 120s --wait 60s"),
@@ -471,7 +483,7 @@ pub(crate) fn check_lent_trunk(
 pub(crate) fn is_trunk(uri: &Uri) -> bool {
     uri.as_str()
         .strip_prefix("workspace://")
-        .is_some_and(|it| it.ends_with("/default") || it.contains(['*', '?']))
+        .is_some_and(|uri| uri.ends_with("/default") || uri.contains(['*', '?']))
 }
 
 /// Extends a claim by its TTL and returns the time left in milliseconds. Needs the token (L8).
@@ -554,7 +566,7 @@ pub(crate) fn release_leased(draft: &mut Draft, owner: &ClaimOwner) {
             .board()
             .claims
             .get(&claim)
-            .is_some_and(|it| it.ttl_ms.is_some())
+            .is_some_and(|claim| claim.ttl_ms.is_some())
         {
             draft.record(Event::ClaimReleased(ClaimReleased {
                 claim,
@@ -636,13 +648,13 @@ pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
             .board()
             .claims
             .get(claim)
-            .is_some_and(|it| it.uris.iter().all(Uri::is_port))
+            .is_some_and(|claim| claim.uris.iter().all(Uri::is_port))
     };
     let claims: Vec<_> = draft
         .board()
         .claims_of(from)
         .into_iter()
-        .filter(|it| !ports(it))
+        .filter(|id| !ports(id))
         .collect();
     for claim in claims {
         draft.record(Event::ClaimTransferred(ClaimTransferred {
@@ -683,7 +695,7 @@ pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
         .board()
         .claims
         .get(&id)
-        .is_some_and(|it| it.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
+        .is_some_and(|claim| claim.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
     if due {
         draft.record(Event::ClaimReleased(ClaimReleased {
             claim: id,
@@ -698,7 +710,7 @@ pub fn expire_wait(draft: &mut Draft, id: WaitId, now: Now) {
         .board()
         .waits
         .get(&id)
-        .is_some_and(|it| it.deadline_fleet_ms <= now.fleet_ms)
+        .is_some_and(|claim_wait| claim_wait.deadline_fleet_ms <= now.fleet_ms)
     {
         draft.record(Event::ClaimWaitEnded(ClaimWaitEnded {
             wait: id,
@@ -724,7 +736,7 @@ pub fn renew_leases(draft: &mut Draft, now: Now) {
         .board()
         .claims
         .values()
-        .filter(|it| it.ttl_ms.is_some())
+        .filter(|claim| claim.ttl_ms.is_some())
         .cloned()
         .collect();
     for claim in leased {
@@ -732,7 +744,10 @@ pub fn renew_leases(draft: &mut Draft, now: Now) {
             .latest_end_fleet_ms
             .unwrap_or(u64::MAX)
             .min(now.fleet_ms + claim.ttl_ms.unwrap_or(0));
-        if claim.expires_fleet_ms.is_some_and(|it| it < fresh) {
+        if claim
+            .expires_fleet_ms
+            .is_some_and(|expires_fleet_m| expires_fleet_m < fresh)
+        {
             draft.record(Event::ClaimRenewed(ClaimRenewed {
                 claim: claim.id,
                 expires_at: Some(fresh),
@@ -751,7 +766,7 @@ pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
                 .board()
                 .awaited_patterns
                 .overlapping(uri)
-                .map(|it| it.0)
+                .map(|awaited_pattern| awaited_pattern.0)
         })
         .collect();
     for number in candidates {
@@ -906,8 +921,13 @@ pub fn position(draft: &Draft, id: WaitId) -> usize {
     let ahead: BTreeSet<u64> = mine
         .uris
         .iter()
-        .flat_map(|uri| board.awaited_patterns.overlapping(uri).map(|it| it.0))
-        .filter(|it| *it < id.0)
+        .flat_map(|uri| {
+            board
+                .awaited_patterns
+                .overlapping(uri)
+                .map(|awaited_pattern| awaited_pattern.0)
+        })
+        .filter(|uris| *uris < id.0)
         .collect();
     ahead.len() + 1
 }
@@ -927,7 +947,9 @@ fn cycle_through(
     {
         return None;
     }
-    let mut paths: Vec<Vec<ClaimOwner>> = blockers.map(|it| vec![owner.clone(), it]).collect();
+    let mut paths: Vec<Vec<ClaimOwner>> = blockers
+        .map(|claim_owner| vec![owner.clone(), claim_owner])
+        .collect();
     let mut seen = BTreeSet::new();
     while let Some(path) = paths.pop() {
         let last = path.last()?.clone();

@@ -74,10 +74,17 @@ pub fn apply_scan(
     };
     let mut radar = project.collision_forecast.clone();
     let mut collisions: Vec<ForecastCollision> = Vec::new();
-    for it in found {
+    for found_collision in found {
         // If an attempt has ended in the meantime, the landing queue decides about its work.
-        let task = |attempt: AttemptId| draft.board().attempts.get(&attempt).map(|it| it.task);
-        let (Some(one), other) = (task(it.one), it.other.map(task)) else {
+        let task = |attempt: AttemptId| {
+            draft
+                .board()
+                .attempts
+                .get(&attempt)
+                .map(|attempt| attempt.task)
+        };
+        let (Some(one), other) = (task(found_collision.one), found_collision.other.map(task))
+        else {
             continue;
         };
         let other = match other {
@@ -89,35 +96,37 @@ pub fn apply_scan(
             Some(other) => (one.min(other), Some(one.max(other))),
             None => (one, None),
         };
-        if !collisions
-            .iter()
-            .any(|it| (it.one, it.other) == (one, other))
-        {
+        if !collisions.iter().any(|forecast_collision| {
+            (forecast_collision.one, forecast_collision.other) == (one, other)
+        }) {
             collisions.push(ForecastCollision {
                 one,
                 other,
-                paths: it.paths.clone(),
+                paths: found_collision.paths.clone(),
                 since_unix_ms: now.unix_ms,
                 proved: false,
             });
         }
     }
     let mut warnings = Vec::new();
-    for it in &mut collisions {
+    for forecast_collision in &mut collisions {
         let known = project
             .collision_forecast
             .collisions
             .iter()
-            .find(|known| is_continuation(draft.board(), known, it));
+            .find(|known| is_continuation(draft.board(), known, forecast_collision));
         match known {
-            Some(known) => (it.since_unix_ms, it.proved) = (known.since_unix_ms, known.proved),
-            None => warnings.push(it.clone()),
+            Some(known) => {
+                (forecast_collision.since_unix_ms, forecast_collision.proved) =
+                    (known.since_unix_ms, known.proved)
+            }
+            None => warnings.push(forecast_collision.clone()),
         }
     }
     for known in &project.collision_forecast.collisions {
         if collisions
             .iter()
-            .any(|it| is_continuation(draft.board(), known, it))
+            .any(|forecast_collision| is_continuation(draft.board(), known, forecast_collision))
         {
             continue;
         }
@@ -127,7 +136,7 @@ pub fn apply_scan(
             radar.lapsed += 1;
         }
     }
-    collisions.sort_by_key(|it| (it.one, it.other));
+    collisions.sort_by_key(|forecast_collision| (forecast_collision.one, forecast_collision.other));
     radar.warned += warnings.len() as u64;
     radar.collisions = collisions;
     if radar != project.collision_forecast {
@@ -136,12 +145,12 @@ pub fn apply_scan(
             radar,
         }));
     }
-    for it in warnings {
+    for forecast_collision in warnings {
         announce(
             draft,
             name,
             "coord:conflict",
-            warning(draft.board(), &it),
+            warning(draft.board(), &forecast_collision),
             now,
         )?;
     }
@@ -162,40 +171,48 @@ fn is_continuation(board: &Board, known: &ForecastCollision, now: &ForecastColli
 }
 
 /// Returns whether one side is submitted, so that the queue will prove or disprove the collision.
-fn is_submitted(board: &Board, it: &ForecastCollision) -> bool {
+fn is_submitted(board: &Board, forecast_collision: &ForecastCollision) -> bool {
     let on_its_way = |task: TaskId| {
-        let status = board.tasks.get(&task).map(|it| it.status);
+        let status = board.tasks.get(&task).map(|task| task.status);
         matches!(
             status,
             Some(TaskStatus::Validating | TaskStatus::InReview | TaskStatus::Landing)
         )
     };
     let open = |task: TaskId| board.tasks.contains_key(&task);
-    let all_open = open(it.one) && it.other.is_none_or(open);
-    all_open && (on_its_way(it.one) || it.other.is_some_and(on_its_way))
+    let all_open = open(forecast_collision.one) && forecast_collision.other.is_none_or(open);
+    all_open
+        && (on_its_way(forecast_collision.one) || forecast_collision.other.is_some_and(on_its_way))
 }
 
 /// Returns the message to both sides.
-fn warning(board: &Board, it: &ForecastCollision) -> String {
+fn warning(board: &Board, forecast_collision: &ForecastCollision) -> String {
     let who = |task: TaskId| {
         let agent = board
             .attempts
             .values()
-            .find(|it| it.task == task)
-            .map(|it| format!(" (@{})", it.agent));
+            .find(|attempt| attempt.task == task)
+            .map(|attempt| format!(" (@{})", attempt.agent));
         format!("{task}{}", agent.unwrap_or_default())
     };
-    let shown: Vec<&str> = it.paths.iter().take(5).map(String::as_str).collect();
-    let more = it.paths.len().saturating_sub(shown.len());
+    let shown: Vec<&str> = forecast_collision
+        .paths
+        .iter()
+        .take(5)
+        .map(String::as_str)
+        .collect();
+    let more = forecast_collision.paths.len().saturating_sub(shown.len());
     let more = if more > 0 {
         format!(" and {more} more")
     } else {
         String::new()
     };
-    let other = it.other.map_or_else(|| "the trunk".to_owned(), who);
+    let other = forecast_collision
+        .other
+        .map_or_else(|| "the trunk".to_owned(), who);
     format!(
         "{} and {other} will collide in {}{more}",
-        who(it.one),
+        who(forecast_collision.one),
         shown.join(", ")
     )
 }
@@ -206,12 +223,11 @@ pub(crate) fn mark_proved(draft: &mut Draft, name: &ProjectName, task: TaskId) {
         return;
     };
     let mut radar = project.collision_forecast.clone();
-    for it in radar
-        .collisions
-        .iter_mut()
-        .filter(|it| (it.one == task || it.other == Some(task)) && !it.proved)
-    {
-        it.proved = true;
+    for forecast_collision in radar.collisions.iter_mut().filter(|forecast_collision| {
+        (forecast_collision.one == task || forecast_collision.other == Some(task))
+            && !forecast_collision.proved
+    }) {
+        forecast_collision.proved = true;
         radar.proved += 1;
     }
     if radar != project.collision_forecast {
@@ -232,24 +248,34 @@ pub fn reason_to_wait(board: &Board, task: &Task) -> Option<String> {
     {
         return None;
     }
-    let at_work = |id: &TaskId| board.tasks.get(id).is_some_and(|it| it.status.is_running());
+    let at_work = |id: &TaskId| {
+        board
+            .tasks
+            .get(id)
+            .is_some_and(|task| task.status.is_running())
+    };
     let others = project
         .collision_forecast
         .collisions
         .iter()
-        .filter(|it| it.one != task.id && it.other != Some(task.id));
-    for it in others.filter(|it| at_work(&it.one) || it.other.as_ref().is_some_and(at_work)) {
-        let touched = it
-            .paths
-            .iter()
-            .find(|path| task.files.iter().any(|it| it.matches(path)));
+        .filter(|forecast_collision| {
+            forecast_collision.one != task.id && forecast_collision.other != Some(task.id)
+        });
+    for forecast_collision in others.filter(|forecast_collision| {
+        at_work(&forecast_collision.one) || forecast_collision.other.as_ref().is_some_and(at_work)
+    }) {
+        let touched = forecast_collision.paths.iter().find(|path| {
+            task.files
+                .iter()
+                .any(|path_pattern| path_pattern.matches(path))
+        });
         if let Some(path) = touched {
-            let other = it
+            let other = forecast_collision
                 .other
-                .map_or_else(|| "the trunk".to_owned(), |it| it.to_string());
+                .map_or_else(|| "the trunk".to_owned(), |id| id.to_string());
             return Some(format!(
                 "{} and {other} collide in {path}; it starts when that is settled",
-                it.one
+                forecast_collision.one
             ));
         }
     }

@@ -573,7 +573,7 @@ pub fn decide(board: &Board, request: &Request, now: Now) -> Result<Commit, Refu
 /// Like [`decide`], but takes the request by value to avoid a copy.
 pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit, Refusal> {
     // A request with a known key gets the same answer, and nothing happens again (J9).
-    if let Some(answer) = request.key.as_ref().and_then(|it| board.answers.get(it)) {
+    if let Some(answer) = request.key.as_ref().and_then(|key| board.answers.get(key)) {
         if answer.command_fingerprint != fingerprint(&request) {
             return Err(Refusal::KeyReused {
                 key: answer.key.clone(),
@@ -690,7 +690,8 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<CommandOutcome, 
             CommandOutcome::Task(manifest_discovery::begin(draft, task, now)?)
         }
         Command::AssignTask { task, to, how } => done_outcome(
-            task::assign(draft, task, to, how, now).map_err(|it| it.addressed_to(&request.by))?,
+            task::assign(draft, task, to, how, now)
+                .map_err(|refusal| refusal.addressed_to(&request.by))?,
         ),
         Command::AnswerOffer {
             task,
@@ -894,7 +895,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<CommandOutcome, 
             let tasks: Vec<TaskId> = draft
                 .board()
                 .open_tasks_of(mission)
-                .map(|it| it.1)
+                .map(|draft| draft.1)
                 .collect();
             for task in tasks {
                 attempt::stop_task(draft, task, &reason)?;

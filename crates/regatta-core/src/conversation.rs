@@ -240,28 +240,33 @@ pub struct Conversation {
 impl Conversation {
     /// Returns the turn that is under way, or that waits for its task to start.
     pub fn current_turn(&self) -> Option<&ConversationTurn> {
-        self.turns.iter().find(|it| it.state == TurnState::Working)
+        self.turns
+            .iter()
+            .find(|conversation_turn| conversation_turn.state == TurnState::Working)
     }
 
     /// Returns the number of prompts that wait for the turn under way to end.
     pub fn queued_count(&self) -> usize {
         self.turns
             .iter()
-            .filter(|it| it.state == TurnState::Queued)
+            .filter(|conversation_turn| conversation_turn.state == TurnState::Queued)
             .count()
     }
 
     /// Returns whether people can talk to the agent in this thread, which is the conversation's own
     /// thread or the thread of its pull request at the same service.
     pub fn is_in_thread(&self, thread: &str) -> bool {
-        let pull = self.pull.as_ref().and_then(|it| it.thread.as_deref());
+        let pull = self
+            .pull
+            .as_ref()
+            .and_then(|conversation_pull| conversation_pull.thread.as_deref());
         self.thread == thread
             || pull == Some(thread) && thread.split(':').next() == Some(self.service.name())
     }
 
     /// Returns the posts that must still be shown, oldest first.
     pub fn unshown_posts(&self) -> impl Iterator<Item = &ThreadPost> {
-        self.posts.iter().filter(|it| it.is_due())
+        self.posts.iter().filter(|thread_post| thread_post.is_due())
     }
 }
 
@@ -437,8 +442,12 @@ pub fn run(
     now: Now,
 ) -> Result<CommandOutcome, Refusal> {
     match ask {
-        ConversationCommand::HandleMessage(it) => {
-            return Ok(CommandOutcome::ThreadMessage(on_message(draft, it, now)?));
+        ConversationCommand::HandleMessage(thread_message) => {
+            return Ok(CommandOutcome::ThreadMessage(on_message(
+                draft,
+                thread_message,
+                now,
+            )?));
         }
         ConversationCommand::Stop {
             conversation,
@@ -458,9 +467,9 @@ pub fn run(
         } => turn::withdraw(draft, conversation, &source, now)?,
         ConversationCommand::Accept { conversation } => accept_held(draft, conversation, now)?,
         ConversationCommand::Refuse { conversation } => {
-            let mut it = find(draft.board(), conversation)?;
-            it.held.clear();
-            record_change(draft, it, now);
+            let mut item = find(draft.board(), conversation)?;
+            item.held.clear();
+            record_change(draft, item, now);
         }
         ConversationCommand::Close { conversation } => {
             close(draft, conversation, "the conversation was closed", now)?
@@ -477,23 +486,23 @@ pub fn run(
             conversation,
             pushed,
         } => {
-            let mut it = find(draft.board(), conversation)?;
+            let mut item = find(draft.board(), conversation)?;
             if let Some(trouble) = &pushed.failure {
                 let text = format!(
                     "The branch could not be pushed: {trouble}. The work is kept; see regatta \
                     bridge list"
                 );
-                post::add_note(&mut it, NoteTone::Trouble, text);
+                post::add_note(&mut item, NoteTone::Trouble, text);
             }
-            it.pushed = Some(pushed);
-            post::add_pull_request(&mut it);
-            record_change(draft, it, now);
+            item.pushed = Some(pushed);
+            post::add_pull_request(&mut item);
+            record_change(draft, item, now);
         }
         ConversationCommand::ReportPullRequest { conversation, pull } => {
-            let mut it = find(draft.board(), conversation)?;
-            it.pull = Some(pull);
-            post::restage_last_turn(&mut it);
-            record_change(draft, it, now);
+            let mut item = find(draft.board(), conversation)?;
+            item.pull = Some(pull);
+            post::restage_last_turn(&mut item);
+            record_change(draft, item, now);
         }
     }
     Ok(CommandOutcome::Done)
@@ -504,7 +513,7 @@ pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> 
     board
         .conversations
         .get(&id)
-        .map(|it| Conversation::clone(it))
+        .map(|conversation| Conversation::clone(conversation))
         .ok_or_else(|| {
             Refusal::missing(
                 format!("there is no open conversation {id}"),
@@ -516,13 +525,15 @@ pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> 
 /// Returns the open conversation with this key. On a pull request, an agent continues the
 /// conversation that opened it, so a key of the pull request's thread also finds that conversation.
 pub fn find_by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> {
-    let own = board.conversations.values().find(|it| it.key == key);
+    let own = board
+        .conversations
+        .values()
+        .find(|conversation| conversation.key == key);
     own.or_else(|| {
         let (thread, agent) = key.rsplit_once(':')?;
-        board
-            .conversations
-            .values()
-            .find(|it| it.agent.as_str() == agent && it.is_in_thread(thread))
+        board.conversations.values().find(|conversation| {
+            conversation.agent.as_str() == agent && conversation.is_in_thread(thread)
+        })
     })
 }
 
@@ -531,30 +542,33 @@ fn find_by_task(board: &Board, task: TaskId) -> Option<Conversation> {
     board
         .conversations
         .values()
-        .find(|it| it.task == Some(task))
-        .map(|it| Conversation::clone(it))
+        .find(|conversation| conversation.task == Some(task))
+        .map(|conversation| Conversation::clone(conversation))
 }
 
 /// Records a changed conversation, with its posts and its idle time brought up to date.
-pub(super) fn record_change(draft: &mut Draft, mut it: Conversation, now: Now) {
-    it.updated_unix_ms = now.unix_ms;
-    post::restage_queued(&mut it);
-    turn::trim_turns(&mut it);
-    post::trim_posts(&mut it);
-    let busy = it
-        .turns
-        .iter()
-        .any(|it| matches!(it.state, TurnState::Working | TurnState::Queued));
-    it.idle_deadline_fleet_ms = if busy {
+pub(super) fn record_change(draft: &mut Draft, mut conversation: Conversation, now: Now) {
+    conversation.updated_unix_ms = now.unix_ms;
+    post::restage_queued(&mut conversation);
+    turn::trim_turns(&mut conversation);
+    post::trim_posts(&mut conversation);
+    let busy = conversation.turns.iter().any(|conversation_turn| {
+        matches!(
+            conversation_turn.state,
+            TurnState::Working | TurnState::Queued
+        )
+    });
+    conversation.idle_deadline_fleet_ms = if busy {
         None
     } else {
         Some(
-            it.idle_deadline_fleet_ms
-                .unwrap_or(now.fleet_ms + it.idle_ms),
+            conversation
+                .idle_deadline_fleet_ms
+                .unwrap_or(now.fleet_ms + conversation.idle_ms),
         )
     };
     draft.record(Event::ConversationChanged(ConversationChanged {
-        conversation: it.into(),
+        conversation: conversation.into(),
     }));
 }
 
@@ -577,7 +591,7 @@ pub(crate) fn forget_delivery(draft: &mut Draft, key: &str, now: Now) {
         .board()
         .deliveries
         .get(key)
-        .is_some_and(|it| *it <= now.fleet_ms)
+        .is_some_and(|delivery| *delivery <= now.fleet_ms)
     {
         draft.record(Event::DeliveryForgotten(DeliveryForgotten {
             delivery: key.to_owned(),
@@ -588,7 +602,7 @@ pub(crate) fn forget_delivery(draft: &mut Draft, key: &str, now: Now) {
 /// Returns whether a message that mentions no agent is for this agent. The decision is made here,
 /// because each of several apps receives every message.
 fn is_for_agent(board: &Board, ask: &ThreadMessage, own: Option<&Conversation>) -> bool {
-    let Some(own) = own.filter(|it| it.turn_count > 0) else {
+    let Some(own) = own.filter(|conversation| conversation.turn_count > 0) else {
         return false;
     };
     if ask.addresses_another {
@@ -597,7 +611,9 @@ fn is_for_agent(board: &Board, ask: &ThreadMessage, own: Option<&Conversation>) 
     let in_thread: Vec<_> = board
         .conversations
         .values()
-        .filter(|it| it.is_in_thread(&ask.thread) && it.turn_count > 0)
+        .filter(|conversation| {
+            conversation.is_in_thread(&ask.thread) && conversation.turn_count > 0
+        })
         .collect();
     match (ask.follow_ups, in_thread.len()) {
         (FollowUps::Never, _) => false,
@@ -605,7 +621,7 @@ fn is_for_agent(board: &Board, ask: &ThreadMessage, own: Option<&Conversation>) 
         (FollowUps::Mention, _) => false,
         (FollowUps::Last, _) => in_thread
             .iter()
-            .all(|it| it.addressed_revision <= own.addressed_revision),
+            .all(|conversation| conversation.addressed_revision <= own.addressed_revision),
     }
 }
 
@@ -619,7 +635,7 @@ fn on_message(
     if board.deliveries.contains_key(&ask.delivery) {
         return Ok(ThreadMessageOutcome::Duplicate);
     }
-    let known = find_by_key(board, &ask.key).map(|it| Conversation::clone(it));
+    let known = find_by_key(board, &ask.key).map(|conversation| Conversation::clone(conversation));
     if !ask.mentions_agent && !is_for_agent(board, &ask, known.as_ref()) {
         return Ok(ThreadMessageOutcome::Ignored);
     }
@@ -629,7 +645,9 @@ fn on_message(
         });
     }
     agent::find(board, &ask.agent)?;
-    let waiting = |it: &&Arc<Conversation>| !it.held.is_empty() && it.turn_count == 0;
+    let waiting = |conversation: &&Arc<Conversation>| {
+        !conversation.held.is_empty() && conversation.turn_count == 0
+    };
     if !ask.may_ask_for_work
         && known.is_none()
         && board.conversations.values().filter(waiting).count() >= MAX_HELD_CONVERSATIONS
@@ -638,21 +656,21 @@ fn on_message(
         return Ok(ThreadMessageOutcome::Ignored);
     }
     record_delivery(draft, &ask.delivery, now);
-    let mut it = known.unwrap_or_else(|| new_conversation(draft.board(), &ask, now));
-    let id = it.id;
+    let mut conversation = known.unwrap_or_else(|| new_conversation(draft.board(), &ask, now));
+    let id = conversation.id;
     if !ask.may_ask_for_work {
-        if it.held.len() < MAX_HELD_REQUESTS {
+        if conversation.held.len() < MAX_HELD_REQUESTS {
             let text = ask.text.chars().take(2_000).collect();
-            it.held.push(HeldRequest {
+            conversation.held.push(HeldRequest {
                 by: ask.author.clone(),
                 text,
                 source: ask.source.clone(),
                 unix_ms: now.unix_ms,
             });
         }
-        let said = it.posts.iter().any(|it| {
+        let said = conversation.posts.iter().any(|thread_post| {
             matches!(
-                &it.content,
+                &thread_post.content,
                 PostContent::Note {
                     tone: NoteTone::Refusal,
                     ..
@@ -662,47 +680,51 @@ fn on_message(
         if ask.should_reply_to_refused && !said {
             let text = "Only people on this project's list can ask for work here. An operator has \
                 been notified.";
-            post::add_note(&mut it, NoteTone::Refusal, text.into());
+            post::add_note(&mut conversation, NoteTone::Refusal, text.into());
         }
-        record_change(draft, it, now);
+        record_change(draft, conversation, now);
         return Ok(ThreadMessageOutcome::Held { conversation: id });
     }
-    (it.deliver, it.prompt, it.idle_ms) = (ask.deliver, ask.prompt.clone(), ask.idle_ms);
-    it.address.extend(ask.address.clone());
-    it.idle_deadline_fleet_ms = Some(now.fleet_ms + ask.idle_ms);
-    it.addressed_revision = draft.next_revision();
+    (
+        conversation.deliver,
+        conversation.prompt,
+        conversation.idle_ms,
+    ) = (ask.deliver, ask.prompt.clone(), ask.idle_ms);
+    conversation.address.extend(ask.address.clone());
+    conversation.idle_deadline_fleet_ms = Some(now.fleet_ms + ask.idle_ms);
+    conversation.addressed_revision = draft.next_revision();
     if ask.text.len() > MAX_TEXT_BYTES {
         let text = "This message is longer than 64 KiB, so it was ignored. Shorten it, or put the \
             text into a file.";
-        post::add_note(&mut it, NoteTone::Trouble, text.into());
-        record_change(draft, it, now);
+        post::add_note(&mut conversation, NoteTone::Trouble, text.into());
+        record_change(draft, conversation, now);
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
     let mut text = ask.text.trim().to_owned();
     match parse_command(&text) {
         Some(ThreadCommand::Stop) => {
-            record_change(draft, it, now);
+            record_change(draft, conversation, now);
             turn::stop(draft, id, &ask.author.name, now)?;
             return Ok(ThreadMessageOutcome::Stopped { conversation: id });
         }
-        Some(ThreadCommand::Land) if it.task.is_some() => {
-            post::add_seen(&mut it, &ask.source);
-            record_change(draft, it, now);
+        Some(ThreadCommand::Land) if conversation.task.is_some() => {
+            post::add_seen(&mut conversation, &ask.source);
+            record_change(draft, conversation, now);
             turn::land(draft, id, &ask.author, now)?;
             return Ok(ThreadMessageOutcome::Commanded { conversation: id });
         }
         Some(ThreadCommand::Router) => {
-            post::add_seen(&mut it, &ask.source);
-            record_change(draft, it, now);
+            post::add_seen(&mut conversation, &ask.source);
+            record_change(draft, conversation, now);
             send_to_router(draft, id, &ask.author, text, now)?;
             return Ok(ThreadMessageOutcome::Commanded { conversation: id });
         }
         _ => {}
     }
-    if let Some((approval, answer)) = approval_answer(draft.board(), &it, &text) {
-        post::add_seen(&mut it, &ask.source);
-        let by = Actor::Person(format!("{}:{}", it.service, ask.author.name));
-        record_change(draft, it, now);
+    if let Some((approval, answer)) = approval_answer(draft.board(), &conversation, &text) {
+        post::add_seen(&mut conversation, &ask.source);
+        let by = Actor::Person(format!("{}:{}", conversation.service, ask.author.name));
+        record_change(draft, conversation, now);
         let verdict = approval::ApprovalAnswer {
             answer,
             scope: approval::AnswerScope::Once,
@@ -717,8 +739,8 @@ fn on_message(
         } else {
             "I cannot open attachments. Say in words what is to be done."
         };
-        post::add_note(&mut it, NoteTone::Plain, note.into());
-        record_change(draft, it, now);
+        post::add_note(&mut conversation, NoteTone::Plain, note.into());
+        record_change(draft, conversation, now);
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
     if !ask.attachments.is_empty() {
@@ -727,19 +749,19 @@ fn on_message(
         let note = format!(
             "I cannot open attachments, so I go on without {names}. Paste what matters as text."
         );
-        post::add_note(&mut it, NoteTone::Plain, note);
+        post::add_note(&mut conversation, NoteTone::Plain, note);
     }
-    if it.queued_count() >= MAX_QUEUED_PROMPTS {
+    if conversation.queued_count() >= MAX_QUEUED_PROMPTS {
         let text =
             format!("{MAX_QUEUED_PROMPTS} messages already wait here, so this one was ignored.");
-        post::add_note(&mut it, NoteTone::Trouble, text);
-        record_change(draft, it, now);
+        post::add_note(&mut conversation, NoteTone::Trouble, text);
+        record_change(draft, conversation, now);
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
-    let has_work = turn::work_to_review(draft.board(), &it, &text).is_some();
-    if let Some(why) = review::nothing_to_review(&it, &ask, has_work) {
-        post::add_note(&mut it, NoteTone::Trouble, why);
-        record_change(draft, it, now);
+    let has_work = turn::work_to_review(draft.board(), &conversation, &text).is_some();
+    if let Some(why) = review::nothing_to_review(&conversation, &ask, has_work) {
+        post::add_note(&mut conversation, NoteTone::Trouble, why);
+        record_change(draft, conversation, now);
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
     let (by, source, place, context) = (ask.author, ask.source, ask.address, ask.context);
@@ -751,7 +773,7 @@ fn on_message(
         context,
         pull: ask.pull,
     };
-    let (n, ahead) = turn::queue_prompt(draft, it, said, now)?;
+    let (n, ahead) = turn::queue_prompt(draft, conversation, said, now)?;
     Ok(ThreadMessageOutcome::Prompted {
         conversation: id,
         turn: n,
@@ -763,10 +785,10 @@ fn on_message(
 /// certain words allow or deny a permission request; every other text is another prompt.
 fn approval_answer(
     board: &Board,
-    it: &Conversation,
+    conversation: &Conversation,
     text: &str,
 ) -> Option<(ApprovalId, RequestAnswer)> {
-    let id = pending_approval(board, it)?;
+    let id = pending_approval(board, conversation)?;
     let plain = text
         .trim()
         .trim_end_matches(['.', '!'])
@@ -851,21 +873,21 @@ fn send_to_router(
     text: String,
     now: Now,
 ) -> Result<(), Refusal> {
-    let mut it = find(draft.board(), id)?;
-    let sender = Actor::Person(format!("{}:{}", it.service, by.name));
+    let mut conversation = find(draft.board(), id)?;
+    let sender = Actor::Person(format!("{}:{}", conversation.service, by.name));
     let post = bus::PostMessage {
-        channel: bus::channel_of(&it.project),
+        channel: bus::channel_of(&conversation.project),
         text,
         labels: vec![],
         reply_to: None,
     };
     let message = bus::post_and_return(draft, post, sender, now)?;
-    it.bus_messages.push(message.id);
-    if it.bus_messages.len() > 20 {
-        it.bus_messages.remove(0);
+    conversation.bus_messages.push(message.id);
+    if conversation.bus_messages.len() > 20 {
+        conversation.bus_messages.remove(0);
     }
-    let project = it.project.clone();
-    record_change(draft, it, now);
+    let project = conversation.project.clone();
+    record_change(draft, conversation, now);
     router::on_message(draft, &project, &message, now)
 }
 
@@ -874,36 +896,36 @@ pub(crate) fn on_bus_message(draft: &mut Draft, message: &Message, now: Now) {
     if matches!(message.sender, Actor::Person(_)) {
         return;
     }
-    let answers = |it: &MessageId| message.reply_to == Some(*it) || message.thread == Some(*it);
+    let answers = |id: &MessageId| message.reply_to == Some(*id) || message.thread == Some(*id);
     let found = draft
         .board()
         .conversations
         .values()
-        .find(|it| it.bus_messages.iter().any(answers));
+        .find(|conversation| conversation.bus_messages.iter().any(answers));
     if let Some(found) = found {
-        let mut it = Conversation::clone(found);
+        let mut conversation = Conversation::clone(found);
         let text: String = message.text.chars().take(8_000).collect();
         let text = if message.sender == Actor::Regatta {
             text
         } else {
             format!("{}: {text}", message.sender)
         };
-        post::add_note(&mut it, NoteTone::Plain, text);
-        record_change(draft, it, now);
+        post::add_note(&mut conversation, NoteTone::Plain, text);
+        record_change(draft, conversation, now);
     }
 }
 
 /// Accepts the held requests of a conversation.
 fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
-    let mut it = find(draft.board(), id)?;
-    if it.held.is_empty() {
+    let mut conversation = find(draft.board(), id)?;
+    if conversation.held.is_empty() {
         return Err(Refusal::invalid(
             format!("{id} has no held requests"),
             "see held requests: regatta inbox",
         ));
     }
-    it.addressed_revision = draft.next_revision();
-    for held in std::mem::take(&mut it.held) {
+    conversation.addressed_revision = draft.next_revision();
+    for held in std::mem::take(&mut conversation.held) {
         let (place, context) = (BTreeMap::new(), None);
         let said = turn::TurnRequest {
             by: held.by,
@@ -913,33 +935,48 @@ fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Re
             context,
             pull: None,
         };
-        turn::queue_prompt(draft, it, said, now)?;
-        it = find(draft.board(), id)?;
+        turn::queue_prompt(draft, conversation, said, now)?;
+        conversation = find(draft.board(), id)?;
     }
     Ok(())
 }
 
 /// Removes the workspace and the session of an idle conversation. Much later, closes it.
 pub(crate) fn on_timer(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
-    let Ok(mut it) = find(draft.board(), id) else {
+    let Ok(mut conversation) = find(draft.board(), id) else {
         return Ok(());
     };
-    if it.idle_deadline_fleet_ms.is_none_or(|at| at > now.fleet_ms) {
+    if conversation
+        .idle_deadline_fleet_ms
+        .is_none_or(|at| at > now.fleet_ms)
+    {
         return Ok(());
     }
-    if it.expired || it.task.is_none() && it.held.is_empty() && it.turn_count == 0 {
+    if conversation.expired
+        || conversation.task.is_none()
+            && conversation.held.is_empty()
+            && conversation.turn_count == 0
+    {
         return close(draft, id, "nobody wrote for a long time", now);
     }
-    let open = it.task.and_then(|it| draft.board().tasks.get(&it)).cloned();
-    let rests = open.as_ref().filter(|it| {
-        it.resting || matches!(it.status, TaskStatus::InReview | TaskStatus::NeedsHuman)
+    let open = conversation
+        .task
+        .and_then(|id| draft.board().tasks.get(&id))
+        .cloned();
+    let rests = open.as_ref().filter(|task| {
+        task.resting || matches!(task.status, TaskStatus::InReview | TaskStatus::NeedsHuman)
     });
-    let workspace = rests.and_then(|it| it.resume.as_ref().map(|it| it.workspace));
+    let workspace = rests.and_then(|task| {
+        task.resume
+            .as_ref()
+            .map(|resume_point| resume_point.workspace)
+    });
     if let (Some(task), Some(_)) = (rests, workspace) {
         task::forget_resume(draft, task.id)?;
     }
-    (it.expired, it.idle_deadline_fleet_ms) = (true, Some(now.fleet_ms + CLOSE_DELAY_MS));
-    record_change(draft, it, now);
+    (conversation.expired, conversation.idle_deadline_fleet_ms) =
+        (true, Some(now.fleet_ms + CLOSE_DELAY_MS));
+    record_change(draft, conversation, now);
     draft.record(Event::ConversationExpired(ConversationExpired {
         conversation: id,
         workspace,
@@ -949,26 +986,36 @@ pub(crate) fn on_timer(draft: &mut Draft, id: ConversationId, now: Now) -> Resul
 
 /// Ends a conversation and cancels its task.
 fn close(draft: &mut Draft, id: ConversationId, reason: &str, now: Now) -> Result<(), Refusal> {
-    let it = find(draft.board(), id)?;
-    let open = it.task.and_then(|it| draft.board().tasks.get(&it)).cloned();
+    let conversation = find(draft.board(), id)?;
+    let open = conversation
+        .task
+        .and_then(|id| draft.board().tasks.get(&id))
+        .cloned();
     // Finished work stays, because somebody may still want to land it. It has its own item in the
     // inbox.
     if let Some(task) =
-        open.filter(|it| !matches!(it.status, TaskStatus::InReview | TaskStatus::Landing))
+        open.filter(|task| !matches!(task.status, TaskStatus::InReview | TaskStatus::Landing))
     {
         task::cancel(draft, task.id, reason)?;
     }
-    let it = find(draft.board(), id)?;
-    record_change(draft, Conversation { closed: true, ..it }, now);
+    let conversation = find(draft.board(), id)?;
+    record_change(
+        draft,
+        Conversation {
+            closed: true,
+            ..conversation
+        },
+        now,
+    );
     Ok(())
 }
 
 /// Returns the approval that a conversation's agent waits for, if there is one.
-pub fn pending_approval(board: &Board, it: &Conversation) -> Option<ApprovalId> {
-    let task = it.task?;
+pub fn pending_approval(board: &Board, conversation: &Conversation) -> Option<ApprovalId> {
+    let task = conversation.task?;
     board
         .approvals
         .values()
-        .find(|it| it.task == task && it.is_open())
-        .map(|it| it.id)
+        .find(|approval| approval.task == task && approval.is_open())
+        .map(|approval| approval.id)
 }

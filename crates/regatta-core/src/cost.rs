@@ -68,24 +68,33 @@ impl SpendLedger {
     pub fn fold(&mut self, recorded: &Recorded, provider: Option<String>) {
         let wall = recorded.now.unix_ms;
         match &recorded.event {
-            Event::BudgetSpent(it) => {
+            Event::BudgetSpent(budget_spent) => {
                 let sum = self
                     .spend_by_day
-                    .entry((*it.day(), *it.attempt()))
+                    .entry((*budget_spent.day(), *budget_spent.attempt()))
                     .or_default();
-                *sum = sum.plus(it.spend());
-                if let Some(micro) = it.spend().usage.micro_usd.filter(|it| *it > 0) {
+                *sum = sum.plus(budget_spent.spend());
+                if let Some(micro) = budget_spent
+                    .spend()
+                    .usage
+                    .micro_usd
+                    .filter(|micro_usd| *micro_usd > 0)
+                {
                     self.add_payment(
                         wall,
-                        *it.attempt(),
+                        *budget_spent.attempt(),
                         micro,
                         provider.unwrap_or_else(|| "not known".into()),
                     );
                 }
             }
-            Event::TaskCompleted(it) => _ = self.task_ends.insert(*it.task(), wall),
-            Event::TaskFailed(it) => _ = self.task_ends.insert(*it.task(), wall),
-            Event::TaskCancelled(it) => _ = self.task_ends.insert(*it.task(), wall),
+            Event::TaskCompleted(task_completed) => {
+                _ = self.task_ends.insert(*task_completed.task(), wall)
+            }
+            Event::TaskFailed(task_failed) => _ = self.task_ends.insert(*task_failed.task(), wall),
+            Event::TaskCancelled(task_cancelled) => {
+                _ = self.task_ends.insert(*task_cancelled.task(), wall)
+            }
             _ => {}
         }
     }
@@ -96,7 +105,7 @@ impl SpendLedger {
         if self
             .minute_costs
             .last_key_value()
-            .is_some_and(|it| it.0.0 / DAY_MS != day)
+            .is_some_and(|minute_cost| minute_cost.0.0 / DAY_MS != day)
         {
             self.minute_costs.clear();
         }
@@ -104,7 +113,7 @@ impl SpendLedger {
         match self
             .recent_costs
             .back_mut()
-            .filter(|it| it.0 == minute && it.1 == attempt)
+            .filter(|recent_cost| recent_cost.0 == minute && recent_cost.1 == attempt)
         {
             Some(last) => last.2 += micro,
             None => self.recent_costs.push_back((minute, attempt, micro)),
@@ -112,7 +121,7 @@ impl SpendLedger {
         while self
             .recent_costs
             .front()
-            .is_some_and(|it| it.0 + 2 * HOUR_MS < minute)
+            .is_some_and(|recent_cost| recent_cost.0 + 2 * HOUR_MS < minute)
         {
             self.recent_costs.pop_front();
         }
@@ -139,8 +148,8 @@ impl SpendLedger {
         let mut found: Vec<(u64, TaskId)> = self
             .task_ends
             .iter()
-            .filter(|it| it.1 / DAY_MS >= day)
-            .map(|it| (*it.1, *it.0))
+            .filter(|task_end| task_end.1 / DAY_MS >= day)
+            .map(|task_end| (*task_end.1, *task_end.0))
             .collect();
         found.sort_unstable();
         found
@@ -167,16 +176,16 @@ impl SpendLedger {
     pub fn provider_bands(&self, day: u64) -> Vec<ProviderBand> {
         let mut bands: BTreeMap<&str, Vec<u64>> = self
             .minute_costs_of(day)
-            .map(|it| (it.1, vec![0]))
+            .map(|row| (row.1, vec![0]))
             .collect();
         let mut last = None;
         for (minute, name, micro) in self.minute_costs_of(day) {
             if last.replace(minute) != Some(minute) {
                 bands
                     .values_mut()
-                    .for_each(|it| it.extend(it.last().copied()));
+                    .for_each(|bands| bands.extend(bands.last().copied()));
             }
-            if let Some(sum) = bands.get_mut(name).and_then(|it| it.last_mut()) {
+            if let Some(sum) = bands.get_mut(name).and_then(|bands| bands.last_mut()) {
                 *sum += micro;
             }
         }
@@ -185,15 +194,17 @@ impl SpendLedger {
             micro_usd,
         };
         let mut bands: Vec<ProviderBand> = bands.into_iter().map(band).collect();
-        bands.sort_by_key(|it| std::cmp::Reverse(it.micro_usd.last().copied()));
+        bands.sort_by_key(|provider_band| {
+            std::cmp::Reverse(provider_band.micro_usd.last().copied())
+        });
         bands
     }
 
     fn minute_costs_of(&self, day: u64) -> impl Iterator<Item = (u64, &str, u64)> {
         self.minute_costs
             .iter()
-            .filter(move |it| it.0.0 / DAY_MS == day)
-            .map(|it| (it.0.0, &*it.0.1, *it.1))
+            .filter(move |minute_cost| minute_cost.0.0 / DAY_MS == day)
+            .map(|minute_cost| (minute_cost.0.0, &*minute_cost.0.1, *minute_cost.1))
     }
 
     /// Returns the pace of the last hour, or of the part of it since the first spending. Less than
@@ -203,10 +214,10 @@ impl SpendLedger {
         let recent = || {
             self.recent_costs
                 .iter()
-                .filter(|it| it.0 >= since && it.0 <= now.unix_ms)
+                .filter(|recent_cost| recent_cost.0 >= since && recent_cost.0 <= now.unix_ms)
         };
         // Rounded to the minute, so that the result does not change while nothing happens.
-        let first = recent().map(|it| it.0).next().unwrap_or(now.unix_ms);
+        let first = recent().map(|row| row.0).next().unwrap_or(now.unix_ms);
         let over_ms = (now.unix_ms - now.unix_ms % MINUTE_MS).saturating_sub(first);
         let mut micro: BTreeMap<AttemptId, u64> = BTreeMap::new();
         for (_, attempt, more) in recent() {
@@ -292,8 +303,8 @@ pub struct CostSum {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn is_zero(it: &u64) -> bool {
-    *it == 0
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// The knowledge about a price.
@@ -341,13 +352,13 @@ pub struct CostGroup {
 /// Adds up entries.
 pub fn sum<'a>(entries: impl Iterator<Item = &'a CostEntry>, pace: &SpendRate) -> CostSum {
     let (mut sum, mut tasks, mut recent) = (CostSum::default(), BTreeSet::new(), 0);
-    for it in entries {
-        tasks.insert(it.task);
-        sum.spent = sum.spent.plus(&it.spend);
-        if it.spend.usage.micro_usd.is_none() {
-            sum.unpriced += it.spend.usage.tokens();
+    for cost in entries {
+        tasks.insert(cost.task);
+        sum.spent = sum.spent.plus(&cost.spend);
+        if cost.spend.usage.micro_usd.is_none() {
+            sum.unpriced += cost.spend.usage.tokens();
         }
-        recent += pace.micro_usd_of(it.attempt);
+        recent += pace.micro_usd_of(cost.attempt);
     }
     CostSum {
         tasks: tasks.len(),
@@ -359,22 +370,27 @@ pub fn sum<'a>(entries: impl Iterator<Item = &'a CostEntry>, pace: &SpendRate) -
 /// Adds up entries by one key, the most expensive first, then by tokens.
 pub fn group_costs(entries: &[CostEntry], by: CostGrouping, pace: &SpendRate) -> Vec<CostGroup> {
     let mut groups: BTreeMap<Option<String>, Vec<&CostEntry>> = BTreeMap::new();
-    for it in entries {
+    for cost in entries {
         let name = match by {
-            CostGrouping::Provider => Some(it.provider.clone()),
-            CostGrouping::Mission => it.mission.map(|it| it.to_string()),
-            CostGrouping::Agent => Some(it.agent.to_string()),
-            CostGrouping::Model => it.model.clone(),
+            CostGrouping::Provider => Some(cost.provider.clone()),
+            CostGrouping::Mission => cost.mission.map(|id| id.to_string()),
+            CostGrouping::Agent => Some(cost.agent.to_string()),
+            CostGrouping::Model => cost.model.clone(),
         };
-        groups.entry(name).or_default().push(it);
+        groups.entry(name).or_default().push(cost);
     }
     let row = |(name, of): (Option<String>, Vec<&CostEntry>)| CostGroup {
         name,
         sum: sum(of.into_iter(), pace),
     };
     let mut rows: Vec<CostGroup> = groups.into_iter().map(row).collect();
-    let weight = |it: &CostGroup| (it.sum.spent.usage.micro_usd, it.sum.spent.usage.tokens());
-    rows.sort_by_key(|it| std::cmp::Reverse(weight(it)));
+    let weight = |cost_group: &CostGroup| {
+        (
+            cost_group.sum.spent.usage.micro_usd,
+            cost_group.sum.spent.usage.tokens(),
+        )
+    };
+    rows.sort_by_key(|cost_group| std::cmp::Reverse(weight(cost_group)));
     rows
 }
 
@@ -400,17 +416,17 @@ pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<Cap
     if spent >= cap {
         return Some(CapForecast::Reached);
     }
-    let rate = u128::from(rate.filter(|it| *it > 0)?);
+    let rate = u128::from(rate.filter(|rate| *rate > 0)?);
     let left = u128::from(cap - spent) * u128::from(HOUR_MS) / rate;
     let minute = now.unix_ms - now.unix_ms % MINUTE_MS;
     let day_ends = (now.unix_ms / DAY_MS + 1) * DAY_MS;
     let wall = u64::try_from(left)
         .ok()
-        .and_then(|it| minute.checked_add(it))
-        .filter(|it| *it < day_ends);
+        .and_then(|n| minute.checked_add(n))
+        .filter(|n| *n < day_ends);
     Some(
-        wall.map_or(CapForecast::NotToday, |it| CapForecast::ReachedAt {
-            unix_ms: it.div_ceil(MINUTE_MS) * MINUTE_MS,
+        wall.map_or(CapForecast::NotToday, |wall| CapForecast::ReachedAt {
+            unix_ms: wall.div_ceil(MINUTE_MS) * MINUTE_MS,
         }),
     )
 }
@@ -493,7 +509,7 @@ mod tests {
         let names = |by| {
             rows(by)
                 .into_iter()
-                .map(|it| it.name.unwrap_or_else(|| "-".into()))
+                .map(|cost_group| cost_group.name.unwrap_or_else(|| "-".into()))
                 .collect::<Vec<_>>()
         };
         assert_eq!(
@@ -657,7 +673,10 @@ mod tests {
             AttemptCause::Parked,
             AttemptCause::ContextFull,
         ];
-        assert!(kept.into_iter().all(|it| !is_lost(it)));
+        assert!(
+            kept.into_iter()
+                .all(|attempt_cause| !is_lost(attempt_cause))
+        );
         assert!(
             [
                 AttemptCause::Crashed,
@@ -705,8 +724,10 @@ mod tests {
             book.add_payment(wall, AttemptId(1), micro, provider.into());
         }
         let bands = book.provider_bands(1);
-        let seen: Vec<(&str, &[u64])> =
-            bands.iter().map(|it| (&*it.name, &*it.micro_usd)).collect();
+        let seen: Vec<(&str, &[u64])> = bands
+            .iter()
+            .map(|provider_band| (&*provider_band.name, &*provider_band.micro_usd))
+            .collect();
         let wanted: [(&str, &[u64]); 3] = [
             ("claude", &[0, 10, 17, 47]),
             ("codex", &[0, 25, 25, 25]),
@@ -715,7 +736,10 @@ mod tests {
         assert_eq!(seen, wanted, "the most expensive band is not first");
         for (nth, (_, sum)) in book.cumulative_cost(1).into_iter().enumerate() {
             assert_eq!(
-                bands.iter().map(|it| it.micro_usd[nth]).sum::<u64>(),
+                bands
+                    .iter()
+                    .map(|provider_band| provider_band.micro_usd[nth])
+                    .sum::<u64>(),
                 sum,
                 "the bands do not add up to the line"
             );

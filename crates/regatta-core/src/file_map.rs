@@ -113,11 +113,11 @@ pub fn end_of_claim(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, Str
         ClaimOwner::Attempt(id) => board
             .attempts
             .get(id)
-            .map(|it| format!("while {} is worked on", it.task)),
+            .map(|attempt| format!("while {} is worked on", attempt.task)),
         ClaimOwner::Landing(id) => board
             .landings
             .get(id)
-            .map(|it| format!("until {} has landed", it.task)),
+            .map(|landing| format!("until {} has landed", landing.task)),
         ClaimOwner::Agent(_) => None,
     };
     (None, words.unwrap_or_else(|| "until it is released".into()))
@@ -127,14 +127,12 @@ pub fn end_of_claim(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, Str
 fn task_and_agent(board: &Board, owner: &ClaimOwner) -> (Option<TaskId>, Option<AgentName>) {
     match owner {
         ClaimOwner::Agent(name) => (None, Some(name.clone())),
-        ClaimOwner::Attempt(id) => board
-            .attempts
-            .get(id)
-            .map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
-        ClaimOwner::Landing(id) => board
-            .landings
-            .get(id)
-            .map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
+        ClaimOwner::Attempt(id) => board.attempts.get(id).map_or((None, None), |attempt| {
+            (Some(attempt.task), Some(attempt.agent.clone()))
+        }),
+        ClaimOwner::Landing(id) => board.landings.get(id).map_or((None, None), |landing| {
+            (Some(landing.task), Some(landing.agent.clone()))
+        }),
     }
 }
 
@@ -193,7 +191,7 @@ pub fn file_cells(
     for task in board
         .tasks
         .values()
-        .filter(|it| it.project == *project && it.status.is_waiting())
+        .filter(|task| task.project == *project && task.status.is_waiting())
     {
         let mode = manifest::claim_mode(board, task);
         for file in task.files.iter().take(MAX_PATTERNS_PER_TASK) {
@@ -221,27 +219,31 @@ pub fn file_cells(
         found.entry(path).or_default().clashing_tasks = tasks.into_iter().collect();
     }
     // Work in progress that will not merge clashes, too.
-    for it in board
+    for forecast_collision in board
         .projects
         .get(project)
         .into_iter()
-        .flat_map(|it| &it.collision_forecast.collisions)
+        .flat_map(|project| &project.collision_forecast.collisions)
     {
-        for path in &it.paths {
+        for path in &forecast_collision.paths {
             let clash = &mut found.entry(path.clone()).or_default().clashing_tasks;
-            clash.extend([Some(it.one), it.other].into_iter().flatten());
+            clash.extend(
+                [Some(forecast_collision.one), forecast_collision.other]
+                    .into_iter()
+                    .flatten(),
+            );
             clash.sort_unstable();
             clash.dedup();
         }
     }
-    for (path, it) in &mut found {
-        it.path.clone_from(path);
+    for (path, file_cell) in &mut found {
+        file_cell.path.clone_from(path);
         // The changes of a pattern are the changes of all paths that it matches.
-        if it.changes_today == 0
+        if file_cell.changes_today == 0
             && path.contains(['*', '?'])
             && let Ok(pattern) = PathPattern::new(path)
         {
-            it.changes_today = landed
+            file_cell.changes_today = landed
                 .iter()
                 .filter(|one| pattern.matches(one.0))
                 .map(|one| one.1)
@@ -277,9 +279,9 @@ impl PatternUsers {
     fn clashes_by_path(&self, board: &Board) -> BTreeMap<String, BTreeSet<TaskId>> {
         let mut found: BTreeMap<String, BTreeSet<TaskId>> = BTreeMap::new();
         let mut ordered: BTreeMap<(TaskId, TaskId), bool> = BTreeMap::new();
-        for (uri, one) in self.all.iter().filter(|it| it.1.is_waiting) {
+        for (uri, one) in self.all.iter().filter(|pair| pair.1.is_waiting) {
             for (number, _) in self.index.overlapping(uri) {
-                let Some((_, other)) = usize::try_from(number).ok().and_then(|it| self.all.get(it))
+                let Some((_, other)) = usize::try_from(number).ok().and_then(|n| self.all.get(n))
                 else {
                     continue;
                 };
@@ -320,7 +322,7 @@ fn depends_on(board: &Board, one: TaskId, other: TaskId) -> bool {
             task.blocked_by
                 .iter()
                 .copied()
-                .filter(|it| seen.insert(*it)),
+                .filter(|id| seen.insert(*id)),
         );
     }
     false
@@ -345,10 +347,10 @@ fn parent_of(folder: &str) -> Option<&str> {
 /// first, then by name. A folder that only leads to one other folder is left out.
 pub fn folder_cells(spots: Vec<FileCell>) -> Vec<FolderCell> {
     let mut own: BTreeMap<String, Vec<FileCell>> = BTreeMap::new();
-    for it in spots {
-        own.entry(folder_of(&it.path).to_owned())
+    for file_cell in spots {
+        own.entry(folder_of(&file_cell.path).to_owned())
             .or_default()
-            .push(it);
+            .push(file_cell);
     }
     let mut below: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for folder in own.keys() {
@@ -388,7 +390,7 @@ impl FolderTree {
             .remove(path)
             .unwrap_or_default()
             .into_iter()
-            .map(|it| (self.totals_of(&it), it))
+            .map(|below| (self.totals_of(&below), below))
             .collect();
         let mut own = self.own.remove(path).unwrap_or_default();
         let shown = !own.is_empty() || children.len() > 1;
@@ -396,7 +398,7 @@ impl FolderTree {
             let all = own
                 .iter()
                 .map(FolderCell::from_cell)
-                .chain(children.iter().map(|it| it.0.clone()));
+                .chain(children.iter().map(|children| children.0.clone()));
             let mut folder = all.reduce(FolderCell::merged_with).unwrap_or_default();
             own.sort_by(|a, b| {
                 (a.clashing_tasks.is_empty(), &a.path).cmp(&(b.clashing_tasks.is_empty(), &b.path))
@@ -423,7 +425,7 @@ impl FolderTree {
             .get(path)
             .into_iter()
             .flatten()
-            .map(|it| self.totals_of(it));
+            .map(|below| self.totals_of(below));
         own.chain(below)
             .reduce(FolderCell::merged_with)
             .unwrap_or_default()
@@ -432,7 +434,7 @@ impl FolderTree {
 
 impl FolderCell {
     /// Returns the totals of a single path.
-    fn from_cell(it: &FileCell) -> FolderCell {
+    fn from_cell(file_cell: &FileCell) -> FolderCell {
         let share = |one: &PathHolder| HolderShare {
             holder: one
                 .agent
@@ -445,16 +447,16 @@ impl FolderCell {
         };
         FolderCell {
             path_count: 1,
-            held: it.held.iter().map(share).collect(),
-            wanted: usize::from(!it.wanted.is_empty()),
+            held: file_cell.held.iter().map(share).collect(),
+            wanted: usize::from(!file_cell.wanted.is_empty()),
             // Changes of files that a pattern matches are counted at the files.
-            changes_today: if it.path.contains(['*', '?']) {
+            changes_today: if file_cell.path.contains(['*', '?']) {
                 0
             } else {
-                it.changes_today
+                file_cell.changes_today
             },
-            clash_count: usize::from(!it.clashing_tasks.is_empty()),
-            clashing_tasks: it.clashing_tasks.clone(),
+            clash_count: usize::from(!file_cell.clashing_tasks.is_empty()),
+            clashing_tasks: file_cell.clashing_tasks.clone(),
             ..FolderCell::default()
         }
     }
@@ -462,11 +464,9 @@ impl FolderCell {
     /// Returns the sum of two totals.
     fn merged_with(mut self, more: FolderCell) -> FolderCell {
         for share in more.held {
-            match self
-                .held
-                .iter_mut()
-                .find(|it| it.holder == share.holder && it.task == share.task)
-            {
+            match self.held.iter_mut().find(|holder_share| {
+                holder_share.holder == share.holder && holder_share.task == share.task
+            }) {
                 Some(known) => {
                     known.path_count += share.path_count;
                     known.deadline_unix_ms = known.deadline_unix_ms.max(share.deadline_unix_ms);
@@ -530,9 +530,9 @@ mod tests {
     #[test]
     fn a_folder_is_held_until_its_last_path_is_free() {
         let held = |path: &str, until_wall| {
-            let mut it = cell(path, Some(("ada", 1)), &[], &[]);
-            it.held[0].deadline_unix_ms = Some(until_wall);
-            it
+            let mut file_cell = cell(path, Some(("ada", 1)), &[], &[]);
+            file_cell.held[0].deadline_unix_ms = Some(until_wall);
+            file_cell
         };
         let folder = folder_cells(vec![
             held("src/a.rs", 5),
@@ -553,25 +553,35 @@ mod tests {
     #[test]
     fn folders_form_a_tree_with_collisions_first() {
         let drawn = |spots: Vec<FileCell>| -> Vec<String> {
-            let line = |it: FolderCell| {
-                let held: Vec<String> = it
+            let line = |folder_cell: FolderCell| {
+                let held: Vec<String> = folder_cell
                     .held
                     .iter()
-                    .map(|it| format!("{}×{}", it.holder, it.path_count))
+                    .map(|holder_share| {
+                        format!("{}×{}", holder_share.holder, holder_share.path_count)
+                    })
                     .collect();
-                let own: Vec<String> = it.own_cells.iter().map(|it| it.path.clone()).collect();
-                let meet = if it.clash_count > 0 {
-                    format!(" !{}", it.clash_count)
+                let own: Vec<String> = folder_cell
+                    .own_cells
+                    .iter()
+                    .map(|file_cell| file_cell.path.clone())
+                    .collect();
+                let meet = if folder_cell.clash_count > 0 {
+                    format!(" !{}", folder_cell.clash_count)
                 } else {
                     String::new()
                 };
-                let path = if it.path.is_empty() { "." } else { &it.path };
+                let path = if folder_cell.path.is_empty() {
+                    "."
+                } else {
+                    &folder_cell.path
+                };
                 format!(
                     "{}{path} {} [{}] hot {}{meet}: {}",
-                    "> ".repeat(it.depth),
-                    it.path_count,
+                    "> ".repeat(folder_cell.depth),
+                    folder_cell.path_count,
                     held.join(" "),
-                    it.changes_today,
+                    folder_cell.changes_today,
                     own.join(" ")
                 )
             };

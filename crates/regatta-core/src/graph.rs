@@ -12,7 +12,7 @@ use crate::ids::TaskId;
 
 /// Returns the cycle that `blockers` of `task` would close, in order, if there is one.
 pub fn cycle_with(board: &Board, task: TaskId, blockers: &[TaskId]) -> Option<Vec<TaskId>> {
-    let mut paths: Vec<Vec<TaskId>> = blockers.iter().map(|it| vec![task, *it]).collect();
+    let mut paths: Vec<Vec<TaskId>> = blockers.iter().map(|id| vec![task, *id]).collect();
     let mut seen = BTreeSet::new();
     while let Some(path) = paths.pop() {
         let last = *path.last()?;
@@ -25,7 +25,7 @@ pub fn cycle_with(board: &Board, task: TaskId, blockers: &[TaskId]) -> Option<Ve
             paths.extend(
                 next.blocked_by
                     .iter()
-                    .map(|it| path.iter().copied().chain([*it]).collect::<Vec<_>>()),
+                    .map(|id| path.iter().copied().chain([*id]).collect::<Vec<_>>()),
             );
         }
     }
@@ -83,8 +83,8 @@ pub fn steps(
         // The first sub-wave without a colliding item.
         steps[item].sub = (0..)
             .zip(&taken)
-            .find(|(free, it)| free != *it)
-            .map_or(taken.len() as u32, |it| it.0);
+            .find(|(free, n)| free != *n)
+            .map_or(taken.len() as u32, |pair| pair.0);
         placed[item] = true;
     }
     Ok(steps)
@@ -107,7 +107,7 @@ pub fn layers(
         .collect();
     Ok(steps
         .iter()
-        .map(|it| order.partition_point(|other| other < it) as u32)
+        .map(|plan_step| order.partition_point(|other| other < plan_step) as u32)
         .collect())
 }
 
@@ -117,9 +117,9 @@ fn waves(depends_on: &[Vec<usize>]) -> Result<Vec<u32>, Vec<usize>> {
     let mut left: Vec<usize> = depends_on.iter().map(Vec::len).collect();
     let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); depends_on.len()];
     for (item, on) in depends_on.iter().enumerate() {
-        on.iter().for_each(|it| dependents[*it].push(item));
+        on.iter().for_each(|on| dependents[*on].push(item));
     }
-    let mut open: Vec<usize> = (0..left.len()).filter(|it| left[*it] == 0).collect();
+    let mut open: Vec<usize> = (0..left.len()).filter(|n| left[*n] == 0).collect();
     let mut done = 0;
     while let Some(item) = open.pop() {
         done += 1;
@@ -142,9 +142,9 @@ fn waves(depends_on: &[Vec<usize>]) -> Result<Vec<u32>, Vec<usize>> {
 /// dependencies must reach an item twice.
 fn find_cycle(depends_on: &[Vec<usize>], left: &[usize]) -> Vec<usize> {
     let mut path: Vec<usize> = Vec::new();
-    let mut at = left.iter().position(|it| *it > 0).unwrap_or(0);
+    let mut at = left.iter().position(|left| *left > 0).unwrap_or(0);
     loop {
-        if let Some(start) = path.iter().position(|it| *it == at) {
+        if let Some(start) = path.iter().position(|path| *path == at) {
             path.push(at);
             return path.split_off(start);
         }
@@ -176,8 +176,8 @@ mod tests {
         assert_eq!(layers(5, &deps, |_, _| false), Ok(vec![0, 1, 1, 2, 3]));
         // Of three independent tasks the first and the third collide, so the third goes to a
         // sub-wave.
-        let split = steps(&[vec![], vec![], vec![], vec![1]], |it| {
-            if it == 2 { vec![0] } else { vec![] }
+        let split = steps(&[vec![], vec![], vec![], vec![1]], |step| {
+            if step == 2 { vec![0] } else { vec![] }
         })
         .unwrap();
         assert_eq!(split, [step(0, 0), step(0, 0), step(0, 1), step(1, 0)]);
@@ -188,11 +188,11 @@ mod tests {
         );
         // Items that collide across waves need no sub-wave, because the waves separate them.
         assert_eq!(
-            steps(&[vec![], vec![0]], |it| (0..it).collect()).unwrap(),
+            steps(&[vec![], vec![0]], |step| (0..step).collect()).unwrap(),
             [step(0, 0), step(1, 0)]
         );
         // The first free number is taken, not the next one.
-        let star = steps(&[vec![], vec![], vec![], vec![]], |it| match it {
+        let star = steps(&[vec![], vec![], vec![], vec![]], |step| match step {
             1 => vec![0],
             2 => vec![1],
             3 => vec![0, 1],
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn steps_are_displayed_counting_from_one() {
         assert_eq!(
-            [step(0, 0), step(1, 0), step(1, 2)].map(|it| it.to_string()),
+            [step(0, 0), step(1, 0), step(1, 2)].map(|plan_step| plan_step.to_string()),
             ["1", "2", "2.3"]
         );
     }

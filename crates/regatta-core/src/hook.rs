@@ -392,7 +392,7 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
     }
     if ask
         .timeout_ms
-        .is_some_and(|it| it == 0 || it > MAX_TIMEOUT_MS)
+        .is_some_and(|timeout_m| timeout_m == 0 || timeout_m > MAX_TIMEOUT_MS)
     {
         return Err(Refusal::invalid(
             "a hook's command takes 1 ms to 24 hours",
@@ -402,7 +402,7 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
     if ask
         .when
         .ttl_ms
-        .is_some_and(|it| it == 0 || it > claim::MAX_TTL_MS)
+        .is_some_and(|ttl_m| ttl_m == 0 || ttl_m > claim::MAX_TTL_MS)
     {
         return Err(Refusal::invalid(
             "a claim lives for 1 ms to 7 days",
@@ -415,7 +415,11 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
             "name it: --claim respond://…",
         ));
     }
-    if ask.project.is_none() && ask.sandbox.is_some_and(|it| it != SandboxLevel::Off) {
+    if ask.project.is_none()
+        && ask
+            .sandbox
+            .is_some_and(|sandbox_level| sandbox_level != SandboxLevel::Off)
+    {
         return Err(Refusal::invalid(
             "a sandboxed command needs a project, and no project is given",
             "name --project",
@@ -469,7 +473,7 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
     }
     match &ask.action {
         HookAction::Run { argv, cwd } => {
-            let odd = |it: &String| it.contains('\0') || it.len() > 16 * 1024;
+            let odd = |s: &String| s.contains('\0') || s.len() > 16 * 1024;
             if argv.first().is_none_or(String::is_empty) || argv.len() > 256 || argv.iter().any(odd)
             {
                 return Err(Refusal::invalid(
@@ -505,7 +509,7 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
 
 /// Returns the hook with this id, or a refusal.
 pub fn find(board: &Board, id: HookId) -> Result<&Hook, Refusal> {
-    board.hooks.get(&id).map(|it| &**it).ok_or_else(|| {
+    board.hooks.get(&id).map(|hook| &**hook).ok_or_else(|| {
         Refusal::missing(
             format!("there is no hook {id}"),
             "see them: regatta hook list",
@@ -569,7 +573,7 @@ pub fn on_command_ended(
             .board()
             .claims
             .get(&claim)
-            .is_some_and(|it| it.token == token)
+            .is_some_and(|claim| claim.token == token)
     {
         claim::release(draft, claim, token)?;
     }
@@ -582,8 +586,8 @@ pub fn depth_of(board: &Board, by: &Actor) -> u32 {
     board
         .firings
         .values()
-        .filter(|it| it.agent == *by)
-        .map(|it| it.depth)
+        .filter(|firing| firing.agent == *by)
+        .map(|firing| firing.depth)
         .max()
         .unwrap_or(0)
 }
@@ -596,8 +600,8 @@ pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: No
         .board()
         .hooks
         .values()
-        .filter(|it| it.trigger.matches_kind(event));
-    let mut hooks: Vec<(u8, HookId)> = waits.map(|it| (it.priority, it.id)).collect();
+        .filter(|hook| hook.trigger.matches_kind(event));
+    let mut hooks: Vec<(u8, HookId)> = waits.map(|hook| (hook.priority, hook.id)).collect();
     if hooks.is_empty() || is_hooks_own(draft.board(), before, event) {
         return;
     }
@@ -703,11 +707,11 @@ fn input_for<'a>(
     now: Now,
 ) -> Option<HookInput<'a>> {
     match (&hook.trigger, event) {
-        (HookTrigger::Message { .. }, Event::MessagePosted(it)) => {
-            Some(HookInput::Message(it.message()))
+        (HookTrigger::Message { .. }, Event::MessagePosted(message_posted)) => {
+            Some(HookInput::Message(message_posted.message()))
         }
         (HookTrigger::Event { .. }, _) => Some(match event {
-            Event::MessagePosted(it) => HookInput::Message(it.message()),
+            Event::MessagePosted(message_posted) => HookInput::Message(message_posted.message()),
             _ => HookInput::Event {
                 event,
                 by,
@@ -715,7 +719,9 @@ fn input_for<'a>(
             },
         }),
         (HookTrigger::Free { uri }, _) => {
-            let touched = freed_by(before, event)?.iter().any(|it| it.overlaps(uri));
+            let touched = freed_by(before, event)?
+                .iter()
+                .any(|item| item.overlaps(uri));
             let free = || {
                 claim::conflicting_holders_on_board(
                     board,
@@ -740,21 +746,21 @@ fn input_for<'a>(
 /// ended.
 fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
     match event {
-        Event::ClaimReleased(it) => before
+        Event::ClaimReleased(claim_released) => before
             .claims
-            .get(it.claim())
+            .get(claim_released.claim())
             .map(|claim| claim.uris.clone()),
-        Event::AttemptEnded(it) => before
+        Event::AttemptEnded(attempt_ended) => before
             .attempts
-            .get(it.attempt())
+            .get(attempt_ended.attempt())
             .map(|ended| claim::held_by_attempt(ended)),
-        Event::LandingLanded(it) => before
+        Event::LandingLanded(landing_landed) => before
             .landings
-            .get(it.landing())
+            .get(landing_landed.landing())
             .map(|ended| claim::held_by_landing(ended)),
-        Event::LandingEnded(it) => before
+        Event::LandingEnded(landing_ended) => before
             .landings
-            .get(it.landing())
+            .get(landing_ended.landing())
             .map(|ended| claim::held_by_landing(ended)),
         _ => None,
     }
@@ -763,20 +769,21 @@ fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
 /// Returns whether an event is about a claim that a hook holds or held.
 fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
     let id = match event {
-        Event::ClaimGranted(it) => it.claim().id,
-        Event::ClaimRenewed(it) => *it.claim(),
-        Event::ClaimReleased(it) => *it.claim(),
+        Event::ClaimGranted(claim_granted) => claim_granted.claim().id,
+        Event::ClaimRenewed(claim_renewed) => *claim_renewed.claim(),
+        Event::ClaimReleased(claim_released) => *claim_released.claim(),
         _ => return false,
     };
-    let held = |it: &Board| {
-        it.firings
-            .values()
-            .any(|it| it.claim.is_some_and(|it| it.claim == id))
+    let held = |board: &Board| {
+        board.firings.values().any(|firing| {
+            firing
+                .claim
+                .is_some_and(|firing_claim| firing_claim.claim == id)
+        })
     };
     // At the time of the grant the firing is not yet recorded, so the memo identifies the hook's
     // claim.
-    let meant =
-        matches!(event, Event::ClaimGranted(it) if it.claim().memo.starts_with(CLAIM_MEMO_PREFIX));
+    let meant = matches!(event, Event::ClaimGranted(claim_granted) if claim_granted.claim().memo.starts_with(CLAIM_MEMO_PREFIX));
     meant || held(board) || held(before)
 }
 
@@ -794,19 +801,19 @@ fn pause_runaway(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: 
         hook: hook.id,
         paused: Some(reason.clone()),
     }));
-    let public = |it: &&ChannelName| bus::addressee(it).is_none();
+    let public = |channel: &&ChannelName| bus::addressee(channel).is_none();
     let of_hook = match &hook.trigger {
         HookTrigger::Message { channel, .. } => channel.as_ref(),
         _ => None,
     };
     let of_message = match occasion {
-        HookInput::Message(it) => Some(&it.channel),
+        HookInput::Message(message) => Some(&message.channel),
         _ => None,
     };
     let of_project = hook
         .project
         .as_ref()
-        .and_then(|it| ChannelName::new(it.as_str()).ok());
+        .and_then(|project| ChannelName::new(project.as_str()).ok());
     let channel = of_hook
         .filter(public)
         .or(of_message.filter(public))

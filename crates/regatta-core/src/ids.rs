@@ -68,7 +68,7 @@ macro_rules! number {
             /// Takes the number with or without its letter, in either case.
             fn from_str(text: &str) -> Result<$name, BadName> {
                 let digits = text.strip_prefix($letter).or_else(|| text.strip_prefix($letter.to_ascii_lowercase())).unwrap_or(text);
-                if digits.is_empty() || !digits.bytes().all(|it| it.is_ascii_digit()) {
+                if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
                     return Err(BadName::new($what, text, concat!("it is written ", $letter, " and a number")));
                 }
                 digits.parse().map($name).map_err(|_| BadName::new($what, text, "the number is too large"))
@@ -76,7 +76,7 @@ macro_rules! number {
         }
 
         impl From<$name> for String {
-            fn from(it: $name) -> String { it.to_string() }
+            fn from(id: $name) -> String { id.to_string() }
         }
 
         impl TryFrom<String> for $name {
@@ -147,7 +147,7 @@ macro_rules! name {
         }
 
         impl From<$name> for String {
-            fn from(it: $name) -> String { it.0.to_string() }
+            fn from(name: $name) -> String { name.0.to_string() }
         }
 
         impl TryFrom<String> for $name {
@@ -184,14 +184,14 @@ Label, |text| {
     if text.is_empty() || text.len() > 100 {
         return Err(BadName::new(WHAT, text, "it has 1 to 100 characters"));
     }
-    if !text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.:/".contains(&it)) {
+    if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/".contains(&byte)) {
         return Err(BadName::new(WHAT, text, "it has letters, digits and - _ . : / only"));
     }
     Ok(())
 });
 name!(/// A caller's key for one request, so that a repeated request is done once (J9).
 RequestKey, |text| {
-    if text.is_empty() || text.len() > 200 || !text.bytes().all(|it| it.is_ascii_graphic()) {
+    if text.is_empty() || text.len() > 200 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(BadName::new("a request key", text, "it has 1 to 200 printable ASCII \
             characters"));
     }
@@ -199,7 +199,7 @@ RequestKey, |text| {
 });
 name!(/// A git object id, in full: 40 or 64 lower-case hex digits.
 CommitId, |text| {
-    if !matches!(text.len(), 40 | 64) || !text.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f')) {
+    if !matches!(text.len(), 40 | 64) || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
         return Err(BadName::new("a full commit id", text, "it has 40 or 64 lower-case hex digits"));
     }
     Ok(())
@@ -211,10 +211,10 @@ BranchName, |text| {
     if text.is_empty() || text.len() > 200 {
         return bad("it has 1 to 200 characters");
     }
-    if !text.starts_with(|it: char| it.is_ascii_alphanumeric()) {
+    if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         return bad("it starts with a letter or a digit");
     }
-    if !text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_./".contains(&it)) {
+    if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte)) {
         return bad("it has letters, digits and - _ . / only");
     }
     if text.contains("..") || text.contains("//") || text.ends_with('/') || text.ends_with('.')
@@ -231,7 +231,7 @@ fn check_slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadN
     if text.is_empty() || text.len() > longest {
         return Err(BadName::new(what, text, "each part has 1 to 64 characters"));
     }
-    if !text.starts_with(|it: char| it.is_ascii_alphanumeric()) {
+    if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         return Err(BadName::new(
             what,
             text,
@@ -240,7 +240,7 @@ fn check_slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadN
     }
     if !text
         .bytes()
-        .all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
     {
         return Err(BadName::new(
             what,

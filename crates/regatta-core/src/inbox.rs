@@ -62,7 +62,7 @@ impl fmt::Display for InboxItem {
             InboxItem::Attempt(id) => id.fmt(f),
             InboxItem::Budget(scope) => write!(f, "budget:{scope}"),
             InboxItem::Agent(name) => write!(f, "agent:{name}"),
-            InboxItem::Bridge(it) => write!(f, "bridge:{it}"),
+            InboxItem::Bridge(bridge) => write!(f, "bridge:{bridge}"),
             InboxItem::Request(id) => id.fmt(f),
         }
     }
@@ -90,8 +90,8 @@ impl FromStr for InboxItem {
 }
 
 impl From<InboxItem> for String {
-    fn from(it: InboxItem) -> String {
-        it.to_string()
+    fn from(inbox_item: InboxItem) -> String {
+        inbox_item.to_string()
     }
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn end_snooze(draft: &mut Draft, item: InboxItem, now: Now) {
     let due = find_snooze(draft.board(), &item)
         .ok()
         .flatten()
-        .is_some_and(|it| it.deadline_fleet_ms <= now.fleet_ms);
+        .is_some_and(|snooze| snooze.deadline_fleet_ms <= now.fleet_ms);
     if due {
         draft.record(Event::InboxSnoozed(InboxSnoozed { item, snooze: None }));
     }
@@ -177,42 +177,49 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
     let none = |what: String| Err(Refusal::invalid(what, "see what needs you: regatta inbox"));
     match item {
         InboxItem::Approval(id) => {
-            let it = approval::find(board, *id)?;
-            match &it.decision {
+            let approval = approval::find(board, *id)?;
+            match &approval.decision {
                 Some(decision) => Err(Refusal::AlreadyAnswered {
                     approval: *id,
                     by: decision.by.display_name().to_owned(),
                 }),
-                None => Ok(it.snoozed),
+                None => Ok(approval.snoozed),
             }
         }
         InboxItem::Task(id) => match board.failed.get(id) {
             Some(failed) => Ok(failed.snoozed),
             None => match task::find(board, *id)? {
-                it if list::needs_person(board, &it) => Ok(it.snoozed),
-                it => none(format!("{id} does not need you: it {}", it.status.phrase())),
+                task if list::needs_person(board, &task) => Ok(task.snoozed),
+                task => none(format!(
+                    "{id} does not need you: it {}",
+                    task.status.phrase()
+                )),
             },
         },
-        InboxItem::Attempt(id) => match board.attempts.get(id).filter(|it| list::is_stuck(it)) {
-            Some(it) => Ok(it.snoozed),
+        InboxItem::Attempt(id) => match board
+            .attempts
+            .get(id)
+            .filter(|attempt| list::is_stuck(attempt))
+        {
+            Some(attempt) => Ok(attempt.snoozed),
             None => none(format!("{id} does not need you: it runs, or has ended")),
         },
         InboxItem::Budget(scope) => match board.budgets.get(scope) {
-            Some(it) => Ok(it.snoozed),
+            Some(budget) => Ok(budget.snoozed),
             None => Err(Refusal::missing(
                 format!("there is no budget of {scope}"),
                 "see them: regatta budget list",
             )),
         },
         InboxItem::Agent(name) => match list::agent_problem(board, name) {
-            Some(it) => Ok(it.snoozed),
+            Some(provider_outage) => Ok(provider_outage.snoozed),
             None => none(format!(
                 "{name} does not need you: nothing keeps it from working"
             )),
         },
-        InboxItem::Bridge(it) => match bridge_health::find_broken(board, it) {
-            Some(it) => Ok(it.snoozed),
-            None => none(format!("{it} does not need you: its credential works")),
+        InboxItem::Bridge(bridge) => match bridge_health::find_broken(board, bridge) {
+            Some(provider_outage) => Ok(provider_outage.snoozed),
+            None => none(format!("{bridge} does not need you: its credential works")),
         },
         InboxItem::Request(id) => none(format!(
             "{id} cannot be postponed: a request from somebody who is not on the list blocks nobody"

@@ -60,9 +60,9 @@ pub fn send_message(draft: &mut Draft, id: TaskId, text: String) -> Result<TellO
     }
     let live = task
         .attempt
-        .and_then(|it| draft.board().attempts.get(&it))
+        .and_then(|id| draft.board().attempts.get(&id))
         .cloned();
-    match live.filter(|it| it.accepts_prompts()) {
+    match live.filter(|attempt| attempt.accepts_prompts()) {
         Some(attempt) => {
             draft.record(Event::AttemptTold(AttemptTold {
                 attempt: attempt.id,
@@ -101,7 +101,7 @@ pub fn pause(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal>
     )?;
     let live = task
         .attempt
-        .and_then(|it| draft.board().attempts.get(&it))
+        .and_then(|id| draft.board().attempts.get(&id))
         .cloned();
     match live {
         Some(attempt) if attempt.accepts_prompts() => {
@@ -135,8 +135,8 @@ pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     }
     let held = task
         .attempt
-        .and_then(|it| draft.board().attempts.get(&it))
-        .filter(|it| it.session.hold_reason.is_some())
+        .and_then(|id| draft.board().attempts.get(&id))
+        .filter(|attempt| attempt.session.hold_reason.is_some())
         .cloned();
     if let Some(attempt) = held {
         draft.record(Event::AttemptLetGo(AttemptLetGo {
@@ -148,7 +148,7 @@ pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
                 .session
                 .last_turn_end
                 .as_ref()
-                .is_some_and(|it| it.stop == StopReason::Cancelled);
+                .is_some_and(|turn_end| turn_end.stop == StopReason::Cancelled);
         if cut_off {
             draft.record(Event::AttemptTold(AttemptTold {
                 attempt: attempt.id,
@@ -255,7 +255,7 @@ pub fn retry(
         // one.
         if let Some(mission) = old
             .mission
-            .filter(|it| draft.board().missions.contains_key(it))
+            .filter(|id| draft.board().missions.contains_key(id))
         {
             task::adopt(draft, again, (mission, old.step()), &old.project)?;
         }
@@ -277,7 +277,7 @@ pub fn retry(
             let blocked_by = task::find(draft.board(), dependent)?.blocked_by.clone();
             let blocked_by = blocked_by
                 .into_iter()
-                .map(|it| if it == old.id { again } else { it })
+                .map(|id| if id == old.id { again } else { id })
                 .collect();
             task::edit(
                 draft,
@@ -359,7 +359,7 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
             .board()
             .attempts
             .get(&id)
-            .is_none_or(|it| it.stopping.is_some())
+            .is_none_or(|attempt| attempt.stopping.is_some())
         {
             return Ok(());
         }
@@ -369,7 +369,7 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
         .board()
         .approvals
         .values()
-        .any(|it| it.attempt == id && it.is_awaited());
+        .any(|approval| approval.attempt == id && approval.is_awaited());
     if (attempt.session.hold_reason.is_some() || waits)
         && attempt
             .deadline_fleet_ms
@@ -414,10 +414,10 @@ pub fn on_silence(
         .board()
         .approvals
         .values()
-        .any(|it| it.attempt == id && it.is_awaited());
+        .any(|approval| approval.attempt == id && approval.is_awaited());
     // A team member is silent between two turns.
     let idle = attempt.session_of.is_some() && !attempt.session.in_turn;
-    let hung = !idle && since_ms.is_some_and(|it| it >= draft.board().limits.silence_ms);
+    let hung = !idle && since_ms.is_some_and(|since_m| since_m >= draft.board().limits.silence_ms);
     if hung
         && attempt.session.hold_reason.is_none()
         && !waits
@@ -432,14 +432,14 @@ pub fn on_silence(
         return attempt::requeue_after_failure(draft, attempt.task, AttemptCause::Hung, &reason);
     }
     // After half of that time somebody may want to look.
-    let long = since_ms.filter(|it| *it >= draft.board().limits.silence_ms / 2);
+    let long = since_ms.filter(|since_m| *since_m >= draft.board().limits.silence_ms / 2);
     let stands = idle
         || waits
         || attempt.session.hold_reason.is_some()
         || attempt.phase != attempt::AttemptPhase::Working;
     let since_wall = long
         .filter(|_| !stands)
-        .map(|it| draft.now().unix_ms.saturating_sub(it));
+        .map(|long| draft.now().unix_ms.saturating_sub(long));
     if attempt.quiet_since_unix_ms.is_some() != since_wall.is_some() {
         draft.record(Event::AttemptQuiet(AttemptQuiet {
             attempt: id,

@@ -60,10 +60,11 @@ pub fn on_breach(
     task::warn(draft, task.id, reason.clone());
     let mission = attempt
         .mission
-        .and_then(|it| draft.board().missions.get(&it))
+        .and_then(|id| draft.board().missions.get(&id))
         .filter(|_| about_work)
         .cloned();
-    let Some(mission) = mission.filter(|it| it.isolate && has_shared_files(draft.board(), it.id))
+    let Some(mission) =
+        mission.filter(|mission| mission.isolate && has_shared_files(draft.board(), mission.id))
     else {
         return Ok(());
     };
@@ -123,18 +124,18 @@ fn is_in_active_manifest(board: &Board, attempt: &Attempt, paths: &[String]) -> 
     let at_work = board
         .attempts
         .values()
-        .filter(|it| it.project == attempt.project);
+        .filter(|item| item.project == attempt.project);
     let files: Vec<PathPattern> = at_work
-        .filter_map(|it| board.tasks.get(&it.task))
-        .flat_map(|it| it.files.iter().cloned())
+        .filter_map(|attempt| board.tasks.get(&attempt.task))
+        .flat_map(|task| task.files.iter().cloned())
         .collect();
     let meets = |path: &String| match path
         .strip_suffix('/')
-        .map(|it| PathPattern::new(&format!("{it}/**")))
+        .map(|path| PathPattern::new(&format!("{path}/**")))
     {
-        Some(Ok(all)) => files.iter().any(|it| it.overlaps(&all)),
+        Some(Ok(all)) => files.iter().any(|path_pattern| path_pattern.overlaps(&all)),
         Some(Err(_)) => false,
-        None => files.iter().any(|it| it.matches(path)),
+        None => files.iter().any(|path_pattern| path_pattern.matches(path)),
     };
     paths.iter().any(meets)
 }
@@ -144,10 +145,12 @@ fn has_shared_files(board: &Board, mission: MissionId) -> bool {
     let mut index = PatternIndex::default();
     board
         .open_tasks_of(mission)
-        .filter_map(|it| board.tasks.get(&it.1))
+        .filter_map(|pair| board.tasks.get(&pair.1))
         .any(|task| {
             let uris = manifest::claims_of_task(board, task);
-            let shared = uris.iter().any(|it| index.overlapping(it).next().is_some());
+            let shared = uris
+                .iter()
+                .any(|uris| index.overlapping(uris).next().is_some());
             index.insert(task.id.0, &uris);
             shared
         })
@@ -160,18 +163,19 @@ fn tasks_to_stop(board: &Board, of: &Attempt) -> Vec<crate::ids::TaskId> {
     let mut kept: Vec<Uri> = board
         .claims
         .values()
-        .filter(|it| match &it.owner {
+        .filter(|claim| match &claim.owner {
             ClaimOwner::Landing(id) => board
                 .landings
                 .get(id)
-                .is_some_and(|it| it.mission == of.mission),
+                .is_some_and(|landing| landing.mission == of.mission),
             ClaimOwner::Attempt(id) => *id == of.id,
             ClaimOwner::Agent(_) => false,
         })
-        .flat_map(|it| {
-            it.uris
+        .flat_map(|claim| {
+            claim
+                .uris
                 .iter()
-                .filter(|it| it.as_str().starts_with("file://"))
+                .filter(|uris| uris.as_str().starts_with("file://"))
                 .cloned()
         })
         .collect();
@@ -179,16 +183,16 @@ fn tasks_to_stop(board: &Board, of: &Attempt) -> Vec<crate::ids::TaskId> {
     for other in board
         .attempts
         .values()
-        .filter(|it| it.mission == of.mission && it.id != of.id)
+        .filter(|attempt| attempt.mission == of.mission && attempt.id != of.id)
     {
-        let Some(task): Option<&Task> = board.tasks.get(&other.task).map(|it| &**it) else {
+        let Some(task): Option<&Task> = board.tasks.get(&other.task).map(|task| &**task) else {
             continue;
         };
         let uris = manifest::claims_of_task(board, task);
         if other.stopping.is_none()
             && uris
                 .iter()
-                .any(|it| kept.iter().any(|has| has.overlaps(it)))
+                .any(|uris| kept.iter().any(|has| has.overlaps(uris)))
         {
             stopped.push(task.id);
         } else {

@@ -53,9 +53,10 @@ pub(crate) use trial_result::{announce, on_fence_expired, on_lent_fence_expired,
 pub fn median_time_ms<'a>(
     ended: impl Iterator<Item = (&'a Landing, Option<&'a Task>)>,
 ) -> Option<u64> {
-    let landed = ended.filter_map(|(it, task)| Some((it, task.filter(|it| it.landed.is_some())?)));
+    let landed = ended
+        .filter_map(|(landing, task)| Some((landing, task.filter(|task| task.landed.is_some())?)));
     let mut took: Vec<u64> = landed
-        .map(|(it, task)| task.updated_unix_ms.saturating_sub(it.queued_unix_ms))
+        .map(|(landing, task)| task.updated_unix_ms.saturating_sub(landing.queued_unix_ms))
         .collect();
     took.sort_unstable();
     took.get(took.len() / 2).copied()
@@ -267,8 +268,8 @@ impl Landing {
             LandingState::Validated { carries, .. } | LandingState::Moving { carries, .. } => {
                 carries
                     .iter()
-                    .map(|it| it.landing)
-                    .filter(|it| *it != self.id)
+                    .map(|carried_landing| carried_landing.landing)
+                    .filter(|id| *id != self.id)
                     .collect()
             }
         };

@@ -285,13 +285,13 @@ pub struct LanePlan {
 impl LanePlan {
     /// Returns the lane of a member.
     pub fn lane_of(&self, name: &MemberName) -> Option<&Lane> {
-        self.lanes.iter().find(|it| it.members.contains(name))
+        self.lanes.iter().find(|lane| lane.members.contains(name))
     }
 
     /// Returns the members that start with the primary lane, the lead first. Its launcher knows no
     /// others.
     pub fn bootstrap_members(&self) -> &[MemberName] {
-        self.lanes.first().map_or(&[], |it| &it.members)
+        self.lanes.first().map_or(&[], |lane| &lane.members)
     }
 }
 
@@ -397,12 +397,18 @@ pub fn plan(
     let own = lanes.rule(&lead.provider);
     // If all members have one provider that needs its own owner, that owner owns the primary lane
     // alone.
-    let pure =
-        own.lane == LaneKind::Secondary && members.iter().all(|it| it.provider == lead.provider);
-    let aside = |it: &&PlannedMember| !pure && lanes.rule(&it.provider).lane == LaneKind::Secondary;
+    let pure = own.lane == LaneKind::Secondary
+        && members
+            .iter()
+            .all(|planned_member| planned_member.provider == lead.provider);
+    let aside = |planned_member: &&PlannedMember| {
+        !pure && lanes.rule(&planned_member.provider).lane == LaneKind::Secondary
+    };
     let named = !lead.provider.trim().is_empty();
     if let (false, LeadableTeams::Pure, true) = (pure, own.leads, named)
-        && let Some(other) = members.iter().find(|it| it.provider != lead.provider)
+        && let Some(other) = members
+            .iter()
+            .find(|planned_member| planned_member.provider != lead.provider)
     {
         objections.push(RosterProblem::CannotLead {
             lead: lead.name.clone(),
@@ -424,7 +430,7 @@ pub fn plan(
                 .push(seat.name.clone());
         }
     }
-    for (provider, members) in stores.into_iter().filter(|it| it.1.len() > 1) {
+    for (provider, members) in stores.into_iter().filter(|store| store.1.len() > 1) {
         objections.push(RosterProblem::SharedStore {
             provider: provider.to_owned(),
             members,
@@ -433,18 +439,24 @@ pub fn plan(
     if !objections.is_empty() {
         return Err(objections);
     }
-    let together = std::iter::once(lead).chain(members.iter().filter(|it| !aside(it)));
+    let together = std::iter::once(lead).chain(
+        members
+            .iter()
+            .filter(|planned_member| !aside(planned_member)),
+    );
     let mut planned = vec![Lane {
         id: PRIMARY.to_owned(),
         kind: LaneKind::Primary,
         owner: lead.provider.clone(),
-        members: together.map(|it| it.name.clone()).collect(),
+        members: together
+            .map(|planned_member| planned_member.name.clone())
+            .collect(),
     }];
-    planned.extend(members.iter().filter(aside).map(|it| Lane {
-        id: secondary_id(&it.provider, &it.name),
+    planned.extend(members.iter().filter(aside).map(|planned_member| Lane {
+        id: secondary_id(&planned_member.provider, &planned_member.name),
         kind: LaneKind::Secondary,
-        owner: it.provider.clone(),
-        members: vec![it.name.clone()],
+        owner: planned_member.provider.clone(),
+        members: vec![planned_member.name.clone()],
     }));
     let mix = match (pure, planned.len()) {
         (true, _) => TeamMix::Pure,
@@ -463,14 +475,19 @@ pub fn explain(lead: &PlannedMember, members: &[PlannedMember], plan: &LanePlan)
         "lead {} owns the primary lane ({})",
         lead.name, lead.provider
     );
-    let rest = members.iter().map(|it| match plan.lane_of(&it.name) {
-        Some(lane) if lane.kind == LaneKind::Secondary => {
-            format!("member {} goes to secondary lane {}", it.name, lane.id)
-        }
-        _ => format!(
-            "member {} stays on the primary lane ({})",
-            it.name, it.provider
-        ),
-    });
+    let rest = members
+        .iter()
+        .map(|planned_member| match plan.lane_of(&planned_member.name) {
+            Some(lane) if lane.kind == LaneKind::Secondary => {
+                format!(
+                    "member {} goes to secondary lane {}",
+                    planned_member.name, lane.id
+                )
+            }
+            _ => format!(
+                "member {} stays on the primary lane ({})",
+                planned_member.name, planned_member.provider
+            ),
+        });
     std::iter::once(first).chain(rest).collect()
 }

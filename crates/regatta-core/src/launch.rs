@@ -327,7 +327,7 @@ impl LaunchEntry {
     pub fn is_on_secondary_lane(&self) -> bool {
         self.lane
             .as_ref()
-            .is_some_and(|it| it.kind == LaneKind::Secondary)
+            .is_some_and(|lane_ref| lane_ref.kind == LaneKind::Secondary)
     }
 
     /// Returns the entry with this cause.
@@ -385,12 +385,12 @@ pub struct TeamLaunch {
 impl TeamLaunch {
     /// Returns the entry of a member.
     pub fn entry(&self, name: &MemberName) -> Option<&LaunchEntry> {
-        self.members.iter().find(|it| it.name == *name)
+        self.members.iter().find(|launch| launch.name == *name)
     }
 
     /// Returns the lead's entry.
     pub fn lead(&self) -> Option<&LaunchEntry> {
-        self.members.iter().find(|it| it.lead)
+        self.members.iter().find(|launch| launch.lead)
     }
 
     /// Returns whether some members are on secondary lanes.
@@ -401,7 +401,7 @@ impl TeamLaunch {
     /// Returns the phase, derived from the members (T2). The launch stays active until every
     /// planned lane has reached an end, whatever the primary lane does.
     pub fn phase(&self) -> LaunchPhase {
-        if self.stopping.is_some() || self.members.iter().any(|it| it.state.is_pending()) {
+        if self.stopping.is_some() || self.members.iter().any(|launch| launch.state.is_pending()) {
             LaunchPhase::Active
         } else if self.reconciled_unix_ms.is_some() {
             LaunchPhase::Reconciled
@@ -556,12 +556,12 @@ pub fn is_member_running(board: &Board, entry: &LaunchEntry) -> bool {
     board
         .attempts
         .values()
-        .any(|it| it.agent == entry.agent && it.supervised)
+        .any(|attempt| attempt.agent == entry.agent && attempt.supervised)
 }
 
 /// Returns whether a member's session is still on the board, so that its process may be alive.
 pub fn has_session(board: &Board, entry: &LaunchEntry) -> bool {
     entry
         .attempt
-        .is_some_and(|it| board.attempts.contains_key(&it))
+        .is_some_and(|id| board.attempts.contains_key(&id))
 }

@@ -232,15 +232,16 @@ pub fn led_missions<'a>(
     board: &'a Board,
     project: &ProjectName,
 ) -> impl Iterator<Item = &'a Arc<Mission>> {
-    let led = |it: &&Arc<Mission>| {
-        it.lead
+    let led = |mission: &&Arc<Mission>| {
+        mission
+            .lead
             .as_ref()
-            .is_some_and(|it| it.acting_name().is_some())
+            .is_some_and(|lead| lead.acting_name().is_some())
     };
     board
         .missions
         .values()
-        .filter(move |it| it.project == *project)
+        .filter(move |mission| mission.project == *project)
         .filter(led)
 }
 
@@ -248,8 +249,8 @@ pub fn led_missions<'a>(
 pub fn queue_position(board: &Board, id: MissionId) -> Option<usize> {
     let project = &board.missions.get(&id)?.project;
     queued_missions(board, project)
-        .position(|it| it.id == id)
-        .map(|it| it + 1)
+        .position(|mission| mission.id == id)
+        .map(|queued_mission| queued_mission + 1)
 }
 
 /// Returns the queued missions of a project, in order.
@@ -260,7 +261,7 @@ fn queued_missions<'a>(
     board
         .missions
         .values()
-        .filter(move |it| it.project == *project && it.state == MissionState::Queued)
+        .filter(move |mission| mission.project == *project && mission.state == MissionState::Queued)
 }
 
 /// Returns the agent whose program leads: the requested one, the one in the project's settings, or
@@ -278,7 +279,7 @@ pub(crate) fn choose_lead(
             .agents
             .as_ref()?
             .first()
-            .and_then(|it| AgentName::new(it).ok())
+            .and_then(|agent| AgentName::new(agent).ok())
     };
     if let Some(name) = named.or_else(first) {
         let found = agent::find(board, &name)?;
@@ -293,17 +294,17 @@ pub(crate) fn choose_lead(
     let mut own: Vec<&AgentName> = board
         .agents
         .values()
-        .filter(|it| it.derived_from.is_none())
-        .map(|it| &it.name)
+        .filter(|agent| agent.derived_from.is_none())
+        .map(|agent| &agent.name)
         .collect();
-    let leads = |it: &&&AgentName| {
+    let leads = |agent: &&&AgentName| {
         board
             .agents
-            .get(**it)
-            .is_some_and(|it| it.role == Role::Lead)
+            .get(**agent)
+            .is_some_and(|agent| agent.role == Role::Lead)
     };
     if own.iter().filter(leads).count() == 1 {
-        own.retain(|it| leads(&it));
+        own.retain(|agent| leads(&agent));
     }
     match own.as_slice() {
         [only] => Ok((*only).clone()),
@@ -330,7 +331,7 @@ pub(crate) fn start_queued_missions(
         let Some(most) = board
             .projects
             .get(project)
-            .map(|it| it.settings.leads.max_leads)
+            .map(|project| project.settings.leads.max_leads)
         else {
             return Ok(());
         };
@@ -359,11 +360,11 @@ fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refu
     let settings = &project.settings.leads;
     agent::find(board, &lead.agent)?;
     let mut sorts = settings.workers.clone();
-    sorts.retain(|it| {
+    sorts.retain(|agent| {
         board
             .agents
-            .get(it)
-            .is_some_and(|it| it.derived_from.is_none())
+            .get(agent)
+            .is_some_and(|agent| agent.derived_from.is_none())
     });
     if sorts.is_empty() {
         sorts.push(lead.agent.clone());
@@ -419,10 +420,10 @@ fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refu
             &mission.project,
         )?;
     }
-    let span = |it: crate::project::Millis| {
-        Some(it.ms())
-            .filter(|it| *it > 0)
-            .map(|it| now.fleet_ms + it)
+    let span = |millis: crate::project::Millis| {
+        Some(millis.ms())
+            .filter(|n| *n > 0)
+            .map(|n| now.fleet_ms + n)
     };
     let lead = Lead {
         name: Some(name.clone()),
@@ -461,13 +462,13 @@ pub(crate) fn unassign_orphaned_task(
     let Some(task) = board
         .tasks
         .get(&id)
-        .filter(|it| it.status.is_waiting() && it.is_polled())
+        .filter(|task| task.status.is_waiting() && task.is_polled())
     else {
         return Ok(());
     };
     let (Some(name), Some(mission)) = (
         &task.assignee,
-        task.mission.and_then(|it| board.missions.get(&it)),
+        task.mission.and_then(|id| board.missions.get(&id)),
     ) else {
         return Ok(());
     };
@@ -475,11 +476,13 @@ pub(crate) fn unassign_orphaned_task(
     let named = board
         .agents
         .get(name)
-        .is_none_or(|it| it.derived_from.is_some());
-    let member = board
-        .launches
-        .values()
-        .any(|it| it.members.iter().any(|it| it.agent == *name));
+        .is_none_or(|agent| agent.derived_from.is_some());
+    let member = board.launches.values().any(|team_launch| {
+        team_launch
+            .members
+            .iter()
+            .any(|launch| launch.agent == *name)
+    });
     if led && named && !member && !mission.agents.contains(name) {
         task::assign(draft, id, None, AssignMode::Direct, now)?;
     }
@@ -489,7 +492,7 @@ pub(crate) fn unassign_orphaned_task(
 /// Returns the name under which a project's leads and answers run, such as `shop-dev`.
 pub fn base_name(project: &ProjectName) -> Result<AgentName, Refusal> {
     AgentName::new(&format!("{project}-dev"))
-        .map_err(|it| Refusal::invalid(it.to_string(), "give the project a shorter name"))
+        .map_err(|error| Refusal::invalid(error.to_string(), "give the project a shorter name"))
 }
 
 /// Checks that a task waits in this project and belongs to no mission.
@@ -544,12 +547,13 @@ pub fn mission_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Arc<Mis
             || agent
                 .as_str()
                 .strip_prefix(lead.as_str())
-                .is_some_and(|it| it.starts_with('/'))
+                .is_some_and(|agent| agent.starts_with('/'))
     };
-    board.missions.values().find(|it| {
-        it.lead
+    board.missions.values().find(|mission| {
+        mission
+            .lead
             .as_ref()
-            .and_then(|it| it.name.as_ref())
+            .and_then(|lead| lead.name.as_ref())
             .is_some_and(under)
     })
 }
@@ -605,7 +609,7 @@ fn count_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
         .board()
         .projects
         .get(&mission.project)
-        .map(|it| it.settings.leads.max_children);
+        .map(|project| project.settings.leads.max_children);
     let most = settings.unwrap_or(u32::MAX);
     if lead.children >= most {
         return Err(Refusal::invalid(
@@ -632,7 +636,7 @@ fn open_children(board: &Board, id: MissionId) -> Vec<Arc<Task>> {
     let tasks = board
         .open_tasks_of(id)
         .filter_map(|(_, id)| board.tasks.get(&id));
-    tasks.filter(|it| it.is_polled()).cloned().collect()
+    tasks.filter(|task| task.is_polled()).cloned().collect()
 }
 
 /// Records a lead's final report. The mission ends with the turn.
@@ -646,7 +650,7 @@ pub fn finish(
     let found = live
         .mission
         .filter(|_| of.duty == Some(TaskDuty::Lead))
-        .and_then(|it| lead_of(draft.board(), it));
+        .and_then(|id| lead_of(draft.board(), id));
     let Some((mission, lead)) = found else {
         return Err(Refusal::invalid(
             format!("{task} leads no mission"),
@@ -661,7 +665,7 @@ pub fn finish(
     }
     let open = open_children(draft.board(), mission.id);
     if !open.is_empty() {
-        let names: Vec<String> = open.iter().map(|it| it.id.to_string()).collect();
+        let names: Vec<String> = open.iter().map(|task| task.id.to_string()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         return Err(Refusal::invalid(
             format!(
@@ -693,8 +697,8 @@ pub(crate) fn on_turn_finished(
     attempt: &Attempt,
     (said, adopted): (&str, Option<TaskId>),
 ) -> Result<(), Refusal> {
-    let found = task.mission.and_then(|it| lead_of(draft.board(), it));
-    let Some((mission, lead)) = found.filter(|it| it.1.task == Some(task.id)) else {
+    let found = task.mission.and_then(|id| lead_of(draft.board(), id));
+    let Some((mission, lead)) = found.filter(|found| found.1.task == Some(task.id)) else {
         attempt::end(draft, attempt.id, AttemptCause::Reported, "");
         return task::complete(draft, task.id, None);
     };
@@ -749,7 +753,7 @@ fn wake(draft: &mut Draft, id: MissionId) {
     };
     let Some(task) = lead
         .task
-        .and_then(|it| draft.board().tasks.get(&it))
+        .and_then(|id| draft.board().tasks.get(&id))
         .cloned()
     else {
         return;
@@ -787,7 +791,8 @@ fn wake(draft: &mut Draft, id: MissionId) {
 
 /// Adds an event for a mission's lead. With `wakes` the lead gets a turn now.
 pub(crate) fn add_news(draft: &mut Draft, id: MissionId, text: &str, wakes: bool) {
-    let Some((_, mut lead)) = lead_of(draft.board(), id).filter(|it| it.1.acting_name().is_some())
+    let Some((_, mut lead)) =
+        lead_of(draft.board(), id).filter(|pair| pair.1.acting_name().is_some())
     else {
         return;
     };
@@ -820,13 +825,13 @@ pub(crate) fn notify_lead(draft: &mut Draft, task: &Task, what: &str) {
 
 /// Notifies the leads that a posted message concerns.
 pub(crate) fn on_message_posted(draft: &mut Draft, message: &Message) {
-    let coordinates = |label: &str| message.labels.iter().any(|it| it.as_str() == label);
+    let coordinates = |label: &str| message.labels.iter().any(|item| item.as_str() == label);
     let (merged, conflict) = (coordinates("coord:merge"), coordinates("coord:conflict"));
     let mailbox = message
         .channel
         .as_str()
         .strip_prefix('@')
-        .and_then(|it| AgentName::new(it).ok());
+        .and_then(|channel| AgentName::new(channel).ok());
     if !merged && !conflict && message.mentions.is_empty() && mailbox.is_none() {
         return;
     }
@@ -834,11 +839,11 @@ pub(crate) fn on_message_posted(draft: &mut Draft, message: &Message) {
         .board()
         .missions
         .values()
-        .filter_map(|it| {
+        .filter_map(|mission| {
             Some((
-                it.id,
-                it.lead.as_ref()?.acting_name()?.clone(),
-                it.project.clone(),
+                mission.id,
+                mission.lead.as_ref()?.acting_name()?.clone(),
+                mission.project.clone(),
             ))
         })
         .collect();
@@ -891,8 +896,8 @@ pub(crate) fn on_approval_asked(draft: &mut Draft, approval: crate::ids::Approva
 /// Adds an event for the other leads of a project, without waking them.
 fn notify_siblings(draft: &mut Draft, project: &ProjectName, but: MissionId, text: &str) {
     let others: Vec<MissionId> = led_missions(draft.board(), project)
-        .map(|it| it.id)
-        .filter(|it| *it != but)
+        .map(|mission| mission.id)
+        .filter(|id| *id != but)
         .collect();
     for id in others {
         add_news(draft, id, text, false);
@@ -962,7 +967,7 @@ fn post_about_mission(
 /// Runs a lead's timers: posts a due summary, and ends the lead at its deadline.
 pub(crate) fn on_timer(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal> {
     let Some((mission, lead)) =
-        lead_of(draft.board(), id).filter(|it| it.1.acting_name().is_some())
+        lead_of(draft.board(), id).filter(|pair| pair.1.acting_name().is_some())
     else {
         return Ok(());
     };
@@ -977,10 +982,10 @@ pub(crate) fn on_timer(draft: &mut Draft, id: MissionId, now: Now) -> Result<(),
             .board()
             .projects
             .get(&mission.project)
-            .map_or(0, |it| it.settings.leads.checkpoint_interval.ms());
+            .map_or(0, |project| project.settings.leads.checkpoint_interval.ms());
         let said = summary(draft.board(), &mission);
         let news = said != lead.last_summary;
-        let checkpoint_at = Some(every).filter(|it| *it > 0).map(|it| now.fleet_ms + it);
+        let checkpoint_at = Some(every).filter(|n| *n > 0).map(|n| now.fleet_ms + n);
         record_lead(
             draft,
             id,
@@ -1002,24 +1007,29 @@ pub(crate) fn on_timer(draft: &mut Draft, id: MissionId, now: Now) -> Result<(),
 /// Returns a mission's state in a sentence, from the board alone.
 pub fn summary(board: &Board, mission: &Mission) -> String {
     let open = open_children(board, mission.id);
-    let count = |what: fn(TaskStatus) -> bool| open.iter().filter(|it| what(it.status)).count();
-    let children = mission.lead.as_ref().map_or(0, |it| it.children) as usize;
+    let count = |what: fn(TaskStatus) -> bool| open.iter().filter(|task| what(task.status)).count();
+    let children = mission.lead.as_ref().map_or(0, |lead| lead.children) as usize;
     let parts = [
         (children.saturating_sub(open.len()), "ended"),
-        (count(|it| it.is_running()), "working"),
-        (count(|it| it == TaskStatus::Landing), "landing"),
+        (count(|task_status| task_status.is_running()), "working"),
         (
-            count(|it| it.is_waiting() || it == TaskStatus::Backlog),
+            count(|task_status| task_status == TaskStatus::Landing),
+            "landing",
+        ),
+        (
+            count(|task_status| task_status.is_waiting() || task_status == TaskStatus::Backlog),
             "waiting",
         ),
         (
-            count(|it| matches!(it, TaskStatus::NeedsHuman | TaskStatus::InReview)),
+            count(|task_status| {
+                matches!(task_status, TaskStatus::NeedsHuman | TaskStatus::InReview)
+            }),
             "for a person",
         ),
     ];
     let parts: Vec<String> = parts
         .iter()
-        .filter(|it| it.0 > 0)
+        .filter(|part| part.0 > 0)
         .map(|(count, what)| format!("{count} {what}"))
         .collect();
     let parts = if parts.is_empty() {
@@ -1050,7 +1060,7 @@ fn lose_lead(draft: &mut Draft, mission: &Mission, reason: &str, now: Now) -> Re
         None,
         Some(MissionState::Draining),
     );
-    if let Some(task) = task.filter(|it| draft.board().tasks.contains_key(it)) {
+    if let Some(task) = task.filter(|id| draft.board().tasks.contains_key(id)) {
         task::cancel(draft, task, reason)?;
     }
     for child in open_children(draft.board(), mission.id) {
@@ -1101,8 +1111,8 @@ pub(crate) fn on_task_lost(
     reason: &str,
     now: Now,
 ) -> Result<(), Refusal> {
-    let found = task.mission.and_then(|it| lead_of(draft.board(), it));
-    match found.filter(|it| task.duty == Some(TaskDuty::Lead) && it.1.task == Some(task.id)) {
+    let found = task.mission.and_then(|id| lead_of(draft.board(), id));
+    match found.filter(|found| task.duty == Some(TaskDuty::Lead) && found.1.task == Some(task.id)) {
         Some((mission, _)) => lose_lead(draft, &mission, reason, now),
         None => Ok(()),
     }
@@ -1147,7 +1157,7 @@ pub fn hand_over(
         ..lead
     };
     record_lead(draft, id, next, None, Some(MissionState::Queued));
-    if let Some(task) = old.task.filter(|it| draft.board().tasks.contains_key(it)) {
+    if let Some(task) = old.task.filter(|id| draft.board().tasks.contains_key(id)) {
         task::cancel(draft, task, "its mission was handed over")?;
     }
     release_lead(draft, &mission, &old, now)
@@ -1182,10 +1192,9 @@ pub(crate) fn on_mission_ended(
 
 /// Returns a sentence about a mission's attempts, tokens and, if known, cost.
 fn describe_cost(spent: &Spend) -> String {
-    let money = spent
-        .usage
-        .micro_usd
-        .map_or(String::new(), |it| format!(", ${:.2}", it as f64 / 1e6));
+    let money = spent.usage.micro_usd.map_or(String::new(), |micro_usd| {
+        format!(", ${:.2}", micro_usd as f64 / 1e6)
+    });
     let attempts = if spent.attempts == 1 {
         "1 attempt".to_owned()
     } else {
@@ -1201,25 +1210,25 @@ fn describe_cost(spent: &Spend) -> String {
 pub(crate) fn remove_idle_agents(draft: &mut Draft) {
     let board = draft.board();
     let needed = |name: &AgentName| {
-        board.missions.values().any(|it| {
-            it.agents.contains(name)
-                || it
+        board.missions.values().any(|mission| {
+            mission.agents.contains(name)
+                || mission
                     .lead
                     .as_ref()
-                    .is_some_and(|it| it.acting_name() == Some(name))
+                    .is_some_and(|lead| lead.acting_name() == Some(name))
         }) || board.running_by_agent.contains_key(name)
             || board
                 .tasks
                 .values()
-                .any(|it| it.assignee.as_ref() == Some(name))
+                .any(|task| task.assignee.as_ref() == Some(name))
     };
     let named = board
         .agents
         .values()
-        .filter(|it| it.derived_from.is_some() && it.name.as_str().contains('/'));
+        .filter(|agent| agent.derived_from.is_some() && agent.name.as_str().contains('/'));
     let gone: Vec<AgentName> = named
-        .map(|it| it.name.clone())
-        .filter(|it| !needed(it))
+        .map(|agent| agent.name.clone())
+        .filter(|agent| !needed(agent))
         .collect();
     for name in gone {
         agent::remove_derived(draft, &name);
@@ -1242,14 +1251,17 @@ pub struct SiblingLead {
 /// Returns the other leads of a project.
 pub fn siblings(board: &Board, project: &ProjectName, but: Option<MissionId>) -> Vec<SiblingLead> {
     led_missions(board, project)
-        .filter(|it| Some(it.id) != but)
-        .filter_map(|it| {
+        .filter(|mission| Some(mission.id) != but)
+        .filter_map(|mission| {
             Some(SiblingLead {
-                lead: it.lead.as_ref()?.acting_name()?.clone(),
-                mission: it.id,
-                title: it.title.clone(),
-                tasks: open_children(board, it.id).iter().map(|it| it.id).collect(),
-                landed: it.landed.last.clone(),
+                lead: mission.lead.as_ref()?.acting_name()?.clone(),
+                mission: mission.id,
+                title: mission.title.clone(),
+                tasks: open_children(board, mission.id)
+                    .iter()
+                    .map(|task| task.id)
+                    .collect(),
+                landed: mission.landed.last.clone(),
             })
         })
         .collect()

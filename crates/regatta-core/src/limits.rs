@@ -129,7 +129,7 @@ pub fn set_limits(draft: &mut Draft, limits: MachineLimits) -> Result<(), Refusa
         limits.silence_ms,
         limits.escalate_ms,
     ];
-    if times.iter().any(|it| *it < 100) || limits.max_retry_delay_ms < limits.retry_delay_ms {
+    if times.iter().any(|time| *time < 100) || limits.max_retry_delay_ms < limits.retry_delay_ms {
         return Err(Refusal::invalid(
             "a time limit must be at least 100 ms, and the longest pause at least as long as the \
             first",
@@ -170,7 +170,7 @@ pub fn forget_answer(draft: &mut Draft, key: &RequestKey, now: Now) {
         .board()
         .answers
         .get(key)
-        .is_some_and(|it| it.deadline_fleet_ms <= now.fleet_ms)
+        .is_some_and(|stored_answer| stored_answer.deadline_fleet_ms <= now.fleet_ms)
     {
         draft.record(Event::RequestForgotten(RequestForgotten {
             key: key.clone(),

@@ -27,8 +27,9 @@ pub fn with_derived_files(run: &RunSettings, files: &[PathPattern]) -> Vec<PathP
     }
     // Files may be derived from other derived files.
     let mut left: Vec<_> = run.derived.iter().collect();
-    while let Some(at) = left.iter().position(|it| {
-        it.from
+    while let Some(at) = left.iter().position(|derived_file| {
+        derived_file
+            .from
             .iter()
             .any(|from| all.iter().any(|has| has.overlaps(from)))
     }) {
@@ -44,8 +45,8 @@ pub fn with_derived_files(run: &RunSettings, files: &[PathPattern]) -> Vec<PathP
 pub fn claims_of_task(board: &Board, task: &Task) -> Vec<Uri> {
     let serial = task
         .mission
-        .and_then(|it| board.missions.get(&it))
-        .map_or(&[][..], |it| &it.serial);
+        .and_then(|id| board.missions.get(&id))
+        .map_or(&[][..], |mission| &mission.serial);
     let Some(project) = board.projects.get(&task.project) else {
         return task.file_claims();
     };
@@ -54,14 +55,14 @@ pub fn claims_of_task(board: &Board, task: &Task) -> Vec<Uri> {
     }
     held_patterns(&project.settings.run, serial, &task.files)
         .iter()
-        .map(|it| Uri::for_file(&task.project, it))
+        .map(|path_pattern| Uri::for_file(&task.project, path_pattern))
         .collect()
 }
 
 /// Returns the mode of a task's claims. With `isolate` tasks of a mission share files, and the
 /// landing queue merges them.
 pub fn claim_mode(board: &Board, task: &Task) -> claim::ClaimMode {
-    match task.mission.and_then(|it| board.missions.get(&it)) {
+    match task.mission.and_then(|id| board.missions.get(&id)) {
         Some(mission) if mission.isolate => claim::ClaimMode::Shared,
         _ => claim::ClaimMode::Exclusive,
     }
@@ -76,7 +77,7 @@ fn held_patterns(
     let mut all = with_derived_files(run, files);
     for package in serial
         .iter()
-        .filter(|it| files.iter().any(|has| has.overlaps(it)))
+        .filter(|path_pattern| files.iter().any(|has| has.overlaps(path_pattern)))
     {
         if !all.contains(package) {
             all.push(package.clone());
@@ -148,23 +149,23 @@ pub fn serial_packages<'a>(
     serial.extend(
         tests
             .into_iter()
-            .filter(|it| it.1 > MAX_PARALLEL_TEST_FILES)
-            .map(|it| it.0),
+            .filter(|test| test.1 > MAX_PARALLEL_TEST_FILES)
+            .map(|test| test.0),
     );
     let (without, with): (Vec<&String>, Vec<&String>) =
-        set.iter().partition(|it| it.starts_with('!'));
+        set.iter().partition(|set| set.starts_with('!'));
     serial.retain(|(folder, _)| {
         !without
             .iter()
-            .any(|it| it[1..].trim_end_matches('/') == *folder)
+            .any(|without| without[1..].trim_end_matches('/') == *folder)
     });
     // A name that is not a valid pattern cannot be in a manifest, so it cannot collide.
     let mut found: BTreeSet<PathPattern> = serial
         .iter()
         .filter_map(|(folder, deep)| PathPattern::new(&package_pattern(folder, *deep)).ok())
         .collect();
-    for it in with {
-        let folder = it.trim_end_matches('/');
+    for s in with {
+        let folder = s.trim_end_matches('/');
         found.insert(PathPattern::new(&if folder.contains(['*', '?']) {
             folder.into()
         } else {
@@ -185,7 +186,7 @@ fn package_pattern(folder: &str, deep: bool) -> String {
 
 /// Returns the directory whose tests share this file, if the file is a test helper.
 fn helper_directory<'a>(folder: &'a str, name: &str) -> Option<&'a str> {
-    let is_tests = |it: &str| it == "tests" || it.ends_with("/tests");
+    let is_tests = |s: &str| s == "tests" || s.ends_with("/tests");
     if TEST_HELPERS.contains(&name) {
         return Some(folder);
     }
@@ -289,8 +290,8 @@ impl PlanOwnership {
     pub fn conflict_count(&self) -> usize {
         self.waves
             .iter()
-            .flat_map(|it| &it.owned)
-            .filter(|it| it.is_conflict())
+            .flat_map(|wave_ownership| &wave_ownership.owned)
+            .filter(|owned_pattern| owned_pattern.is_conflict())
             .count()
     }
 }
@@ -303,18 +304,18 @@ pub fn ownership(
 ) -> Result<PlanOwnership, Vec<usize>> {
     let held: Vec<Vec<PathPattern>> = parts
         .iter()
-        .map(|it| held_patterns(rules.run, rules.serial, &it.files))
+        .map(|ownership_task| held_patterns(rules.run, rules.serial, &ownership_task.files))
         .collect();
     let steps = steps(parts, rules)?;
     let last = steps
         .iter()
-        .map(|it| it.wave as usize + 1)
+        .map(|plan_step| plan_step.wave as usize + 1)
         .max()
         .unwrap_or(0);
     let mut waves = Vec::with_capacity(last);
     for number in 0..last {
         let here: Vec<usize> = (0..parts.len())
-            .filter(|it| steps[*it].wave as usize == number)
+            .filter(|n| steps[*n].wave as usize == number)
             .collect();
         let reaches: BTreeMap<usize, Vec<PathPattern>> = here
             .iter()
@@ -325,13 +326,17 @@ pub fn ownership(
             let reach = &reaches[part];
             for pattern in &held[*part] {
                 let because = match pattern {
-                    it if parts[*part].files.contains(it) => OwnershipReason::Manifest,
-                    it if reach.contains(it) => OwnershipReason::Derived,
+                    path_pattern if parts[*part].files.contains(path_pattern) => {
+                        OwnershipReason::Manifest
+                    }
+                    path_pattern if reach.contains(path_pattern) => OwnershipReason::Derived,
                     _ => OwnershipReason::Serial,
                 };
                 patterns
                     .entry(pattern)
-                    .and_modify(|it| *it = because.min(*it))
+                    .and_modify(|ownership_reason| {
+                        *ownership_reason = because.min(*ownership_reason)
+                    })
                     .or_insert(because);
             }
         }
@@ -350,7 +355,7 @@ pub fn ownership(
                 .copied()
                 .filter(|part| wanted(*part).iter().any(|has| has.overlaps(pattern)))
                 .collect();
-            let subs = owners.iter().map(|it| steps[*it].sub).collect();
+            let subs = owners.iter().map(|owner| steps[*owner].sub).collect();
             OwnedPattern {
                 pattern: pattern.clone(),
                 reason: because,
@@ -360,8 +365,8 @@ pub fn ownership(
         });
         let moved = here
             .iter()
-            .filter(|it| steps[**it].sub > 0)
-            .map(|it| (*it, steps[*it].sub))
+            .filter(|here| steps[**here].sub > 0)
+            .map(|here| (*here, steps[*here].sub))
             .collect();
         waves.push(WaveOwnership {
             owned: owned.collect(),
@@ -373,7 +378,10 @@ pub fn ownership(
 
 /// Returns the step of each part.
 fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>, Vec<usize>> {
-    let depends_on: Vec<Vec<usize>> = parts.iter().map(|it| it.after.clone()).collect();
+    let depends_on: Vec<Vec<usize>> = parts
+        .iter()
+        .map(|ownership_task| ownership_task.after.clone())
+        .collect();
     if rules.isolate {
         return graph::steps(&depends_on, |_| vec![]);
     }
@@ -383,12 +391,12 @@ fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>
     graph::steps(&depends_on, |part| {
         let uris: Vec<Uri> = held_patterns(rules.run, rules.serial, &parts[part].files)
             .iter()
-            .map(|it| Uri::for_file(&project, it))
+            .map(|path_pattern| Uri::for_file(&project, path_pattern))
             .collect();
         let others: BTreeSet<usize> = uris
             .iter()
-            .flat_map(|it| index.overlapping(it))
-            .map(|it| it.0 as usize)
+            .flat_map(|uris| index.overlapping(uris))
+            .map(|uris| uris.0 as usize)
             .collect();
         index.insert(part as u64, &uris);
         others.into_iter().collect()

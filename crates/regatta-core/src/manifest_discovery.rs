@@ -21,7 +21,7 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
         .board()
         .tasks
         .values()
-        .find(|it| it.explores == Some(id))
+        .find(|task| task.explores == Some(id))
     {
         return Ok(known.id);
     }
@@ -57,7 +57,7 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
     task::set_explored_task(draft, explorer, id)?;
     if let Some(mission) = of
         .mission
-        .filter(|it| draft.board().missions.contains_key(it))
+        .filter(|id| draft.board().missions.contains_key(id))
     {
         task::adopt(draft, explorer, (mission, of.step()), &of.project)?;
     }
@@ -83,18 +83,18 @@ pub(crate) fn finish(
         return Ok(());
     };
     let said = result
-        .map(|it| it.detail.as_str())
-        .filter(|it| !it.trim().is_empty());
+        .map(|work_result| work_result.detail.as_str())
+        .filter(|result| !result.trim().is_empty());
     let files = parse_paths(said.or(explorer.output.as_deref()).unwrap_or_default())?;
-    let waits = |it: &Task| {
-        it.files.is_empty() && (it.status.is_waiting() || it.status == TaskStatus::Backlog)
+    let waits = |task: &Task| {
+        task.files.is_empty() && (task.status.is_waiting() || task.status == TaskStatus::Backlog)
     };
-    if draft.board().tasks.get(&of).is_some_and(|it| waits(it)) {
+    if draft.board().tasks.get(&of).is_some_and(|task| waits(task)) {
         let edit = EditTask {
             files: Some(files),
             ..EditTask::default()
         };
-        task::edit(draft, of, edit).map_err(|it| it.message())?;
+        task::edit(draft, of, edit).map_err(|refusal| refusal.message())?;
     }
     Ok(())
 }
@@ -105,7 +105,7 @@ fn parse_paths(said: &str) -> Result<Vec<PathPattern>, String> {
     let array = said
         .find('[')
         .zip(said.rfind(']'))
-        .filter(|it| it.0 < it.1)
+        .filter(|said| said.0 < said.1)
         .map(|(from, to)| &said[from..=to]);
     let names: Vec<String> = array
         .and_then(parse_string_array)
@@ -118,10 +118,11 @@ fn parse_paths(said: &str) -> Result<Vec<PathPattern>, String> {
     }
     let mut files = Vec::new();
     for name in &names {
-        if name.starts_with('/') || name.split('/').any(|it| it == "..") {
+        if name.starts_with('/') || name.split('/').any(|name| name == "..") {
             return Err(format!("{name:?} leads out of the repository"));
         }
-        let file = PathPattern::new(name.trim_start_matches("./")).map_err(|it| it.to_string())?;
+        let file =
+            PathPattern::new(name.trim_start_matches("./")).map_err(|error| error.to_string())?;
         if !files.contains(&file) {
             files.push(file);
         }
@@ -159,7 +160,12 @@ mod tests {
     #[test]
     fn paths_are_read_from_a_report_and_checked() {
         let read = |said: &str| {
-            parse_paths(said).map(|it| it.iter().map(ToString::to_string).collect::<Vec<_>>())
+            parse_paths(said).map(|path_patterns| {
+                path_patterns
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+            })
         };
         assert_eq!(
             read(r#"["src/a.rs", "tests/**"]"#).unwrap(),

@@ -168,7 +168,11 @@ impl LandedWork {
             &self.before
         };
         wake.iter()
-            .filter(|path| task.files.iter().any(|it| it.matches(path)))
+            .filter(|path| {
+                task.files
+                    .iter()
+                    .any(|path_pattern| path_pattern.matches(path))
+            })
             .cloned()
             .collect()
     }
@@ -219,7 +223,7 @@ pub(crate) fn start(draft: &mut Draft, ask: StartMission, now: Now) -> Result<Mi
         let more = team::workers(draft.board(), team, &ask.project)?;
         agents.extend(
             more.into_iter()
-                .filter(|it| !agents.contains(it))
+                .filter(|agent| !agents.contains(agent))
                 .collect::<Vec<_>>(),
         );
     }
@@ -282,12 +286,17 @@ pub(crate) fn begin(draft: &mut Draft, mission: Mission) {
 /// Records the gates that block a mission, if the gates or the kinds of their results changed.
 /// Changed amounts alone are not recorded.
 pub(crate) fn record_gates(draft: &mut Draft, id: MissionId, held: Vec<GateResult>) {
-    let kinds = |it: &[GateResult]| it.iter().map(|it| (it.gate, it.kind)).collect::<Vec<_>>();
+    let kinds = |gate_results: &[GateResult]| {
+        gate_results
+            .iter()
+            .map(|gate_result| (gate_result.gate, gate_result.kind))
+            .collect::<Vec<_>>()
+    };
     if draft
         .board()
         .missions
         .get(&id)
-        .is_some_and(|it| kinds(&it.blocking_gates) != kinds(&held))
+        .is_some_and(|mission| kinds(&mission.blocking_gates) != kinds(&held))
     {
         draft.record(Event::MissionWeighed(MissionWeighed { mission: id, held }));
     }
@@ -320,13 +329,20 @@ pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal>
     if mission.state != MissionState::Draining {
         return Ok(());
     }
-    if let Some(why) = mission.lead.as_ref().and_then(|it| it.lost_reason.as_ref()) {
+    if let Some(why) = mission
+        .lead
+        .as_ref()
+        .and_then(|lead| lead.lost_reason.as_ref())
+    {
         return Err(Refusal::invalid(
             format!("nobody leads {id} any more: {why}"),
             format!("give it another lead: regatta mission handover {id}"),
         ));
     }
-    let waits = mission.lead.as_ref().is_some_and(|it| it.name.is_none());
+    let waits = mission
+        .lead
+        .as_ref()
+        .is_some_and(|lead| lead.name.is_none());
     let state = if waits {
         MissionState::Queued
     } else {
@@ -379,7 +395,11 @@ pub fn cancel(draft: &mut Draft, id: MissionId, reason: &str, now: Now) -> Resul
     if !draft.board().missions.contains_key(&id) {
         return Err(Refusal::NoSuchMission { mission: id });
     }
-    let open: Vec<TaskId> = draft.board().open_tasks_of(id).map(|it| it.1).collect();
+    let open: Vec<TaskId> = draft
+        .board()
+        .open_tasks_of(id)
+        .map(|draft| draft.1)
+        .collect();
     for task in open {
         task::cancel(draft, task, reason)?;
     }

@@ -47,7 +47,8 @@ pub fn unused_name(
     words: NameLength,
     salt: u64,
 ) -> Result<AgentName, Refusal> {
-    unused_names(board, prefix, words, salt, 1).map(|mut it| it.pop().expect("one was asked for"))
+    unused_names(board, prefix, words, salt, 1)
+        .map(|mut agents| agents.pop().expect("one was asked for"))
 }
 
 /// Returns `count` different unused names.
@@ -86,9 +87,9 @@ pub fn unused_names(
         } else {
             format!("{prefix}{word}-{round}")
         };
-        let name = AgentName::new(&name).map_err(|it| {
+        let name = AgentName::new(&name).map_err(|error| {
             Refusal::invalid(
-                it.to_string(),
+                error.to_string(),
                 "begin with letters, digits, - _ . and / between parent and child",
             )
         })?;
@@ -103,26 +104,29 @@ pub fn unused_names(
 /// identity claimed, works, or has read messages.
 pub fn is_used(board: &Board, name: &AgentName) -> bool {
     let owner = ClaimOwner::Agent(name.clone());
-    let claimed = Uri::new(&format!("agent://{name}")).is_ok_and(|it| {
-        board.held_patterns.overlapping(&it).next().is_some()
-            || board.awaited_patterns.overlapping(&it).next().is_some()
+    let claimed = Uri::new(&format!("agent://{name}")).is_ok_and(|uri| {
+        board.held_patterns.overlapping(&uri).next().is_some()
+            || board.awaited_patterns.overlapping(&uri).next().is_some()
     });
     board.agents.contains_key(name)
         || claimed
         || board.running_by_agent.contains_key(name)
         || !board.claims_of(&owner).is_empty()
         || !board.waits_of(&owner).is_empty()
-        || board.missions.values().any(|it| it.agents.contains(name))
-        || board.cursors.keys().any(|it| it.0 == *name)
+        || board
+            .missions
+            .values()
+            .any(|mission| mission.agents.contains(name))
+        || board.cursors.keys().any(|cursor| cursor.0 == *name)
 }
 
 /// Hashes two numbers to one (the finish of SplitMix64).
 fn hash_pair(revision: u64, salt: u64) -> u64 {
-    let mut it =
+    let mut n =
         revision.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xd1b5_4a32_d192_ed03);
-    it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    it ^ (it >> 31)
+    n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ (n >> 31)
 }
 
 #[cfg(test)]
@@ -246,7 +250,7 @@ mod tests {
         assert_eq!(
             names
                 .iter()
-                .filter(|it| it.as_str().ends_with("-2"))
+                .filter(|agent| agent.as_str().ends_with("-2"))
                 .count(),
             10
         );

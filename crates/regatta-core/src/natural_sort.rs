@@ -19,10 +19,7 @@ pub fn sort<T>(all: &mut [T], name: impl Fn(&T) -> &str) {
 fn parts(mut text: &str) -> impl Iterator<Item = (char, usize, &str)> {
     std::iter::from_fn(move || {
         let first = text.chars().next()?;
-        let digits = text.len()
-            - text
-                .trim_start_matches(|it: char| it.is_ascii_digit())
-                .len();
+        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (part, rest) = text.split_at(if digits > 0 { digits } else { first.len_utf8() });
         text = rest;
         let number = part.trim_start_matches('0');

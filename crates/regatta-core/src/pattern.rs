@@ -240,8 +240,8 @@ impl FromStr for Uri {
 }
 
 impl From<Uri> for String {
-    fn from(it: Uri) -> String {
-        it.0.to_string()
+    fn from(uri: Uri) -> String {
+        uri.0.to_string()
     }
 }
 
@@ -304,7 +304,7 @@ impl PathPattern {
                 done.push(PathPattern::new(&next)?);
                 continue;
             };
-            let Some(end) = next[start..].find('}').map(|it| it + start) else {
+            let Some(end) = next[start..].find('}').map(|n| n + start) else {
                 return Err(BadName::new("a path pattern", text, "a { has no }"));
             };
             for choice in next[start + 1..end].split(',') {
@@ -341,8 +341,8 @@ impl fmt::Display for PathPattern {
 }
 
 impl From<PathPattern> for String {
-    fn from(it: PathPattern) -> String {
-        it.0.to_string()
+    fn from(path_pattern: PathPattern) -> String {
+        path_pattern.0.to_string()
     }
 }
 
@@ -546,7 +546,7 @@ impl PatternIndex {
             let prefix = uri.literal_prefix();
             match self.by_prefix.get_mut(prefix) {
                 Some(here) => {
-                    let at = here.partition_point(|it| (it.0, &it.1) < (number, uri));
+                    let at = here.partition_point(|here| (here.0, &here.1) < (number, uri));
                     here.insert(at, (number, uri.clone()));
                 }
                 // A URI without wildcards is its own prefix, so its text can be shared.
@@ -571,7 +571,10 @@ impl PatternIndex {
             let Some(here) = self.by_prefix.get_mut(prefix) else {
                 continue;
             };
-            if let Some(at) = here.iter().position(|it| it.0 == number && it.1 == *uri) {
+            if let Some(at) = here
+                .iter()
+                .position(|here| here.0 == number && here.1 == *uri)
+            {
                 here.remove(at);
             }
             if here.is_empty() {
@@ -589,12 +592,13 @@ impl PatternIndex {
             .map(move |(at, _)| &prefix[..at])
             .chain([prefix]);
         folders
-            .filter(|it| !it.ends_with('/'))
+            .filter(|folder| !folder.ends_with('/'))
             .flat_map(move |folder| {
                 let here = self.by_prefix.get(folder).into_iter().flatten();
-                let all = move |it: &Uri| it.0.len() == folder.len() + 3 && it.0.ends_with("/**");
-                here.filter(move |it| it.1 == *uri || all(&it.1))
-                    .map(|it| it.0)
+                let all =
+                    move |uri: &Uri| uri.0.len() == folder.len() + 3 && uri.0.ends_with("/**");
+                here.filter(move |here| here.1 == *uri || all(&here.1))
+                    .map(|here| here.0)
             })
     }
 
@@ -609,7 +613,7 @@ impl PatternIndex {
             .map(move |(at, _)| &prefix[..at])
             .chain([prefix])
             .filter(|_| !self.by_prefix.is_empty());
-        let here = ancestors.filter_map(|it| self.by_prefix.get(it));
+        let here = ancestors.filter_map(|ancestor| self.by_prefix.get(ancestor));
         // Longer prefixes start with this prefix and a slash. Only a pattern with a wildcard
         // reaches below its prefix.
         let reaches = prefix.len() < uri.0.len() && !self.by_prefix.is_empty();
@@ -617,12 +621,12 @@ impl PatternIndex {
             let (from, to) = (format!("{prefix}/"), format!("{prefix}0"));
             self.by_prefix
                 .range::<_, str>((Bound::Included(from.as_str()), Bound::Excluded(to.as_str())))
-                .map(|it| it.1)
+                .map(|by_prefix| by_prefix.1)
         });
         here.chain(below.into_iter().flatten())
             .flatten()
-            .filter(move |it| it.1.overlaps(uri))
-            .map(|it| (it.0, &it.1))
+            .filter(move |here| here.1.overlaps(uri))
+            .map(|here| (here.0, &here.1))
     }
 }
 
@@ -764,8 +768,12 @@ mod tests {
     #[test]
     fn manifests_expand_braces_and_refuse_escapes() {
         let texts = |text: &str| {
-            PathPattern::expand(text)
-                .map(|it| it.iter().map(ToString::to_string).collect::<Vec<_>>())
+            PathPattern::expand(text).map(|path_patterns| {
+                path_patterns
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+            })
         };
         assert_eq!(texts("src/{a,b}.rs").unwrap(), ["src/a.rs", "src/b.rs"]);
         assert_eq!(texts("{a,b{c,d}}").unwrap(), ["a", "bc", "bd"]);
@@ -795,10 +803,10 @@ mod tests {
             prop_oneof![Just('a'), Just('b'), Just('*'), Just('?')],
             1..4,
         )
-        .prop_map(|it| it.into_iter().collect::<String>())
-        .prop_filter("** must be a whole segment", |it| !it.contains("**"));
+        .prop_map(|cs| cs.into_iter().collect::<String>())
+        .prop_filter("** must be a whole segment", |s| !s.contains("**"));
         let segment = prop_oneof![3 => glob, 1 => Just("**".to_owned())];
-        prop::collection::vec(segment, 1..4).prop_map(|it| it.join("/"))
+        prop::collection::vec(segment, 1..4).prop_map(|items| items.join("/"))
     }
 
     /// Returns paths that might match. All paths of up to 4 segments of up to 4 characters over {a,
@@ -821,8 +829,8 @@ mod tests {
                     continue;
                 }
                 let mut words = vec![String::new()];
-                for it in segment.chars() {
-                    let choices: &[&str] = match it {
+                for item in segment.chars() {
+                    let choices: &[&str] = match item {
                         '*' => &["", "a", "b", "aa", "ab", "ba", "bb"],
                         '?' => &["a", "b"],
                         'a' => &["a"],
@@ -836,8 +844,8 @@ mod tests {
                 grown.extend(
                     words
                         .into_iter()
-                        .filter(|it| !it.is_empty())
-                        .map(|it| format!("{before}{glue}{it}")),
+                        .filter(|word| !word.is_empty())
+                        .map(|word| format!("{before}{glue}{word}")),
                 );
             }
             out = grown;
@@ -852,7 +860,7 @@ mod tests {
         #[test]
         fn patterns_that_match_a_common_path_overlap(a in pattern(), b in pattern()) {
             let (left, right) = (PathPattern::new(&a).unwrap(), PathPattern::new(&b).unwrap());
-            let witness = witnesses(&a).into_iter().chain(witnesses(&b)).find(|it| !it.is_empty() && left.matches(it) && right.matches(it));
+            let witness = witnesses(&a).into_iter().chain(witnesses(&b)).find(|witness| !witness.is_empty() && left.matches(witness) && right.matches(witness));
             prop_assert_eq!(left.overlaps(&right), right.overlaps(&left));
             if let Some(witness) = witness {
                 prop_assert!(left.overlaps(&right), "{} and {} both match {}", a, b, witness);
@@ -894,15 +902,15 @@ mod tests {
         /// The index finds exactly what a scan finds.
         #[test]
         fn the_index_finds_what_a_scan_finds(held in prop::collection::vec(pattern(), 0..12), asked in pattern()) {
-            let held: Vec<Uri> = held.iter().map(|it| uri(&format!("file://{it}"))).collect();
+            let held: Vec<Uri> = held.iter().map(|held| uri(&format!("file://{held}"))).collect();
             let asked = uri(&format!("file://{asked}"));
             let mut index = PatternIndex::default();
-            for (number, it) in (0..).zip(&held) { index.insert(number, std::slice::from_ref(it)); }
-            let mut found: Vec<u64> = index.overlapping(&asked).map(|it| it.0).collect();
+            for (number, uri) in (0..).zip(&held) { index.insert(number, std::slice::from_ref(uri)); }
+            let mut found: Vec<u64> = index.overlapping(&asked).map(|index| index.0).collect();
             found.sort();
-            let scanned: Vec<u64> = (0..).zip(&held).filter(|(_, it)| it.overlaps(&asked)).map(|it| it.0).collect();
+            let scanned: Vec<u64> = (0..).zip(&held).filter(|(_, uri)| uri.overlaps(&asked)).map(|pair| pair.0).collect();
             prop_assert_eq!(found, scanned);
-            for (number, it) in (0..).zip(&held) { index.remove(number, std::slice::from_ref(it)); }
+            for (number, uri) in (0..).zip(&held) { index.remove(number, std::slice::from_ref(uri)); }
             prop_assert_eq!(index, PatternIndex::default());
         }
     }

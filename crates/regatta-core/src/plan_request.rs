@@ -41,8 +41,8 @@ pub fn planners(board: &Board) -> impl Iterator<Item = &AgentName> {
     board
         .agents
         .values()
-        .filter(|it| can_plan(it))
-        .map(|it| &it.name)
+        .filter(|agent| can_plan(agent))
+        .map(|agent| &agent.name)
 }
 
 /// Returns the title of a goal's plan, which is the goal's first line.

@@ -94,16 +94,17 @@ impl RuleSubject {
                 (None, true) => false,
                 (line, false) => {
                     let line = line.as_deref().unwrap_or(&tool.title);
-                    same(pattern, line) || split_commands(line).any(|it| same(pattern, it))
+                    same(pattern, line)
+                        || split_commands(line).any(|split_command| same(pattern, split_command))
                 }
             });
         let path = self.path.as_ref().is_none_or(|pattern| {
-            let mut paths = tool.paths.iter().map(|it| plain_path(it));
+            let mut paths = tool.paths.iter().map(|path| plain_path(path));
             if allow {
                 !tool.paths.is_empty()
-                    && paths.all(|it| same(pattern, &it) && !leaves_directory(&it))
+                    && paths.all(|path| same(pattern, &path) && !leaves_directory(&path))
             } else {
-                paths.any(|it| same(pattern, &it))
+                paths.any(|path| same(pattern, &path))
             }
         });
         let url = self.url.as_ref().is_none_or(|pattern| {
@@ -114,18 +115,21 @@ impl RuleSubject {
                 urls.any(|url| same(pattern, &url))
             }
         });
-        self.tool.is_none_or(|it| it == tool.kind) && command && path && url
+        self.tool.is_none_or(|tool_kind| tool_kind == tool.kind) && command && path && url
     }
 
     /// Describes the rule's matter in words, as `policy list` shows it.
     pub fn describe(&self) -> String {
         let exactly = if self.exact { "exactly " } else { "" };
         let parts: Vec<String> = [
-            self.tool.map(|it| format!("{it:?}").to_lowercase()),
+            self.tool
+                .map(|tool_kind| format!("{tool_kind:?}").to_lowercase()),
             self.command
                 .as_ref()
-                .map(|it| format!("command {exactly}{it}")),
-            self.path.as_ref().map(|it| format!("path {exactly}{it}")),
+                .map(|command| format!("command {exactly}{command}")),
+            self.path
+                .as_ref()
+                .map(|path| format!("path {exactly}{path}")),
             self.url.as_ref().map(|url| format!("url {exactly}{url}")),
         ]
         .into_iter()
@@ -145,14 +149,14 @@ const COMMAND_JOINERS: [&str; 8] = ["&", "|", ";", "`", "$(", "<(", "\n", ">"];
 /// Returns whether a line is more than one plain command. A rule that allows `npm install *` must
 /// not allow `npm install x && rm -rf /`.
 pub(crate) fn is_compound(line: &str) -> bool {
-    COMMAND_JOINERS.iter().any(|it| line.contains(it))
+    COMMAND_JOINERS.iter().any(|s| line.contains(s))
 }
 
 /// Returns the commands of a line, split at its joints.
 fn split_commands(line: &str) -> impl Iterator<Item = &str> {
     line.split(['&', '|', ';', '`', '\n', '(', ')', '<', '>', '{', '}'])
         .map(str::trim)
-        .filter(|it| !it.is_empty())
+        .filter(|line| !line.is_empty())
 }
 
 /// Returns a path without `.` and with `..` resolved as far as possible.
@@ -161,7 +165,7 @@ pub fn plain_path(path: &str) -> String {
     for part in path.split('/') {
         match part {
             "" | "." => {}
-            ".." if parts.last().is_some_and(|it| *it != "..") => _ = parts.pop(),
+            ".." if parts.last().is_some_and(|part| *part != "..") => _ = parts.pop(),
             ".." if path.starts_with('/') => {}
             part => parts.push(part),
         }
@@ -254,9 +258,9 @@ impl PolicyRule {
     /// Describes the rule in one line.
     pub fn describe(&self) -> String {
         let who = match &self.scope {
-            RuleScope::Task(it) => it.to_string(),
-            RuleScope::Mission(it) => it.to_string(),
-            RuleScope::Agent(it) => it.to_string(),
+            RuleScope::Task(id) => id.to_string(),
+            RuleScope::Mission(id) => id.to_string(),
+            RuleScope::Agent(agent) => agent.to_string(),
             RuleScope::Role(Role::Lead) => "leads".into(),
             RuleScope::Role(Role::Worker) => "workers".into(),
             RuleScope::All => "everybody".into(),
@@ -281,8 +285,11 @@ pub fn add(
     effect: RuleEffect,
     matter: RuleSubject,
 ) -> Result<RuleId, Refusal> {
-    if matter.command.as_ref().is_some_and(|it| it.is_empty())
-        || matter.path.as_ref().is_some_and(|it| it.is_empty())
+    if matter
+        .command
+        .as_ref()
+        .is_some_and(|command| command.is_empty())
+        || matter.path.as_ref().is_some_and(|path| path.is_empty())
         || matter.url.as_ref().is_some_and(|url| url.is_empty())
     {
         return Err(Refusal::invalid(
@@ -293,11 +300,9 @@ pub fn add(
     if let RuleScope::Agent(name) = &scope {
         crate::agent::find(draft.board(), name)?;
     }
-    let same = draft
-        .board()
-        .rules
-        .values()
-        .find(|it| it.scope == scope && it.effect == effect && it.subject == matter);
+    let same = draft.board().rules.values().find(|policy_rule| {
+        policy_rule.scope == scope && policy_rule.effect == effect && policy_rule.subject == matter
+    });
     if let Some(rule) = same {
         return Ok(rule.id);
     }
@@ -331,8 +336,8 @@ pub(crate) fn end_scope(draft: &mut Draft, scope: &RuleScope) {
         .board()
         .rules
         .values()
-        .filter(|it| it.scope == *scope)
-        .map(|it| it.id)
+        .filter(|policy_rule| policy_rule.scope == *scope)
+        .map(|policy_rule| policy_rule.id)
         .collect();
     for rule in ended {
         draft.record(Event::PolicyRemoved(PolicyRemoved { rule }));
@@ -356,14 +361,12 @@ pub fn decide(
     for scope in scopes {
         // Within one scope a denial takes precedence, then the newest rule.
         let fitting = || {
-            board
-                .rules
-                .values()
-                .rev()
-                .filter(|it| it.scope == scope && it.subject.covers(it.effect, tool))
+            board.rules.values().rev().filter(|policy_rule| {
+                policy_rule.scope == scope && policy_rule.subject.covers(policy_rule.effect, tool)
+            })
         };
         let found = fitting()
-            .find(|it| it.effect == RuleEffect::Deny)
+            .find(|policy_rule| policy_rule.effect == RuleEffect::Deny)
             .or_else(|| fitting().next());
         if let Some(rule) = found {
             return (rule.effect, format!("{}: {}", rule.id, rule.describe()));
@@ -374,10 +377,10 @@ pub fn decide(
 
 /// Returns the decision if no rule covers a call.
 fn default_decision(confined: bool, tool: &ToolCall) -> (RuleEffect, String) {
-    let paths: Vec<String> = tool.paths.iter().map(|it| plain_path(it)).collect();
+    let paths: Vec<String> = tool.paths.iter().map(|path| plain_path(path)).collect();
     let outside = paths
         .iter()
-        .any(|it| it.starts_with('/') || it.starts_with('~') || leaves_directory(it))
+        .any(|path| path.starts_with('/') || path.starts_with('~') || leaves_directory(path))
         || tool
             .urls
             .iter()

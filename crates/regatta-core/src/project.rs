@@ -80,12 +80,12 @@ pub struct RemoveProject {
 
 /// Checks that the numbers in the settings are within their limits.
 fn check(settings: &ProjectSettings) -> Result<(), Refusal> {
-    let within = |name: &str, it: u32, most: u32| {
-        if (1..=most).contains(&it) {
+    let within = |name: &str, n: u32, most: u32| {
+        if (1..=most).contains(&n) {
             return Ok(());
         }
         Err(Refusal::invalid(
-            format!("{name} is 1 to {most}, not {it}"),
+            format!("{name} is 1 to {most}, not {n}"),
             "give a number in that range",
         ))
     };
@@ -101,7 +101,7 @@ pub fn add(draft: &mut Draft, ask: AddProject, now: Now) -> Result<ProjectName, 
         .board()
         .projects
         .values()
-        .find(|it| it.location == ask.location && it.name != ask.name)
+        .find(|project| project.location == ask.location && project.name != ask.name)
     {
         return Err(Refusal::InUse {
             what: format!("the repository {}", ask.location),
@@ -117,23 +117,25 @@ pub fn add(draft: &mut Draft, ask: AddProject, now: Now) -> Result<ProjectName, 
         validation: ask
             .validation
             .into_iter()
-            .filter(|it| !it.trim().is_empty())
+            .filter(|validation| !validation.trim().is_empty())
             .collect(),
         validation_timeout_ms: ask.validation_timeout_ms.clamp(1_000, 24 * 3_600_000),
         settings: ask.settings,
         queue: known
             .as_ref()
-            .map(|it| it.queue.clone())
+            .map(|project| project.queue.clone())
             .unwrap_or_default(),
-        created_unix_ms: known.as_ref().map_or(now.unix_ms, |it| it.created_unix_ms),
+        created_unix_ms: known
+            .as_ref()
+            .map_or(now.unix_ms, |project| project.created_unix_ms),
         collision_forecast: known
             .as_ref()
-            .map_or_else(CollisionForecast::default, |it| {
-                it.collision_forecast.clone()
+            .map_or_else(CollisionForecast::default, |project| {
+                project.collision_forecast.clone()
             }),
         router_state: known
             .as_ref()
-            .map_or_else(RouterState::default, |it| it.router_state.clone()),
+            .map_or_else(RouterState::default, |project| project.router_state.clone()),
     };
     let name = project.name.clone();
     match known {
@@ -181,14 +183,14 @@ pub fn remove(draft: &mut Draft, name: &ProjectName) -> Result<(), Refusal> {
             .missions
             .values()
             .find(|mission| mission.project == *name)
-            .map(|it| it.id.to_string())
+            .map(|mission| mission.id.to_string())
     };
     let landing = || {
         board
             .landings
             .values()
             .find(|landing| landing.project == *name)
-            .map(|it| it.id.to_string())
+            .map(|landing| landing.id.to_string())
     };
     let team = || {
         let mut teams = board

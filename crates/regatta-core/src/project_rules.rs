@@ -59,13 +59,17 @@ pub fn rules_at_start<'a>(
 ) -> Vec<RuleMatch<'a>> {
     let touches = |rule: &StandingRule| {
         rule.files.is_empty()
-            || files
-                .iter()
-                .any(|file| rule.files.iter().any(|it| it.overlaps(file)))
+            || files.iter().any(|file| {
+                rule.files
+                    .iter()
+                    .any(|path_pattern| path_pattern.overlaps(file))
+            })
     };
     rules
         .iter()
-        .filter(|it| applies_to_type(it, issue_type) && touches(it))
+        .filter(|standing_rule| {
+            applies_to_type(standing_rule, issue_type) && touches(standing_rule)
+        })
         .map(|rule| RuleMatch {
             rule,
             location: None,
@@ -81,12 +85,22 @@ pub fn rules_at_landing<'a>(
     changed: &[ChangedFile<'_>],
 ) -> Vec<RuleMatch<'a>> {
     let met = |rule: &'a StandingRule| {
-        let theirs =
-            |path: &str| rule.files.is_empty() || rule.files.iter().any(|it| it.matches(path));
-        let mut files = changed.iter().filter(|it| theirs(it.path));
+        let theirs = |path: &str| {
+            rule.files.is_empty()
+                || rule
+                    .files
+                    .iter()
+                    .any(|path_pattern| path_pattern.matches(path))
+        };
+        let mut files = changed
+            .iter()
+            .filter(|changed_file| theirs(changed_file.path));
         match &rule.pattern {
             Some(text) => files.find_map(|file| {
-                let line = file.added.iter().find(|it| it.contains(text.as_str()))?;
+                let line = file
+                    .added
+                    .iter()
+                    .find(|added| added.contains(text.as_str()))?;
                 let line: String = line.trim().chars().take(120).collect();
                 Some(RuleMatch {
                     rule,
@@ -103,16 +117,16 @@ pub fn rules_at_landing<'a>(
     };
     rules
         .iter()
-        .filter(|it| applies_to_type(it, issue_type))
+        .filter(|standing_rule| applies_to_type(standing_rule, issue_type))
         .filter_map(met)
         .collect()
 }
 
 /// Returns whether any rule looks for text, so that the lines of the diff are needed.
 pub fn has_text_rule(rules: &[StandingRule]) -> bool {
-    rules
-        .iter()
-        .any(|it| it.action != RuleAction::Ignore && it.pattern.is_some())
+    rules.iter().any(|standing_rule| {
+        standing_rule.action != RuleAction::Ignore && standing_rule.pattern.is_some()
+    })
 }
 
 /// Returns the message of a standing rule that blocks the start of a task, if there is one.
@@ -122,9 +136,9 @@ pub fn blocking_rule(board: &Board, task: &Task) -> Option<String> {
         return None;
     }
     let met = rules_at_start(rules, task.issue_type, &task.files);
-    let first = met
-        .iter()
-        .find(|it| it.rule.action == RuleAction::Block && it.rule.pattern.is_none())?;
+    let first = met.iter().find(|rule_match| {
+        rule_match.rule.action == RuleAction::Block && rule_match.rule.pattern.is_none()
+    })?;
     Some(format!(
         "a standing rule holds it, {}; change the task or the rule",
         first.sentence()
@@ -147,7 +161,7 @@ mod tests {
             types: types.to_vec(),
             files: files
                 .iter()
-                .map(|it| PathPattern::new(it).unwrap())
+                .map(|file| PathPattern::new(file).unwrap())
                 .collect(),
             pattern: pattern.map(str::to_owned),
             action,
@@ -160,7 +174,7 @@ mod tests {
         let check = |rule: StandingRule, issue_type, files: &[&str], met: bool| {
             let files: Vec<_> = files
                 .iter()
-                .map(|it| PathPattern::new(it).unwrap())
+                .map(|file| PathPattern::new(file).unwrap())
                 .collect();
             let rules = [rule];
             assert_eq!(
@@ -222,7 +236,7 @@ mod tests {
             let met = rules_at_landing(&rules, IssueType::Bug, &change);
             assert_eq!(
                 met.first()
-                    .map(|it| it.location.clone().unwrap_or_default())
+                    .map(|rule_match| rule_match.location.clone().unwrap_or_default())
                     .as_deref(),
                 at
             );

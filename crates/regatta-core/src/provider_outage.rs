@@ -64,8 +64,8 @@ pub fn find_parked<'a>(board: &'a Board, agent: &Agent) -> Option<&'a ProviderOu
         board
             .parked
             .get(name)
-            .map(|it| &**it)
-            .filter(|it| !it.has_resumed)
+            .map(|provider_outage| &**provider_outage)
+            .filter(|provider_outage| !provider_outage.has_resumed)
     };
     parked(&format!("agent:{}", agent.name)).or_else(|| agent.provider.as_deref().and_then(parked))
 }
@@ -147,8 +147,11 @@ pub(crate) fn park(
     let name = parked_name(agent, class);
     let before = draft.board().parked.get(&name).cloned();
     let limit = matches!(class, FailureClass::RateLimit | FailureClass::Overloaded);
-    let times = before.as_ref().map_or(0, |it| it.times) + u32::from(limit && until_wall.is_none());
-    let before = before.filter(|it| !it.has_resumed);
+    let times = before
+        .as_ref()
+        .map_or(0, |provider_outage| provider_outage.times)
+        + u32::from(limit && until_wall.is_none());
+    let before = before.filter(|provider_outage| !provider_outage.has_resumed);
     let until_at = match (class, until_wall) {
         (FailureClass::RateLimit | FailureClass::Overloaded, Some(wall)) => {
             Some(now.fleet_ms + wall.saturating_sub(now.unix_ms).max(1_000))
@@ -189,7 +192,10 @@ pub(crate) fn park(
 /// is ignored. A new reason replaces the old one but keeps its start.
 pub(crate) fn park_bridge(draft: &mut Draft, name: String, reason: &str, now: Now) {
     let before = draft.board().parked.get(&name).cloned();
-    if before.as_ref().is_some_and(|it| it.reason == reason) {
+    if before
+        .as_ref()
+        .is_some_and(|provider_outage| provider_outage.reason == reason)
+    {
         return;
     }
     let parked = ProviderOutage {
@@ -197,10 +203,12 @@ pub(crate) fn park_bridge(draft: &mut Draft, name: String, reason: &str, now: No
         class: FailureClass::Auth,
         reason: reason.to_owned(),
         deadline_fleet_ms: None,
-        since_unix_ms: before.as_ref().map_or(now.unix_ms, |it| it.since_unix_ms),
+        since_unix_ms: before
+            .as_ref()
+            .map_or(now.unix_ms, |provider_outage| provider_outage.since_unix_ms),
         times: 0,
         has_resumed: false,
-        snoozed: before.and_then(|it| it.snoozed),
+        snoozed: before.and_then(|provider_outage| provider_outage.snoozed),
     };
     draft.record(Event::ProviderParked(ProviderParked { parked }));
 }
@@ -217,11 +225,13 @@ pub(crate) fn release_bridge(draft: &mut Draft, name: String) {
 
 /// Resumes a provider whose limit has ended.
 pub fn expire(draft: &mut Draft, name: &str, now: Now) {
-    let over = |it: &&std::sync::Arc<ProviderOutage>| {
-        it.deadline_fleet_ms.is_some_and(|at| at <= now.fleet_ms)
+    let over = |provider_outage: &&std::sync::Arc<ProviderOutage>| {
+        provider_outage
+            .deadline_fleet_ms
+            .is_some_and(|at| at <= now.fleet_ms)
     };
     if let Some(parked) = draft.board().parked.get(name).filter(over) {
-        let remembered = Some(parked.times).filter(|it| *it > 0);
+        let remembered = Some(parked.times).filter(|n| *n > 0);
         draft.record(Event::ProviderFreed(ProviderFreed {
             name: name.to_owned(),
             remembered,
@@ -239,7 +249,7 @@ pub(crate) fn on_work_succeeded(draft: &mut Draft, agent: &AgentName) {
         .board()
         .parked
         .get(&name)
-        .is_some_and(|it| it.has_resumed)
+        .is_some_and(|provider_outage| provider_outage.has_resumed)
     {
         draft.record(Event::ProviderFreed(ProviderFreed {
             name,

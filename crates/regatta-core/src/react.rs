@@ -30,16 +30,16 @@ pub(crate) fn react(
         landing::wave_commit::recheck_wave_commits(draft, now)?;
     }
     match event {
-        Event::ClaimReleased(it) => {
+        Event::ClaimReleased(claim_released) => {
             // A claim that one command granted and released was never visible, so nobody waited for
             // it.
-            if let Some(ended) = before.claims.get(it.claim()).cloned() {
+            if let Some(ended) = before.claims.get(claim_released.claim()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
                 if ended.uris.iter().any(claim::is_trunk) {
                     on_trunk_released(draft, now)?;
                 }
                 if let (ClaimOwner::Landing(id), Some(_), claim::ClaimEndCause::Expired) =
-                    (&ended.owner, ended.ttl_ms, it.cause())
+                    (&ended.owner, ended.ttl_ms, claim_released.cause())
                 {
                     landing::on_fence_expired(draft, *id, ended.token, now)?;
                 }
@@ -53,21 +53,21 @@ pub(crate) fn react(
                 }
             }
         }
-        Event::ClaimWaitEnded(it) => {
-            if let Some(ended) = before.waits.get(it.wait()).cloned() {
+        Event::ClaimWaitEnded(claim_wait_ended) => {
+            if let Some(ended) = before.waits.get(claim_wait_ended.wait()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
                 // A landing does not overtake a waiter for the trunk, so it may have been queued
                 // behind this wait.
                 if ended.uris.iter().any(claim::is_trunk) {
                     on_trunk_released(draft, now)?;
                 }
-                if *it.cause() == claim::ClaimWaitEnd::TimedOut {
+                if *claim_wait_ended.cause() == claim::ClaimWaitEnd::TimedOut {
                     landing::on_wait_timeout(draft, &ended, now)?;
                 }
             }
         }
-        Event::AttemptStarted(it) => {
-            let attempt = it.attempt();
+        Event::AttemptStarted(attempt_started) => {
+            let attempt = attempt_started.attempt();
             if attempt.supervised {
                 effects.push(Effect::RunAttempt {
                     attempt: attempt.id,
@@ -78,95 +78,113 @@ pub(crate) fn react(
                 });
             }
         }
-        Event::AttemptStopping(it) => effects.push(Effect::StopAttempt {
-            attempt: *it.attempt(),
+        Event::AttemptStopping(attempt_stopping) => effects.push(Effect::StopAttempt {
+            attempt: *attempt_stopping.attempt(),
         }),
-        Event::AttemptLaunched(it) => launch::on_session_event(draft, *it.attempt(), event, now),
-        Event::AttemptSaid(it) => launch::on_session_event(draft, *it.attempt(), event, now),
-        Event::ApprovalAsked(it) => {
-            launch::on_session_event(draft, it.approval().attempt, event, now);
-            lead::on_approval_asked(draft, it.approval().id);
-            conversation::on_approval_asked(draft, it.approval().id, now);
+        Event::AttemptLaunched(attempt_launched) => {
+            launch::on_session_event(draft, *attempt_launched.attempt(), event, now)
         }
-        Event::ApprovalKept(it) => {
+        Event::AttemptSaid(attempt_said) => {
+            launch::on_session_event(draft, *attempt_said.attempt(), event, now)
+        }
+        Event::ApprovalAsked(approval_asked) => {
+            launch::on_session_event(draft, approval_asked.approval().attempt, event, now);
+            lead::on_approval_asked(draft, approval_asked.approval().id);
+            conversation::on_approval_asked(draft, approval_asked.approval().id, now);
+        }
+        Event::ApprovalKept(approval_kept) => {
             if let Some(attempt) = draft
                 .board()
                 .approvals
-                .get(it.approval())
+                .get(approval_kept.approval())
                 .map(|asked| asked.attempt)
             {
                 launch::on_session_event(draft, attempt, event, now);
             }
         }
-        Event::ApprovalWithdrawn(it) => {
-            if let Some(attempt) = before.approvals.get(it.approval()).map(|it| it.attempt) {
+        Event::ApprovalWithdrawn(approval_withdrawn) => {
+            if let Some(attempt) = before
+                .approvals
+                .get(approval_withdrawn.approval())
+                .map(|approval| approval.attempt)
+            {
                 launch::on_session_event(draft, attempt, event, now);
             }
             conversation::on_approval_decided(
                 draft,
-                *it.approval(),
-                format!("no longer needed: {}", it.reason()),
+                *approval_withdrawn.approval(),
+                format!("no longer needed: {}", approval_withdrawn.reason()),
                 now,
             );
         }
-        Event::LaunchBegun(it) => {
-            let asks = it
+        Event::LaunchBegun(launch_begun) => {
+            let asks = launch_begun
                 .launch()
                 .members
                 .iter()
-                .any(|it| it.state == launch::MemberState::Queued && !it.prepared);
+                .any(|launch| launch.state == launch::MemberState::Queued && !launch.prepared);
             effects.extend(asks.then_some(Effect::ResolveTeam {
-                launch: it.launch().id,
+                launch: launch_begun.launch().id,
             }));
         }
-        Event::LaunchMember(it) => {
+        Event::LaunchMember(launch_member) => {
             // A lane that is tried again needs its program resolved again.
-            if it.entry().state == launch::MemberState::Queued && !it.entry().prepared {
+            if launch_member.entry().state == launch::MemberState::Queued
+                && !launch_member.entry().prepared
+            {
                 effects.push(Effect::ResolveTeam {
-                    launch: *it.launch(),
+                    launch: *launch_member.launch(),
                 });
             }
-            launch::advance(draft, *it.launch(), now);
-            launch::announce(draft, *it.launch(), now)?;
+            launch::advance(draft, *launch_member.launch(), now);
+            launch::announce(draft, *launch_member.launch(), now)?;
         }
-        Event::LaunchChanged(it) => {
-            launch::advance(draft, *it.launch(), now);
-            launch::relaunch_if_requested(draft, *it.launch(), now)?;
-            launch::announce(draft, *it.launch(), now)?;
+        Event::LaunchChanged(launch_changed) => {
+            launch::advance(draft, *launch_changed.launch(), now);
+            launch::relaunch_if_requested(draft, *launch_changed.launch(), now)?;
+            launch::announce(draft, *launch_changed.launch(), now)?;
         }
         Event::FleetResumed(_) => reconcile::reconcile_all(draft, now),
-        Event::MessagePosted(it) => {
-            lead::on_message_posted(draft, it.message());
-            bus::deliver_to_members(draft, it.message());
-            conversation::on_bus_message(draft, it.message(), now);
+        Event::MessagePosted(message_posted) => {
+            lead::on_message_posted(draft, message_posted.message());
+            bus::deliver_to_members(draft, message_posted.message());
+            conversation::on_bus_message(draft, message_posted.message(), now);
         }
-        Event::AttemptEnded(it) => {
-            if let Some(ended) = before.attempts.get(it.attempt()) {
+        Event::AttemptEnded(attempt_ended) => {
+            if let Some(ended) = before.attempts.get(attempt_ended.attempt()) {
                 claim::serve_waiters(draft, &claim::held_by_attempt(ended), now);
             }
             // The end of a team member's session concerns only that member.
-            if let Some(ended) = before.attempts.get(it.attempt()) {
-                launch::on_session_ended(draft, ended, (*it.cause(), it.detail()), now)?;
+            if let Some(ended) = before.attempts.get(attempt_ended.attempt()) {
+                launch::on_session_ended(
+                    draft,
+                    ended,
+                    (*attempt_ended.cause(), attempt_ended.detail()),
+                    now,
+                )?;
             }
-            let stopping = |it: &&std::sync::Arc<launch::TeamLaunch>| it.stopping.is_some();
+            let stopping =
+                |team_launch: &&std::sync::Arc<launch::TeamLaunch>| team_launch.stopping.is_some();
             let stopping: Vec<_> = draft
                 .board()
                 .launches
                 .values()
                 .filter(stopping)
-                .map(|it| it.id)
+                .map(|team_launch| team_launch.id)
                 .collect();
             for launch in stopping {
                 launch::advance(draft, launch, now);
             }
             // An attempt that one command began and ended never had a workspace.
-            if let Some(ended) = before.attempts.get(it.attempt()) {
+            if let Some(ended) = before.attempts.get(attempt_ended.attempt()) {
                 let goes_on = draft
                     .board()
                     .tasks
                     .get(&ended.task)
-                    .and_then(|it| it.resume.as_ref());
-                if !ended.no_workspace && goes_on.is_none_or(|it| it.workspace != ended.workspace())
+                    .and_then(|task| task.resume.as_ref());
+                if !ended.no_workspace
+                    && goes_on
+                        .is_none_or(|resume_point| resume_point.workspace != ended.workspace())
                 {
                     effects.push(Effect::RemoveWorkspace {
                         attempt: ended.workspace(),
@@ -176,50 +194,54 @@ pub(crate) fn react(
                     .board()
                     .agents
                     .get(&ended.agent)
-                    .is_some_and(|it| it.derived_from.is_some())
+                    .is_some_and(|agent| agent.derived_from.is_some())
                 {
                     lead::remove_idle_agents(draft);
                 }
             }
         }
-        Event::AttemptRotating(it) => effects.push(Effect::Nudge {
-            attempt: *it.attempt(),
+        Event::AttemptRotating(attempt_rotating) => effects.push(Effect::Nudge {
+            attempt: *attempt_rotating.attempt(),
         }),
-        Event::AttemptTold(it) => effects.push(Effect::Nudge {
-            attempt: *it.attempt(),
+        Event::AttemptTold(attempt_told) => effects.push(Effect::Nudge {
+            attempt: *attempt_told.attempt(),
         }),
-        Event::AttemptHeld(it) => effects.push(Effect::Nudge {
-            attempt: *it.attempt(),
+        Event::AttemptHeld(attempt_held) => effects.push(Effect::Nudge {
+            attempt: *attempt_held.attempt(),
         }),
-        Event::AttemptLetGo(it) => effects.push(Effect::Nudge {
-            attempt: *it.attempt(),
+        Event::AttemptLetGo(attempt_let_go) => effects.push(Effect::Nudge {
+            attempt: *attempt_let_go.attempt(),
         }),
-        Event::ApprovalDecided(it) => {
+        Event::ApprovalDecided(approval_decided) => {
             let attempt = draft
                 .board()
                 .approvals
-                .get(it.approval())
-                .map(|it| it.attempt);
+                .get(approval_decided.approval())
+                .map(|approval| approval.attempt);
             effects.extend(attempt.map(|attempt| Effect::Nudge { attempt }));
             if let Some(attempt) = attempt {
                 launch::on_session_event(draft, attempt, event, now);
             }
-            let how = format!("{} by {}", it.decision().answer.phrase(), it.decision().by);
-            conversation::on_approval_decided(draft, *it.approval(), how, now);
+            let how = format!(
+                "{} by {}",
+                approval_decided.decision().answer.phrase(),
+                approval_decided.decision().by
+            );
+            conversation::on_approval_decided(draft, *approval_decided.approval(), how, now);
         }
-        Event::TaskReturned(it) => {
-            lead::unassign_orphaned_task(draft, *it.task(), now)?;
-            conversation::on_task_returned(draft, *it.task(), now)?;
+        Event::TaskReturned(task_returned) => {
+            lead::unassign_orphaned_task(draft, *task_returned.task(), now)?;
+            conversation::on_task_returned(draft, *task_returned.task(), now)?;
         }
-        Event::TaskValidating(it) => match draft
+        Event::TaskValidating(task_validating) => match draft
             .board()
             .attempts
-            .get(it.attempt())
-            .filter(|it| it.no_workspace)
+            .get(task_validating.attempt())
+            .filter(|attempt| attempt.no_workspace)
             .cloned()
         {
             None => effects.push(Effect::Validate {
-                attempt: *it.attempt(),
+                attempt: *task_validating.attempt(),
             }),
             // An attempt without a workspace has only its report, so it is judged at once.
             Some(bare) => {
@@ -232,127 +254,140 @@ pub(crate) fn react(
                 )?;
             }
         },
-        Event::LandingQueued(it) => landing::advance(draft, &it.landing().project.clone(), now)?,
-        Event::LandingAsked(it) => {
+        Event::LandingQueued(landing_queued) => {
+            landing::advance(draft, &landing_queued.landing().project.clone(), now)?
+        }
+        Event::LandingAsked(landing_asked) => {
             if let Some(project) = draft
                 .board()
                 .landings
-                .get(it.landing())
-                .map(|it| it.project.clone())
+                .get(landing_asked.landing())
+                .map(|landing| landing.project.clone())
             {
                 landing::advance(draft, &project, now)?;
             }
         }
-        Event::QueueReleased(it) => landing::advance(draft, it.project(), now)?,
-        Event::LandingBegun(it) => effects.push(Effect::TryLanding {
-            landing: *it.landing(),
-        }),
-        Event::LandingMoving(it) => effects.push(Effect::MoveTrunk {
-            landing: *it.landing(),
-            fence: *it.fence(),
-        }),
-        Event::LandingLanded(it) => {
-            on_landing_over(draft, before, *it.task(), now);
-            effects.extend(effects_after_landing(draft.board(), before, it));
-            advance_queue_of(draft, before, *it.landing(), now)?;
+        Event::QueueReleased(queue_released) => {
+            landing::advance(draft, queue_released.project(), now)?
         }
-        Event::LandingEnded(it) => {
-            on_landing_over(draft, before, *it.task(), now);
-            advance_queue_of(draft, before, *it.landing(), now)?;
+        Event::LandingBegun(landing_begun) => effects.push(Effect::TryLanding {
+            landing: *landing_begun.landing(),
+        }),
+        Event::LandingMoving(landing_moving) => effects.push(Effect::MoveTrunk {
+            landing: *landing_moving.landing(),
+            fence: *landing_moving.fence(),
+        }),
+        Event::LandingLanded(landing_landed) => {
+            on_landing_over(draft, before, *landing_landed.task(), now);
+            effects.extend(effects_after_landing(draft.board(), before, landing_landed));
+            advance_queue_of(draft, before, *landing_landed.landing(), now)?;
+        }
+        Event::LandingEnded(landing_ended) => {
+            on_landing_over(draft, before, *landing_ended.task(), now);
+            advance_queue_of(draft, before, *landing_ended.landing(), now)?;
             if let Some(landing) = before
                 .landings
-                .get(it.landing())
-                .filter(|_| *it.fault() == Some(true))
+                .get(landing_ended.landing())
+                .filter(|_| *landing_ended.fault() == Some(true))
             {
-                conversation::on_landing_failed(draft, landing, (it.reason(), *it.retry()), now);
+                conversation::on_landing_failed(
+                    draft,
+                    landing,
+                    (landing_ended.reason(), *landing_ended.retry()),
+                    now,
+                );
             }
         }
-        Event::TaskCompleted(it) => {
-            effects.extend(on_task_ended(draft, before, *it.task(), now));
-            let what = if it.landed().is_some() {
+        Event::TaskCompleted(task_completed) => {
+            effects.extend(on_task_ended(draft, before, *task_completed.task(), now));
+            let what = if task_completed.landed().is_some() {
                 "has landed"
             } else {
                 "is done"
             };
-            notify_lead(draft, before, *it.task(), what);
-            if let Some(task) = before.tasks.get(it.task()).cloned() {
-                conversation::on_task_settled(draft, &task, it.landed().as_ref(), now)?;
+            notify_lead(draft, before, *task_completed.task(), what);
+            if let Some(task) = before.tasks.get(task_completed.task()).cloned() {
+                conversation::on_task_settled(draft, &task, task_completed.landed().as_ref(), now)?;
             }
         }
-        Event::TaskFailed(it) => {
-            effects.extend(on_task_ended(draft, before, *it.task(), now));
+        Event::TaskFailed(task_failed) => {
+            effects.extend(on_task_ended(draft, before, *task_failed.task(), now));
             notify_lead(
                 draft,
                 before,
-                *it.task(),
-                &format!("failed: {}", it.reason()),
+                *task_failed.task(),
+                &format!("failed: {}", task_failed.reason()),
             );
-            if let Some(task) = before.tasks.get(it.task()).cloned() {
-                on_task_lost(draft, &task, it.reason(), now)?;
+            if let Some(task) = before.tasks.get(task_failed.task()).cloned() {
+                on_task_lost(draft, &task, task_failed.reason(), now)?;
             }
         }
-        Event::TaskCancelled(it) => {
-            effects.extend(on_task_ended(draft, before, *it.task(), now));
+        Event::TaskCancelled(task_cancelled) => {
+            effects.extend(on_task_ended(draft, before, *task_cancelled.task(), now));
             notify_lead(
                 draft,
                 before,
-                *it.task(),
-                &format!("was cancelled: {}", it.reason()),
+                *task_cancelled.task(),
+                &format!("was cancelled: {}", task_cancelled.reason()),
             );
-            if let Some(task) = before.tasks.get(it.task()).cloned() {
-                lead::on_task_lost(draft, &task, it.reason(), now)?;
+            if let Some(task) = before.tasks.get(task_cancelled.task()).cloned() {
+                lead::on_task_lost(draft, &task, task_cancelled.reason(), now)?;
                 conversation::on_task_settled(draft, &task, None, now)?;
                 landing::remote_sync::on_sync_task_dropped(draft, &task);
                 thread_answers::skip_turn(draft, &task)?;
             }
         }
-        Event::TaskNeedsHuman(it) => {
+        Event::TaskNeedsHuman(task_needs_human) => {
             notify_lead(
                 draft,
                 before,
-                *it.task(),
-                &format!("needs a person: {}", it.reason()),
+                *task_needs_human.task(),
+                &format!("needs a person: {}", task_needs_human.reason()),
             );
             if let Some(task) = draft
                 .board()
                 .tasks
-                .get(it.task())
-                .filter(|it| it.status == TaskStatus::NeedsHuman)
+                .get(task_needs_human.task())
+                .filter(|task| task.status == TaskStatus::NeedsHuman)
                 .cloned()
             {
-                on_task_lost(draft, &task, it.reason(), now)?;
+                on_task_lost(draft, &task, task_needs_human.reason(), now)?;
             }
         }
-        Event::TaskInReview(it) => notify_lead(
+        Event::TaskInReview(task_in_review) => notify_lead(
             draft,
             before,
-            *it.task(),
-            &format!("is in review: {}", it.reason()),
+            *task_in_review.task(),
+            &format!("is in review: {}", task_in_review.reason()),
         ),
-        Event::ProjectChanged(it) => {
-            lead::start_queued_missions(draft, &it.project().name.clone(), now)?
+        Event::ProjectChanged(project_changed) => {
+            lead::start_queued_missions(draft, &project_changed.project().name.clone(), now)?
         }
-        Event::MissionEnded(it) => {
-            if let Some(mission) = before.missions.get(it.mission()) {
-                lead::on_mission_ended(draft, mission, it.end().as_ref(), now)?;
+        Event::MissionEnded(mission_ended) => {
+            if let Some(mission) = before.missions.get(mission_ended.mission()) {
+                lead::on_mission_ended(draft, mission, mission_ended.end().as_ref(), now)?;
             }
-            policy::end_scope(draft, &policy::RuleScope::Mission(*it.mission()));
-            budget::end_scope(draft, budget::BudgetScope::Mission(*it.mission()));
+            policy::end_scope(draft, &policy::RuleScope::Mission(*mission_ended.mission()));
+            budget::end_scope(
+                draft,
+                budget::BudgetScope::Mission(*mission_ended.mission()),
+            );
         }
-        Event::ConversationExpired(it) => {
+        Event::ConversationExpired(conversation_expired) => {
             effects.extend(
-                it.workspace()
+                conversation_expired
+                    .workspace()
                     .map(|attempt| Effect::RemoveWorkspace { attempt }),
             );
         }
-        Event::ConversationPushing(it) => {
+        Event::ConversationPushing(conversation_pushing) => {
             effects.push(Effect::PushBranch {
-                conversation: *it.conversation(),
-                commit: it.commit().clone(),
+                conversation: *conversation_pushing.conversation(),
+                commit: conversation_pushing.commit().clone(),
             });
         }
-        Event::HookFired(it) => effects.push(Effect::RunHook {
-            firing: it.firing().id,
+        Event::HookFired(hook_fired) => effects.push(Effect::RunHook {
+            firing: hook_fired.firing().id,
         }),
         // Events without consequences. A completed task unblocks its dependants by its status
         // alone.
@@ -466,8 +501,8 @@ fn on_trunk_released(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
         .board()
         .landings
         .values()
-        .filter(|it| matches!(it.state, landing::LandingState::Validated { .. }))
-        .map(|it| it.project.clone())
+        .filter(|landing| matches!(landing.state, landing::LandingState::Validated { .. }))
+        .map(|landing| landing.project.clone())
         .collect();
     for project in ready {
         landing::advance(draft, &project, now)?;
@@ -480,18 +515,18 @@ fn on_trunk_released(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
 fn effects_after_landing(
     board: &Board,
     before: &Board,
-    it: &landing::LandingLanded,
+    landing_landed: &landing::LandingLanded,
 ) -> Vec<Effect> {
-    let landed = before.landings.get(it.landing());
-    let Some(project) = landed.and_then(|it| board.projects.get(&it.project)) else {
+    let landed = before.landings.get(landing_landed.landing());
+    let Some(project) = landed.and_then(|landing| board.projects.get(&landing.project)) else {
         return vec![];
     };
     // Commits from a remote did not land here, so no command or release follows.
-    let joined = landed.is_some_and(|it| it.submission.merges_remote.is_some());
+    let joined = landed.is_some_and(|landing| landing.submission.merges_remote.is_some());
     let (name, settings) = (project.name.clone(), &project.settings.landing);
     let mut effects = Vec::new();
     if !joined && (!settings.after.is_empty() || settings.release.is_some()) {
-        let (task, commit) = (*it.task(), it.commit().clone());
+        let (task, commit) = (*landing_landed.task(), landing_landed.commit().clone());
         effects.push(Effect::AfterLanding {
             project: name.clone(),
             task,
@@ -501,7 +536,7 @@ fn effects_after_landing(
     if settings.push.is_some() {
         effects.push(Effect::PushTrunk {
             project: name,
-            commit: it.commit().clone(),
+            commit: landing_landed.commit().clone(),
         });
     }
     effects
@@ -549,7 +584,7 @@ fn on_task_ended(
         .board()
         .attempts
         .values()
-        .any(|it| it.workspace() == left);
+        .any(|attempt| attempt.workspace() == left);
     (!used).then_some(Effect::RemoveWorkspace { attempt: left })
 }
 
@@ -569,7 +604,7 @@ fn on_task_lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Resul
 
 /// Ends the mission of a task, if it has no open task left.
 fn end_mission_of(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, now: Now) {
-    if let Some(mission) = before.tasks.get(&id).and_then(|it| it.mission) {
+    if let Some(mission) = before.tasks.get(&id).and_then(|task| task.mission) {
         mission::end_if_done(draft, mission, now);
     }
 }

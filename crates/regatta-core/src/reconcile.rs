@@ -28,12 +28,16 @@ pub enum RecordSide {
 /// Returns how complete a record is: by its lanes first, then its providers, then its roster. Its
 /// age does not count.
 fn completeness(launch: &TeamLaunch) -> (bool, usize, usize, usize) {
-    let lanes = launch.members.iter().filter(|it| it.lane.is_some()).count();
+    let lanes = launch
+        .members
+        .iter()
+        .filter(|launch| launch.lane.is_some())
+        .count();
     let whole = !launch.lanes.is_empty() && lanes == launch.members.len();
     let identities = launch
         .members
         .iter()
-        .filter(|it| !it.effective.provider.is_empty())
+        .filter(|launch| !launch.effective.provider.is_empty())
         .count();
     (whole, lanes, identities, launch.expected_members.len())
 }
@@ -80,12 +84,12 @@ pub fn lane_knowledge(team: &Team, launch: &TeamLaunch, policy: &LaneSettings) -
     let unplaced: Vec<_> = launch
         .members
         .iter()
-        .filter(|it| it.lane.is_none())
+        .filter(|launch| launch.lane.is_none())
         .collect();
     let missing: Vec<_> = launch
         .expected_members
         .iter()
-        .filter(|it| launch.entry(it).is_none())
+        .filter(|member| launch.entry(member).is_none())
         .collect();
     if unplaced.is_empty() && missing.is_empty() && !launch.members.is_empty() {
         return LaneKnowledge::Known;
@@ -95,32 +99,36 @@ pub fn lane_knowledge(team: &Team, launch: &TeamLaunch, policy: &LaneSettings) -
     let wished = launch
         .expected_members
         .iter()
-        .filter_map(|it| team.member(it))
-        .find(|it| {
+        .filter_map(|member| team.member(member))
+        .find(|team_member| {
             let pure = team
                 .roster()
                 .all(|other| team.provider(other) == team.provider(&team.lead));
-            !pure && !policy.is_primary(team.provider(it))
+            !pure && !policy.is_primary(team.provider(team_member))
         });
-    let recorded = launch.members.iter().find(|it| {
-        let of = [&it.effective.provider, &it.requested.provider];
-        it.is_on_secondary_lane()
+    let recorded = launch.members.iter().find(|launch| {
+        let of = [&launch.effective.provider, &launch.requested.provider];
+        launch.is_on_secondary_lane()
             || of
                 .into_iter()
-                .any(|it| !it.is_empty() && !policy.is_primary(it))
+                .any(|of| !of.is_empty() && !policy.is_primary(of))
     });
-    let pure = |it: &str| {
+    let pure = |s: &str| {
         launch
             .members
             .iter()
-            .all(|other| other.effective.provider == it)
+            .all(|other| other.effective.provider == s)
     };
-    let recorded = recorded.filter(|it| it.is_on_secondary_lane() || !pure(&it.effective.provider));
-    match (wished.map(|it| &it.name), recorded.map(|it| &it.name)) {
+    let recorded = recorded
+        .filter(|launch| launch.is_on_secondary_lane() || !pure(&launch.effective.provider));
+    match (
+        wished.map(|team_member| &team_member.name),
+        recorded.map(|launch| &launch.name),
+    ) {
         (None, None) if missing.is_empty() => LaneKnowledge::OnlyPrimary,
         (None, None) => LaneKnowledge::Missing(format!(
             "its record has no entry for {}",
-            missing.first().map_or("anybody", |it| it.as_str())
+            missing.first().map_or("anybody", |member| member.as_str())
         )),
         (Some(name), _) | (None, Some(name)) => LaneKnowledge::Missing(format!(
             "its record has no lanes, and {name} needs a lane of its own"
@@ -212,7 +220,7 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
         let unplaced = entry
             .lane
             .as_ref()
-            .is_none_or(|it| it.kind == LaneKind::Secondary);
+            .is_none_or(|lane_ref| lane_ref.kind == LaneKind::Secondary);
         match &lost {
             Some(why) if !lives && unplaced && entry.state != MemberState::Stopped => {
                 launch::mark_down(
@@ -234,7 +242,7 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
         .board()
         .launches
         .get(&id)
-        .is_some_and(|it| it.phase() != launch::LaunchPhase::Active);
+        .is_some_and(|team_launch| team_launch.phase() != launch::LaunchPhase::Active);
     if over {
         launch::record_reconciled(draft, id, now);
     }

@@ -297,8 +297,8 @@ impl Refusal {
         match self {
             Refusal::ClaimHeld { holders } => holders
                 .first()
-                .and_then(|it| it.claim)
-                .map(|it| it.to_string()),
+                .and_then(|claim_holder| claim_holder.claim)
+                .map(|id| id.to_string()),
             Refusal::ClaimEnded { claim } | Refusal::StaleClaimToken { claim } => {
                 Some(claim.to_string())
             }

@@ -107,7 +107,7 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
     };
     let rest = rest.trim_start();
     let end = rest
-        .find(|it: char| !it.is_ascii_alphanumeric())
+        .find(|c: char| !c.is_ascii_alphanumeric())
         .unwrap_or(rest.len());
     let (word, mut words) = rest.split_at(end);
     let word = word.to_ascii_lowercase();
@@ -125,7 +125,7 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
     if let Some(model) = &model
         && (model.is_empty()
             || model.len() > 100
-            || model.contains(|it: char| it.is_whitespace() || it.is_control()))
+            || model.contains(|c: char| c.is_whitespace() || c.is_control()))
     {
         return RouterCommand::Unclear("a model's name is one word: write `!q(opus) …`".into());
     }
@@ -156,9 +156,9 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
         "qq" => parse_question(words, QuestionEffort::Medium, model, "!qq"),
         "bigq" => parse_question(words, QuestionEffort::High, model, "!bigq"),
         "oneshot" => match parse_question(words, QuestionEffort::Medium, model, "!oneshot") {
-            RouterCommand::Question(it) => RouterCommand::Question(QuestionRequest {
+            RouterCommand::Question(question_request) => RouterCommand::Question(QuestionRequest {
                 takes_one_answer: true,
-                ..it
+                ..question_request
             }),
             other => other,
         },
@@ -174,9 +174,11 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
 
 /// Removes a leading `@shop-dev`, because the router handles messages to the project's agent.
 fn without_address<'a>(text: &'a str, base: &str) -> &'a str {
-    let rest = text.strip_prefix('@').and_then(|it| it.strip_prefix(base));
+    let rest = text
+        .strip_prefix('@')
+        .and_then(|text| text.strip_prefix(base));
     match rest {
-        Some(rest) if rest.starts_with(|it: char| it.is_whitespace() || it == ':' || it == ',') => {
+        Some(rest) if rest.starts_with(|c: char| c.is_whitespace() || c == ':' || c == ',') => {
             rest.trim_start_matches([':', ',']).trim()
         }
         _ => text,
@@ -260,7 +262,7 @@ pub(crate) fn on_message(
             .router_state
             .waiting
             .iter()
-            .any(|it| it.id == message.id)
+            .any(|waiting| waiting.id == message.id)
     {
         return Ok(());
     }
@@ -306,15 +308,15 @@ pub(crate) fn handle_waiting(
 
 /// Returns the projects with waiting messages whose claim to answer is among these freed URIs.
 pub(crate) fn projects_freed(board: &Board, uris: &[Uri]) -> Vec<ProjectName> {
-    let waits = |it: &&std::sync::Arc<Project>| {
-        !it.router_state.waiting.is_empty()
-            && answer_claim_uri(&it.name).is_some_and(|uri| uris.contains(&uri))
+    let waits = |project: &&std::sync::Arc<Project>| {
+        !project.router_state.waiting.is_empty()
+            && answer_claim_uri(&project.name).is_some_and(|uri| uris.contains(&uri))
     };
     board
         .projects
         .values()
         .filter(waits)
-        .map(|it| it.name.clone())
+        .map(|project| project.name.clone())
         .collect()
 }
 
@@ -326,8 +328,8 @@ fn answer_claim_uri(project: &ProjectName) -> Option<Uri> {
 /// Returns whether nobody else holds the claim to answer.
 fn is_free(draft: &Draft, project: &ProjectName, now: Now) -> bool {
     let uri = answer_claim_uri(project);
-    uri.is_none_or(|it| {
-        claim::conflicting_holders(draft, &[it], claim::ClaimMode::Exclusive, None, now).is_empty()
+    uri.is_none_or(|uri| {
+        claim::conflicting_holders(draft, &[uri], claim::ClaimMode::Exclusive, None, now).is_empty()
     })
 }
 
@@ -339,8 +341,8 @@ fn may_request(project: &Project, message: &Message) -> bool {
         Actor::Agent(name) => project.settings.router.from.contains(name),
         Actor::Regatta => false,
     };
-    let coordinates = |it: &Label| {
-        it.as_str().starts_with("coord:") || COORDINATION_LABELS.contains(&it.as_str())
+    let coordinates = |label: &Label| {
+        label.as_str().starts_with("coord:") || COORDINATION_LABELS.contains(&label.as_str())
     };
     may && !message.labels.iter().any(coordinates)
 }
@@ -501,20 +503,20 @@ fn request_mission(
 fn list_leads(board: &Board, project: &ProjectName) -> String {
     let lines: Vec<String> = lead::siblings(board, project, None)
         .iter()
-        .map(|it| {
+        .map(|sibling_lead| {
             format!(
                 "{} leads {}: {} ({} tasks open)",
-                it.lead,
-                it.mission,
-                it.title,
-                it.tasks.len()
+                sibling_lead.lead,
+                sibling_lead.mission,
+                sibling_lead.title,
+                sibling_lead.tasks.len()
             )
         })
         .collect();
     let most = board
         .projects
         .get(project)
-        .map_or(0, |it| it.settings.leads.max_leads);
+        .map_or(0, |project| project.settings.leads.max_leads);
     match lines.as_slice() {
         [] => format!("No leads are at work; the maximum is {most}."),
         lines => format!(
@@ -548,18 +550,22 @@ mod tests {
             RouterCommand::Dev { count, task, words } => {
                 format!(
                     "dev {count} {} {words:?}",
-                    task.map_or_else(|| "-".into(), |it| it.to_string())
+                    task.map_or_else(|| "-".into(), |id| id.to_string())
                 )
             }
             RouterCommand::Mission(goal) => format!("mission {goal:?}"),
             RouterCommand::Leads(count) => format!("leads {count:?}"),
             RouterCommand::Task(words) => format!("task {words:?}"),
-            RouterCommand::Question(it) => format!(
+            RouterCommand::Question(question_request) => format!(
                 "{} {} {:?}{}",
-                it.effort.name(),
-                it.model.as_deref().unwrap_or("-"),
-                it.text,
-                if it.takes_one_answer { " once" } else { "" }
+                question_request.effort.name(),
+                question_request.model.as_deref().unwrap_or("-"),
+                question_request.text,
+                if question_request.takes_one_answer {
+                    " once"
+                } else {
+                    ""
+                }
             ),
             RouterCommand::Help => "help".into(),
             RouterCommand::Unclear(_) => "unclear".into(),

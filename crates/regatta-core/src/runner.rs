@@ -77,7 +77,7 @@ impl Runner {
                 .profile
                 .labels
                 .iter()
-                .all(|it| self.labels.contains(it))
+                .all(|label| self.labels.contains(label))
     }
 
     /// Returns whether its programs may be running.
@@ -128,12 +128,12 @@ pub fn register(draft: &mut Draft, ask: RegisterRunner, now: Now) -> Result<u64,
             "start it with regatta runner, which sets both",
         ));
     }
-    let odd = |it: &&String| {
-        it.is_empty()
-            || it.len() > 64
-            || !it
+    let odd = |s: &&String| {
+        s.is_empty()
+            || s.len() > 64
+            || !s
                 .bytes()
-                .all(|it| it.is_ascii_alphanumeric() || b"-_.:".contains(&it))
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte))
     };
     if let Some(label) = ask.labels.iter().find(odd) {
         return Err(Refusal::invalid(
@@ -152,7 +152,10 @@ pub fn register(draft: &mut Draft, ask: RegisterRunner, now: Now) -> Result<u64,
         });
     }
     // Another installation does not have the workspaces of the old one.
-    if known.as_ref().is_some_and(|it| it.identity != ask.identity) {
+    if known
+        .as_ref()
+        .is_some_and(|runner| runner.identity != ask.identity)
+    {
         lose_attempts(
             draft,
             &ask.name,
@@ -246,7 +249,7 @@ pub(crate) fn expire(draft: &mut Draft, name: &RunnerName, now: Now) -> Result<(
         .board()
         .runners
         .get(name)
-        .is_some_and(|it| it.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
+        .is_some_and(|runner| runner.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
     if over {
         lose_attempts(draft, name, &format!("its runner {name} was lost"))?;
         record_state(draft, name, RunnerState::Lost, "its heartbeats stopped");
@@ -260,8 +263,8 @@ pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
         .board()
         .runners
         .values()
-        .filter(|it| it.is_present())
-        .map(|it| it.name.clone())
+        .filter(|runner| runner.is_present())
+        .map(|runner| runner.name.clone())
         .collect();
     for runner in there {
         draft.record(Event::RunnerRenewed(RunnerRenewed {
@@ -285,7 +288,7 @@ fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(
         .board()
         .attempts
         .values()
-        .filter(|it| it.runner.as_ref() == Some(name))
+        .filter(|attempt| attempt.runner.as_ref() == Some(name))
         .cloned()
         .collect();
     for attempt in lost {
@@ -320,7 +323,7 @@ pub fn running_attempts(board: &Board, name: &RunnerName) -> u32 {
     board
         .attempts
         .values()
-        .filter(|it| it.runner.as_ref() == Some(name))
+        .filter(|attempt| attempt.runner.as_ref() == Some(name))
         .count() as u32
 }
 
@@ -343,20 +346,20 @@ pub(crate) fn full_reason(
             })
         });
     };
-    let Some(it) = board.runners.get(name) else {
+    let Some(runner) = board.runners.get(name) else {
         return Some(format!("there is no runner {name}"));
     };
-    if it.state != RunnerState::Up {
+    if runner.state != RunnerState::Up {
         return Some(format!("the runner {name} takes nothing new"));
     }
-    if !it.can_run(agent) {
+    if !runner.can_run(agent) {
         return Some(format!("the runner {name} does not run {}", agent.name));
     }
     let running = running_attempts(board, name);
-    (running >= it.max_tasks).then(|| {
+    (running >= runner.max_tasks).then(|| {
         format!(
             "the runner {name} runs {running} of at most {}",
-            it.max_tasks
+            runner.max_tasks
         )
     })
 }
@@ -368,7 +371,7 @@ pub fn no_runner_reason(board: &Board, agent: &Agent) -> Option<String> {
         || board
             .runners
             .values()
-            .any(|it| it.state == RunnerState::Up && it.can_run(agent))
+            .any(|runner| runner.state == RunnerState::Up && runner.can_run(agent))
     {
         return None;
     }
@@ -387,11 +390,16 @@ pub fn runner_away_reason(board: &Board, agent: &Agent) -> Option<String> {
     if agent.profile.labels.is_empty() {
         return None;
     }
-    let serving = || board.runners.values().filter(|it| it.can_run(agent));
-    if serving().any(|it| it.is_present()) {
+    let serving = || {
+        board
+            .runners
+            .values()
+            .filter(|runner| runner.can_run(agent))
+    };
+    if serving().any(|runner| runner.is_present()) {
         return None;
     }
-    let last = serving().max_by_key(|it| (it.last_seen_unix_ms, it.session))?;
+    let last = serving().max_by_key(|runner| (runner.last_seen_unix_ms, runner.session))?;
     let how = if last.state == RunnerState::Lost {
         "was lost"
     } else {

@@ -109,12 +109,12 @@ pub fn poll(
     if facts.is_some() && provider_outage::find_parked(board, agent).is_some() {
         return Ok(None);
     }
-    let runner = facts.and_then(|it| it.runner.as_ref());
+    let runner = facts.and_then(|start_facts| start_facts.runner.as_ref());
     // Turns of a lead and answers take no slot of the machine.
     let light = ask
         .task
-        .and_then(|it| board.tasks.get(&it))
-        .is_some_and(|it| it.is_light());
+        .and_then(|id| board.tasks.get(&id))
+        .is_some_and(|task| task.is_light());
     let full = match facts {
         Some(_) if light && runner.is_none() => !agent.profile.labels.is_empty(),
         None if light => false,
@@ -138,7 +138,7 @@ pub fn poll(
         draft.board(),
         &mut lots,
         ask,
-        facts.map(|it| it.runner.as_ref()),
+        facts.map(|start_facts| start_facts.runner.as_ref()),
         now,
     );
     draft.put_ready_index(lots);
@@ -227,7 +227,7 @@ fn record_failing_gates(
 ) -> bool {
     let Some(mission) = ask
         .mission
-        .and_then(|it| draft.board().missions.get(&it))
+        .and_then(|id| draft.board().missions.get(&id))
         .cloned()
     else {
         return false;
@@ -257,28 +257,30 @@ fn next_task(
     let missions: BTreeMap<MissionId, Option<PlanStep>> = board
         .missions
         .values()
-        .map(|it| (it.id, open_step(board, it)))
+        .map(|mission| (mission.id, open_step(board, mission)))
         .collect();
-    let paced = |task: &Task| match task.mission.map(|it| missions.get(&it)) {
+    let paced = |task: &Task| match task.mission.map(|id| missions.get(&id)) {
         _ if !task.is_polled() => task
             .mission
-            .and_then(|it| board.missions.get(&it))
-            .is_none_or(|it| it.state == mission::MissionState::Active),
+            .and_then(|id| board.missions.get(&id))
+            .is_none_or(|mission| mission.state == mission::MissionState::Active),
         None | Some(None) => true,
         Some(Some(None)) => false,
         Some(Some(Some(step))) => *step == PlanStep::ANY || *step == task.step(),
     };
     let short_of_ports = projects_short_of_ports(board, now);
     let fits = |task: &Task| {
-        ask.project.as_ref().is_none_or(|it| *it == task.project)
-            && ask.mission.is_none_or(|it| task.mission == Some(it))
-            && ask.task.is_none_or(|it| task.id == it)
+        ask.project
+            .as_ref()
+            .is_none_or(|project| *project == task.project)
+            && ask.mission.is_none_or(|id| task.mission == Some(id))
+            && ask.task.is_none_or(|id| task.id == id)
             && task
                 .provider
                 .as_deref()
                 .is_none_or(|wanted| provider_matches(agent.provider.as_deref(), wanted))
             && paced(task)
-            && place.is_none_or(|it| can_run_at(board, task, it))
+            && place.is_none_or(|runner| can_run_at(board, task, runner))
             && !short_of_ports.contains(&task.project)
             && collision_forecast::reason_to_wait(board, task).is_none()
             && !is_held_back(board, task)
@@ -292,25 +294,27 @@ fn next_task(
     let pools = board
         .projects
         .keys()
-        .filter(|it| ask.mission.is_none() && ask.project.as_ref().is_none_or(|asked| asked == *it))
+        .filter(|project| {
+            ask.mission.is_none() && ask.project.as_ref().is_none_or(|asked| asked == *project)
+        })
         .cloned()
         .map(ReadyFor::Pool);
-    let asked = |it: &MissionId| ask.mission.is_none_or(|asked| asked == *it);
+    let asked = |id: &MissionId| ask.mission.is_none_or(|asked| asked == *id);
     let open = board
         .missions
         .values()
-        .filter(|it| asked(&it.id) && it.agents.contains(&ask.agent))
-        .filter_map(|it| match (*missions.get(&it.id)?)? {
-            PlanStep::ANY => Some(ReadyFor::Mission(it.id)),
-            step => Some(ReadyFor::Step(it.id, step)),
+        .filter(|mission| asked(&mission.id) && mission.agents.contains(&ask.agent))
+        .filter_map(|mission| match (*missions.get(&mission.id)?)? {
+            PlanStep::ANY => Some(ReadyFor::Mission(mission.id)),
+            step => Some(ReadyFor::Step(mission.id, step)),
         });
     // The first task of each queue, then the best of those.
     let firsts: BTreeSet<(u8, TaskId)> = open
         .chain(pools)
         .filter_map(|line| first(&line))
-        .filter_map(|id| board.tasks.get(&id).map(|it| (it.priority, id)))
+        .filter_map(|id| board.tasks.get(&id).map(|task| (task.priority, id)))
         .collect();
-    firsts.into_iter().next().map(|it| it.1)
+    firsts.into_iter().next().map(|first| first.1)
 }
 
 /// Returns whether a task starts without a mission, because it is assigned to an agent whose
@@ -347,7 +351,12 @@ fn can_run_at(board: &Board, task: &Task, runner: Option<&RunnerName>) -> bool {
     let Some(resume) = &task.resume else {
         return true;
     };
-    let gone = |it: &RunnerName| board.runners.get(it).is_none_or(|it| !it.is_present());
+    let gone = |runner: &RunnerName| {
+        board
+            .runners
+            .get(runner)
+            .is_none_or(|runner| !runner.is_present())
+    };
     resume.runner.as_ref() == runner || resume.runner.as_ref().is_some_and(gone)
 }
 
@@ -376,7 +385,7 @@ pub fn machine_running(board: &Board) -> usize {
         board
             .attempts
             .values()
-            .filter(|it| it.runner.is_none() && !it.takes_no_slot)
+            .filter(|attempt| attempt.runner.is_none() && !attempt.takes_no_slot)
             .count()
     }
 }
@@ -393,7 +402,7 @@ pub(crate) fn mission_full_reason(board: &Board, mission: &Mission) -> Option<St
     let running = board
         .attempts
         .values()
-        .filter(|it| it.mission == Some(mission.id) && !it.takes_no_slot)
+        .filter(|attempt| attempt.mission == Some(mission.id) && !attempt.takes_no_slot)
         .count();
     let most = mission.max_workers;
     (running >= most as usize)
@@ -426,15 +435,15 @@ fn projects_short_of_ports(board: &Board, now: Now) -> BTreeSet<ProjectName> {
         board
             .projects
             .values()
-            .filter(|it| it.settings.workspace.ports > 0)
+            .filter(|project| project.settings.workspace.ports > 0)
     };
     if with_ports().next().is_none() {
         return BTreeSet::new();
     }
     let draft = Draft::new(board, now);
     with_ports()
-        .filter(|it| port_shortage(&draft, &it.name, now).is_some())
-        .map(|it| it.name.clone())
+        .filter(|project| port_shortage(&draft, &project.name, now).is_some())
+        .map(|project| project.name.clone())
         .collect()
 }
 
@@ -447,9 +456,9 @@ fn current_step(board: &Board, mission: MissionId) -> PlanStep {
             board
                 .tasks
                 .get(id)
-                .is_some_and(|it| !waits_for_person(board, it) && !is_stuck(board, it))
+                .is_some_and(|task| !waits_for_person(board, task) && !is_stuck(board, task))
         })
-        .map_or(PlanStep::default(), |it| it.0)
+        .map_or(PlanStep::default(), |board| board.0)
 }
 
 /// Returns whether only a person can move a task forward: it needs a decision, it is paused or in
@@ -468,7 +477,7 @@ fn waits_for_person(board: &Board, task: &Task) -> bool {
 
 /// Returns whether an open task continues without a person's help.
 pub(crate) fn is_active(board: &Board, task: &Task) -> bool {
-    let mission = task.mission.and_then(|it| board.missions.get(&it));
+    let mission = task.mission.and_then(|id| board.missions.get(&id));
     let rests = task.status.is_waiting()
         && task.attempt.is_none()
         && mission
@@ -546,7 +555,7 @@ pub fn missing_contract_part(board: &Board, task: &Task) -> Option<String> {
     let project_checks = board
         .projects
         .get(&task.project)
-        .is_some_and(|it| !it.validation.is_empty());
+        .is_some_and(|project| !project.validation.is_empty());
     if project_checks {
         return None;
     }
@@ -617,18 +626,18 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                     .unwrap_or_else(|| "it needs a person".into()),
             );
         }
-        TaskStatus::Landing => match task.landing.and_then(|it| board.landings.get(&it)) {
+        TaskStatus::Landing => match task.landing.and_then(|id| board.landings.get(&id)) {
             Some(landing) => {
                 let ahead = board
                     .queue_of(&landing.project)
-                    .take_while(|it| it.id != landing.id)
+                    .take_while(|board| board.id != landing.id)
                     .count();
                 let stopped = board
                     .projects
                     .get(&landing.project)
-                    .and_then(|it| it.queue.held.as_ref());
+                    .and_then(|project| project.queue.held.as_ref());
                 let awaited = wave_commit::wave_of(board, landing)
-                    .map(|it| wave_commit::awaited_tasks(board, it))
+                    .map(|pair| wave_commit::awaited_tasks(board, pair))
                     .unwrap_or_default();
                 match (&landing.held, &landing.state) {
                     (Some(reason), _) => say(WaitKind::Policy, reason.clone()),
@@ -636,7 +645,8 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                         say(WaitKind::Queue, "it is moving the trunk".into())
                     }
                     (None, _) if stopped.is_some() => {
-                        let (by, why) = stopped.map_or(("", ""), |it| (&it.by, &it.reason));
+                        let (by, why) = stopped
+                            .map_or(("", ""), |queue_hold| (&queue_hold.by, &queue_hold.reason));
                         say(
                             WaitKind::Policy,
                             format!("{by} holds the queue: {why}. regatta queue release"),
@@ -674,7 +684,7 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                         let names: Vec<String> = landing
                             .deferred_behind
                             .iter()
-                            .filter_map(|it| Some(board.landings.get(it)?.task.to_string()))
+                            .filter_map(|id| Some(board.landings.get(id)?.task.to_string()))
                             .collect();
                         let text = match names.as_slice() {
                             [one] => format!("it conflicts with {one}, which lands first"),
@@ -807,11 +817,11 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
 /// Returns the current state of a blocker as part of a sentence, including the person or agent for
 /// which it waits. Its own blockers are left out, because they are shown with that task.
 fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
-    let attempt = task.attempt.and_then(|it| board.attempts.get(&it));
+    let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
     match task.status {
         TaskStatus::InProgress | TaskStatus::Validating => match attempt {
-            Some(it) if it.stopping.is_some() => "is being stopped".into(),
-            Some(it) => match approval::open_request_of(board, it) {
+            Some(attempt) if attempt.stopping.is_some() => "is being stopped".into(),
+            Some(attempt) => match approval::open_request_of(board, attempt) {
                 Some(open) => format!("waits for you ({})", open.id),
                 None if task.status == TaskStatus::Validating => "is being checked".into(),
                 None => task.status.phrase().into(),
@@ -819,12 +829,12 @@ fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
             None => task.status.phrase().into(),
         },
         TaskStatus::InReview => "is in review, and waits for you".into(),
-        TaskStatus::Landing => match task.landing.and_then(|it| board.landings.get(&it)) {
+        TaskStatus::Landing => match task.landing.and_then(|id| board.landings.get(&id)) {
             Some(landing) if landing.held.is_some() => "is landing, and waits for you".into(),
             Some(landing) if matches!(landing.state, LandingState::Queued) => {
                 let ahead = board
                     .queue_of(&landing.project)
-                    .take_while(|it| it.id != landing.id)
+                    .take_while(|board| board.id != landing.id)
                     .count();
                 format!("is number {} in the landing queue", ahead + 1)
             }
@@ -835,9 +845,9 @@ fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
                 .agent
                 .as_ref()
                 .or(task.assignee.as_ref())
-                .and_then(|it| board.agents.get(it));
-            let parked = agent.and_then(|it| {
-                provider_outage::find_parked(board, it)
+                .and_then(|agent| board.agents.get(agent));
+            let parked = agent.and_then(|agent| {
+                provider_outage::find_parked(board, agent)
                     .map(|parked| provider_outage::describe(parked, now))
             });
             match (&task.paused, parked) {
@@ -904,7 +914,7 @@ fn report_agent_waits(
 ) -> Option<String> {
     let candidates: Vec<&AgentName> = match (
         &task.assignee,
-        task.mission.and_then(|it| board.missions.get(&it)),
+        task.mission.and_then(|id| board.missions.get(&id)),
     ) {
         (Some(name), _) => vec![name],
         (None, Some(mission)) => mission.agents.iter().collect(),
@@ -922,7 +932,10 @@ fn report_agent_waits(
         .filter_map(of)
         .filter(|parked| parked.deadline_fleet_ms.is_none())
         .collect();
-    for agent in candidates.iter().filter_map(|it| board.agents.get(*it)) {
+    for agent in candidates
+        .iter()
+        .filter_map(|agent| board.agents.get(*agent))
+    {
         if let Some(why) = &agent.offline {
             say(
                 WaitKind::Runner,
@@ -957,8 +970,14 @@ fn report_agent_waits(
             say(WaitKind::Runner, text);
         }
     }
-    if let Some(name) = task.resume.as_ref().and_then(|it| it.runner.as_ref())
-        && board.runners.get(name).is_some_and(|it| it.is_present())
+    if let Some(name) = task
+        .resume
+        .as_ref()
+        .and_then(|resume_point| resume_point.runner.as_ref())
+        && board
+            .runners
+            .get(name)
+            .is_some_and(|runner| runner.is_present())
     {
         say(
             WaitKind::Runner,
@@ -968,7 +987,7 @@ fn report_agent_waits(
     if let Some(full) = machine_full_reason(board).filter(|_| !task.is_light()) {
         say(WaitKind::Machine, full);
     }
-    let mission = task.mission.and_then(|it| board.missions.get(&it));
+    let mission = task.mission.and_then(|id| board.missions.get(&id));
     if let Some(mission) = mission {
         if mission.state != mission::MissionState::Active {
             say(
@@ -982,19 +1001,22 @@ fn report_agent_waits(
         if let Some(full) = mission_full_reason(board, mission).filter(|_| task.is_polled()) {
             say(WaitKind::Slot, full);
         }
-        for it in mission
+        for gate_result in mission
             .blocking_gates
             .iter()
             .filter(|passage| passage.concerns(task.id))
         {
-            say(it.kind.unwrap_or(WaitKind::Gate), it.reason.clone());
+            say(
+                gate_result.kind.unwrap_or(WaitKind::Gate),
+                gate_result.reason.clone(),
+            );
         }
     }
     let slots = |name: &AgentName| {
         let room = board
             .agents
             .get(name)
-            .map(|it| agent::capacity(board, it))?;
+            .map(|agent| agent::capacity(board, agent))?;
         Some((
             room.available == 0,
             format!("{name} {}/{}", room.current, room.max),
@@ -1024,8 +1046,8 @@ fn report_agent_waits(
                 .agents
                 .iter()
                 .filter_map(&slots)
-                .filter(|it| it.0)
-                .map(|it| it.1)
+                .filter(|agent| agent.0)
+                .map(|agent| agent.1)
                 .collect();
             if full.len() == mission.agents.len() {
                 say(
@@ -1094,8 +1116,8 @@ pub fn outlook(board: &Board, mission: MissionId) -> MissionOutlook {
 /// Returns whether a task's landing is held until a person has cleaned up the checkout.
 fn needs_clean_checkout(board: &Board, task: &Task) -> bool {
     task.landing
-        .and_then(|it| board.landings.get(&it))
-        .is_some_and(|it| it.held.is_some())
+        .and_then(|id| board.landings.get(&id))
+        .is_some_and(|landing| landing.held.is_some())
 }
 
 /// Returns a mission's open tasks that do not continue without a person.
@@ -1109,15 +1131,15 @@ fn stuck_tasks(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeS
     };
     let mut dead: BTreeSet<TaskId> = open
         .iter()
-        .filter(|it| hopeless(it))
-        .map(|it| it.id)
+        .filter(|task| hopeless(task))
+        .map(|task| task.id)
         .collect();
     // A task that waits for a held landing waits for a person, and so do all tasks that wait for
     // that task.
     let by_hand: BTreeSet<TaskId> = open
         .iter()
-        .filter(|it| needs_clean_checkout(board, it))
-        .map(|it| it.id)
+        .filter(|task| needs_clean_checkout(board, task))
+        .map(|task| task.id)
         .collect();
     let at_work = current_step(board, mission.id);
     loop {
@@ -1127,13 +1149,15 @@ fn stuck_tasks(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeS
             && !by_hand.is_empty()
             && open
                 .iter()
-                .filter(|it| it.step() == at_work)
-                .all(|it| stands(&it.id));
+                .filter(|task| task.step() == at_work)
+                .all(|task| stands(&task.id));
         let more: Vec<TaskId> = open
             .iter()
-            .filter(|it| it.status.is_waiting() && !dead.contains(&it.id))
-            .filter(|it| it.blocked_by.iter().any(stands) || (barrier && it.step() != at_work))
-            .map(|it| it.id)
+            .filter(|task| task.status.is_waiting() && !dead.contains(&task.id))
+            .filter(|task| {
+                task.blocked_by.iter().any(stands) || (barrier && task.step() != at_work)
+            })
+            .map(|task| task.id)
             .collect();
         if more.is_empty() {
             return dead;

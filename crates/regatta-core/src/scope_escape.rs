@@ -70,10 +70,10 @@ pub(crate) fn record_escape(
     let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else {
         return;
     };
-    let known = task.escapes.iter().any(|it| {
-        it.attempt == attempt.id
-            && it.finding == finding.finding
-            && it.suggested_files == finding.suggested_files
+    let known = task.escapes.iter().any(|scope_escape| {
+        scope_escape.attempt == attempt.id
+            && scope_escape.finding == finding.finding
+            && scope_escape.suggested_files == finding.suggested_files
     });
     if known || task.escapes.len() >= MAX_ESCAPES {
         return;
@@ -105,7 +105,7 @@ pub fn report_escape(
     now: Now,
 ) -> Result<(), Refusal> {
     let attempt = attempt::require_attempt_of_task(draft.board(), task, id, token)?;
-    let long = |it: &String| it.is_empty() || it.len() > 400;
+    let long = |s: &String| s.is_empty() || s.len() > 400;
     if finding.finding.trim().is_empty() || finding.finding.len() > 4_000 {
         return Err(Refusal::invalid(
             "a finding has 1 to 4000 bytes",
@@ -143,7 +143,7 @@ pub fn follow_up(of: &Task, nth: usize) -> Result<AddTask, Refusal> {
             "see which there are: regatta scope",
         ));
     };
-    let plain = |it: &String| PathPattern::new(&literal_pattern(it)).ok();
+    let plain = |s: &String| PathPattern::new(&literal_pattern(s)).ok();
     let mut subject = format!(
         "Follow up {}: {}",
         of.id,
@@ -151,7 +151,7 @@ pub fn follow_up(of: &Task, nth: usize) -> Result<AddTask, Refusal> {
     );
     subject = subject
         .chars()
-        .filter(|it| !it.is_control())
+        .filter(|c| !c.is_control())
         .take(200)
         .collect();
     let description = format!(
@@ -216,10 +216,9 @@ pub fn split_by_manifest(
     changed: &[String],
 ) -> (Vec<String>, Vec<String>) {
     let reach = manifest::with_derived_files(run, &task.files);
-    changed
-        .iter()
-        .cloned()
-        .partition(|path| reach.is_empty() || reach.iter().any(|it| it.matches(path)))
+    changed.iter().cloned().partition(|path| {
+        reach.is_empty() || reach.iter().any(|path_pattern| path_pattern.matches(path))
+    })
 }
 
 #[cfg(test)]

@@ -17,18 +17,18 @@ pub fn words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut word = String::new();
     let mut length = 0;
-    for it in text.chars() {
-        let alone = is_word_by_itself(it);
-        if (alone || !it.is_alphanumeric()) && !word.is_empty() {
+    for c in text.chars() {
+        let alone = is_word_by_itself(c);
+        if (alone || !c.is_alphanumeric()) && !word.is_empty() {
             found.push(std::mem::take(&mut word));
             length = 0;
         }
         if alone {
-            found.push(it.to_string());
-        } else if it.is_alphanumeric() {
+            found.push(c.to_string());
+        } else if c.is_alphanumeric() {
             length += 1;
             if length <= MAX_WORD_CHARS {
-                word.extend(it.to_lowercase());
+                word.extend(c.to_lowercase());
             }
         }
     }
@@ -39,9 +39,9 @@ pub fn words(text: &str) -> Vec<String> {
 }
 
 /// Returns whether a character is a word by itself.
-fn is_word_by_itself(it: char) -> bool {
-    matches!(it, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{20000}'..='\u{3ffff}')
-        && it.is_alphanumeric()
+fn is_word_by_itself(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{20000}'..='\u{3ffff}')
+        && c.is_alphanumeric()
 }
 
 /// A search query: all of its words, and quoted phrases as consecutive words.
@@ -60,7 +60,7 @@ impl SearchQuery {
             found.truncate(left);
             left -= found.len();
             if nth % 2 == 0 {
-                parts.extend(found.into_iter().map(|it| vec![it]));
+                parts.extend(found.into_iter().map(|found| vec![found]));
             } else if !found.is_empty() {
                 parts.push(found);
             }
@@ -75,7 +75,7 @@ impl SearchQuery {
 
     /// Returns whether the query has phrases, so that the words alone do not decide.
     pub fn has_phrases(&self) -> bool {
-        self.parts.iter().any(|it| it.len() > 1)
+        self.parts.iter().any(|parts| parts.len() > 1)
     }
 
     /// Returns whether a text matches the query.
@@ -83,7 +83,7 @@ impl SearchQuery {
         let text = words(text);
         self.parts
             .iter()
-            .all(|part| text.windows(part.len()).any(|it| it == part.as_slice()))
+            .all(|part| text.windows(part.len()).any(|text| text == part.as_slice()))
     }
 }
 

@@ -50,15 +50,19 @@ pub(crate) fn on_turn_ended(
             let summary = talk
                 .last_turn_end
                 .as_ref()
-                .map(|it| it.detail.trim())
-                .filter(|it| !it.is_empty());
+                .map(|turn_end| turn_end.detail.trim())
+                .filter(|last_turn_end| !last_turn_end.is_empty());
             let text = summary.map_or_else(
                 || {
                     "The session before this one was full and left no summary: look at the state \
                     of the workspace."
                         .into()
                 },
-                |it| format!("The session before this one was full. It left this summary:\n\n{it}"),
+                |summary| {
+                    format!(
+                        "The session before this one was full. It left this summary:\n\n{summary}"
+                    )
+                },
             );
             intervention::leave_note(draft, attempt.task, text);
             attempt::rotate(

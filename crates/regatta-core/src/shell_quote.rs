@@ -20,7 +20,7 @@ pub fn quote(word: &str) -> String {
 fn is_plain(word: &str) -> bool {
     let option = word.starts_with('-');
     let plain =
-        |it: char| it.is_ascii_alphanumeric() || "-_./:@%+,".contains(it) || (option && it == '=');
+        |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,".contains(c) || (option && c == '=');
     !word.is_empty() && word.chars().all(plain)
 }
 

@@ -173,8 +173,8 @@ const RAMP_UP_MS: u64 = 30_000;
 pub fn evaluate(board: &Board, task: &Task, facts: &StartFacts, now: Now) -> Vec<GateResult> {
     let mission = task
         .mission
-        .and_then(|it| board.missions.get(&it))
-        .map(|it| &**it);
+        .and_then(|id| board.missions.get(&id))
+        .map(|mission| &**mission);
     vec![
         base_sync(facts),
         file_manifest(board, task),
@@ -189,12 +189,19 @@ pub fn evaluate(board: &Board, task: &Task, facts: &StartFacts, now: Now) -> Vec
 /// An attempt without a workspace builds on no trunk and changes no file, so two gates do not
 /// concern it.
 pub(crate) fn notable_results(answers: Vec<GateResult>, bare: bool) -> Vec<GateResult> {
-    let concerns = |it: &GateResult| {
-        !bare || !matches!(it.gate, StartGate::BaseSync | StartGate::FileManifest)
+    let concerns = |gate_result: &GateResult| {
+        !bare
+            || !matches!(
+                gate_result.gate,
+                StartGate::BaseSync | StartGate::FileManifest
+            )
     };
     answers
         .into_iter()
-        .filter(|it| concerns(it) && (it.verdict != GateVerdict::Pass || !it.reason.is_empty()))
+        .filter(|gate_result| {
+            concerns(gate_result)
+                && (gate_result.verdict != GateVerdict::Pass || !gate_result.reason.is_empty())
+        })
         .collect()
 }
 
@@ -203,7 +210,7 @@ pub fn restore_results(noted: &[GateResult]) -> Vec<GateResult> {
     let answer = |gate| {
         noted
             .iter()
-            .find(|it| it.gate == gate)
+            .find(|gate_result| gate_result.gate == gate)
             .cloned()
             .unwrap_or(GateResult::pass(gate))
     };
@@ -278,7 +285,7 @@ fn dependency_graph(board: &Board, task: &Task) -> GateResult {
     let missing: Vec<String> = task
         .blocked_by
         .iter()
-        .filter(|it| board.ended_status(**it) != Some(TaskStatus::Completed))
+        .filter(|id| board.ended_status(**id) != Some(TaskStatus::Completed))
         .map(ToString::to_string)
         .collect();
     if missing.is_empty() {
@@ -339,7 +346,7 @@ fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResu
     let young = board
         .attempts
         .values()
-        .filter(|it| it.started_fleet_ms + RAMP_UP_MS > now.fleet_ms)
+        .filter(|attempt| attempt.started_fleet_ms + RAMP_UP_MS > now.fleet_ms)
         .count() as u64;
     let short = |free: Option<u64>, need: u64| free.filter(|free| need > 0 && free / need <= young);
     let say = |kind, what: &str, free: u64, need: u64| {

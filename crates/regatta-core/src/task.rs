@@ -368,11 +368,11 @@ impl Task {
             .subject
             .to_ascii_lowercase()
             .chars()
-            .map(|it| if it.is_ascii_alphanumeric() { it } else { '-' })
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
             .collect();
         let slug: Vec<&str> = words
             .split('-')
-            .filter(|it| !it.is_empty())
+            .filter(|word| !word.is_empty())
             .take(6)
             .collect();
         let slug: String = slug.join("-").chars().take(40).collect();
@@ -397,7 +397,7 @@ impl Task {
     pub fn file_claims(&self) -> Vec<Uri> {
         self.files
             .iter()
-            .map(|it| Uri::for_file(&self.project, it))
+            .map(|path_pattern| Uri::for_file(&self.project, path_pattern))
             .collect()
     }
 }
@@ -435,11 +435,13 @@ pub(crate) fn max_failures(board: &Board, task: &Task) -> u32 {
     board
         .projects
         .get(&task.project)
-        .map_or(DEFAULT_MAX_FAILURES, |it| it.settings.run.attempts.max(1))
+        .map_or(DEFAULT_MAX_FAILURES, |project| {
+            project.settings.run.attempts.max(1)
+        })
 }
 
-fn is_zero(it: &u32) -> bool {
-    *it == 0
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// The way in which a task is assigned to an agent.
@@ -473,7 +475,7 @@ pub fn assign(
             what: id.to_string(),
             by: task
                 .attempt
-                .map_or(task.status.to_string(), |it| it.to_string()),
+                .map_or(task.status.to_string(), |id| id.to_string()),
         });
     }
     crate::landing::remote_sync::refuse_work(draft.board(), &task)?;
@@ -544,11 +546,10 @@ pub fn answer_offer(
 
 /// Withdraws an expired offer, so that the task is not stranded.
 pub fn expire_offer(draft: &mut Draft, id: TaskId, now: Now) {
-    let due = draft
-        .board()
-        .tasks
-        .get(&id)
-        .is_some_and(|it| it.offer_until_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
+    let due = draft.board().tasks.get(&id).is_some_and(|task| {
+        task.offer_until_fleet_ms
+            .is_some_and(|at| at <= now.fleet_ms)
+    });
     if due {
         draft.record(Event::TaskAssigned(TaskAssigned {
             task: id,
@@ -642,7 +643,7 @@ pub fn finish(
 
 /// Refuses a report that is too long.
 pub(crate) fn check_output(output: Option<&str>) -> Result<(), Refusal> {
-    if output.is_some_and(|it| it.len() > 64 * 1024) {
+    if output.is_some_and(|output| output.len() > 64 * 1024) {
         return Err(Refusal::invalid(
             "a task's output is at most 64 KiB",
             "write it to a file and name the file",
@@ -786,7 +787,7 @@ pub(crate) fn clear_delay(draft: &mut Draft, id: TaskId) {
         .board()
         .tasks
         .get(&id)
-        .is_some_and(|it| it.not_before_fleet_ms.is_some() || it.resting)
+        .is_some_and(|task| task.not_before_fleet_ms.is_some() || task.resting)
     {
         draft.record(Event::TaskDue(TaskDue { task: id }));
     }
@@ -909,7 +910,7 @@ pub(crate) fn warn(draft: &mut Draft, id: TaskId, text: String) {
         .board()
         .tasks
         .get(&id)
-        .is_some_and(|it| !it.warnings.contains(&text) && it.warnings.len() < 50)
+        .is_some_and(|task| !task.warnings.contains(&text) && task.warnings.len() < 50)
     {
         draft.record(Event::TaskWarned(TaskWarned { task: id, text }));
     }

@@ -91,8 +91,8 @@ pub struct TaskTimeline {
     pub sums: Vec<ActivityTotal>,
 }
 
-fn is_zero(it: &u64) -> bool {
-    *it == 0
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl TaskTimeline {
@@ -102,11 +102,11 @@ impl TaskTimeline {
         let next = board
             .tasks
             .get(&task)
-            .map(|it| current_activity(board, it, now));
+            .map(|task| current_activity(board, task, now));
         if let Some(last) = self
             .intervals
             .last_mut()
-            .filter(|it| it.to_unix_ms.is_none())
+            .filter(|activity_interval| activity_interval.to_unix_ms.is_none())
         {
             if let Some((doing, text, attempt)) = &next
                 && last.activity == *doing
@@ -129,7 +129,7 @@ impl TaskTimeline {
         if self
             .intervals
             .last()
-            .is_some_and(|it| it.to_unix_ms.is_none())
+            .is_some_and(|activity_interval| activity_interval.to_unix_ms.is_none())
         {
             return; // the earlier interval continues
         }
@@ -169,33 +169,40 @@ impl TaskTimeline {
     /// Returns the life with sums that include all intervals up to `wall`.
     pub fn with_totals_until(&self, wall: u64) -> TaskTimeline {
         let mut shown = self.clone();
-        for it in &self.intervals {
+        for activity_interval in &self.intervals {
             let upto = ActivityInterval {
-                to_unix_ms: Some(it.to_unix_ms.unwrap_or(wall)),
-                ..it.clone()
+                to_unix_ms: Some(activity_interval.to_unix_ms.unwrap_or(wall)),
+                ..activity_interval.clone()
             };
             add_to_totals(&mut shown.sums, &upto);
         }
-        shown.sums.sort_by_key(|it| std::cmp::Reverse(it.ms));
+        shown
+            .sums
+            .sort_by_key(|activity_total| std::cmp::Reverse(activity_total.ms));
         shown
     }
 
     /// Returns the waits in order: the intervals in which nobody worked on the task.
     pub fn waits(&self) -> impl Iterator<Item = (WaitKind, &ActivityInterval)> {
-        self.intervals.iter().filter_map(|it| match it.activity {
-            Activity::Waiting(kind) => Some((kind, it)),
-            Activity::Working | Activity::Checking => None,
-        })
+        self.intervals
+            .iter()
+            .filter_map(|activity_interval| match activity_interval.activity {
+                Activity::Waiting(kind) => Some((kind, activity_interval)),
+                Activity::Working | Activity::Checking => None,
+            })
     }
 }
 
 /// Adds an interval to the sums.
-fn add_to_totals(sums: &mut Vec<ActivityTotal>, it: &ActivityInterval) {
-    let ms = it.length_ms(it.from_unix_ms);
-    match sums.iter_mut().find(|sum| sum.activity == it.activity) {
+fn add_to_totals(sums: &mut Vec<ActivityTotal>, activity_interval: &ActivityInterval) {
+    let ms = activity_interval.length_ms(activity_interval.from_unix_ms);
+    match sums
+        .iter_mut()
+        .find(|sum| sum.activity == activity_interval.activity)
+    {
         Some(sum) => (sum.times, sum.ms) = (sum.times + 1, sum.ms + ms),
         None => sums.push(ActivityTotal {
-            activity: it.activity,
+            activity: activity_interval.activity,
             times: 1,
             ms,
         }),
@@ -210,7 +217,7 @@ pub fn current_activity(
     now: Now,
 ) -> (Activity, String, Option<AttemptId>) {
     if task.status.is_running() {
-        let by = task.attempt.and_then(|it| board.attempts.get(&it));
+        let by = task.attempt.and_then(|id| board.attempts.get(&id));
         let open = by.and_then(|by| approval::open_request_of(board, by));
         if let (Some(by), Some(open)) = (by, open) {
             let kind = match open.request.content {
@@ -229,12 +236,12 @@ pub fn current_activity(
             Activity::Working
         };
         let text = by.map_or_else(String::new, |attempt| attempt.label());
-        return (doing, text, by.map(|it| it.id));
+        return (doing, text, by.map(|attempt| attempt.id));
     }
     match schedule::wait_reasons(board, task, now).into_iter().next() {
-        Some(it) => (
-            Activity::Waiting(it.kind),
-            without_remaining_time(it.text),
+        Some(wait_reason) => (
+            Activity::Waiting(wait_reason.kind),
+            without_remaining_time(wait_reason.text),
             None,
         ),
         // W1 excludes this case, but a reader of the past should not fail because of it.
@@ -273,7 +280,7 @@ impl TimelineFold {
             board,
             timelines: tasks
                 .iter()
-                .map(|it| (*it, TaskTimeline::default()))
+                .map(|id| (*id, TaskTimeline::default()))
                 .collect(),
             pending: None,
         }
@@ -282,7 +289,7 @@ impl TimelineFold {
     /// Applies the next event. All events of a commit have the same time, and states within a
     /// commit are never visible.
     pub fn apply(&mut self, recorded: &Recorded) {
-        if let Some(then) = self.pending.filter(|it| *it != recorded.now) {
+        if let Some(then) = self.pending.filter(|now| *now != recorded.now) {
             self.update_timelines(then);
         }
         self.board.fold(recorded);

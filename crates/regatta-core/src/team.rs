@@ -205,7 +205,7 @@ impl Team {
 
     /// Returns the member with this name.
     pub fn member(&self, name: &MemberName) -> Option<&TeamMember> {
-        self.roster().find(|it| it.name == *name)
+        self.roster().find(|team_member| team_member.name == *name)
     }
 
     /// Returns a member's provider, or the lead's if the member names none, by the provider's own
@@ -221,9 +221,9 @@ impl Team {
 
     /// Returns the lead and the members as the planner needs them.
     pub fn planned_members(&self) -> (PlannedMember, Vec<PlannedMember>) {
-        let seat = |it: &TeamMember| PlannedMember {
-            name: it.name.clone(),
-            provider: self.provider(it).to_owned(),
+        let seat = |team_member: &TeamMember| PlannedMember {
+            name: team_member.name.clone(),
+            provider: self.provider(team_member).to_owned(),
         };
         (seat(&self.lead), self.members.iter().map(seat).collect())
     }
@@ -236,7 +236,9 @@ impl Team {
         } else {
             &self.members
         };
-        all.iter().map(|it| self.agent(&it.name)).collect()
+        all.iter()
+            .map(|team_member| self.agent(&team_member.name))
+            .collect()
     }
 
     /// Returns the agent name of a member.
@@ -448,20 +450,21 @@ pub fn edit(draft: &mut Draft, name: &TeamName, ask: EditTeam, now: Now) -> Resu
 /// Returns the changes that affect the members that run or their settings. A changed role or
 /// workflow does not count.
 fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
-    let runs = |team: &Team, it: &TeamMember| {
-        let words = (it.role.clone(), it.workflow.clone());
+    let runs = |team: &Team, team_member: &TeamMember| {
+        let words = (team_member.role.clone(), team_member.workflow.clone());
         let plain = TeamMember {
             role: None,
             workflow: None,
             extra: UnknownFields::new(),
-            ..it.clone()
+            ..team_member.clone()
         };
         (
             plain,
-            team.provider(it).to_owned(),
-            it.environment
+            team.provider(team_member).to_owned(),
+            team_member
+                .environment
                 .as_ref()
-                .and_then(|it| team.environments.get(it))
+                .and_then(|environment| team.environments.get(environment))
                 .cloned(),
             words,
         )
@@ -482,8 +485,8 @@ fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
     }
     let gone = before
         .roster()
-        .filter(|it| after.member(&it.name).is_none());
-    found.extend(gone.map(|it| format!("remove {}", it.name)));
+        .filter(|team_member| after.member(&team_member.name).is_none());
+    found.extend(gone.map(|team_member| format!("remove {}", team_member.name)));
     if found.is_empty() && before.lead.name != after.lead.name {
         found.push(format!("let {} lead", after.lead.name));
     }
@@ -494,8 +497,8 @@ fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
 fn is_mixed(board: &Board, team: &Team) -> bool {
     let (lead, members) = team.planned_members();
     let planned = lane::plan(&lead, &members, &lane_policy(board, team))
-        .is_ok_and(|it| it.mix == lane::TeamMix::Mixed);
-    planned || launch::latest_launch(board, team).is_some_and(|it| it.is_mixed())
+        .is_ok_and(|lane_plan| lane_plan.mix == lane::TeamMix::Mixed);
+    planned || launch::latest_launch(board, team).is_some_and(|team_launch| team_launch.is_mixed())
 }
 
 /// Marks a team as deleted. It can be restored unchanged.
@@ -547,7 +550,7 @@ pub fn restore(draft: &mut Draft, backup: TeamBackup, now: Now) -> Result<TeamNa
         });
     }
     let name = team.name.clone();
-    let last = there.as_ref().and_then(|it| it.launch);
+    let last = there.as_ref().and_then(|team| team.launch);
     let team = Team {
         launch: last,
         relaunch_after_stop: false,
@@ -581,7 +584,7 @@ pub fn find(board: &Board, name: &TeamName) -> Result<Arc<Team>, Refusal> {
     let there = board
         .teams
         .get(name)
-        .filter(|it| it.deleted_unix_ms.is_none());
+        .filter(|team| team.deleted_unix_ms.is_none());
     there
         .cloned()
         .ok_or_else(|| Refusal::NoSuchTeam { team: name.clone() })
@@ -603,7 +606,7 @@ pub fn workers(
     let up: Vec<AgentName> = team
         .workers()
         .into_iter()
-        .filter(|it| board.agents.contains_key(it))
+        .filter(|agent| board.agents.contains_key(agent))
         .collect();
     if up.is_empty() || !launch::is_up(board, &team) {
         return Err(Refusal::invalid(
@@ -619,7 +622,7 @@ pub fn lane_policy(board: &Board, team: &Team) -> LaneSettings {
     board
         .projects
         .get(&team.project)
-        .map(|it| it.settings.lanes.clone())
+        .map(|project| project.settings.lanes.clone())
         .unwrap_or_default()
 }
 
@@ -661,7 +664,7 @@ fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
     let (lead, members) = team.planned_members();
     lane::plan(&lead, &members, &lane_policy(board, team))
         .map(|_| ())
-        .map_err(|it| roster_refusal(&it))
+        .map_err(|problems| roster_refusal(&problems))
 }
 
 /// Refuses unknown fields that are most likely misspelt known ones, and providers that nobody
@@ -740,11 +743,10 @@ fn check_provider(team: &Team, member: &TeamMember, policy: &LaneSettings) -> Re
 fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
     let name = &member.name;
     let bad = |what: String, hint: &str| Err(Refusal::invalid(what, hint));
-    let word = |it: &str| {
-        (1..=64).contains(&it.len())
-            && it
-                .bytes()
-                .all(|it| it.is_ascii_alphanumeric() || b"-_.:/@[]".contains(&it))
+    let word = |s: &str| {
+        (1..=64).contains(&s.len())
+            && s.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/@[]".contains(&byte))
     };
     for (field, value, longest) in [
         ("provider", &member.provider, 32),
@@ -763,7 +765,7 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
         }
     }
     for (field, value) in [("role", &member.role), ("workflow", &member.workflow)] {
-        if value.as_ref().is_some_and(|it| it.len() > 16 * 1024) {
+        if value.as_ref().is_some_and(|value| value.len() > 16 * 1024) {
             return bad(
                 format!("the {field} of {name} is longer than 16 KiB"),
                 "put it into a file and name that",
@@ -775,7 +777,7 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
             || cwd.len() > 500
             || cwd.starts_with('/')
             || cwd.contains('\0')
-            || cwd.split('/').any(|it| it == ".."))
+            || cwd.split('/').any(|cwd| cwd == ".."))
     {
         return bad(
             format!("the cwd of {name} is not a directory of the project"),
@@ -792,7 +794,7 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
     }
     if member
         .max_tasks
-        .is_some_and(|it| !(1..=MAX_TASKS).contains(&it))
+        .is_some_and(|max_task| !(1..=MAX_TASKS).contains(&max_task))
     {
         return bad(
             format!("max_tasks of {name} is 1 to 20"),

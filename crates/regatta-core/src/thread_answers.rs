@@ -137,7 +137,7 @@ pub(crate) fn thread_of<'a>(project: &'a Project, message: &Message) -> Option<&
         .router_state
         .threads
         .iter()
-        .find(|it| !it.closed && it.messages.contains(&to))
+        .find(|question_thread| !question_thread.closed && question_thread.messages.contains(&to))
 }
 
 /// Adds a task that answers the next message of a thread. It waits for the previous turn.
@@ -160,13 +160,13 @@ pub(crate) fn follow_up(
         root: thread.root,
     };
     // The next turn does not wait for a failed one.
-    let at_work = |it: &&Arc<Task>| it.status != TaskStatus::NeedsHuman;
+    let at_work = |task: &&Arc<Task>| task.status != TaskStatus::NeedsHuman;
     let before = draft
         .board()
         .tasks
         .get(&thread.task)
         .filter(at_work)
-        .map(|it| it.id);
+        .map(|task| task.id);
     let add = AddTask {
         effort: Some(thread.effort.name().into()),
         model: thread.model.clone(),
@@ -258,7 +258,7 @@ fn answering_agent(draft: &mut Draft, project: &Project, now: Now) -> Result<Age
     if board
         .agents
         .get(&name)
-        .is_some_and(|it| it.derived_from.is_none())
+        .is_some_and(|agent| agent.derived_from.is_none())
     {
         return Ok(name);
     }
@@ -285,8 +285,8 @@ pub(crate) fn finish(
     now: Now,
 ) -> Result<Result<(), String>, Refusal> {
     let detail = result
-        .map(|it| it.detail.as_str())
-        .filter(|it| !it.trim().is_empty());
+        .map(|work_result| work_result.detail.as_str())
+        .filter(|result| !result.trim().is_empty());
     let said = detail
         .or(task.output.as_deref())
         .unwrap_or_default()
@@ -347,7 +347,7 @@ fn parse_triage(said: &str) -> TriageDecision<'_> {
     let lower = said.to_ascii_lowercase();
     let after = |word: &str| {
         let rest = lower.strip_prefix(word)?.trim_start().strip_prefix(':')?;
-        Some(said[said.len() - rest.len()..].trim()).filter(|it| !it.is_empty())
+        Some(said[said.len() - rest.len()..].trim()).filter(|s| !s.is_empty())
     };
     if let Some(text) = after("answer") {
         TriageDecision::Answer(text)
@@ -448,7 +448,7 @@ fn find_thread<'a>(
         .router_state
         .threads
         .iter()
-        .find(|it| it.root == root)
+        .find(|question_thread| question_thread.root == root)
 }
 
 /// Returns the tasks of the same thread that wait for this turn.
@@ -456,11 +456,11 @@ fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
     let Some(TaskDuty::Answer { root, .. }) = &task.duty else {
         return vec![];
     };
-    let same = |it: &&Arc<Task>| matches!(&it.duty, Some(TaskDuty::Answer { root: other, .. }) if other == root);
+    let same = |task: &&Arc<Task>| matches!(&task.duty, Some(TaskDuty::Answer { root: other, .. }) if other == root);
     let waiting = board
         .dependents_of(task.id)
         .into_iter()
-        .filter_map(|it| board.tasks.get(&it));
+        .filter_map(|id| board.tasks.get(&id));
     waiting.filter(same).cloned().collect()
 }
 
@@ -468,13 +468,13 @@ fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
 pub(crate) fn skip_turn(draft: &mut Draft, task: &Task) -> Result<(), Refusal> {
     for next in next_turns(draft.board(), task)
         .iter()
-        .filter(|it| it.status.is_waiting())
+        .filter(|task| task.status.is_waiting())
     {
         let blocked_by = next
             .blocked_by
             .iter()
             .copied()
-            .filter(|it| *it != task.id)
+            .filter(|id| *id != task.id)
             .collect();
         task::edit(
             draft,
@@ -507,7 +507,7 @@ pub(crate) fn on_task_lost(
         .board()
         .tasks
         .get(&task.id)
-        .is_some_and(|it| it.status == TaskStatus::NeedsHuman)
+        .is_some_and(|task| task.status == TaskStatus::NeedsHuman)
     {
         format!("regatta retry {}", task.id)
     } else {

@@ -39,12 +39,11 @@ pub struct CheckEvidence {
 /// the plan's own id where that can be a file name, otherwise the task's id. The engine's copy of a
 /// result is named after the task's id, because each run of a plan uses the same plan ids.
 pub(crate) fn result_file_name(task: &Task) -> String {
-    let plain = |it: &&String| {
-        !it.starts_with('.')
-            && it.len() <= 100
-            && it
-                .chars()
-                .all(|it| it.is_ascii_alphanumeric() || "-_.".contains(it))
+    let plain = |s: &&String| {
+        !s.starts_with('.')
+            && s.len() <= 100
+            && s.chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     };
     let name = task
         .alias
@@ -80,7 +79,7 @@ fn file_for_people(engine: &Engine, project: &Project, path: &str) -> Option<Pat
     let repo = ProjectRepo::from_project(project);
     let inside = !path.is_empty()
         && !path.starts_with('/')
-        && !path.split('/').any(|it| it == ".." || it == ".git");
+        && !path.split('/').any(|path| path == ".." || path == ".git");
     if inside {
         match engine.shared.git.is_ignored(&repo, path) {
             Ok(true) if stays_within(&repo.path, path) => return Some(repo.path.join(path)),
@@ -117,8 +116,8 @@ fn stays_within(top: &Path, path: &str) -> bool {
         }
     }
     at.parent()
-        .and_then(|it| it.canonicalize().ok())
-        .is_none_or(|it| it.starts_with(&real))
+        .and_then(|path| path.canonicalize().ok())
+        .is_none_or(|path| path.starts_with(&real))
 }
 
 /// Writes a result to the place where people look for it, and returns that place.
@@ -193,7 +192,7 @@ pub(crate) fn append_once(place: &Path, line: &str) -> io::Result<()> {
         Some(value)
     };
     let new = timeless(line);
-    if there.lines().any(|it| timeless(it) == new) {
+    if there.lines().any(|there| timeless(there) == new) {
         return Ok(());
     }
     if let Some(parent) = place.parent() {
@@ -251,7 +250,7 @@ pub(crate) fn write_evidence(engine: &Engine, attempt: AttemptId, found: &[Check
     };
     let done = serde_json::to_vec(found)
         .map_err(io::Error::other)
-        .and_then(|it| write_atomically(&place, &it));
+        .and_then(|bytes| write_atomically(&place, &bytes));
     if let Err(error) = done {
         tracing::warn!(%attempt, "could not store the results of the attempt's checks: {error}");
     }
@@ -294,7 +293,7 @@ pub(crate) fn read_evidence(
     };
     match fs::read(&place) {
         Ok(bytes) => serde_json::from_slice(&bytes)
-            .map_err(|it| format!("{} cannot be read: {it}", place.display())),
+            .map_err(|error| format!("{} cannot be read: {error}", place.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
         Err(error) => Err(format!("{} cannot be read: {error}", place.display())),
     }

@@ -19,12 +19,12 @@ use crate::ports::git::ProjectRepo;
 
 /// Starts the thread that scans all projects.
 pub(crate) fn start(engine: &Engine) {
-    let it = engine.clone();
+    let item = engine.clone();
     engine.spawn_thread("radar", move || {
         let mut last: BTreeMap<ProjectName, Instant> = BTreeMap::new();
-        while !it.is_stopping() {
+        while !item.is_stopping() {
             std::thread::sleep(POLL_INTERVAL);
-            let board = it.board();
+            let board = item.board();
             last.retain(|name, _| board.projects.contains_key(name));
             for project in board.projects.values() {
                 let every =
@@ -33,11 +33,11 @@ pub(crate) fn start(engine: &Engine) {
                 let seen = last
                     .entry(project.name.clone())
                     .or_insert_with(Instant::now);
-                if every.is_zero() || seen.elapsed() < every || it.is_stopping() {
+                if every.is_zero() || seen.elapsed() < every || item.is_stopping() {
                     continue;
                 }
                 *seen = Instant::now();
-                scan_project(&it, project);
+                scan_project(&item, project);
             }
         }
     });
@@ -49,8 +49,10 @@ fn scan_project(engine: &Engine, project: &Project) {
     let attempts: BTreeMap<AttemptId, AttemptId> = board
         .attempts
         .values()
-        .filter(|it| it.project == project.name && it.runner.is_none() && !it.no_workspace)
-        .map(|it| (it.workspace(), it.id))
+        .filter(|attempt| {
+            attempt.project == project.name && attempt.runner.is_none() && !attempt.no_workspace
+        })
+        .map(|attempt| (attempt.workspace(), attempt.id))
         .collect();
     let spaces: Vec<AttemptId> = attempts.keys().copied().collect();
     // A single workspace can still collide with the trunk, so it is scanned too.
@@ -70,12 +72,14 @@ fn scan_project(engine: &Engine, project: &Project) {
     };
     let found: Vec<FoundCollision> = found
         .into_iter()
-        .filter_map(|it| {
-            let other = it.other_attempt.map(|it| attempts.get(&it).copied());
+        .filter_map(|workspace_collision| {
+            let other = workspace_collision
+                .other_attempt
+                .map(|id| attempts.get(&id).copied());
             Some(FoundCollision {
-                one: *attempts.get(&it.attempt)?,
+                one: *attempts.get(&workspace_collision.attempt)?,
                 other: other.unwrap_or_default(),
-                paths: it.paths,
+                paths: workspace_collision.paths,
             })
         })
         .collect();

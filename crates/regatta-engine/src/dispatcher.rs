@@ -33,19 +33,19 @@ enum PollRound {
 
 /// Starts the dispatcher's thread.
 pub(crate) fn start(engine: &Engine, mut rings: watch::Receiver<u64>) {
-    let it = engine.clone();
+    let item = engine.clone();
     engine.spawn_thread("runner", move || {
         let mut scales = StartFactsCache::default();
-        while !it.is_stopping() {
+        while !item.is_stopping() {
             rings.mark_unchanged();
             // The day is read before the polls, so that a new day that begins during them is
             // noticed.
-            let day = regatta_core::budget::day_of(it.now());
-            match poll_all(&it, &it.board(), &mut scales) {
+            let day = regatta_core::budget::day_of(item.now());
+            match poll_all(&item, &item.board(), &mut scales) {
                 PollRound::Granted => {}
                 PollRound::Nothing => {
-                    let looks_different = scales.refresh(&it, &it.board());
-                    if !looks_different && !wait_for_change(&it, &mut rings, day) {
+                    let looks_different = scales.refresh(&item, &item.board());
+                    if !looks_different && !wait_for_change(&item, &mut rings, day) {
                         return;
                     }
                 }
@@ -63,7 +63,7 @@ fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>, day: u64) 
         .board()
         .missions
         .values()
-        .any(|it| !it.blocking_gates.is_empty());
+        .any(|mission| !mission.blocking_gates.is_empty());
     let again = Instant::now() + start_facts::REFRESH_AFTER;
     loop {
         // A new day has a new budget.
@@ -98,9 +98,12 @@ fn poll_all(engine: &Engine, board: &Board, scales: &mut StartFactsCache) -> Pol
         let Some(who) = board.agents.get(&agent) else {
             continue;
         };
-        for place in places.iter().filter(|it| it.can_run(who)) {
+        for place in places
+            .iter()
+            .filter(|free_machine| free_machine.can_run(who))
+        {
             let mut facts = mission
-                .map(|it| scales.facts(engine, board, it))
+                .map(|id| scales.facts(engine, board, id))
                 .unwrap_or_default();
             if let Some(runner) = &place.0 {
                 // The free memory and disk of this machine do not apply to a runner's machine.
@@ -153,7 +156,9 @@ impl FreeMachine {
     fn can_run(&self, agent: &Agent) -> bool {
         self.0
             .as_ref()
-            .map_or(agent.profile.labels.is_empty(), |it| it.can_run(agent))
+            .map_or(agent.profile.labels.is_empty(), |runner| {
+                runner.can_run(agent)
+            })
     }
 }
 
@@ -162,26 +167,26 @@ fn free_machines(board: &Board) -> Vec<FreeMachine> {
     let here = board
         .attempts
         .values()
-        .filter(|it| it.runner.is_none() && !it.takes_no_slot)
+        .filter(|attempt| attempt.runner.is_none() && !attempt.takes_no_slot)
         .count() as u32;
     let mut found = vec![(
         board.limits.max_attempts.saturating_sub(here),
         FreeMachine(None),
     )];
-    for it in board
+    for runner in board
         .runners
         .values()
-        .filter(|it| it.state == runner::RunnerState::Up)
+        .filter(|runner| runner.state == runner::RunnerState::Up)
     {
-        let room = it
+        let room = runner
             .max_tasks
-            .saturating_sub(runner::running_attempts(board, &it.name));
-        found.push((room, FreeMachine(Some(it.clone()))));
+            .saturating_sub(runner::running_attempts(board, &runner.name));
+        found.push((room, FreeMachine(Some(runner.clone()))));
     }
     // This machine is always included, because leads and answers take no slot.
-    found.retain(|it| it.0 > 0 || it.1.0.is_none());
-    found.sort_by_key(|it| std::cmp::Reverse(it.0));
-    found.into_iter().map(|it| it.1).collect()
+    found.retain(|found| found.0 > 0 || found.1.0.is_none());
+    found.sort_by_key(|found| std::cmp::Reverse(found.0));
+    found.into_iter().map(|found| found.1).collect()
 }
 
 /// The largest number of ready tasks that one round tries for an agent. The first ones may have to
@@ -228,7 +233,11 @@ fn assigned_candidates(board: &Board) -> Vec<Candidate> {
 /// own tasks and, unless they lead, the project's tasks for any member.
 fn member_candidates(board: &Board) -> Vec<Candidate> {
     let mut found: Vec<(u32, AgentName, TaskId)> = Vec::new();
-    for launch in board.launches.values().filter(|it| it.stopping.is_none()) {
+    for launch in board
+        .launches
+        .values()
+        .filter(|team_launch| team_launch.stopping.is_none())
+    {
         let pool: Vec<TaskId> = board
             .ready_for(&ReadyFor::Pool(launch.project.clone()))
             .take(MAX_TASKS_TRIED)
@@ -236,7 +245,7 @@ fn member_candidates(board: &Board) -> Vec<Candidate> {
         for entry in launch
             .members
             .iter()
-            .filter(|it| it.state == launch::MemberState::Alive)
+            .filter(|launch| launch.state == launch::MemberState::Alive)
         {
             let Some(agent) = board.agents.get(&entry.agent) else {
                 continue;
@@ -279,16 +288,20 @@ fn candidates(board: &Board) -> Vec<Candidate> {
     for mission in board
         .missions
         .values()
-        .filter(|it| it.state == MissionState::Active)
+        .filter(|mission| mission.state == MissionState::Active)
     {
         let waits = |task: &Task| task.status.is_waiting() && task.is_polled();
         let waiting = board
             .open_tasks_of(mission.id)
-            .any(|(_, id)| board.tasks.get(&id).is_some_and(|it| waits(it)));
+            .any(|(_, id)| board.tasks.get(&id).is_some_and(|task| waits(task)));
         if !waiting {
             continue;
         }
-        for agent in mission.agents.iter().filter_map(|it| board.agents.get(it)) {
+        for agent in mission
+            .agents
+            .iter()
+            .filter_map(|agent| board.agents.get(agent))
+        {
             let room = agent::capacity(board, agent);
             if room.available > 0 && agent.is_run_by_regatta() {
                 found.push((room.current, mission.id, agent.name.clone()));
@@ -307,7 +320,11 @@ fn candidates(board: &Board) -> Vec<Candidate> {
 /// Returns the leads' turns and the answers that are due.
 fn duty_candidates(board: &Board) -> Vec<Candidate> {
     let mut found = Vec::new();
-    for agent in board.agents.values().filter(|it| it.is_run_by_regatta()) {
+    for agent in board
+        .agents
+        .values()
+        .filter(|agent| agent.is_run_by_regatta())
+    {
         // Only agents that Regatta derived lead and answer. In a conversation the agent itself
         // answers.
         let ours = |task: &Task| {
@@ -321,7 +338,7 @@ fn duty_candidates(board: &Board) -> Vec<Candidate> {
         let line = ReadyFor::Agent(agent.name.clone());
         let due = board
             .ready_for(&line)
-            .filter(|id| board.tasks.get(id).is_some_and(|it| ours(it)))
+            .filter(|id| board.tasks.get(id).is_some_and(|task| ours(task)))
             .take(room);
         found.extend(due.map(|task| Candidate {
             mission: None,

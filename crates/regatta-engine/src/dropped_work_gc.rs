@@ -31,16 +31,19 @@ impl Engine {
             let repo = ProjectRepo::from_project(project);
             let git = &self.shared.git;
             let mut here = 0;
-            for attempt in git.kept_attempts(&repo).map_err(|it| it.to_string())? {
+            for attempt in git
+                .kept_attempts(&repo)
+                .map_err(|error| error.to_string())?
+            {
                 if let Some(proof) = self.prove_dropped(&board, attempt, today_unix_ms)? {
                     git.forget_dropped(&proof, &repo)
-                        .map_err(|it| it.to_string())?;
+                        .map_err(|error| error.to_string())?;
                     here += 1;
                 }
             }
             if here > 0 {
                 git.collect_garbage(&repo, &self.landed_commits(project)?, MIN_GARBAGE_AGE)
-                    .map_err(|it| it.to_string())?;
+                    .map_err(|error| error.to_string())?;
             }
             forgotten += here;
         }
@@ -59,10 +62,13 @@ impl Engine {
                 limit: PAGE_SIZE,
                 ..TaskFilter::default()
             };
-            let tasks = self.history().tasks(&filter).map_err(|it| it.to_string())?;
-            after = tasks.iter().map(|it| it.id).max();
+            let tasks = self
+                .history()
+                .tasks(&filter)
+                .map_err(|error| error.to_string())?;
+            after = tasks.iter().map(|task| task.id).max();
             let full = tasks.len() == PAGE_SIZE;
-            found.extend(tasks.into_iter().filter_map(|it| it.landed));
+            found.extend(tasks.into_iter().filter_map(|task| task.landed));
             if !full {
                 return Ok(found);
             }
@@ -81,23 +87,28 @@ impl Engine {
         let lives = board
             .attempts
             .values()
-            .any(|it| it.id == id || it.workspace() == id)
-            || board
-                .tasks
-                .values()
-                .any(|it| it.resume.as_ref().is_some_and(|it| it.workspace == id))
-            || board
-                .tasks
-                .values()
-                .any(|it| it.submission.as_ref().is_some_and(|it| it.attempt == id));
+            .any(|attempt| attempt.id == id || attempt.workspace() == id)
+            || board.tasks.values().any(|task| {
+                task.resume
+                    .as_ref()
+                    .is_some_and(|resume_point| resume_point.workspace == id)
+            })
+            || board.tasks.values().any(|task| {
+                task.submission
+                    .as_ref()
+                    .is_some_and(|submission| submission.attempt == id)
+            });
         if lives {
             return Ok(None);
         }
         let history = self.history();
-        let Some(attempt) = history.attempt(id).map_err(|it| it.to_string())? else {
+        let Some(attempt) = history.attempt(id).map_err(|error| error.to_string())? else {
             return Ok(None);
         };
-        let Some(task) = history.task(attempt.task).map_err(|it| it.to_string())? else {
+        let Some(task) = history
+            .task(attempt.task)
+            .map_err(|error| error.to_string())?
+        else {
             return Ok(None);
         };
         let over = attempt.end.is_some() && task.status == TaskStatus::Cancelled;

@@ -45,11 +45,11 @@ impl EffectPool {
             return self.job_added.notify_one();
         }
         drop(state);
-        let it = self.clone();
+        let effect_pool = self.clone();
         let spawned = std::thread::Builder::new()
             .name("perform".into())
             .stack_size(STACK_BYTES);
-        if let Err(error) = spawned.spawn(move || it.run_jobs()) {
+        if let Err(error) = spawned.spawn(move || effect_pool.run_jobs()) {
             // The job stays queued, and the next idle thread takes it.
             tracing::error!("could not start a thread to perform an effect: {error}");
         }
@@ -128,8 +128,8 @@ mod tests {
         let first: std::collections::HashSet<_> = (0..8).map(|_| told.recv().unwrap().1).collect();
         assert_eq!(first.len(), 8, "the jobs do not run at the same time");
         assert!(hands.is_busy());
-        gates.iter().for_each(|it| it.send(()).unwrap());
-        ends.iter().for_each(|it| it.recv().unwrap());
+        gates.iter().for_each(|sender| sender.send(()).unwrap());
+        ends.iter().for_each(|receiver| receiver.recv().unwrap());
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
         while hands.lock().idle < 8 {
             assert!(

@@ -421,7 +421,11 @@ impl Engine {
             let now = board.borrow_and_update().clone();
             if !now.waits.contains_key(&wait) {
                 place.is_over = true;
-                return match now.claims.values().find(|it| it.from_wait == Some(wait)) {
+                return match now
+                    .claims
+                    .values()
+                    .find(|claim| claim.from_wait == Some(wait))
+                {
                     Some(claim) => {
                         let ttl_ms = claim
                             .expires_fleet_ms
@@ -629,8 +633,8 @@ impl Engine {
             .board()
             .attempts
             .values()
-            .filter(|it| it.supervised)
-            .map(|it| it.task)
+            .filter(|attempt| attempt.supervised)
+            .map(|attempt| attempt.task)
             .collect();
         let mut is_recorded = true;
         for task in tasks {
@@ -732,7 +736,7 @@ fn spawn_thread_into(
     match spawned {
         Ok(thread) => {
             let mut threads = threads.lock().unwrap_or_else(PoisonError::into_inner);
-            threads.retain(|it| !it.is_finished());
+            threads.retain(|handle| !handle.is_finished());
             threads.push(thread);
         }
         Err(error) => tracing::error!("could not start the thread {name}: {error}"),
@@ -747,7 +751,10 @@ fn join_all(threads: &Mutex<Vec<JoinHandle<()>>>) {
         if ended.is_empty() {
             return;
         }
-        for thread in ended.into_iter().filter(|it| it.thread().id() != me) {
+        for thread in ended
+            .into_iter()
+            .filter(|handle| handle.thread().id() != me)
+        {
             if thread.join().is_err() {
                 tracing::error!("a thread of the engine panicked");
             }

@@ -137,7 +137,11 @@ impl LocalSite {
 
 impl Site for LocalSite {
     fn ports_in_use(&self, ports: &[u16]) -> Result<Vec<u16>, String> {
-        Ok(ports.iter().copied().filter(|it| !is_free(*it)).collect())
+        Ok(ports
+            .iter()
+            .copied()
+            .filter(|port| !is_free(*port))
+            .collect())
     }
 
     /// A workspace that another attempt already used is ready. A crash repeats no finished setup
@@ -199,7 +203,7 @@ impl Site for LocalSite {
             None => Ok(dir.join(brief::BRIEFING_PATH).is_file()),
             Some(text) => brief::write_briefing(&dir, text)
                 .map(|()| true)
-                .map_err(|it| it.to_string()),
+                .map_err(|error| error.to_string()),
         }
     }
 
@@ -255,12 +259,12 @@ impl Site for LocalSite {
             format!("{}.json", task.id),
         ];
         let places = std::iter::once(self.agents.result_file(attempt.id))
-            .chain(names.iter().map(|it| results.join(it)));
-        let result = places.into_iter().find_map(|it| read_result(&it));
+            .chain(names.iter().map(|name| results.join(name)));
+        let result = places.into_iter().find_map(|path| read_result(&path));
         let elsewhere = result
             .as_ref()
-            .and_then(|it| it.as_ref().ok())
-            .and_then(|it| reported_other_dir(&it.result, &dir));
+            .and_then(|result| result.as_ref().ok())
+            .and_then(|parsed_result| reported_other_dir(&parsed_result.result, &dir));
         let mut escapes = Vec::new();
         for place in [
             dir.join(artifacts::escapes_file_path(project)),
@@ -268,7 +272,7 @@ impl Site for LocalSite {
         ] {
             let plain = place
                 .symlink_metadata()
-                .is_ok_and(|it| it.is_file() && it.len() <= 1 << 20);
+                .is_ok_and(|metadata| metadata.is_file() && metadata.len() <= 1 << 20);
             if plain && let Ok(text) = std::fs::read_to_string(&place) {
                 escapes.extend(worker_result::parse_escapes(&text));
             }
@@ -329,13 +333,13 @@ impl Site for LocalSite {
         let (git, repo, id) = (&self.git, self.repo_of(&order.project), order.attempt.id);
         let unkept = git
             .uncaptured_paths(&repo, id)
-            .map_err(|it| it.to_string())?;
+            .map_err(|error| error.to_string())?;
         if !unkept.is_empty() {
             git.capture(&repo, id, authorship)
-                .map_err(|it| it.to_string())?;
+                .map_err(|error| error.to_string())?;
             let still = git
                 .uncaptured_paths(&repo, id)
-                .map_err(|it| it.to_string())?;
+                .map_err(|error| error.to_string())?;
             if !still.is_empty() {
                 return Err(format!(
                     "removing the workspace would lose {}",
@@ -345,7 +349,7 @@ impl Site for LocalSite {
         }
         failpoint::hit("remove.kept");
         git.remove_workspace(&ReachabilityProof::mint(id), &repo)
-            .map_err(|it| it.to_string())?;
+            .map_err(|error| error.to_string())?;
         failpoint::hit("remove.removed");
         Ok(())
     }
@@ -376,14 +380,14 @@ fn read_result(path: &Path) -> Option<Result<ParsedResult, String>> {
     }
     Some(
         std::fs::read(path)
-            .map_err(|it| it.to_string())
-            .and_then(|it| worker_result::parse_result(&it)),
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| worker_result::parse_result(&bytes)),
     )
 }
 
 /// Returns the directory that a worker's result names, if that is not its workspace.
 fn reported_other_dir(result: &WorkResult, dir: &Path) -> Option<String> {
     let named = Path::new(result.worktree_path.as_ref()?);
-    let real = |it: &Path| it.canonicalize().unwrap_or_else(|_| it.to_owned());
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     (real(named) != real(dir)).then(|| named.display().to_string())
 }

@@ -22,7 +22,7 @@ impl Histogram {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BUCKET_BOUNDS_US
             .iter()
-            .position(|it| us <= *it)
+            .position(|n| us <= *n)
             .unwrap_or(BUCKET_BOUNDS_US.len());
         self.counts[bucket].fetch_add(1, Relaxed);
         self.sum_us.fetch_add(us, Relaxed);
@@ -31,8 +31,8 @@ impl Histogram {
     /// Returns the number of durations up to each bound, then the number of all.
     pub fn cumulative(&self) -> Vec<u64> {
         let mut all = 0;
-        let up_to = |it: &AtomicU64| {
-            all += it.load(Relaxed);
+        let up_to = |atomic: &AtomicU64| {
+            all += atomic.load(Relaxed);
             all
         };
         self.counts.iter().map(up_to).collect()
@@ -87,7 +87,7 @@ impl WriterMetrics {
             .last_failure
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        failing.is_none_or(|it| now.saturating_duration_since(it) > FAILURE_WINDOW)
+        failing.is_none_or(|instant| now.saturating_duration_since(instant) > FAILURE_WINDOW)
     }
 }
 
@@ -107,12 +107,12 @@ mod tests {
 
     #[test]
     fn a_histogram_counts_each_value_once_and_sums_them() {
-        let it = Histogram::default();
+        let histogram = Histogram::default();
         for us in [50, 100, 101, 9_000_000] {
-            it.observe(Duration::from_micros(us));
+            histogram.observe(Duration::from_micros(us));
         }
-        let counts = it.cumulative();
+        let counts = histogram.cumulative();
         assert_eq!((counts[0], counts[1], counts[11], counts[12]), (2, 3, 3, 4));
-        assert_eq!(it.sum(), Duration::from_micros(9_000_251));
+        assert_eq!(histogram.sum(), Duration::from_micros(9_000_251));
     }
 }

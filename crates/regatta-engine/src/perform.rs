@@ -49,17 +49,17 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Starts the dispatcher thread, which ends when the engine stops.
 pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
-    let it = engine.clone();
+    let item = engine.clone();
     engine.spawn_thread("perform", move || {
         let (sweep, sweeps) = std::sync::mpsc::channel();
-        let sweeper = it.clone();
-        it.spawn_thread("sweep", move || {
+        let sweeper = item.clone();
+        item.spawn_thread("sweep", move || {
             workspaces::sweep_workspaces(&sweeper, &sweeps)
         });
         loop {
             match effects.recv_timeout(POLL_INTERVAL) {
-                Ok((key, effect)) => dispatch(&it, key, effect, &sweep),
-                Err(RecvTimeoutError::Timeout) if !it.is_stopping() => {}
+                Ok((key, effect)) => dispatch(&item, key, effect, &sweep),
+                Err(RecvTimeoutError::Timeout) if !item.is_stopping() => {}
                 Err(_) => return,
             }
         }
@@ -73,7 +73,7 @@ fn dispatch(
     effect: Effect,
     sweep: &Sender<(EffectKey, AttemptId)>,
 ) {
-    let (it, hands) = (engine.clone(), &engine.shared.effect_pool);
+    let (item, hands) = (engine.clone(), &engine.shared.effect_pool);
     match effect {
         // Removing a workspace is never urgent and there may be many, so one thread removes them in
         // turn.
@@ -81,33 +81,33 @@ fn dispatch(
             let _stopping = sweep.send((key, attempt));
         }
         Effect::RunAttempt { attempt } => {
-            hands.spawn(move || attempts::run_attempt(&it, key, attempt))
+            hands.spawn(move || attempts::run_attempt(&item, key, attempt))
         }
         // A nudge cannot fail and nothing waits for it: the session also looks for new input by
         // itself, at short intervals.
         Effect::Nudge { attempt } => {
-            let runner = it
+            let runner = item
                 .board()
                 .attempts
                 .get(&attempt)
-                .and_then(|it| it.runner.clone());
-            it.site_of_runner(runner.as_ref()).refresh_input(attempt);
-            it.complete_effect(key);
+                .and_then(|attempt| attempt.runner.clone());
+            item.site_of_runner(runner.as_ref()).refresh_input(attempt);
+            item.complete_effect(key);
         }
         Effect::PrepareWorkspace { attempt } => {
-            hands.spawn(move || attempts::prepare(&it, key, attempt))
+            hands.spawn(move || attempts::prepare(&item, key, attempt))
         }
         Effect::StopAttempt { attempt } => {
-            hands.spawn(move || attempts::stop_attempt(&it, key, attempt))
+            hands.spawn(move || attempts::stop_attempt(&item, key, attempt))
         }
         Effect::Validate { attempt } => {
-            hands.spawn(move || validate_attempt::validate(&it, key, attempt))
+            hands.spawn(move || validate_attempt::validate(&item, key, attempt))
         }
         Effect::TryLanding { landing } => {
-            hands.spawn(move || landings::try_landing(&it, key, landing))
+            hands.spawn(move || landings::try_landing(&item, key, landing))
         }
         Effect::MoveTrunk { landing, fence } => {
-            hands.spawn(move || landings::move_trunk(&it, key, landing, fence))
+            hands.spawn(move || landings::move_trunk(&item, key, landing, fence))
         }
         Effect::AfterLanding {
             project,
@@ -119,20 +119,20 @@ fn dispatch(
                 task,
                 commit,
             };
-            hands.spawn(move || landings::after_landing(&it, key, &landed))
+            hands.spawn(move || landings::after_landing(&item, key, &landed))
         }
-        Effect::RunHook { firing } => hands.spawn(move || hooks::run_hook(&it, key, firing)),
+        Effect::RunHook { firing } => hands.spawn(move || hooks::run_hook(&item, key, firing)),
         Effect::PushTrunk { project, commit } => {
-            hands.spawn(move || landings::push_trunk(&it, key, &project, &commit))
+            hands.spawn(move || landings::push_trunk(&item, key, &project, &commit))
         }
         Effect::PushBranch {
             conversation,
             commit,
         } => {
-            hands.spawn(move || landings::push_branch(&it, key, conversation, &commit));
+            hands.spawn(move || landings::push_branch(&item, key, conversation, &commit));
         }
         Effect::ResolveTeam { launch } => {
-            hands.spawn(move || teams::resolve_members(&it, key, launch))
+            hands.spawn(move || teams::resolve_members(&item, key, launch))
         }
     }
 }
@@ -249,8 +249,8 @@ pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<Path
     // not wait for them.
     LocalSite::new(engine)
         .prepare(&scene.spec())
-        .map(|it| Some(it.path))
-        .map_err(|it| it.to_string())
+        .map(|workspace| Some(workspace.path))
+        .map_err(|error| error.to_string())
 }
 
 /// Reads a task that has ended while its attempt is still being stopped. Reads again while the
@@ -292,8 +292,8 @@ pub(crate) fn stop_unrecorded(engine: &Engine) {
     for id in board
         .attempts
         .values()
-        .filter(|it| it.supervised && it.runner.is_none())
-        .map(|it| it.id)
+        .filter(|attempt| attempt.supervised && attempt.runner.is_none())
+        .map(|attempt| attempt.id)
     {
         let stopping = engine.clone();
         engine.shared.effect_pool.spawn(move || {
@@ -348,7 +348,7 @@ pub(crate) fn wait_until_stopped(engine: &Engine) {
         .borrow_and_update()
         .attempts
         .values()
-        .any(|it| it.supervised)
+        .any(|attempt| attempt.supervised)
         && Instant::now() < deadline
     {
         let can_record = engine.is_healthy() && engine.shared.git.free_disk_mb() != Some(0);
@@ -390,8 +390,8 @@ pub(crate) fn block_on_until<T>(future: impl Future<Output = T>, deadline: Insta
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
-        if let Poll::Ready(it) = future.as_mut().poll(&mut context) {
-            return Some(it);
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return Some(value);
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

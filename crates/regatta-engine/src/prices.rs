@@ -33,11 +33,7 @@ impl ModelPrice {
             self.cached_input,
             self.cache_write,
         ];
-        !self.model.is_empty()
-            && all
-                .into_iter()
-                .flatten()
-                .all(|it| it.is_finite() && it >= 0.0)
+        !self.model.is_empty() && all.into_iter().flatten().all(|x| x.is_finite() && x >= 0.0)
     }
 }
 
@@ -72,7 +68,7 @@ pub fn cost(prices: &[ModelPrice], model: &str, usage: &Usage) -> Option<u64> {
     let model = model.rsplit('/').next().unwrap_or(model);
     let price = prices
         .iter()
-        .find(|it| regatta_core::policy::matches_glob(&it.model, model))?;
+        .find(|model_price| regatta_core::policy::matches_glob(&model_price.model, model))?;
     let sum = usage.input as f64 * price.input
         + usage.cached_input as f64 * price.cached_input.unwrap_or(price.input / 10.0)
         + usage.cache_write as f64 * price.cache_write.unwrap_or(price.input)

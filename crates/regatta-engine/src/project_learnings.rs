@@ -29,7 +29,7 @@ pub(crate) fn all_learnings(engine: &Engine, scene: &AttemptContext) -> Vec<Lear
     for path in &scene.project.settings.knowledge.paths {
         let plain = Path::new(path)
             .components()
-            .all(|it| matches!(it, std::path::Component::Normal(_)));
+            .all(|component| matches!(component, std::path::Component::Normal(_)));
         if plain {
             collect_files(&scene.repo.path, &scene.repo.path.join(path), &mut found);
         }
@@ -61,16 +61,16 @@ fn learnings_file(engine: &Engine, project: &Project) -> Option<PathBuf> {
 /// Returns the facts that finished tasks reported, newest first.
 fn reported_learnings(engine: &Engine, project: &Project) -> Vec<Learning> {
     let Some(text) =
-        learnings_file(engine, project).and_then(|it| std::fs::read_to_string(it).ok())
+        learnings_file(engine, project).and_then(|path| std::fs::read_to_string(path).ok())
     else {
         return vec![];
     };
     let read = |line: &str| serde_json::from_str::<ReportedLearning>(line).ok();
     let newest = text.lines().rev().filter_map(read).take(MAX_FILES);
     newest
-        .map(|it| Learning {
-            source: format!("reported by {}", it.task),
-            text: it.learning,
+        .map(|reported_learning| Learning {
+            source: format!("reported by {}", reported_learning.task),
+            text: reported_learning.learning,
         })
         .collect()
 }
@@ -85,7 +85,11 @@ pub(crate) fn store_learnings(
     let Some(place) = learnings_file(engine, project) else {
         return;
     };
-    for learning in learnings.iter().filter(|it| !it.trim().is_empty()).take(20) {
+    for learning in learnings
+        .iter()
+        .filter(|learning| !learning.trim().is_empty())
+        .take(20)
+    {
         let learning: String = learning.trim().chars().take(2_000).collect();
         let line = serde_json::to_string(&ReportedLearning {
             task: task.id.to_string(),
@@ -108,7 +112,7 @@ fn collect_files(top: &Path, path: &Path, found: &mut Vec<Learning>) {
     if kind.is_dir() {
         let Ok(entries) = path.read_dir() else { return };
         let mut entries: Vec<PathBuf> = entries
-            .filter_map(|it| it.ok().map(|it| it.path()))
+            .filter_map(|result| result.ok().map(|entry| entry.path()))
             .collect();
         entries.sort();
         for entry in entries {
@@ -119,10 +123,10 @@ fn collect_files(top: &Path, path: &Path, found: &mut Vec<Learning>) {
         }
         return;
     }
-    let text = path.extension().is_some_and(|it| {
+    let text = path.extension().is_some_and(|name| {
         ["md", "txt", "json", "jsonl", "toml"]
             .iter()
-            .any(|known| it == *known)
+            .any(|known| name == *known)
     });
     if kind.is_file()
         && text
@@ -140,19 +144,19 @@ pub(crate) fn best_matches(learnings: &[Learning], about: &str, most: usize) -> 
     let wanted = significant_words(about);
     let mut scored: Vec<(usize, &Learning)> = learnings
         .iter()
-        .map(|it| {
-            let theirs = significant_words(&format!("{} {}", it.source, it.text));
-            (wanted.intersection(&theirs).count(), it)
+        .map(|learning| {
+            let theirs = significant_words(&format!("{} {}", learning.source, learning.text));
+            (wanted.intersection(&theirs).count(), learning)
         })
-        .filter(|it| it.0 > 0)
+        .filter(|learning| learning.0 > 0)
         .collect();
     // The sort is stable, so equal scores keep the order of the files and the same input gives the
     // same briefing.
-    scored.sort_by_key(|it| std::cmp::Reverse(it.0));
+    scored.sort_by_key(|scored| std::cmp::Reverse(scored.0));
     scored
         .into_iter()
         .take(most)
-        .map(|it| it.1.clone())
+        .map(|scored| scored.1.clone())
         .collect()
 }
 
@@ -162,9 +166,9 @@ fn significant_words(text: &str) -> HashSet<String> {
         "the", "and", "for", "with", "that", "this", "from", "into", "are", "not", "you", "its",
         "was", "has", "have", "all", "but", "can", "src", "when", "must", "should",
     ];
-    text.split(|it: char| !it.is_alphanumeric())
+    text.split(|c: char| !c.is_alphanumeric())
         .map(str::to_lowercase)
-        .filter(|it| it.chars().count() > 2 && !STOP_WORDS.contains(&it.as_str()))
+        .filter(|text| text.chars().count() > 2 && !STOP_WORDS.contains(&text.as_str()))
         .collect()
 }
 
@@ -190,7 +194,7 @@ mod tests {
         let names = |about: &str, most| {
             best_matches(&all, about, most)
                 .into_iter()
-                .map(|it| it.source)
+                .map(|learning| learning.source)
                 .collect::<Vec<_>>()
         };
         assert_eq!(

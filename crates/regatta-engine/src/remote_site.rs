@@ -191,8 +191,8 @@ impl RunnerCallTable {
         if let RunnerRequest::UpdateInput { attempt, .. } = &ask {
             // Only the last input counts.
             let attempt = *attempt;
-            state.open.retain(|key, it| {
-                key.0 != *runner || !matches!(&it.ask, RunnerRequest::UpdateInput { attempt: old, .. } if *old == attempt)
+            state.open.retain(|key, open_call| {
+                key.0 != *runner || !matches!(&open_call.ask, RunnerRequest::UpdateInput { attempt: old, .. } if *old == attempt)
             });
         }
         state.last_id += 1;
@@ -205,7 +205,7 @@ impl RunnerCallTable {
             },
         );
         drop(state);
-        self.notifier.send_modify(|it| *it += 1);
+        self.notifier.send_modify(|notifier| *notifier += 1);
         id
     }
 
@@ -220,9 +220,9 @@ impl RunnerCallTable {
             .open
             .range(range)
             .take(64)
-            .map(|(key, it)| RunnerCall {
+            .map(|(key, open_call)| RunnerCall {
                 id: key.1,
-                ask: it.ask.clone(),
+                ask: open_call.ask.clone(),
             })
             .collect()
     }
@@ -258,7 +258,7 @@ impl Engine {
             .shared
             .runner_calls
             .close(name, id)
-            .and_then(|it| it.waiter)
+            .and_then(|open_call| open_call.waiter)
         {
             let _gone = waiting.send(CallMessage::Answered(answer));
         }
@@ -279,7 +279,7 @@ impl Engine {
             .board()
             .attempts
             .get(&attempt)
-            .is_some_and(|it| it.runner.as_ref() == Some(name));
+            .is_some_and(|attempt| attempt.runner.as_ref() == Some(name));
         let desk = self.shared.runner_calls.lock().sinks.get(&attempt).cloned();
         let (Some(desk), true) = (desk, own) else {
             return Ok(false);
@@ -312,7 +312,7 @@ impl RemoteSite {
         let there = board
             .runners
             .get(&self.runner)
-            .is_some_and(|it| it.is_present());
+            .is_some_and(|runner| runner.is_present());
         (!there).then(|| format!("the runner {} is not connected", self.runner))
     }
 
@@ -448,7 +448,7 @@ impl Site for RemoteSite {
                 .board()
                 .runners
                 .get(&self.runner)
-                .map(|it| it.session);
+                .map(|runner| runner.session);
             let silence_ms =
                 u64::try_from(desk.silence_threshold().as_millis()).unwrap_or(u64::MAX);
             let wanted = (session, desk.desired_input(), silence_ms);
@@ -512,7 +512,7 @@ impl Site for RemoteSite {
         })?;
         let repo = ProjectRepo::from_project(&order.project);
         let (git, of) = (&self.engine.shared.git, order.attempt.workspace());
-        let kept = git.captured(&repo, of).map_err(|it| it.to_string())?;
+        let kept = git.captured(&repo, of).map_err(|error| error.to_string())?;
         match kept {
             Some(kept) if kept.commit == said.commit => {
                 let base = kept.base.clone();
@@ -522,7 +522,7 @@ impl Site for RemoteSite {
                         .tip(&repo)
                         .and_then(|tip| git.contains(&repo, &tip, &base)),
                 };
-                if known.map_err(|it| it.to_string())? {
+                if known.map_err(|error| error.to_string())? {
                     return Ok(kept);
                 }
                 Err(

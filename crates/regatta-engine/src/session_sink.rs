@@ -51,7 +51,7 @@ impl<'a> LocalSink<'a> {
             .board()
             .agents
             .get(&attempt.agent)
-            .and_then(|it| it.profile.model.clone());
+            .and_then(|agent| agent.profile.model.clone());
         let (id, token) = (attempt.id, attempt.token);
         LocalSink {
             engine,
@@ -142,7 +142,7 @@ impl<'a> LocalSink<'a> {
         let due = now
             || pending
                 .last_written
-                .is_none_or(|it| it.elapsed() >= USAGE_INTERVAL);
+                .is_none_or(|instant| instant.elapsed() >= USAGE_INTERVAL);
         let mut owed: Vec<(u64, AgentEvent)> = if due {
             pending
                 .context
@@ -158,7 +158,7 @@ impl<'a> LocalSink<'a> {
         }
         drop(pending);
         // In the order of the events, because the board ignores events older than its last one.
-        owed.sort_by_key(|it| it.0);
+        owed.sort_by_key(|owed| owed.0);
         for (n, said) in owed {
             self.submit_event(n, said);
         }
@@ -209,7 +209,11 @@ impl SessionSink for LocalSink<'_> {
             AgentEvent::RequestMade(mut ask) => {
                 self.flush_usage(true);
                 if let RequestContent::Permission { tool, .. } = &mut ask.content {
-                    tool.paths = tool.paths.iter().map(|it| self.relative_path(it)).collect();
+                    tool.paths = tool
+                        .paths
+                        .iter()
+                        .map(|path| self.relative_path(path))
+                        .collect();
                 }
                 self.submit_event(n, AgentEvent::RequestMade(ask));
             }
@@ -243,7 +247,8 @@ impl SessionSink for LocalSink<'_> {
     }
 
     fn on_silence(&self, since: Option<Duration>) {
-        let since_ms = since.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+        let since_ms =
+            since.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
         self.submit(Command::ReportSilent {
             attempt: self.id,
             token: self.token,
@@ -268,11 +273,12 @@ impl SessionSink for LocalSink<'_> {
         let answers = board
             .approvals
             .values()
-            .filter(|it| it.attempt == self.id)
-            .filter_map(|it| {
-                it.decision
+            .filter(|approval| approval.attempt == self.id)
+            .filter_map(|approval| {
+                approval
+                    .decision
                     .as_ref()
-                    .map(|decision| (it.request.id.clone(), decision.answer.clone()))
+                    .map(|decision| (approval.request.id.clone(), decision.answer.clone()))
             })
             .collect();
         SessionInput {
@@ -297,7 +303,7 @@ impl SessionSink for LocalSink<'_> {
 /// Adds a price to use for which the program gave none, if a price is known. Never adds a zero for
 /// an unknown price.
 fn with_price(prices: &[prices::ModelPrice], model: Option<&str>, usage: Usage) -> Usage {
-    let cost = || model.and_then(|it| prices::cost(prices, it, &usage));
+    let cost = || model.and_then(|model| prices::cost(prices, model, &usage));
     Usage {
         micro_usd: usage.micro_usd.or_else(cost),
         ..usage
@@ -372,7 +378,7 @@ fn non_empty_output(text: &str) -> Option<String> {
     if text.len() > MAX_OUTPUT_BYTES {
         let end = (0..=MAX_OUTPUT_BYTES)
             .rev()
-            .find(|it| text.is_char_boundary(*it))
+            .find(|n| text.is_char_boundary(*n))
             .unwrap_or(0);
         text.truncate(end);
     }

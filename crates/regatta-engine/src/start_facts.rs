@@ -326,10 +326,10 @@ fn available_disk_mb(engine: &Engine, board: &Board, id: MissionId) -> Option<u6
     let project = board
         .missions
         .get(&id)
-        .and_then(|it| board.projects.get(&it.project));
-    let bound = project.and_then(|it| {
-        workspaces::remaining_space_mb(engine, it).unwrap_or_else(|error| {
-            tracing::warn!(project = %it.name, "could not measure the project's workspaces: \
+        .and_then(|mission| board.projects.get(&mission.project));
+    let bound = project.and_then(|item| {
+        workspaces::remaining_space_mb(engine, item).unwrap_or_else(|error| {
+            tracing::warn!(project = %item.name, "could not measure the project's workspaces: \
                 {error}");
             None
         })

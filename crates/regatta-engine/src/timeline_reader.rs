@@ -47,14 +47,14 @@ impl TimelineCache {
             .checkpoints
             .range(..=board.revision)
             .next_back()
-            .map_or(0, |it| *it.0);
+            .map_or(0, |checkpoint| *checkpoint.0);
         let next = self
             .checkpoints
             .range(board.revision..)
             .next()
-            .map(|it| *it.0);
+            .map(|checkpoint| *checkpoint.0);
         if board.revision < last + self.checkpoint_distance
-            || next.is_some_and(|it| it < board.revision + self.checkpoint_distance)
+            || next.is_some_and(|n| n < board.revision + self.checkpoint_distance)
         {
             return;
         }
@@ -84,11 +84,11 @@ impl TimelineReader {
             .checkpoints
             .range(..=revision)
             .next_back()
-            .map(|it| it.1.clone())
+            .map(|checkpoint| checkpoint.1.clone())
             .unwrap_or_default();
         let after = board.revision;
         read_events(history, after, revision, |page| {
-            page.iter().for_each(|it| board.fold(it));
+            page.iter().for_each(|event| board.fold(event));
             self.lock_cache().add_checkpoint(&board);
         })?;
         Ok(board)
@@ -109,15 +109,19 @@ impl TimelineReader {
             .checkpoints
             .values()
             .rev()
-            .find(|it| it.counters.task < first.0)
+            .find(|board| board.counters.task < first.0)
             .cloned();
         let mut telling = TimelineFold::new(before.unwrap_or_default(), tasks);
         read_events(history, telling.board().revision, until, |page| {
-            page.iter().for_each(|it| telling.apply(it));
+            page.iter().for_each(|event| telling.apply(event));
             self.lock_cache().add_checkpoint(telling.board());
         })?;
         telling.finish_commit();
-        Ok(telling.timelines().iter().map(|it| it.1.clone()).collect())
+        Ok(telling
+            .timelines()
+            .iter()
+            .map(|timeline| timeline.1.clone())
+            .collect())
     }
 
     /// Returns the revision of the newest checkpoint for which `earlier` holds, or 0. Everything
@@ -127,8 +131,8 @@ impl TimelineReader {
             .checkpoints
             .values()
             .rev()
-            .find(|it| earlier(it))
-            .map_or(0, |it| it.revision)
+            .find(|board| earlier(board))
+            .map_or(0, |board| board.revision)
     }
 
     /// Returns the timeline of a task up to a revision. Its last stretches are open.
@@ -143,7 +147,7 @@ impl TimelineReader {
             match kept
                 .timelines
                 .remove(&task)
-                .filter(|it| it.0.board().revision <= until)
+                .filter(|timeline| timeline.0.board().revision <= until)
             {
                 Some((telling, _)) => telling,
                 None => {
@@ -152,20 +156,20 @@ impl TimelineReader {
                         .checkpoints
                         .values()
                         .rev()
-                        .find(|it| it.counters.task < task.0);
+                        .find(|board| board.counters.task < task.0);
                     TimelineFold::new(before.cloned().unwrap_or_default(), &[task])
                 }
             }
         };
         read_events(history, telling.board().revision, until, |page| {
-            page.iter().for_each(|it| telling.apply(it));
+            page.iter().for_each(|event| telling.apply(event));
             self.lock_cache().add_checkpoint(telling.board());
         })?;
         telling.finish_commit();
         let life = telling
             .timelines()
             .first()
-            .map(|it| it.1.clone())
+            .map(|timeline| timeline.1.clone())
             .unwrap_or_default();
         let mut kept = self.lock_cache();
         kept.read_count += 1;
@@ -175,8 +179,8 @@ impl TimelineReader {
             && let Some(oldest) = kept
                 .timelines
                 .iter()
-                .min_by_key(|it| it.1.1)
-                .map(|it| *it.0)
+                .min_by_key(|timeline| timeline.1.1)
+                .map(|timeline| *timeline.0)
         {
             kept.timelines.remove(&oldest);
         }
@@ -193,7 +197,7 @@ fn read_events(
 ) -> Result<(), StoreError> {
     while after < until {
         let mut page = history.events(after, PAGE_SIZE)?;
-        page.retain(|it| it.revision <= until);
+        page.retain(|event| event.revision <= until);
         let Some(last) = page.last() else { break };
         after = last.revision;
         each(&page);
@@ -228,19 +232,19 @@ mod tests {
         let at: Vec<u64> = kept.checkpoints.keys().copied().collect();
         assert!(
             at.windows(2)
-                .all(|it| it[1] - it[0] >= kept.checkpoint_distance),
+                .all(|at| at[1] - at[0] >= kept.checkpoint_distance),
             "{at:?}"
         );
         assert!(
             at.last()
-                .is_some_and(|it| *it >= 1_000_000 - 2 * kept.checkpoint_distance),
+                .is_some_and(|at| *at >= 1_000_000 - 2 * kept.checkpoint_distance),
             "no checkpoint is near the end: {at:?}"
         );
         // A repeated query adds no second checkpoint beside the first.
         let before = at.len();
         (0..1_000_000)
             .step_by(500)
-            .for_each(|it| kept.add_checkpoint(&board(it)));
+            .for_each(|n| kept.add_checkpoint(&board(n)));
         assert_eq!(kept.checkpoints.len(), before);
     }
 }

@@ -26,7 +26,7 @@ impl Clock for MachineClock {
     fn unix_ms(&self) -> u64 {
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
-            .map_or(0, |it| it.as_millis() as u64)
+            .map_or(0, |duration| duration.as_millis() as u64)
     }
 }
 
@@ -82,7 +82,11 @@ impl Alarm {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // A thread that wakes too early computes its wait anew, so only an earlier deadline must
         // wake it.
-        let sooner = due_at.is_some_and(|due| state.due_fleet_ms.is_none_or(|it| due < it));
+        let sooner = due_at.is_some_and(|due| {
+            state
+                .due_fleet_ms
+                .is_none_or(|due_fleet_m| due < due_fleet_m)
+        });
         state.due_fleet_ms = due_at;
         if sooner {
             self.changed.notify_one();

@@ -31,7 +31,7 @@ pub(crate) fn parse_result(bytes: &[u8]) -> Result<ParsedResult, String> {
         ));
     }
     let value: Value =
-        serde_json::from_slice(bytes).map_err(|it| format!("it is not JSON: {it}"))?;
+        serde_json::from_slice(bytes).map_err(|error| format!("it is not JSON: {error}"))?;
     let Value::Object(fields) = value else {
         return Err("it is not a JSON object".into());
     };
@@ -45,18 +45,18 @@ pub(crate) fn parse_result(bytes: &[u8]) -> Result<ParsedResult, String> {
         )?,
         detail: string_field(&fields, &["detail"])?.unwrap_or_default(),
         artifacts: string_list_field(&fields, "artifacts")?,
-        worktree_path: string_field(&fields, &DIR_FIELDS)?.filter(|it| !it.trim().is_empty()),
+        worktree_path: string_field(&fields, &DIR_FIELDS)?.filter(|s| !s.trim().is_empty()),
         learnings: string_list_field(&fields, "learnings")?,
         copy_path: None,
     };
     let findings = match fields.get("scope_escapes") {
         None | Some(Value::Null) => vec![],
-        Some(list) => serde_json::from_value(list.clone()).map_err(|it| {
-            format!("its scope_escapes are not a list of {{finding, suggested_files}}: {it}")
+        Some(list) => serde_json::from_value(list.clone()).map_err(|error| {
+            format!("its scope_escapes are not a list of {{finding, suggested_files}}: {error}")
         })?,
     };
     let says_no_workspace =
-        result.worktree_path.is_none() && DIR_FIELDS.iter().any(|it| fields.contains_key(*it));
+        result.worktree_path.is_none() && DIR_FIELDS.iter().any(|s| fields.contains_key(*s));
     Ok(ParsedResult {
         result,
         findings,
@@ -70,7 +70,7 @@ pub(crate) fn parse_escapes(text: &str) -> Vec<ScopeFinding> {
     text.lines()
         .take(1_000)
         .filter_map(line)
-        .filter(|it| !it.finding.trim().is_empty())
+        .filter(|scope_finding| !scope_finding.finding.trim().is_empty())
         .collect()
 }
 
@@ -92,7 +92,7 @@ fn parse_status(word: &str) -> Result<ResultStatus, String> {
 fn string_field(fields: &Map<String, Value>, names: &[&str]) -> Result<Option<String>, String> {
     match names
         .iter()
-        .find_map(|it| fields.get(*it).map(|value| (it, value)))
+        .find_map(|name| fields.get(*name).map(|value| (name, value)))
     {
         None | Some((_, Value::Null)) => Ok(None),
         Some((_, Value::String(text))) => Ok(Some(text.clone())),
@@ -107,8 +107,8 @@ fn string_list_field(fields: &Map<String, Value>, name: &str) -> Result<Vec<Stri
         Some(Value::String(text)) => Ok(vec![text.clone()]),
         Some(Value::Array(list)) => list
             .iter()
-            .map(|it| {
-                it.as_str()
+            .map(|list| {
+                list.as_str()
                     .map(str::to_owned)
                     .ok_or_else(|| format!("its {name} are not a list of texts"))
             })
@@ -160,7 +160,8 @@ mod tests {
     #[test]
     fn each_status_word_is_read_as_its_status() {
         let of = |word: &str| {
-            parse_result(format!(r#"{{"status":"{word}"}}"#).as_bytes()).map(|it| it.result.status)
+            parse_result(format!(r#"{{"status":"{word}"}}"#).as_bytes())
+                .map(|parsed_result| parsed_result.result.status)
         };
         for (word, status) in [
             ("done", ResultStatus::Done),

@@ -83,7 +83,10 @@ impl LastChanged {
     const MAX_SUBJECTS: usize = 65_536;
 
     fn record(&mut self, events: &[Recorded]) {
-        for recorded in events.iter().filter(|it| !is_ignored_by_preconditions(it)) {
+        for recorded in events
+            .iter()
+            .filter(|event| !is_ignored_by_preconditions(event))
+        {
             self.by_subject
                 .insert(recorded.event.subject(), recorded.revision);
         }
@@ -165,7 +168,8 @@ impl CompletedEffects {
     }
 
     fn is_due(&self) -> bool {
-        self.flush_at.is_some_and(|it| it <= Instant::now())
+        self.flush_at
+            .is_some_and(|instant| instant <= Instant::now())
     }
 }
 
@@ -291,10 +295,10 @@ impl Writer {
                     let known = request
                         .key
                         .as_ref()
-                        .is_some_and(|it| self.board.answers.contains_key(it));
-                    let may = unless
-                        .filter(|_| !known)
-                        .map_or(Ok(()), |it| self.last_changed.check(&it));
+                        .is_some_and(|key| self.board.answers.contains_key(key));
+                    let may = unless.filter(|_| !known).map_or(Ok(()), |precondition| {
+                        self.last_changed.check(&precondition)
+                    });
                     let decided = may
                         .and_then(|()| decide_owned(&self.board, *request, now))
                         .map(|commit| (completed_task(&commit), self.apply(commit, &mut batch)));
@@ -350,7 +354,7 @@ impl Writer {
                 }
                 self.publishers
                     .alarm
-                    .set(self.board.next_deadline(past).map(|it| it + 1));
+                    .set(self.board.next_deadline(past).map(|board| board + 1));
             }
             Err(error) => {
                 tracing::error!(code = error.code, "could not commit a batch: {error}");
@@ -386,7 +390,10 @@ impl Writer {
 
     /// Lets the store update its rows, if it is idle long enough.
     fn flush_if_idle(&mut self) {
-        if self.flush_idle_at.is_some_and(|it| it <= Instant::now()) {
+        if self
+            .flush_idle_at
+            .is_some_and(|instant| instant <= Instant::now())
+        {
             let rested = self.store.flush_idle();
             self.flush_idle_at = rested
                 .is_err()
@@ -426,7 +433,7 @@ impl Writer {
                 && self
                     .store
                     .revision()
-                    .is_ok_and(|it| it == self.board.revision);
+                    .is_ok_and(|store| store == self.board.revision);
             if !kept {
                 return Err(error);
             }

@@ -33,7 +33,7 @@ impl GitAdapter {
         (base, foreign): (&CommitId, &HashSet<Vec<u8>>),
     ) -> Result<Option<CommitId>, GitError> {
         let git_dir = workspace.join(".git");
-        let Some(head) = head_of(&git_dir).filter(|it| it != base) else {
+        let Some(head) = head_of(&git_dir).filter(|id| id != base) else {
             return Ok(None);
         };
         if self
@@ -168,7 +168,7 @@ impl GitAdapter {
         Ok(said.status == Some(0)
             && !split_nul(&said.stdout)
                 .iter()
-                .any(|it| foreign.contains(it)))
+                .any(|bytes| foreign.contains(bytes)))
     }
 
     /// Returns whether the commits from `base` to `head` follow one another without merges.
@@ -192,7 +192,7 @@ impl GitAdapter {
             return Ok(false);
         }
         let text = String::from_utf8_lossy(&said.stdout).into_owned();
-        let lines: Vec<Vec<&str>> = text.lines().map(|it| it.split(' ').collect()).collect();
+        let lines: Vec<Vec<&str>> = text.lines().map(|text| text.split(' ').collect()).collect();
         let mut wanted = head.as_str();
         for line in &lines {
             match line[..] {
@@ -241,7 +241,7 @@ fn head_of(git_dir: &Path) -> Option<CommitId> {
     let branch = BranchName::new(name.strip_prefix("refs/heads/")?).ok()?;
     let loose = read_plain_file(&git_dir.join("refs/heads").join(branch.as_str()), 4 << 10);
     if let Some(id) =
-        loose.and_then(|it| CommitId::new(String::from_utf8_lossy(&it).trim_end()).ok())
+        loose.and_then(|loose| CommitId::new(String::from_utf8_lossy(&loose).trim_end()).ok())
     {
         return Some(id);
     }
@@ -249,7 +249,7 @@ fn head_of(git_dir: &Path) -> Option<CommitId> {
         .into_owned();
     packed
         .lines()
-        .find_map(|it| CommitId::new(it.strip_suffix(name)?.strip_suffix(' ')?).ok())
+        .find_map(|packed| CommitId::new(packed.strip_suffix(name)?.strip_suffix(' ')?).ok())
 }
 
 /// Reads a file, if it is a plain file of at most `limit` bytes and not a link, a pipe or a device.
@@ -277,8 +277,8 @@ fn copy_objects(from: &Path, to: &Path) -> bool {
     for folder in folders.flatten() {
         let name = folder.file_name();
         let name = name.to_string_lossy();
-        let wanted =
-            name == "pack" || (name.len() == 2 && name.bytes().all(|it| it.is_ascii_hexdigit()));
+        let wanted = name == "pack"
+            || (name.len() == 2 && name.bytes().all(|byte| byte.is_ascii_hexdigit()));
         if !wanted || !disk::is_real_dir(&folder.path()) {
             continue;
         }

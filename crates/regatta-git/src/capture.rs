@@ -141,16 +141,16 @@ impl WorkspaceReader<'_> {
             .command("list the base's files")
             .args(["ls-files", "-t", "--stage", "-z"])
             .run_for_list()?;
-        let special = |it: Vec<u8>| {
-            let tab = it.iter().position(|it| *it == b'\t')?;
-            let (about, path) = (&it[..tab], it[tab + 1..].to_vec());
+        let special = |bytes: Vec<u8>| {
+            let tab = bytes.iter().position(|byte| *byte == b'\t')?;
+            let (about, path) = (&bytes[..tab], bytes[tab + 1..].to_vec());
             if about.starts_with(b"S ") {
                 return Some(SpecialEntry::Absent(path));
             }
             let commit = about
                 .get(2..)?
                 .strip_prefix(b"160000 ")?
-                .split(|it| *it == b' ')
+                .split(|byte| *byte == b' ')
                 .next()?;
             Some(SpecialEntry::Submodule(path_to_text(commit), path))
         };
@@ -163,8 +163,8 @@ impl WorkspaceReader<'_> {
             .command("list the base's files")
             .args(["ls-files", "-z"])
             .run_for_list()?;
-        let absent = |it: &&Vec<u8>| {
-            !sparse.includes(it) && !disk::is_occupied(&self.tree.join(path_from_bytes(it)))
+        let absent = |bytes: &&Vec<u8>| {
+            !sparse.includes(bytes) && !disk::is_occupied(&self.tree.join(path_from_bytes(bytes)))
         };
         self.update_index(
             &["--skip-worktree", "--stdin"],
@@ -188,8 +188,8 @@ impl WorkspaceReader<'_> {
         let found = split_nul(&self.run_reading(list())?.stdout);
         // Git names a nested repository with a slash and does not list its files.
         let (mut nested, mut files): (Vec<_>, Vec<_>) =
-            found.into_iter().partition(|it| it.ends_with(b"/"));
-        nested.retain(|it| !submodules.contains(it));
+            found.into_iter().partition(|found| found.ends_with(b"/"));
+        nested.retain(|nested| !submodules.contains(nested));
         let mut within = Vec::new();
         let nothing = self.index.with_extension("nothing");
         while let Some(top) = nested.pop() {
@@ -211,9 +211,13 @@ impl WorkspaceReader<'_> {
             // Git did not apply the ignore rules of the directories above while listing from
             // inside.
             let ignored = self.ignored_paths(&within)?;
-            files.extend(within.into_iter().filter(|it| !ignored.contains(it)));
+            files.extend(
+                within
+                    .into_iter()
+                    .filter(|within| !ignored.contains(within)),
+            );
         }
-        files.retain(|it| !self.foreign.contains(it));
+        files.retain(|files| !self.foreign.contains(files));
         match files.iter().find(|path| path.len() > MAX_PATH_BYTES) {
             Some(path) => Err(errors::path_too_long(self.tree, &path_to_text(path))),
             None => Ok(files),
@@ -226,7 +230,7 @@ impl WorkspaceReader<'_> {
         // The prefix keeps git from interpreting a name that starts with `:`.
         let asked: Vec<_> = paths
             .iter()
-            .map(|it| [b"./", it.as_slice()].concat())
+            .map(|paths| [b"./", paths.as_slice()].concat())
             .collect();
         let call = self
             .command(OPERATION)
@@ -239,7 +243,7 @@ impl WorkspaceReader<'_> {
         }
         Ok(split_nul(&said.stdout)
             .iter()
-            .filter_map(|it| it.strip_prefix(b"./").map(<[u8]>::to_vec))
+            .filter_map(|bytes| bytes.strip_prefix(b"./").map(<[u8]>::to_vec))
             .collect())
     }
 
@@ -611,7 +615,7 @@ impl GitAdapter {
                     ])
                     .run_for_list()?
                     .iter()
-                    .map(|it| path_to_text(it))
+                    .map(|args| path_to_text(args))
                     .collect();
                 changed.sort_unstable();
                 Ok(Capture {
@@ -664,14 +668,14 @@ impl GitAdapter {
                     .args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"])
                     .run_for_line()?
                     .lines()
-                    .filter(|it| {
-                        it.strip_prefix(&keep)
+                    .filter(|arg| {
+                        arg.strip_prefix(&keep)
                             .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
                     })
                     .map(str::to_owned)
                     .collect::<Vec<_>>();
                 keepers.push(self.refresh_trunk(repo)?.to_string());
-                keepers.extend(base.map(|it| it.to_string()));
+                keepers.extend(base.map(|id| id.to_string()));
                 let mut unkept: Option<BTreeSet<Vec<u8>>> = None;
                 for keeper in keepers {
                     let differ: BTreeSet<Vec<u8>> = self

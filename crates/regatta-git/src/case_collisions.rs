@@ -76,20 +76,20 @@ fn case_collision(
     loop {
         let end = path[begin..]
             .iter()
-            .position(|it| *it == b'/')
-            .map_or(path.len(), |it| begin + it);
+            .position(|byte| *byte == b'/')
+            .map_or(path.len(), |path| begin + path);
         let name = &path[begin..end];
         let folded = path_to_text(name).to_lowercase();
         let entries = odb.tree(&tree)?;
         if let Some(other) = entries
             .iter()
-            .find(|it| it.name != name && path_to_text(&it.name).to_lowercase() == folded)
+            .find(|tree| tree.name != name && path_to_text(&tree.name).to_lowercase() == folded)
         {
             return Ok(Some([&path[..begin], &other.name].concat()));
         }
         match entries
             .into_iter()
-            .find(|it| it.name == name && it.mode == DIRECTORY)
+            .find(|tree| tree.name == name && tree.mode == DIRECTORY)
         {
             Some(inner) if end < path.len() => (tree, begin) = (inner.id, end + 1),
             _ => return Ok(None),

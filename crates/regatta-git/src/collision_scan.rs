@@ -85,7 +85,7 @@ impl GitAdapter {
                     .insert(repo.project.clone(), sight);
             }
             (_, sight) => {
-                if let Some(objects) = sight.and_then(|it| it.objects) {
+                if let Some(objects) = sight.and_then(|project_scan| project_scan.objects) {
                     disk::remove_tree(&objects)?;
                 }
             }
@@ -111,12 +111,13 @@ impl GitAdapter {
             .get_or_insert_with(|| self.layout.scratch_objects(vault))
             .clone();
         disk::make_dirs(&objects)?;
-        sight.workspaces.retain(|it, _| attempts.contains(it));
+        sight.workspaces.retain(|id, _| attempts.contains(id));
         for attempt in attempts {
             let dir = self.layout.workspace(&repo.project, *attempt);
             let before = sight.workspaces.get(attempt);
-            let sign = before.and_then(|it| fingerprint(&dir, &it.ignored_dirs));
-            if sign.is_some() && sign == before.map(|it| it.fingerprint) {
+            let sign =
+                before.and_then(|workspace_scan| fingerprint(&dir, &workspace_scan.ignored_dirs));
+            if sign.is_some() && sign == before.map(|workspace_scan| workspace_scan.fingerprint) {
                 continue;
             }
             match self.capture_for_scan(repo, vault, *attempt, &objects) {
@@ -136,12 +137,14 @@ impl GitAdapter {
         let pairs = self.overlapping_pairs(vault, &sight.workspaces, tip)?;
         let current: BTreeSet<_> = pairs
             .iter()
-            .map(|it| (it.2.clone(), it.3.clone()))
+            .map(|pair| (pair.2.clone(), pair.3.clone()))
             .collect();
-        sight.outcomes.retain(|it, _| current.contains(it));
+        sight
+            .outcomes
+            .retain(|outcome, _| current.contains(outcome));
         let new: Vec<_> = current
             .into_iter()
-            .filter(|it| !sight.outcomes.contains_key(it))
+            .filter(|current| !sight.outcomes.contains_key(current))
             .collect();
         let outcomes = self.merge_pairs(vault, &objects, &new)?;
         sight.outcomes.extend(new.into_iter().zip(outcomes));
@@ -192,7 +195,7 @@ impl GitAdapter {
                     .run_for_list()?;
                 let ignored: BTreeSet<Vec<u8>> = listed
                     .into_iter()
-                    .filter_map(|it| it.strip_suffix(b"/").map(<[u8]>::to_vec))
+                    .filter_map(|listed| listed.strip_suffix(b"/").map(<[u8]>::to_vec))
                     .collect();
                 let sign = fingerprint(&dir, &ignored).unwrap_or_default();
                 let tree = self.write_scan_tree(repo, attempt, vault, (&base, objects))?;
@@ -275,7 +278,7 @@ impl GitAdapter {
             }
             if trunk
                 .get(&mine.base)
-                .is_some_and(|it| overlap(&mine.changed, it))
+                .is_some_and(|trunk| overlap(&mine.changed, trunk))
             {
                 pairs.push((*one, None, tip.clone(), mine.commit.clone()));
             }
@@ -312,7 +315,7 @@ impl GitAdapter {
             "--stdin",
         ]);
         let said = call.input(asked.into()).run_expecting_success()?;
-        let mut parts = said.stdout.split(|it| *it == 0);
+        let mut parts = said.stdout.split(|byte| *byte == 0);
         let mut outcomes = Vec::new();
         for _ in pairs {
             // For each pair: a clean flag, the tree, the paths, and an empty field.
@@ -321,7 +324,7 @@ impl GitAdapter {
             };
             let paths: Vec<Vec<u8>> = parts
                 .by_ref()
-                .take_while(|it| !it.is_empty())
+                .take_while(|parts| !parts.is_empty())
                 .map(<[u8]>::to_vec)
                 .collect();
             outcomes.push(if clean == b"1" {
@@ -343,9 +346,9 @@ fn overlap(one: &BTreeSet<Vec<u8>>, other: &BTreeSet<Vec<u8>>) -> bool {
             || paths
                 .range(inner.clone()..)
                 .next()
-                .is_some_and(|it| it.starts_with(&inner))
+                .is_some_and(|paths| paths.starts_with(&inner))
     };
-    one.iter().any(|it| under(other, it)) || other.iter().any(|it| under(one, it))
+    one.iter().any(|one| under(other, one)) || other.iter().any(|other| under(one, other))
 }
 
 /// Returns a number that changes when a file changes, or nothing if the directory cannot be read.
@@ -402,7 +405,7 @@ mod tests {
         let set = |paths: &[&str]| {
             paths
                 .iter()
-                .map(|it| it.as_bytes().to_vec())
+                .map(|path| path.as_bytes().to_vec())
                 .collect::<BTreeSet<_>>()
         };
         assert!(overlap(&set(&["a", "b"]), &set(&["b"])));

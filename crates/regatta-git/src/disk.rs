@@ -25,7 +25,7 @@ pub(crate) fn write_unsynced(path: &Path, bytes: &[u8]) -> Result<(), GitError> 
 /// Appends to a file.
 pub(crate) fn append(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     let file = File::options().append(true).open(path);
-    file.and_then(|mut it| it.write_all(bytes))
+    file.and_then(|mut file| file.write_all(bytes))
         .map_err(|cause| errors::io_error("write", path, &cause))
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn rename_synced(from: &Path, to: &Path) -> Result<(), GitError> {
 /// names.
 pub(crate) fn sync_dir(path: &Path) -> Result<(), GitError> {
     File::open(path)
-        .and_then(|it| it.sync_all())
+        .and_then(|file| file.sync_all())
         .map_err(|cause| errors::io_error("flush", path, &cause))
 }
 
@@ -54,10 +54,13 @@ pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), G
     let paths: Vec<PathBuf> = paths.into_iter().collect();
     for part in paths.chunks(MAX_CONCURRENT_SYNCS) {
         std::thread::scope(|scope| {
-            let waits: Vec<_> = part.iter().map(|it| scope.spawn(|| sync_dir(it))).collect();
+            let waits: Vec<_> = part
+                .iter()
+                .map(|path| scope.spawn(|| sync_dir(path)))
+                .collect();
             waits
                 .into_iter()
-                .try_for_each(|it| it.join().unwrap_or(Ok(())))
+                .try_for_each(|scoped_join_handle| scoped_join_handle.join().unwrap_or(Ok(())))
         })?;
     }
     Ok(())
@@ -68,7 +71,7 @@ pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), G
 /// For a tree of many small files one such wait is far cheaper than one for each file.
 pub(crate) fn sync_file_system(path: &Path) -> Result<(), GitError> {
     File::open(path)
-        .and_then(|it| rustix::fs::syncfs(&it).map_err(io::Error::from))
+        .and_then(|file| rustix::fs::syncfs(&file).map_err(io::Error::from))
         .map_err(|cause| errors::io_error("flush", path, &cause))
 }
 
@@ -81,7 +84,7 @@ pub(crate) fn sync_objects(git_dir: &Path) -> Result<(), GitError> {
     let entries =
         fs::read_dir(&objects).map_err(|cause| errors::io_error("read", &objects, &cause))?;
     for entry in entries.flatten() {
-        if entry.file_type().is_ok_and(|it| it.is_dir()) {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             match sync_dir(&entry.path()) {
                 // Git removes a fan-out directory that became empty.
                 Err(_) if !entry.path().exists() => {}
@@ -109,7 +112,7 @@ pub(crate) fn is_occupied(path: &Path) -> bool {
 
 /// Returns whether `path` is a directory itself and not a link to one.
 pub(crate) fn is_real_dir(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|it| it.is_dir())
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }
 
 /// Removes a file or a whole tree without following links. A missing path is fine.
@@ -160,8 +163,8 @@ fn remove_stubborn_tree(top: &Path) -> io::Result<()> {
                 open_up(&path)?; // moving a directory writes to it
                 let free = numbers
                     .by_ref()
-                    .map(|it| top.join(format!(".{it}")))
-                    .find(|it| !is_occupied(it));
+                    .map(|number| top.join(format!(".{number}")))
+                    .find(|path| !is_occupied(path));
                 free.map_or(Ok(()), |to| fs::rename(&path, to))?;
             }
             fs::remove_dir(&dir)?;

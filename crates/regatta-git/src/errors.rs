@@ -480,9 +480,10 @@ pub(crate) fn no_such_remote(remote: &str, path: &Path) -> String {
 }
 
 pub(crate) fn push_failed(remote: &str, refused: &str, printed: &str) -> String {
-    let reason = refused
-        .rsplit_once('[')
-        .map_or_else(|| first_error_line(printed), |it| it.1.replace(']', ""));
+    let reason = refused.rsplit_once('[').map_or_else(
+        || first_error_line(printed),
+        |refused| refused.1.replace(']', ""),
+    );
     format!("`git push {remote}` failed: {}", reason.trim())
 }
 
@@ -580,7 +581,9 @@ pub(crate) fn remote_trunk_missing(trunk: &BranchName, url: &str) -> GitError {
 pub(crate) fn push_refused(attempt: AttemptId, line: &str) -> GitError {
     let reason = line
         .rsplit_once('(')
-        .map_or("the server gave no reason", |it| it.1.trim_end_matches(')'));
+        .map_or("the server gave no reason", |line| {
+            line.1.trim_end_matches(')')
+        });
     git_error(
         "ref_refused",
         format!("The server did not accept the work of {attempt}: {reason}."),
@@ -592,7 +595,7 @@ pub(crate) fn push_refused(attempt: AttemptId, line: &str) -> GitError {
 /// Turns git's output about another machine into an error, with a code that tells who can fix the
 /// cause.
 pub(crate) fn remote_failed(doing: &str, url: &str, printed: &str) -> GitError {
-    let has = |words: &[&str]| words.iter().any(|it| printed.contains(it));
+    let has = |words: &[&str]| words.iter().any(|word| printed.contains(word));
     let what = format!(
         "Git could not {doing} ({url}): {}.",
         first_error_line(printed)
@@ -658,11 +661,16 @@ pub(crate) fn remote_failed(doing: &str, url: &str, printed: &str) -> GitError {
 
 /// Returns the line in which git names the error, short enough to show.
 fn first_error_line(printed: &str) -> String {
-    let lines = || printed.lines().map(str::trim).filter(|it| !it.is_empty());
+    let lines = || {
+        printed
+            .lines()
+            .map(str::trim)
+            .filter(|printed| !printed.is_empty())
+    };
     let line = lines()
-        .find_map(|it| {
-            it.strip_prefix("fatal: ")
-                .or_else(|| it.strip_prefix("error: "))
+        .find_map(|s| {
+            s.strip_prefix("fatal: ")
+                .or_else(|| s.strip_prefix("error: "))
         })
         .or_else(|| lines().next())
         .unwrap_or("git gave no reason");

@@ -23,7 +23,7 @@ impl GitAdapter {
         let mut found: Vec<AttemptId> = self
             .keep_refs(repo)?
             .iter()
-            .filter_map(|it| attempt_of_ref(it))
+            .filter_map(|keep_ref| attempt_of_ref(keep_ref))
             .collect();
         found.sort_unstable();
         found.dedup();
@@ -116,8 +116,8 @@ impl GitAdapter {
                     return Err(errors::workspace_in_use(attempt, &workspace));
                 }
                 let refs = self.keep_refs(repo)?;
-                let own = refs.iter().filter(|it| attempt_of_ref(it) == Some(attempt));
-                let mut order: String = own.map(|it| format!("delete {it}\n")).collect();
+                let own = refs.iter().filter(|s| attempt_of_ref(s) == Some(attempt));
+                let mut order: String = own.map(|own| format!("delete {own}\n")).collect();
                 let vault = self.vault(repo)?;
                 if self.find_object(&vault, &base_ref(attempt))?.is_some() {
                     order += &format!("delete {}\n", base_ref(attempt));
@@ -148,7 +148,7 @@ impl GitAdapter {
             .run_for_line()?;
         let known: HashSet<&str> = listed.lines().collect();
         let mut order = String::new();
-        for commit in landed.iter().filter(|it| !known.contains(it.as_str())) {
+        for commit in landed.iter().filter(|id| !known.contains(id.as_str())) {
             if self
                 .find_object(&vault, &format!("{commit}^{{commit}}"))?
                 .is_some()
@@ -180,7 +180,7 @@ fn attempt_of_ref(reference: &str) -> Option<AttemptId> {
     (reference == whole
         || reference
             .strip_prefix(&whole)
-            .is_some_and(|it| it.starts_with('-')))
+            .is_some_and(|reference| reference.starts_with('-')))
     .then_some(attempt)
 }
 

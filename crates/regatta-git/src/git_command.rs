@@ -182,7 +182,7 @@ impl GitLauncher {
         call.command.envs(
             ["SSH_AUTH_SOCK", "GIT_SSH_COMMAND"]
                 .into_iter()
-                .filter_map(|it| Some((it, env::var_os(it)?))),
+                .filter_map(|s| Some((s, env::var_os(s)?))),
         );
         call
     }
@@ -248,7 +248,7 @@ impl GitLauncher {
             call.command.envs(
                 proxies
                     .into_iter()
-                    .filter_map(|it| Some((it, env::var_os(it)?))),
+                    .filter_map(|proxy| Some((proxy, env::var_os(proxy)?))),
             );
         }
         call.command
@@ -383,7 +383,8 @@ impl GitCommand {
     }
     /// Uses the protocol version that the other side requested.
     pub(crate) fn protocol(mut self, protocol: Option<&str>) -> GitCommand {
-        self.command.envs(protocol.map(|it| ("GIT_PROTOCOL", it)));
+        self.command
+            .envs(protocol.map(|protocol| ("GIT_PROTOCOL", protocol)));
         self
     }
     /// Looks for the repository in the current directory only, not above it.
@@ -761,8 +762,8 @@ fn quote_object_dir(path: &Path) -> OsString {
 /// Splits at NUL, without empty parts.
 pub(crate) fn split_nul(bytes: &[u8]) -> Vec<Vec<u8>> {
     bytes
-        .split(|it| *it == 0)
-        .filter(|it| !it.is_empty())
+        .split(|byte| *byte == 0)
+        .filter(|bytes| !bytes.is_empty())
         .map(<[u8]>::to_vec)
         .collect()
 }
@@ -893,7 +894,7 @@ mod tests {
         assert!(
             names
                 .iter()
-                .all(|it| it.starts_with("GIT_") || ["PATH", "HOME", "LC_ALL"].contains(it)),
+                .all(|name| name.starts_with("GIT_") || ["PATH", "HOME", "LC_ALL"].contains(name)),
             "{names:?}"
         );
         let shown = call
@@ -922,7 +923,7 @@ mod tests {
         assert!(
             !args
                 .iter()
-                .any(|it| it.contains("secret") || *it == "protocol.http.allow=always"),
+                .any(|arg| arg.contains("secret") || *arg == "protocol.http.allow=always"),
             "{args:?}"
         );
         let shown = |key: &'static str| {
@@ -952,7 +953,9 @@ mod tests {
             .filter_map(|(name, _)| name.to_str())
             .collect();
         assert!(
-            !names.iter().any(|it| it.to_lowercase().contains("proxy")),
+            !names
+                .iter()
+                .any(|name| name.to_lowercase().contains("proxy")),
             "{names:?}"
         );
     }

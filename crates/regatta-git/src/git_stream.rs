@@ -156,12 +156,15 @@ fn wait(
             tv_nsec: i64::from(left.subsec_nanos()),
         };
         let mut fds = vec![PollFd::new(stdout, PollFlags::IN)];
-        fds.extend(stdin.map(|it| PollFd::new(it, PollFlags::OUT)));
+        fds.extend(stdin.map(|child_stdin| PollFd::new(child_stdin, PollFlags::OUT)));
         match poll(&mut fds, Some(&timeout)) {
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
             Ok(_) => {
-                let ready = |at: usize| fds.get(at).is_some_and(|it| !it.revents().is_empty());
+                let ready = |at: usize| {
+                    fds.get(at)
+                        .is_some_and(|poll_fd| !poll_fd.revents().is_empty())
+                };
                 return Ok((ready(0), ready(1)));
             }
         }

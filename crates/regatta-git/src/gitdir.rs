@@ -111,11 +111,11 @@ impl SparseDirs {
             }
             let parts: Vec<&str> = dir
                 .split('/')
-                .filter(|it| !it.is_empty() && *it != ".")
+                .filter(|dir| !dir.is_empty() && *dir != ".")
                 .collect();
             if parts
                 .iter()
-                .any(|it| *it == ".." || it.eq_ignore_ascii_case(".git"))
+                .any(|part| *part == ".." || part.eq_ignore_ascii_case(".git"))
             {
                 return bad("it leads out of the working tree");
             }
@@ -127,7 +127,10 @@ impl SparseDirs {
         dirs.sort();
         dirs.dedup();
         let all = dirs.clone();
-        dirs.retain(|it| !all.iter().any(|other| it.starts_with(&format!("{other}/"))));
+        dirs.retain(|dir| {
+            !all.iter()
+                .any(|other| dir.starts_with(&format!("{other}/")))
+        });
         Ok((!dirs.is_empty()).then_some(SparseDirs(dirs)))
     }
 
@@ -155,23 +158,23 @@ impl SparseDirs {
     pub(crate) fn includes(&self, path: &[u8]) -> bool {
         let parent = path
             .iter()
-            .rposition(|it| *it == b'/')
+            .rposition(|byte| *byte == b'/')
             .map_or(&[][..], |at| &path[..at]);
         let below = |outer: &[u8], inner: &[u8]| {
             inner
                 .strip_prefix(outer)
-                .is_some_and(|it| matches!(it, [] | [b'/', ..]))
+                .is_some_and(|inner| matches!(inner, [] | [b'/', ..]))
         };
         parent.is_empty()
             || self
                 .0
                 .iter()
-                .any(|it| below(it.as_bytes(), parent) || below(parent, it.as_bytes()))
+                .any(|s| below(s.as_bytes(), parent) || below(parent, s.as_bytes()))
     }
 
     /// Returns a text that is equal for equal directories.
     pub(crate) fn fingerprint(sparse: Option<&SparseDirs>) -> String {
-        sparse.map_or(String::new(), |it| it.0.join("\n"))
+        sparse.map_or(String::new(), |sparse_dirs| sparse_dirs.0.join("\n"))
     }
 }
 
@@ -180,7 +183,7 @@ mod tests {
     use super::*;
 
     fn of(dirs: &[&str]) -> Result<Option<SparseDirs>, GitError> {
-        SparseDirs::parse(&dirs.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
+        SparseDirs::parse(&dirs.iter().map(|dir| (*dir).to_owned()).collect::<Vec<_>>())
     }
 
     #[test]

@@ -89,7 +89,10 @@ impl GitAdapter {
                 }
                 if !blocked.is_empty() {
                     return Ok(TrunkMoveResult::CheckoutDirty(
-                        blocked.iter().map(|it| path_to_text(it)).collect(),
+                        blocked
+                            .iter()
+                            .map(|blocked| path_to_text(blocked))
+                            .collect(),
                     ));
                 }
                 failpoint::hit("move.checked");
@@ -166,7 +169,7 @@ impl GitAdapter {
         let moved = told
             && ["start", "prepare", "commit"]
                 .iter()
-                .all(|it| waiting.read_line() == Ok(format!("{it}: ok")));
+                .all(|s| waiting.read_line() == Ok(format!("{s}: ok")));
         drop(waiting);
         if !moved {
             // Another process may have moved the ref, perhaps to this very commit, which the
@@ -186,7 +189,7 @@ impl GitAdapter {
             .common_dir
             .join(&name)
             .parent()
-            .filter(|it| it.is_dir())
+            .filter(|path| path.is_dir())
         {
             disk::sync_dir(folder)?;
         }
@@ -222,7 +225,7 @@ impl GitAdapter {
             }
             let here = line
                 .strip_prefix(b"branch ")
-                .is_some_and(|it| it == name.as_bytes());
+                .is_some_and(|line| line == name.as_bytes());
             // A worktree that was deleted by hand is still listed.
             if !here || !top.is_dir() || is_same_path(&top, &user.top) {
                 continue;
@@ -249,8 +252,7 @@ impl GitAdapter {
         checkout: &Checkout,
         difference: &TreeDiff,
     ) -> Result<BTreeSet<Vec<u8>>, GitError> {
-        if let Some(what) = operation_in_progress(&checkout.git_dir).filter(|it| *it != "a bisect")
-        {
+        if let Some(what) = operation_in_progress(&checkout.git_dir).filter(|s| *s != "a bisect") {
             return Err(errors::operation_in_progress(what, &checkout.top));
         }
         wait_for_index_lock(checkout)?;
@@ -261,7 +263,7 @@ impl GitAdapter {
         let at_old = self.trunk_tip(step.user, step.repo)? == *step.old;
         let changes = changes
             .into_iter()
-            .filter(|it| at_old || it.is_edited || it.is_unmerged);
+            .filter(|modified_file| at_old || modified_file.is_edited || modified_file.is_unmerged);
         let mut blocked = BTreeSet::new();
         for ModifiedFile {
             path,
@@ -362,10 +364,10 @@ impl GitAdapter {
         difference: &TreeDiff,
     ) -> Result<BTreeSet<Vec<u8>>, GitError> {
         let changes = self.modified_files(&checkout.top)?;
-        let edited = changes
-            .into_iter()
-            .filter(|it| it.is_edited && overlaps_diff(difference, &it.path));
-        Ok(edited.map(|it| it.path).collect())
+        let edited = changes.into_iter().filter(|modified_file| {
+            modified_file.is_edited && overlaps_diff(difference, &modified_file.path)
+        });
+        Ok(edited.map(|modified_file| modified_file.path).collect())
     }
 
     /// Refreshes the index for files that were touched but not changed.
@@ -504,7 +506,7 @@ impl GitAdapter {
                 step.new.as_str(),
             ])
             .run_for_list()?;
-        if wrong.iter().any(|it| differing.contains(it)) {
+        if wrong.iter().any(|wrong| differing.contains(wrong)) {
             return Ok(false);
         }
         update(&real)?;
@@ -536,9 +538,9 @@ fn overlaps_diff(difference: &TreeDiff, path: &[u8]) -> bool {
 /// nothing can prevent that, so git's dry run is skipped.
 fn changes_content_only(difference: &TreeDiff) -> bool {
     const REGULAR_FILE: u32 = 0o100_000;
-    let plain = |it: &Option<TreeFile>| {
-        it.as_ref()
-            .is_some_and(|it| it.0 & 0o170_000 == REGULAR_FILE)
+    let plain = |pair: &Option<TreeFile>| {
+        pair.as_ref()
+            .is_some_and(|pair| pair.0 & 0o170_000 == REGULAR_FILE)
     };
     difference
         .files
@@ -555,10 +557,12 @@ fn untracked_collisions(difference: &TreeDiff, checkout: &Checkout) -> BTreeSet<
     let mut arriving = Vec::new();
     for (path, sides) in &difference.files {
         match sides {
-            (Some(_), None) => drop(leaving.insert(path.clone())),
+            (Some(_), None) => {
+                leaving.insert(path.clone());
+            }
             (None, Some(_)) => arriving.push(path),
             (Some(old), Some(new)) if old.0 & FILE_TYPE_MASK != new.0 & FILE_TYPE_MASK => {
-                drop(leaving.insert(path.clone()))
+                leaving.insert(path.clone());
             }
             _ => {}
         }
@@ -574,11 +578,11 @@ fn untracked_collisions(difference: &TreeDiff, checkout: &Checkout) -> BTreeSet<
 fn refuse_during_rebase(step: &TrunkMove<'_>, name: &str) -> Result<(), GitError> {
     let mut git_dirs = vec![step.user.common_dir.clone()];
     if let Ok(entries) = fs::read_dir(step.user.common_dir.join("worktrees")) {
-        git_dirs.extend(entries.flatten().map(|it| it.path()));
+        git_dirs.extend(entries.flatten().map(|entry| entry.path()));
     }
     let rebased = |dir: &PathBuf| {
         ["rebase-merge", "rebase-apply"].iter().any(|kind| {
-            fs::read_to_string(dir.join(kind).join("head-name")).is_ok_and(|it| it.trim() == name)
+            fs::read_to_string(dir.join(kind).join("head-name")).is_ok_and(|s| s.trim() == name)
         })
     };
     if git_dirs.iter().any(rebased) {
@@ -607,7 +611,7 @@ fn collision_at(top: &Path, path: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<
     let ends = path
         .iter()
         .enumerate()
-        .filter(|(_, it)| **it == b'/')
+        .filter(|(_, byte)| **byte == b'/')
         .map(|(at, _)| at)
         .chain([path.len()]);
     for end in ends {
@@ -631,7 +635,7 @@ fn untracked_file_below(top: &Path, dir: &[u8], leaving: &BTreeSet<Vec<u8>>) -> 
             .flatten()
         {
             let path = [dir.as_slice(), b"/", entry.file_name().as_bytes()].concat();
-            if entry.file_type().is_ok_and(|it| it.is_dir()) {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 left.push(path);
             } else if !leaving.contains(&path) {
                 return Some(path);
@@ -643,7 +647,9 @@ fn untracked_file_below(top: &Path, dir: &[u8], leaving: &BTreeSet<Vec<u8>>) -> 
 
 /// Returns the path that git names in its error message.
 fn path_in_error(stderr: &str) -> Option<Vec<u8>> {
-    let line = stderr.lines().find(|it| it.starts_with("error: "))?;
+    let line = stderr
+        .lines()
+        .find(|stderr| stderr.starts_with("error: "))?;
     let (first, last) = (line.find('\'')?, line.rfind('\'')?);
     (first < last).then(|| line.as_bytes()[first + 1..last].to_vec())
 }

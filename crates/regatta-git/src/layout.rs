@@ -31,10 +31,10 @@ impl DataLayout {
     }
     /// Returns the free disk space here, in mebibytes.
     pub(crate) fn free_mb(&self) -> Option<u64> {
-        let there = self.data_dir.ancestors().find(|it| it.is_dir())?;
+        let there = self.data_dir.ancestors().find(|path| path.is_dir())?;
         rustix::fs::statvfs(there)
             .ok()
-            .map(|it| it.f_bavail.saturating_mul(it.f_frsize) >> 20)
+            .map(|stat_vfs| stat_vfs.f_bavail.saturating_mul(stat_vfs.f_frsize) >> 20)
     }
     pub(crate) fn vault(&self, project: &ProjectName) -> PathBuf {
         self.data_dir.join("vaults").join(format!("{project}.git"))
@@ -87,8 +87,8 @@ impl DataLayout {
                 .to_string_lossy()
                 .split('-')
                 .next()
-                .and_then(|it| it.parse::<u32>().ok());
-            if pid.is_some_and(|it| !Path::new("/proc").join(it.to_string()).exists()) {
+                .and_then(|s| s.parse::<u32>().ok());
+            if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
                 // A directory that cannot be removed is tried again the next time.
                 let _ = crate::disk::remove_tree(&entry.path());
             }
@@ -168,7 +168,10 @@ impl Locks {
         drop(lock);
         // The last user removes the lock, because the number of attempts is unlimited.
         let mut table = self.lock_table();
-        if table.get(&key).is_some_and(|it| Arc::strong_count(it) == 1) {
+        if table
+            .get(&key)
+            .is_some_and(|mutex| Arc::strong_count(mutex) == 1)
+        {
             table.remove(&key);
         }
         done

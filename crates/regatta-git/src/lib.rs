@@ -157,7 +157,7 @@ pub fn version() -> Result<(String, bool), GitError> {
         .trim()
         .trim_start_matches("git version ")
         .to_owned();
-    let mut numbers = text.split('.').map(|it| it.parse::<u32>().unwrap_or(0));
+    let mut numbers = text.split('.').map(|text| text.parse::<u32>().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     Ok((text, (major, minor) >= (2, 39)))
 }

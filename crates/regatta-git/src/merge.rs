@@ -303,7 +303,7 @@ impl GitAdapter {
         };
         let unsettled: Vec<String> = open
             .iter()
-            .filter(|it| !sides.contains_key(*it))
+            .filter(|open| !sides.contains_key(*open))
             .cloned()
             .collect();
         if !unsettled.is_empty() {
@@ -452,7 +452,7 @@ fn own_commits(
 
 /// Returns paths as text, sorted and without duplicates.
 pub(crate) fn path_names(paths: &[Vec<u8>]) -> Vec<String> {
-    let mut paths: Vec<String> = paths.iter().map(|it| path_to_text(it)).collect();
+    let mut paths: Vec<String> = paths.iter().map(|paths| path_to_text(paths)).collect();
     paths.sort_unstable();
     paths.dedup();
     paths
@@ -479,18 +479,18 @@ fn intermediate_message(whole: &str) -> String {
 fn with_trailers(messages: &[String], whole: &str) -> String {
     let own: Vec<&str> = messages
         .iter()
-        .map(|it| it.trim())
-        .filter(|it| !it.is_empty())
+        .map(|message| message.trim())
+        .filter(|message| !message.is_empty())
         .collect();
     let is_trailer = |line: &str| {
         line.split_once(": ")
-            .is_some_and(|it| !it.0.contains(' ') && !it.0.is_empty())
+            .is_some_and(|line| !line.0.contains(' ') && !line.0.is_empty())
     };
     let trailers = whole
         .trim_end()
         .rsplit_once("\n\n")
-        .map(|it| it.1)
-        .filter(|it| it.lines().all(is_trailer));
+        .map(|whole| whole.1)
+        .filter(|whole| whole.lines().all(is_trailer));
     match (own.is_empty(), trailers) {
         (true, _) => whole.to_owned(),
         (false, None) => format!("{}\n", own.join("\n\n")),

@@ -186,7 +186,7 @@ impl ObjectStore {
     pub(crate) fn find_object(&mut self, name: &str) -> Result<Option<CommitId>, GitError> {
         self.query_count += 1;
         self.reader.send(format!("info {name}\n").as_bytes())?;
-        Ok(parse_header(&self.reader.read_line()?).map(|it| it.0))
+        Ok(parse_header(&self.reader.read_line()?).map(|row| row.0))
     }
 
     fn read_object(&mut self, name: &str, kind: &str) -> Result<Option<Vec<u8>>, GitError> {
@@ -229,14 +229,14 @@ impl ObjectStore {
         let unknown: Vec<&CommitId> = ids
             .iter()
             .copied()
-            .filter(|it| !self.cache.trees.contains_key(*it))
+            .filter(|id| !self.cache.trees.contains_key(*id))
             .collect();
         self.query_count += unknown.len() as u32;
         // The queries are few enough to fit into the pipe, because the answers are read only
         // afterwards.
         let questions: String = unknown
             .iter()
-            .map(|it| format!("contents {it}\n"))
+            .map(|id| format!("contents {id}\n"))
             .collect();
         self.reader.send(questions.as_bytes())?;
         let mut read = HashMap::new();
@@ -326,10 +326,10 @@ impl ObjectStore {
     pub(crate) fn write_tree(&mut self, mut entries: Vec<TreeEntry>) -> Result<CommitId, GitError> {
         self.query_count += 1;
         // Git compares directories as if their names ended in a slash.
-        let key = |it: &TreeEntry| {
+        let key = |tree: &TreeEntry| {
             [
-                it.name.as_slice(),
-                if it.mode == DIRECTORY { b"/" } else { b"" },
+                tree.name.as_slice(),
+                if tree.mode == DIRECTORY { b"/" } else { b"" },
             ]
             .concat()
         };
@@ -398,7 +398,7 @@ impl ObjectStore {
             }
         }
         // Content is synced before names, so a name on disk always means a whole object.
-        disk::sync_all(names.iter().map(|it| self.scratch.join(it)))?;
+        disk::sync_all(names.iter().map(|path| self.scratch.join(path)))?;
         let objects = self.vault.join("objects");
         let mut touched = BTreeSet::new();
         for name in names {
@@ -438,8 +438,8 @@ fn object_dirs(objects: &Path) -> Result<Vec<PathBuf>, GitError> {
         fs::read_dir(objects).map_err(|cause| errors::io_error("read", objects, &cause))?;
     Ok(entries
         .flatten()
-        .filter(|it| it.file_type().is_ok_and(|it| it.is_dir()))
-        .map(|it| it.path())
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
         .collect())
 }
 
@@ -458,7 +458,7 @@ pub(crate) fn raw_bytes(id: &CommitId) -> impl Iterator<Item = u8> + '_ {
     id.as_str()
         .as_bytes()
         .chunks_exact(2)
-        .map(move |it| nibble(it[0]) << 4 | nibble(it[1]))
+        .map(move |id| nibble(id[0]) << 4 | nibble(id[1]))
 }
 
 /// Parses git's header of an object. Returns nothing if the object does not exist.
@@ -474,8 +474,8 @@ fn parse_commit(bytes: &[u8]) -> Option<CommitObject> {
     let mut lines = head.lines();
     let tree = CommitId::new(lines.next()?.strip_prefix("tree ")?).ok()?;
     let parents = lines
-        .map_while(|it| it.strip_prefix("parent "))
-        .map(|it| CommitId::new(it).ok());
+        .map_while(|s| s.strip_prefix("parent "))
+        .map(|s| CommitId::new(s).ok());
     Some(CommitObject {
         tree,
         parents: parents.collect::<Option<_>>()?,
@@ -486,11 +486,11 @@ fn parse_commit(bytes: &[u8]) -> Option<CommitObject> {
 /// Returns a commit's content with another tree and another first parent. Its signatures are
 /// removed, because they no longer fit.
 fn rewrite_commit_bytes(bytes: &[u8], tree: &CommitId, parent: &CommitId) -> Option<Vec<u8>> {
-    let end = bytes.windows(2).position(|it| it == b"\n\n")?;
+    let end = bytes.windows(2).position(|bytes| bytes == b"\n\n")?;
     let (head, rest) = bytes.split_at(end);
     let mut made = format!("tree {tree}\nparent {parent}").into_bytes();
     let (mut parents, mut drops) = (0, false);
-    for line in head.split(|it| *it == b'\n') {
+    for line in head.split(|byte| *byte == b'\n') {
         let goes_on = line.starts_with(b" ");
         drops = match line {
             _ if goes_on => drops,
@@ -500,7 +500,7 @@ fn rewrite_commit_bytes(bytes: &[u8], tree: &CommitId, parent: &CommitId) -> Opt
             }
             _ => [&b"tree "[..], b"gpgsig", b"mergetag "]
                 .iter()
-                .any(|it| line.starts_with(it)),
+                .any(|bytes| line.starts_with(bytes)),
         };
         if !drops {
             made.push(b'\n');
@@ -514,12 +514,12 @@ fn rewrite_commit_bytes(bytes: &[u8], tree: &CommitId, parent: &CommitId) -> Opt
 fn parse_tree(mut bytes: &[u8], size: usize) -> Option<Vec<TreeEntry>> {
     let mut entries = Vec::new();
     while !bytes.is_empty() {
-        let space = bytes.iter().position(|it| *it == b' ')?;
-        let end = bytes.iter().position(|it| *it == 0)?;
+        let space = bytes.iter().position(|byte| *byte == b' ')?;
+        let end = bytes.iter().position(|byte| *byte == 0)?;
         let mode = u32::from_str_radix(std::str::from_utf8(bytes.get(..space)?).ok()?, 8).ok()?;
         let name = bytes.get(space + 1..end)?.to_vec();
         let id = bytes.get(end + 1..end + 1 + size)?;
-        let id: String = id.iter().map(|it| format!("{it:02x}")).collect();
+        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
         entries.push(TreeEntry {
             mode,
             name,
@@ -533,7 +533,7 @@ fn parse_tree(mut bytes: &[u8], size: usize) -> Option<Vec<TreeEntry>> {
 /// Removes the characters that would end the field.
 fn sanitize(text: &str) -> String {
     text.chars()
-        .filter(|it| !it.is_control() && !matches!(it, '<' | '>'))
+        .filter(|c| !c.is_control() && !matches!(c, '<' | '>'))
         .collect::<String>()
         .trim()
         .to_owned()
@@ -555,7 +555,7 @@ mod tests {
 
     #[test]
     fn commits_and_trees_are_parsed_and_malformed_ones_are_refused() {
-        let id = |it: char| CommitId::new(&it.to_string().repeat(40)).unwrap();
+        let id = |c: char| CommitId::new(&c.to_string().repeat(40)).unwrap();
         let text = format!(
             "tree {}\nparent {}\nparent {}\nauthor a <b> 1 +0000\n\nparent x\n\nmore",
             id('a'),

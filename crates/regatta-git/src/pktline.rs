@@ -62,7 +62,7 @@ impl PushHead {
             }
             let (line, wishes) = line
                 .split_once('\0')
-                .map_or((line, None), |it| (it.0, Some(it.1)));
+                .map_or((line, None), |line| (line.0, Some(line.1)));
             match wishes {
                 Some(wishes) if head.updates.is_empty() => {
                     head.capabilities = accepted_capabilities(wishes)?
@@ -77,7 +77,7 @@ impl PushHead {
             if head
                 .updates
                 .iter()
-                .any(|it| it.reference == command.reference)
+                .any(|ref_update| ref_update.reference == command.reference)
             {
                 return Err("it names a ref twice");
             }
@@ -87,7 +87,9 @@ impl PushHead {
     }
 
     pub(crate) fn has_capability(&self, wish: &str) -> bool {
-        self.capabilities.iter().any(|it| it == wish)
+        self.capabilities
+            .iter()
+            .any(|capability| capability == wish)
     }
 
     /// Returns the head in the format that git reads.
@@ -156,7 +158,7 @@ fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, PushHeadError> {
     }
     let length = std::str::from_utf8(&length)
         .ok()
-        .and_then(|it| usize::from_str_radix(it, 16).ok());
+        .and_then(|s| usize::from_str_radix(s, 16).ok());
     match length {
         Some(0) => Ok(None),
         Some(length @ 5..=MAX_LINE_BYTES) => {
@@ -172,12 +174,14 @@ fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, PushHeadError> {
 /// meaning of a line.
 fn accepted_capabilities(wishes: &str) -> Result<Vec<String>, PushHeadError> {
     let mut taken = Vec::new();
-    for wish in wishes.split([' ', '\0']).filter(|it| !it.is_empty()) {
+    for wish in wishes.split([' ', '\0']).filter(|wish| !wish.is_empty()) {
         if wish == "push-options" || wish.starts_with("push-cert") {
             return Err("it has options or a certificate, which are not taken");
         }
         let format = wish == "object-format=sha1" || wish == "object-format=sha256";
-        if (format || ACCEPTED_CAPABILITIES.contains(&wish)) && !taken.iter().any(|it| it == wish) {
+        if (format || ACCEPTED_CAPABILITIES.contains(&wish))
+            && !taken.iter().any(|taken| taken == wish)
+        {
             taken.push(wish.to_owned());
         }
     }
@@ -211,20 +215,19 @@ fn parse_update(line: &str) -> Result<RefUpdate, PushHeadError> {
 }
 
 fn is_zero(id: &CommitId) -> bool {
-    id.as_str().bytes().all(|it| it == b'0')
+    id.as_str().bytes().all(|byte| byte == b'0')
 }
 
 /// Returns whether a name is a ref without special meaning for git, a shell or a file system.
 fn is_plain_ref(reference: &str) -> bool {
-    let part = |it: &str| {
-        !it.is_empty()
-            && !it.starts_with(['.', '-'])
-            && !it.ends_with('.')
-            && !it.ends_with(".lock")
-            && !it.contains("..")
-            && it
-                .bytes()
-                .all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+    let part = |s: &str| {
+        !s.is_empty()
+            && !s.starts_with(['.', '-'])
+            && !s.ends_with('.')
+            && !s.ends_with(".lock")
+            && !s.contains("..")
+            && s.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
     };
     reference.len() <= 200 && reference.starts_with("refs/") && reference.split('/').all(part)
 }
@@ -241,7 +244,7 @@ mod tests {
         let mut text = Vec::new();
         lines
             .iter()
-            .for_each(|it| append_line(&mut text, it.as_bytes()));
+            .for_each(|s| append_line(&mut text, s.as_bytes()));
         text.extend(b"0000");
         text
     }
@@ -338,7 +341,7 @@ mod tests {
             assert!(read(&lines(bad)).is_err(), "{bad:?}");
         }
         let many: Vec<String> = (0..5000)
-            .map(|it| format!("{ZERO} {A} refs/regatta/keep/A{it}"))
+            .map(|n| format!("{ZERO} {A} refs/regatta/keep/A{n}"))
             .collect();
         assert!(read(&lines(&many.iter().map(String::as_str).collect::<Vec<_>>())).is_err());
         let shallow = vec!["shallow aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; 20_000];

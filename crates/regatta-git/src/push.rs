@@ -43,7 +43,7 @@ impl GitAdapter {
         let printed = String::from_utf8_lossy(&said.stdout);
         let refused = printed
             .lines()
-            .find(|it| it.starts_with("!\t"))
+            .find(|printed| printed.starts_with("!\t"))
             .unwrap_or_default();
         if refused.contains("fetch first") {
             return Ok(PushResult::NonFastForward); // the remote has commits that are not here
@@ -110,7 +110,7 @@ impl GitAdapter {
         let printed = String::from_utf8_lossy(&said.stdout);
         let refused = printed
             .lines()
-            .find(|it| it.starts_with("!\t"))
+            .find(|printed| printed.starts_with("!\t"))
             .unwrap_or_default();
         Ok(PushResult::Failed(errors::push_failed(
             remote,
@@ -131,7 +131,7 @@ impl GitAdapter {
             .in_checkout(&user.top, "list your remotes")
             .arg("remote")
             .run_for_line()?;
-        let there = known.lines().any(|it| it == remote);
+        let there = known.lines().any(|known| known == remote);
         Ok(if there {
             Ok(())
         } else {

@@ -44,7 +44,7 @@ impl GitAdapter {
                 subject,
                 task: lines
                     .map(str::trim)
-                    .find(|it| !it.is_empty())
+                    .find(|s| !s.is_empty())
                     .map(str::to_owned),
             }
         };
@@ -66,11 +66,11 @@ impl GitAdapter {
                 let found = odb
                     .tree(&at)?
                     .into_iter()
-                    .find(|it| it.name == name.as_bytes());
+                    .find(|tree| tree.name == name.as_bytes());
                 match (found, names.peek()) {
-                    (Some(it), Some(_)) if it.mode == DIRECTORY => at = it.id,
-                    (Some(it), None) if it.mode & 0o170_000 == 0o100_000 => {
-                        return odb.blob(&it.id).map(Some);
+                    (Some(tree), Some(_)) if tree.mode == DIRECTORY => at = tree.id,
+                    (Some(tree), None) if tree.mode & 0o170_000 == 0o100_000 => {
+                        return odb.blob(&tree.id).map(Some);
                     }
                     _ => return Ok(None),
                 }

@@ -142,12 +142,12 @@ impl GitAdapter {
         if let Some(paths) = conflict {
             return Ok(RebaseResult::Conflict { paths });
         }
-        let new = made.last().map_or(onto, |it| &it.1).clone();
+        let new = made.last().map_or(onto, |made| &made.1).clone();
         let became = made
             .iter()
             .map(|(old, new, _)| format!("update {} {new}\n", rebased_ref(old)));
         self.update_refs(&vault, became.collect())?;
-        let tasks = made.into_iter().filter_map(|it| it.2).collect();
+        let tasks = made.into_iter().filter_map(|made| made.2).collect();
         Ok(RebaseResult::Rebased { old, new, tasks })
     }
 
@@ -188,7 +188,7 @@ impl GitAdapter {
             return Ok(None);
         }
         self.find_object(&vault, &rebased_ref(commit))
-            .map(|it| it.filter(|it| it != commit))
+            .map(|id| id.filter(|id| id != commit))
     }
 }
 
@@ -210,6 +210,6 @@ fn task_in_trailer(message: &str) -> Option<String> {
     let line = message
         .lines()
         .rev()
-        .find_map(|it| it.strip_prefix("Regatta-Task: "))?;
+        .find_map(|message| message.strip_prefix("Regatta-Task: "))?;
     Some(line.trim().to_owned())
 }

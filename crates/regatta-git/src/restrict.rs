@@ -42,7 +42,7 @@ impl GitAdapter {
             .run_for_list()?;
         let entry = |pair: &[Vec<u8>]| {
             let [head, path] = pair else { return None };
-            let mut words = head.strip_prefix(b":")?.split(|it| *it == b' ');
+            let mut words = head.strip_prefix(b":")?.split(|byte| *byte == b' ');
             let (_, new_mode, _, new_id, status) = (
                 words.next()?,
                 words.next()?,
@@ -60,7 +60,7 @@ impl GitAdapter {
         };
         fields
             .chunks(2)
-            .map(|it| entry(it).ok_or_else(|| errors::unexpected(OPERATION)))
+            .map(|fields| entry(fields).ok_or_else(|| errors::unexpected(OPERATION)))
             .collect()
     }
 
@@ -74,7 +74,7 @@ impl GitAdapter {
         let mut paths: Vec<String> = self
             .diff_entries(vault, base, commit)?
             .iter()
-            .map(|it| path_to_text(&it.path))
+            .map(|diff| path_to_text(&diff.path))
             .collect();
         paths.sort_unstable();
         Ok(paths)
@@ -197,7 +197,7 @@ impl GitAdapter {
         let mut parts: Vec<Vec<String>> = Vec::new();
         let mut in_hunk = false;
         // Only the head of a part is at the beginning of a line; content has a sign before it.
-        for line in said.stdout.split(|it| *it == b'\n') {
+        for line in said.stdout.split(|byte| *byte == b'\n') {
             if line.starts_with(b"diff --git ") {
                 parts.push(vec![]);
                 in_hunk = false;
@@ -262,7 +262,14 @@ impl GitAdapter {
         let mark = |entry: Vec<u8>| {
             let (state, path) = entry.split_at_checked(3)?;
             let found = std::fs::symlink_metadata(user.top.join(path_from_bytes(path))).ok();
-            let when = found.map(|it| (it.size(), it.mtime(), it.mtime_nsec(), it.ino()));
+            let when = found.map(|metadata| {
+                (
+                    metadata.size(),
+                    metadata.mtime(),
+                    metadata.mtime_nsec(),
+                    metadata.ino(),
+                )
+            });
             Some((
                 path_to_text(path),
                 format!("{}{when:?}", path_to_text(state)),

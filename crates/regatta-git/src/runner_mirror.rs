@@ -138,7 +138,7 @@ impl GitAdapter {
             .arg(&from.url)
             .arg(format!("+{}:{FETCHED_TRUNK_REF}", trunk_ref(repo)));
         // Git itself checks which of the commits are complete here.
-        call = wants.iter().fold(call, |call, it| call.arg(it.as_str()));
+        call = wants.iter().fold(call, |call, id| call.arg(id.as_str()));
         let said = call.run()?;
         if said.status == Some(0) {
             Ok(())
@@ -159,7 +159,7 @@ impl GitAdapter {
         // The mirror's history ends where the vault's ends, because it has the same objects.
         let (shallow, ours) = (vault.join("shallow"), mirror.join("shallow"));
         match fs::read(&shallow) {
-            Ok(ends) if fs::read(&ours).is_ok_and(|it| it == ends) => {}
+            Ok(ends) if fs::read(&ours).is_ok_and(|bytes| bytes == ends) => {}
             Ok(ends) => {
                 let new = disk::hidden_sibling(&ours, ".new");
                 disk::write_synced(&new, &ends)?;
@@ -168,7 +168,7 @@ impl GitAdapter {
             Err(_) => disk::remove_tree(&ours)?,
         }
         // Usually nothing has changed, and an attempt is waiting to start.
-        if !fs::read_to_string(mirror.join(&branch)).is_ok_and(|it| it.trim_end() == tip.as_str()) {
+        if !fs::read_to_string(mirror.join(&branch)).is_ok_and(|s| s.trim_end() == tip.as_str()) {
             self.update_refs(&mirror, format!("update {branch} {tip}\n"))?;
         }
         let head = fs::read_to_string(mirror.join("HEAD")).unwrap_or_default();
@@ -230,14 +230,14 @@ impl GitAdapter {
                 "refs/regatta/keep/",
             ])
             .run_for_line()?;
-        let of = |it: &&str| {
-            it.split_once(' ')
-                .is_some_and(|it| attempt_of_keep_ref(it.1) == Some(attempt))
+        let of = |s: &&str| {
+            s.split_once(' ')
+                .is_some_and(|pair| attempt_of_keep_ref(pair.1) == Some(attempt))
         };
         let gone: String = listed
             .lines()
             .filter(of)
-            .filter_map(|it| it.split_once(' '))
+            .filter_map(|listed| listed.split_once(' '))
             .map(|(id, name)| format!("delete {name} {id}\n"))
             .collect();
         if gone.is_empty() {
@@ -268,9 +268,10 @@ impl GitAdapter {
         // Pushed by their ids, so that a concurrent capture is not pushed partially.
         let kept: Vec<&str> = listed
             .lines()
-            .filter(|it| {
-                it.split_once(':')
-                    .is_some_and(|it| attempt_of_keep_ref(it.1) == Some(attempt))
+            .filter(|listed| {
+                listed
+                    .split_once(':')
+                    .is_some_and(|pair| attempt_of_keep_ref(pair.1) == Some(attempt))
             })
             .collect();
         if kept.is_empty() {
@@ -284,7 +285,7 @@ impl GitAdapter {
         // A keep-ref may be moved anywhere, because its old commit is kept beside it.
         call = kept
             .iter()
-            .fold(call, |call, it| call.arg(format!("+{it}")));
+            .fold(call, |call, kept| call.arg(format!("+{kept}")));
         let said = call.run()?;
         if said.status == Some(0) {
             return Ok(());
@@ -292,7 +293,7 @@ impl GitAdapter {
         let printed = String::from_utf8_lossy(&said.stdout).into_owned();
         let refused = printed
             .lines()
-            .find(|it| it.starts_with("!\t") && it.contains("[remote rejected]"));
+            .find(|printed| printed.starts_with("!\t") && printed.contains("[remote rejected]"));
         Err(match refused {
             Some(line) => errors::push_refused(attempt, line),
             None => errors::remote_failed(OPERATION, &to.url, &said.stderr),
@@ -324,8 +325,10 @@ fn check_remote_address(remote: &GitRemote) -> Result<(), GitError> {
         .url
         .strip_prefix("http://")
         .or_else(|| remote.url.strip_prefix("https://"));
-    let host = rest.and_then(|it| it.split('/').next()).unwrap_or_default();
-    let plain = |it: u8| it.is_ascii_graphic() && !b"\"'<>\\^`{|}#?".contains(&it);
+    let host = rest
+        .and_then(|rest| rest.split('/').next())
+        .unwrap_or_default();
+    let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"'<>\\^`{|}#?".contains(&byte);
     if host.is_empty()
         || host.contains('@')
         || remote.url.len() > 2000
@@ -337,7 +340,7 @@ fn check_remote_address(remote: &GitRemote) -> Result<(), GitError> {
     }
     if remote.token.is_empty()
         || remote.token.len() > 4000
-        || !remote.token.bytes().all(|it| it.is_ascii_graphic())
+        || !remote.token.bytes().all(|byte| byte.is_ascii_graphic())
     {
         return Err(errors::bad_remote(
             "its token is not 1 to 4000 printable characters",

@@ -151,13 +151,17 @@ impl GitAdapter {
             answer,
         } = ends;
         let mut head = PushHead::read(request).map_err(errors::bad_push)?;
-        if let Some(refused) = head.updates.iter().find(|it| !may_write(&it.reference)) {
+        if let Some(refused) = head
+            .updates
+            .iter()
+            .find(|ref_update| !may_write(&ref_update.reference))
+        {
             tracing::warn!(project = %repo.project, reference = refused.reference, "refused a \
                 push to a ref that its sender may not write");
             // A sender that is still sending would not read the answer.
             let _sent = io::copy(&mut request.take(MAX_REFUSED_PUSH_BYTES), &mut io::sink());
-            let told = head.refusal(|it| {
-                if may_write(&it.reference) {
+            let told = head.refusal(|ref_update| {
+                if may_write(&ref_update.reference) {
                     "nothing of this push was taken"
                 } else {
                     "not yours to write"
@@ -167,7 +171,11 @@ impl GitAdapter {
         }
         self.keep_moved_refs(vault, &mut head)?;
         remove_old_leftovers(vault, Instant::now());
-        let names: Vec<String> = head.updates.iter().map(|it| it.reference.clone()).collect();
+        let names: Vec<String> = head
+            .updates
+            .iter()
+            .map(|ref_update| ref_update.reference.clone())
+            .collect();
         let call = self
             .serve_command(vault, repo, GitService::ReceivePack, &names)
             .arg(".");
@@ -202,7 +210,7 @@ impl GitAdapter {
             let is_kept = atomic
                 && wanted
                     .iter()
-                    .any(|it| it.reference == beside && it.new == now);
+                    .any(|ref_update| ref_update.reference == beside && ref_update.new == now);
             if !is_kept && self.find_object(vault, &beside)?.as_ref() != Some(&now) {
                 changes += &format!("update {beside} {now}\n");
             }
@@ -239,10 +247,12 @@ impl GitAdapter {
         } else {
             &RECEIVE_SETTINGS
         };
-        call = settings.iter().fold(call, |call, it| call.setting(it));
+        call = settings
+            .iter()
+            .fold(call, |call, setting| call.setting(setting));
         if service == GitService::ReceivePack {
-            call = CONTENT_CHECKS.iter().fold(call, |call, it| {
-                call.setting(format!("receive.fsck.{it}=ignore"))
+            call = CONTENT_CHECKS.iter().fold(call, |call, s| {
+                call.setting(format!("receive.fsck.{s}=ignore"))
             });
         }
         call.args([program, "--stateless-rpc"])
@@ -281,7 +291,7 @@ impl GitAdapter {
             .run_for_line()?;
         Ok(listed
             .lines()
-            .filter(|it| may_write(it))
+            .filter(|listed| may_write(listed))
             .map(str::to_owned)
             .collect())
     }
@@ -326,7 +336,7 @@ fn protocol_version<'a>(wire: &GitHttpRequest<'a>) -> Result<Option<&'a str>, Gi
     let Some(asked) = wire.protocol else {
         return Ok(None);
     };
-    let plain = |it: u8| it.is_ascii_alphanumeric() || b"=:.-_".contains(&it);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"=:.-_".contains(&byte);
     if asked.len() > 100 || !asked.bytes().all(plain) {
         return Err(errors::bad_protocol());
     }
@@ -339,7 +349,7 @@ fn protocol_version<'a>(wire: &GitHttpRequest<'a>) -> Result<Option<&'a str>, Gi
     Ok(newest
         .iter()
         .copied()
-        .find(|it| asked.split(':').any(|part| part == *it)))
+        .find(|newest| asked.split(':').any(|part| part == *newest)))
 }
 
 fn write_answer(answer: &mut dyn Write, told: &[u8]) -> Result<(), GitError> {
@@ -386,11 +396,11 @@ impl Write for DelayedReport<'_> {
 fn sync_refs(vault: &Path, names: &[String]) -> Result<(), GitError> {
     let mut folders: Vec<_> = names
         .iter()
-        .filter_map(|it| Some(vault.join(it).parent()?.to_path_buf()))
+        .filter_map(|name| Some(vault.join(name).parent()?.to_path_buf()))
         .collect();
     folders.sort_unstable();
     folders.dedup();
-    folders.retain(|it| it.is_dir());
+    folders.retain(|path| path.is_dir());
     disk::sync_all(folders)
 }
 

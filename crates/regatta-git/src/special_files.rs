@@ -87,8 +87,8 @@ impl NonRegularFiles {
             found.extend(
                 self.others
                     .iter()
-                    .filter(|it| tracked.contains(*it))
-                    .map(|it| top.join(path_from_bytes(it))),
+                    .filter(|others| tracked.contains(*others))
+                    .map(|others| top.join(path_from_bytes(others))),
             );
         }
         Ok(found)

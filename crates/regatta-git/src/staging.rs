@@ -189,10 +189,10 @@ impl GitAdapter {
             let files = TreeDiff::between(odb, None, &tree)?.files;
             let files: BTreeMap<_, _> = files
                 .into_iter()
-                .filter_map(|(path, it)| Some((path, it.1?)))
+                .filter_map(|(path, file)| Some((path, file.1?)))
                 .collect();
             if files.len() > MAX_TRACKED_FILES
-                || needs_conversion(odb, files.iter().map(|(path, it)| (path, &it.1)))?
+                || needs_conversion(odb, files.iter().map(|(path, file)| (path, &file.1)))?
             {
                 return Ok(None);
             }
@@ -223,8 +223,8 @@ impl GitAdapter {
         };
         let numbers = entries
             .flatten()
-            .filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
-        for slot in numbers.filter(|it| *it >= from).collect::<Vec<_>>() {
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        for slot in numbers.filter(|number| *number >= from).collect::<Vec<_>>() {
             self.locks
                 .with_lock(LockKey::Slot(repo.project.clone(), slot), || {
                     self.slots
@@ -258,7 +258,7 @@ fn has_conversion_rule(rules: &[u8]) -> bool {
     let text = String::from_utf8_lossy(rules).to_ascii_lowercase();
     ["crlf", "ident", "working-tree-encoding"]
         .iter()
-        .any(|it| text.contains(it))
+        .any(|s| text.contains(s))
 }
 
 /// Updates a directory from its old content to the commit. Returns nothing if it must be checked
@@ -284,7 +284,7 @@ fn update_staged_tree(
     let rules = difference
         .files
         .iter()
-        .filter_map(|(path, it)| Some((path, &it.1.as_ref()?.1)));
+        .filter_map(|(path, file)| Some((path, &file.1.as_ref()?.1)));
     if held.files.len() > MAX_TRACKED_FILES || needs_conversion(odb, rules)? {
         return Ok(None);
     }
@@ -321,7 +321,7 @@ fn remove_changed(
         unfinished_dirs: AtomicUsize::new(1),
     };
     let hands = std::thread::available_parallelism()
-        .map_or(1, |it| it.get())
+        .map_or(1, |non_zero| non_zero.get())
         .min(MAX_SWEEP_THREADS);
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..hands)
@@ -330,7 +330,7 @@ fn remove_changed(
         let done = work.run_sweep();
         others
             .into_iter()
-            .map(|it| it.join().unwrap_or(Ok(())))
+            .map(|scoped_join_handle| scoped_join_handle.join().unwrap_or(Ok(())))
             .fold(done, |all, one| all.and(one))
     })?;
     let is_missing = |known: &mut StagedFile| !std::mem::take(known.is_unchanged.get_mut());
@@ -372,9 +372,11 @@ impl Sweep<'_> {
                 return looked;
             }
             // Another thread may have set the count to zero after an error.
-            let _ended =
-                self.unfinished_dirs
-                    .fetch_update(Ordering::AcqRel, Ordering::Acquire, |it| it.checked_sub(1));
+            let _ended = self.unfinished_dirs.fetch_update(
+                Ordering::AcqRel,
+                Ordering::Acquire,
+                |unfinished_dir| unfinished_dir.checked_sub(1),
+            );
         }
         Ok(())
     }
@@ -405,7 +407,7 @@ impl Sweep<'_> {
                 .files
                 .range(inner.clone()..)
                 .next()
-                .is_some_and(|it| it.0.starts_with(&inner));
+                .is_some_and(|file| file.0.starts_with(&inner));
             if needed && found.is_dir() && found.mode() & 0o700 == 0o700 {
                 self.unfinished_dirs.fetch_add(1, Ordering::AcqRel);
                 self.queued_dirs
@@ -440,7 +442,7 @@ fn write_file(odb: &mut ObjectStore, path: &Path, (mode, id): &TreeFile) -> Resu
         .create_new(true)
         .mode(rights)
         .open(path);
-    file.and_then(|mut it| it.write_all(&content))
+    file.and_then(|mut file| file.write_all(&content))
         .map_err(failed)
 }
 
@@ -491,10 +493,10 @@ fn index_bytes(held: &StagedTree) -> Vec<u8> {
         // Git itself stores the lower halves only.
         times
             .iter()
-            .for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
+            .for_each(|time| bytes.extend((*time as u32).to_be_bytes()));
         place
             .iter()
-            .for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
+            .for_each(|place| bytes.extend((*place as u32).to_be_bytes()));
         bytes.extend(raw_bytes(id));
         bytes.extend((path.len().min(0xfff) as u16).to_be_bytes());
         bytes.extend(path);

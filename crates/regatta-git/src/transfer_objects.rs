@@ -150,10 +150,10 @@ impl GitAdapter {
             let file = File::open(path).map_err(|cause| errors::io_error("read", path, &cause))?;
             let age = file
                 .metadata()
-                .and_then(|it| it.modified())
+                .and_then(|metadata| metadata.modified())
                 .ok()
-                .and_then(|it| now.duration_since(it).ok());
-            if age.is_some_and(|it| it > REFRESH_AGE) {
+                .and_then(|system_time| now.duration_since(system_time).ok());
+            if age.is_some_and(|duration| duration > REFRESH_AGE) {
                 file.set_times(FileTimes::new().set_modified(now))
                     .map_err(|cause| errors::io_error("touch", path, &cause))?;
             }
@@ -167,7 +167,7 @@ impl GitAdapter {
 
     /// Returns whether the user's repository has all these objects.
     fn has_all(&self, common: &Path, ids: &[CommitId]) -> Result<bool, GitError> {
-        let asked: String = ids.iter().map(|it| format!("{it}\n")).collect();
+        let asked: String = ids.iter().map(|id| format!("{id}\n")).collect();
         let call = self
             .git
             .in_vault(common, "look for objects in your repository");
@@ -177,7 +177,7 @@ impl GitAdapter {
             .run_expecting_success()?;
         Ok(!String::from_utf8_lossy(&said.stdout)
             .lines()
-            .any(|it| it.ends_with(" missing")))
+            .any(|s| s.ends_with(" missing")))
     }
 }
 

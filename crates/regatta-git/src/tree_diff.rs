@@ -68,11 +68,11 @@ impl TreeDiff {
     ) -> Result<(), GitError> {
         self.objects.extend(new.cloned());
         let mut sides: BTreeMap<Vec<u8>, (Option<TreeEntry>, Option<TreeEntry>)> = BTreeMap::new();
-        for entry in old.map(|it| odb.tree(it)).transpose()?.unwrap_or_default() {
+        for entry in old.map(|id| odb.tree(id)).transpose()?.unwrap_or_default() {
             let side = sides.entry(entry.name.clone()).or_default();
             side.0 = Some(entry);
         }
-        for entry in new.map(|it| odb.tree(it)).transpose()?.unwrap_or_default() {
+        for entry in new.map(|id| odb.tree(id)).transpose()?.unwrap_or_default() {
             let side = sides.entry(entry.name.clone()).or_default();
             side.1 = Some(entry);
         }
@@ -88,7 +88,7 @@ impl TreeDiff {
                 continue;
             }
             let path = [prefix, &name].concat();
-            let is_dir = |it: &&TreeEntry| it.mode == DIRECTORY;
+            let is_dir = |tree: &&TreeEntry| tree.mode == DIRECTORY;
             let (old_dir, new_dir) = (
                 before.as_ref().filter(is_dir),
                 after.as_ref().filter(is_dir),
@@ -98,18 +98,18 @@ impl TreeDiff {
                 self.compare_trees(
                     odb,
                     &inner,
-                    old_dir.map(|it| &it.id),
-                    new_dir.map(|it| &it.id),
+                    old_dir.map(|tree| &tree.id),
+                    new_dir.map(|tree| &tree.id),
                 )?;
             }
-            let file = |it: Option<TreeEntry>| {
-                it.filter(|it| it.mode != DIRECTORY)
-                    .map(|it| (it.mode, it.id))
+            let file = |tree: Option<TreeEntry>| {
+                tree.filter(|tree| tree.mode != DIRECTORY)
+                    .map(|tree| (tree.mode, tree.id))
             };
             let (before, after) = (file(before), file(after));
             if let Some((mode, id)) = &after
                 && *mode != GITLINK
-                && before.as_ref().is_none_or(|it| it.1 != *id)
+                && before.as_ref().is_none_or(|before| before.1 != *id)
             {
                 self.objects.push(id.clone());
             }

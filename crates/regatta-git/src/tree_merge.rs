@@ -47,7 +47,7 @@ pub(crate) fn merge_by_entry(
         return Ok(Some(theirs.clone()));
     }
     match merge_directory(odb, Some(base), ours, theirs)? {
-        Some(names) => write_directory(odb, names).map(|it| Some(it.0)),
+        Some(names) => write_directory(odb, names).map(|pair| Some(pair.0)),
         None => Ok(None),
     }
 }
@@ -79,7 +79,7 @@ fn merge_directory(
     for name in names.into_values() {
         match merge_entry(odb, name)? {
             MergedEntry::Undecided => return Ok(None),
-            it => woven.push(it),
+            merged => woven.push(merged),
         }
     }
     Ok(Some(woven))
@@ -98,15 +98,22 @@ fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry
     let (Some(ours), Some(theirs)) = (ours, theirs) else {
         return Ok(MergedEntry::Undecided);
     };
-    let is_dir = |it: &TreeEntry| it.mode == DIRECTORY;
+    let is_dir = |tree: &TreeEntry| tree.mode == DIRECTORY;
     if is_dir(&ours) && is_dir(&theirs) && base.as_ref().is_none_or(is_dir) {
         // Even equal directories are merged, because a file that is gone from both may have been
         // moved to two places.
-        let woven = merge_directory(odb, base.as_ref().map(|it| &it.id), &ours.id, &theirs.id)?;
-        return Ok(woven.map_or(MergedEntry::Undecided, |it| MergedEntry::Dir(ours.name, it)));
+        let woven = merge_directory(
+            odb,
+            base.as_ref().map(|tree| &tree.id),
+            &ours.id,
+            &theirs.id,
+        )?;
+        return Ok(woven.map_or(MergedEntry::Undecided, |mergeds| {
+            MergedEntry::Dir(ours.name, mergeds)
+        }));
     }
     // Both sides made the same edit of a file that existed before.
-    let same = ours == theirs && !is_dir(&ours) && base.is_some_and(|it| !is_dir(&it));
+    let same = ours == theirs && !is_dir(&ours) && base.is_some_and(|tree| !is_dir(&tree));
     Ok(if same {
         MergedEntry::Existing(ours)
     } else {

@@ -204,7 +204,7 @@ impl GitAdapter {
             ])
             .arg(tip.as_str())
             .run_for_list()?;
-        Ok(list.iter().map(|it| path_to_text(it)).collect())
+        Ok(list.iter().map(|list| path_to_text(list)).collect())
     }
 
     /// Returns the trunk's tip and its upstream branch as known on this machine, without fetching.
@@ -226,7 +226,7 @@ impl GitAdapter {
             .ok_or_else(|| errors::unexpected(OPERATION))?;
         let behind = track
             .split(", ")
-            .find_map(|it| it.strip_prefix("behind ")?.parse().ok())
+            .find_map(|track| track.strip_prefix("behind ")?.parse().ok())
             .unwrap_or(0);
         Ok(TrunkFacts {
             tip,

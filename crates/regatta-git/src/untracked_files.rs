@@ -79,7 +79,7 @@ impl GitAdapter {
                 else {
                     return Ok(CopiedFiles::default());
                 };
-                let foreign = items.iter().map(|it| it.path().to_vec());
+                let foreign = items.iter().map(|copy_item| copy_item.path().to_vec());
                 self.add_foreign_paths(repo, attempt, foreign, manifest)?;
                 self.exclude_foreign_paths(repo, attempt, &to)?;
                 for item in &items {
@@ -189,7 +189,7 @@ impl GitAdapter {
     /// Returns whether a path may be copied at all, by its name.
     fn may_copy(&self, top: &Path, path: &[u8]) -> bool {
         let path = path_from_bytes(path);
-        let plain = path.components().all(|it| match it {
+        let plain = path.components().all(|component| match component {
             Component::Normal(name) => !name.as_bytes().eq_ignore_ascii_case(b".git"),
             _ => false,
         });
@@ -207,12 +207,16 @@ impl GitAdapter {
         paths: impl Iterator<Item = Vec<u8>>,
         manifest: &[PathPattern],
     ) -> Result<(), GitError> {
-        let named = |path: &[u8]| manifest.iter().any(|it| it.matches(&path_to_text(path)));
+        let named = |path: &[u8]| {
+            manifest
+                .iter()
+                .any(|path_pattern| path_pattern.matches(&path_to_text(path)))
+        };
         let known = self.foreign_paths(repo, attempt)?;
         let all: BTreeSet<Vec<u8>> = known
             .iter()
             .cloned()
-            .chain(paths.filter(|it| !named(it)))
+            .chain(paths.filter(|paths| !named(paths)))
             .collect();
         if all.len() == known.len() {
             return Ok(());
@@ -254,7 +258,7 @@ impl GitAdapter {
             return Ok(());
         }
         let mut text = b".regatta/\n".to_vec();
-        for path in foreign.iter().filter(|it| !it.contains(&b'\n')) {
+        for path in foreign.iter().filter(|foreign| !foreign.contains(&b'\n')) {
             text.push(b'/');
             for byte in path {
                 if b"*?[\\ ".contains(byte) {
@@ -313,7 +317,7 @@ impl CheckoutReader {
 
     /// Returns the opened directory of `path`, and the name in it. Fails if a link is on the way.
     fn parent<'a>(&mut self, path: &'a [u8]) -> io::Result<(&OwnedFd, &'a OsStr)> {
-        let (dir, name) = match path.iter().rposition(|it| *it == b'/') {
+        let (dir, name) = match path.iter().rposition(|byte| *byte == b'/') {
             Some(at) => (&path[..at], &path[at + 1..]),
             None => (&[][..], path),
         };
@@ -321,9 +325,13 @@ impl CheckoutReader {
         if dir.is_empty() {
             return Ok((&self.fd, name));
         }
-        if self.last_dir.as_ref().is_none_or(|it| it.0 != dir) {
+        if self
+            .last_dir
+            .as_ref()
+            .is_none_or(|last_dir| last_dir.0 != dir)
+        {
             let mut at: Option<OwnedFd> = None;
-            for part in dir.split(|it| *it == b'/') {
+            for part in dir.split(|byte| *byte == b'/') {
                 let part = OsStr::from_bytes(part);
                 at = Some(open_dir(
                     at.as_ref().unwrap_or(&self.fd),
@@ -331,7 +339,7 @@ impl CheckoutReader {
                     OFlags::NOFOLLOW,
                 )?);
             }
-            self.last_dir = at.map(|it| (dir.to_vec(), it));
+            self.last_dir = at.map(|owned_fd| (dir.to_vec(), owned_fd));
         }
         match &self.last_dir {
             Some((_, fd)) => Ok((fd, name)),
@@ -405,7 +413,7 @@ fn is_outside_or_gone(cause: &io::Error) -> bool {
     let gone = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::MLINK];
     cause
         .raw_os_error()
-        .is_some_and(|code| gone.iter().any(|it| it.raw_os_error() == code))
+        .is_some_and(|code| gone.iter().any(|errno| errno.raw_os_error() == code))
 }
 
 fn open_dir(at: impl std::os::fd::AsFd, name: &OsStr, more: OFlags) -> io::Result<OwnedFd> {

@@ -59,7 +59,7 @@ impl GitAdapter {
             let changes = self.modified_files(&user.top)?;
             dirty = changes
                 .iter()
-                .map(|it| path_to_text(&it.path))
+                .map(|modified_file| path_to_text(&modified_file.path))
                 .take(MAX_NAMED_DIRTY_FILES)
                 .collect();
         }
@@ -68,7 +68,7 @@ impl GitAdapter {
             // A branch name that is not accepted counts as none, because nothing can land on it.
             branch: head
                 .filter(|_| born)
-                .and_then(|it| BranchName::new(it.strip_prefix("refs/heads/")?).ok()),
+                .and_then(|head| BranchName::new(head.strip_prefix("refs/heads/")?).ok()),
             is_bare: user.is_bare,
             dirty_files: dirty,
             operation_in_progress: operation_in_progress(&user.git_dir),
@@ -276,7 +276,7 @@ impl GitAdapter {
                 "--ignore-submodules=all",
             ])
             .run_for_list()?;
-        let entry = |it: Vec<u8>| match it.as_slice() {
+        let entry = |bytes: Vec<u8>| match bytes.as_slice() {
             [staged, tree, b' ', path @ ..] => {
                 let unmerged = matches!(
                     (staged, tree),
@@ -312,8 +312,17 @@ pub(crate) type RepoFingerprint = Vec<(u64, u64, i64, i64)>;
 fn repo_fingerprint(path: &Path, user: &UserRepo) -> Option<RepoFingerprint> {
     let of = |path: &Path| fs::symlink_metadata(path).ok();
     // Only the inode counts for directories, because changes inside them are irrelevant.
-    let place = |path: &Path| of(path).map(|it| (it.dev(), it.ino(), 0, 0));
-    let file = |path: &Path| of(path).map(|it| (it.dev(), it.ino(), it.mtime(), it.mtime_nsec()));
+    let place = |path: &Path| of(path).map(|metadata| (metadata.dev(), metadata.ino(), 0, 0));
+    let file = |path: &Path| {
+        of(path).map(|metadata| {
+            (
+                metadata.dev(),
+                metadata.ino(),
+                metadata.mtime(),
+                metadata.mtime_nsec(),
+            )
+        })
+    };
     let dot_git = if user.is_bare {
         path.to_path_buf()
     } else {
@@ -356,8 +365,8 @@ fn expect_lines<'a>(doing: &str, said: &'a GitOutput) -> Result<Vec<&'a [u8]>, G
     }
     Ok(said
         .stdout
-        .split(|it| *it == b'\n')
-        .filter(|it| !it.is_empty())
+        .split(|byte| *byte == b'\n')
+        .filter(|stdout| !stdout.is_empty())
         .collect())
 }
 

@@ -200,7 +200,7 @@ impl GitAdapter {
         let vault = self.vault(repo)?;
         let has = || {
             self.find_object(&vault, &format!("{commit}^{{commit}}"))
-                .map(|it| it.is_some())
+                .map(|id| id.is_some())
         };
         if !has()? {
             self.refresh_trunk(repo)?;
@@ -228,7 +228,7 @@ impl GitAdapter {
         commit: &CommitId,
     ) -> Result<CommitId, GitError> {
         self.with_object_store(vault, |odb| odb.commit(commit))
-            .map(|it| it.tree)
+            .map(|commit_object| commit_object.tree)
     }
 
     /// Makes a commit that depends only on the arguments, and waits until it is on disk.

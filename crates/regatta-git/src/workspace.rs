@@ -101,7 +101,7 @@ impl GitAdapter {
         }
         let free = (1..)
             .map(|number: u32| disk::hidden_sibling(path, &format!(".aside-{number}")))
-            .find(|it| !disk::is_occupied(it));
+            .find(|path| !disk::is_occupied(path));
         free.map_or(Ok(()), |aside| disk::rename_synced(path, &aside))
     }
 
@@ -181,7 +181,7 @@ impl GitAdapter {
         let real = fs::canonicalize(dir).map_err(|cause| errors::io_error("find", dir, &cause))?;
         let git_dir = real.join(".git");
         let wanted = [real.as_path(), &git_dir, &git_dir]
-            .map(|it| it.as_os_str().as_bytes())
+            .map(|path| path.as_os_str().as_bytes())
             .join(&b'\n');
         if found.trim_ascii_end() == wanted {
             Ok(())

@@ -50,12 +50,12 @@ impl TrackedPaths {
     fn from_index_entries(entries: &[Vec<u8>]) -> TrackedPaths {
         let files: HashSet<Vec<u8>> = entries
             .iter()
-            .filter_map(|it| it.strip_prefix(b"H ").map(<[u8]>::to_vec))
+            .filter_map(|bytes| bytes.strip_prefix(b"H ").map(<[u8]>::to_vec))
             .collect();
         let mut dirs = HashSet::new();
         for file in &files {
             let mut rest = file.as_slice();
-            while let Some(at) = rest.iter().rposition(|it| *it == b'/') {
+            while let Some(at) = rest.iter().rposition(|byte| *byte == b'/') {
                 rest = &rest[..at];
                 if !dirs.insert(rest.to_vec()) {
                     break;
@@ -195,7 +195,7 @@ impl GitAdapter {
             for entry in pooled_workspaces(pool)?.into_iter().rev() {
                 // A workspace with another sparse checkout is removed, because its kind may never
                 // be needed again.
-                if fs::read(entry.join("sparse")).is_ok_and(|it| it == wanted.as_bytes()) {
+                if fs::read(entry.join("sparse")).is_ok_and(|bytes| bytes == wanted.as_bytes()) {
                     let taking = disk::hidden_sibling(&entry, ".taken");
                     disk::rename_synced(&entry, &taking)?;
                     return Ok(Some(taking));
@@ -276,7 +276,7 @@ impl GitAdapter {
 fn dir_entries(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     match fs::read_dir(dir) {
         Ok(found) => found
-            .map(|it| it.map(|it| it.path()))
+            .map(|found| found.map(|entry| entry.path()))
             .collect::<Result<_, _>>(),
         Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(cause) => Err(cause),
@@ -296,9 +296,9 @@ fn is_pooled(path: &Path) -> bool {
 fn pooled_workspaces(pool: &Path) -> Result<Vec<PathBuf>, GitError> {
     let mut found: Vec<_> = dir_entries(pool)?
         .into_iter()
-        .filter(|it| is_pooled(it))
+        .filter(|path| is_pooled(path))
         .collect();
-    found.sort_by_key(|it| attempt_of_dir(it));
+    found.sort_by_key(|path| attempt_of_dir(path));
     Ok(found)
 }
 
@@ -377,8 +377,8 @@ fn has_extended_attributes(path: &Path) -> bool {
     let mut names = [0u8; 4096];
     match rustix::fs::llistxattr(path, &mut names) {
         Ok(length) => names[..length]
-            .split(|it| *it == 0)
-            .any(|it| !it.is_empty() && !it.starts_with(b"security.")),
+            .split(|byte| *byte == 0)
+            .any(|names| !names.is_empty() && !names.starts_with(b"security.")),
         // A file system without support has no attributes. A list too long to read is suspicious.
         Err(error) => error != rustix::io::Errno::NOTSUP,
     }

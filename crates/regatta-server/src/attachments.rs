@@ -45,7 +45,7 @@ pub(crate) fn store_files(
     }
     paths
         .iter()
-        .map(|it| store_file(data_dir, reach, it))
+        .map(|path| store_file(data_dir, reach, path))
         .collect()
 }
 
@@ -63,17 +63,17 @@ fn store_file(
         )
     };
     let shown: String = path.chars().take(200).collect();
-    let file =
-        open_source(reach, path).map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
+    let file = open_source(reach, path)
+        .map_err(|error| bad(format!("{shown} cannot be attached: {error}")))?;
     let meta = file
         .metadata()
-        .map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
+        .map_err(|error| bad(format!("{shown} cannot be attached: {error}")))?;
     if !meta.is_file() {
         return Err(bad(format!("{shown} is not a file")));
     }
     let mut bytes = Vec::new();
     let read = file.take(MAX_ATTACHMENT_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|it| bad(format!("{shown} cannot be read: {it}")))?;
+    read.map_err(|error| bad(format!("{shown} cannot be read: {error}")))?;
     if bytes.len() as u64 > MAX_ATTACHMENT_BYTES {
         return Err(bad(format!(
             "{shown} is larger than {} MiB",
@@ -81,22 +81,18 @@ fn store_file(
         )));
     }
     let sha256 = sha256_hex(&bytes);
-    store_bytes(data_dir, &sha256, &bytes).map_err(|it| {
+    store_bytes(data_dir, &sha256, &bytes).map_err(|error| {
         Problem::new(
             507,
             "io",
-            format!("{shown} could not be stored: {it}"),
+            format!("{shown} could not be stored: {error}"),
             "see what is wrong: regatta doctor",
         )
     })?;
     let name = Path::new(path)
         .file_name()
-        .map_or_else(|| "file".into(), |it| it.to_string_lossy().into_owned());
-    let name = name
-        .chars()
-        .filter(|it| !it.is_control())
-        .take(200)
-        .collect();
+        .map_or_else(|| "file".into(), |name| name.to_string_lossy().into_owned());
+    let name = name.chars().filter(|c| !c.is_control()).take(200).collect();
     Ok(Attachment {
         name,
         bytes: bytes.len() as u64,
@@ -123,7 +119,7 @@ fn open_source(reach: &AttachmentSources, path: &str) -> std::io::Result<File> {
         } else {
             Some(path)
         };
-        let Some(below) = below.filter(|it| !it.as_os_str().is_empty()) else {
+        let Some(below) = below.filter(|path| !path.as_os_str().is_empty()) else {
             continue;
         };
         let dir = rustix::fs::open(
@@ -148,7 +144,7 @@ fn open_source(reach: &AttachmentSources, path: &str) -> std::io::Result<File> {
 fn sha256_hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes)
         .iter()
-        .map(|it| format!("{it:02x}"))
+        .map(|byte| format!("{byte:02x}"))
         .collect()
 }
 
@@ -187,7 +183,7 @@ fn store_bytes(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<(
 static TEMPORARY_COUNTER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 /// Reads a stored attachment.
-pub(crate) fn read_stored(data_dir: &Path, it: &Attachment) -> Result<Vec<u8>, Problem> {
+pub(crate) fn read_stored(data_dir: &Path, attachment: &Attachment) -> Result<Vec<u8>, Problem> {
     let gone = |what: String| {
         Problem::new(
             500,
@@ -196,13 +192,21 @@ pub(crate) fn read_stored(data_dir: &Path, it: &Attachment) -> Result<Vec<u8>, P
             "ask its sender to send it again",
         )
     };
-    if it.sha256.len() != 64 || !it.sha256.bytes().all(|it| it.is_ascii_hexdigit()) {
-        return Err(gone(format!("{} has no valid hash", it.name)));
+    if attachment.sha256.len() != 64
+        || !attachment
+            .sha256
+            .bytes()
+            .all(|byte| byte.is_ascii_hexdigit())
+    {
+        return Err(gone(format!("{} has no valid hash", attachment.name)));
     }
-    let bytes = std::fs::read(stored_path(data_dir, &it.sha256))
-        .map_err(|error| gone(format!("{}: {error}", it.name)))?;
-    if sha256_hex(&bytes) != it.sha256 {
-        return Err(gone(format!("the stored copy of {} is damaged", it.name)));
+    let bytes = std::fs::read(stored_path(data_dir, &attachment.sha256))
+        .map_err(|error| gone(format!("{}: {error}", attachment.name)))?;
+    if sha256_hex(&bytes) != attachment.sha256 {
+        return Err(gone(format!(
+            "the stored copy of {} is damaged",
+            attachment.name
+        )));
     }
     Ok(bytes)
 }

@@ -214,15 +214,18 @@ impl AuditLog {
     /// Returns the requested lines in order: the newest, or with `after` the oldest after that one.
     pub(crate) fn read(&self, ask: &input::AuditQuery) -> io::Result<Vec<AuditLineView>> {
         let limit = ask.limit.clamp(1, MAX_PAGE_LINES);
-        let fits = |it: &AuditLineView| {
+        let fits = |audit_line: &AuditLineView| {
             ask.by
                 .as_ref()
-                .is_none_or(|by| it.by == *by || it.token == *by)
-                && ask.verb.as_ref().is_none_or(|verb| it.verb == *verb)
+                .is_none_or(|by| audit_line.by == *by || audit_line.token == *by)
+                && ask
+                    .verb
+                    .as_ref()
+                    .is_none_or(|verb| audit_line.verb == *verb)
                 && ask
                     .about
                     .as_ref()
-                    .is_none_or(|about| it.about.as_ref() == Some(about))
+                    .is_none_or(|about| audit_line.about.as_ref() == Some(about))
         };
         let mut found = std::collections::VecDeque::new();
         for path in self.all_files() {
@@ -298,11 +301,11 @@ fn last_number(path: &Path) -> io::Result<u64> {
     file.seek(SeekFrom::Start(size.saturating_sub(64 * 1024)))?;
     let mut tail = Vec::new();
     file.read_to_end(&mut tail)?;
-    let read = |it: &[u8]| serde_json::from_slice::<AuditLineView>(it).ok();
+    let read = |bytes: &[u8]| serde_json::from_slice::<AuditLineView>(bytes).ok();
     Ok(tail
-        .rsplit(|it| *it == b'\n')
+        .rsplit(|byte| *byte == b'\n')
         .find_map(read)
-        .map_or(0, |it| it.n))
+        .map_or(0, |audit_line| audit_line.n))
 }
 
 /// Returns the subject of a call from its input, but never its text, which may contain anything.
@@ -328,14 +331,28 @@ pub(crate) fn subject_of(input: &[u8]) -> Option<String> {
     if input.trim_ascii_start().first() != Some(&b'{') {
         return None;
     }
-    let it: SubjectFields = serde_json::from_slice(input).ok()?;
-    let work = [it.task, it.id, it.attempt, it.claim, it.rule, it.name];
-    let rest = [it.agent, it.scope, it.channel, it.uris, it.project, it.path];
-    let text = match work.into_iter().chain(rest).find(|it| !it.is_null())? {
-        Value::String(it) => it,
-        Value::Array(it) => it
+    let subject_fields: SubjectFields = serde_json::from_slice(input).ok()?;
+    let work = [
+        subject_fields.task,
+        subject_fields.id,
+        subject_fields.attempt,
+        subject_fields.claim,
+        subject_fields.rule,
+        subject_fields.name,
+    ];
+    let rest = [
+        subject_fields.agent,
+        subject_fields.scope,
+        subject_fields.channel,
+        subject_fields.uris,
+        subject_fields.project,
+        subject_fields.path,
+    ];
+    let text = match work.into_iter().chain(rest).find(|work| !work.is_null())? {
+        Value::String(s) => s,
+        Value::Array(items) => items
             .iter()
-            .filter_map(|it| it.as_str())
+            .filter_map(|value| value.as_str())
             .collect::<Vec<_>>()
             .join(" "),
         other => other.to_string(),
@@ -389,7 +406,7 @@ mod tests {
             .read(&audit_query())
             .unwrap()
             .iter()
-            .map(|it| it.n)
+            .map(|audit_line| audit_line.n)
             .collect();
         assert_eq!(numbers, (1..=20).collect::<Vec<_>>());
         assert!(rotated_path(&path, 1).exists(), "the file was rotated");
@@ -401,7 +418,10 @@ mod tests {
             })
             .unwrap();
         assert_eq!(
-            after.iter().map(|it| it.n).collect::<Vec<_>>(),
+            after
+                .iter()
+                .map(|audit_line| audit_line.n)
+                .collect::<Vec<_>>(),
             [13, 14, 15]
         );
         let landed = again
@@ -411,7 +431,13 @@ mod tests {
                 ..audit_query()
             })
             .unwrap();
-        assert_eq!(landed.iter().map(|it| it.n).collect::<Vec<_>>(), [19, 20]);
+        assert_eq!(
+            landed
+                .iter()
+                .map(|audit_line| audit_line.n)
+                .collect::<Vec<_>>(),
+            [19, 20]
+        );
         assert_eq!(
             again
                 .read(&input::AuditQuery {
@@ -451,7 +477,7 @@ mod tests {
         let read = log.read(&audit_query()).unwrap();
         assert_eq!(
             read.iter()
-                .map(|it| (it.n, it.verb.as_str()))
+                .map(|audit_line| (audit_line.n, audit_line.verb.as_str()))
                 .collect::<Vec<_>>(),
             [(1, "task.add"), (2, "land")]
         );
@@ -460,7 +486,7 @@ mod tests {
 
     #[test]
     fn subject_of_a_call_is_read_from_its_ids_and_never_from_its_text() {
-        let of = |it: serde_json::Value| subject_of(it.to_string().as_bytes());
+        let of = |value: serde_json::Value| subject_of(value.to_string().as_bytes());
         assert_eq!(
             of(serde_json::json!({ "task": "T7", "text": "secret" })).as_deref(),
             Some("T7")

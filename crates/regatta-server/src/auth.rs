@@ -31,7 +31,7 @@ pub(crate) fn authenticate(
     }
     let (visitor, person) = identify(shared, origin, request.headers())?;
     // The person who opened the page is the actor, whatever the page says.
-    if let Some(person) = person.and_then(|it| HeaderValue::from_str(&it).ok()) {
+    if let Some(person) = person.and_then(|person| HeaderValue::from_str(&person).ok()) {
         request.headers_mut().insert("x-regatta-person", person);
     }
     Ok(Some(visitor))
@@ -51,7 +51,7 @@ fn require_own_host(
     // A page that rebinds its own name to this address still sends its own name as Host.
     let host = headers
         .get(header::HOST)
-        .and_then(|it| it.to_str().ok())
+        .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     if !names.has_host(host) && !is_relayed(origin, host, headers) {
         return Err(Problem::new(
@@ -65,7 +65,7 @@ fn require_own_host(
         ));
     }
     if let Some(origin) = headers.get(header::ORIGIN)
-        && !origin.to_str().is_ok_and(|it| names.is_origin(it))
+        && !origin.to_str().is_ok_and(|origin| names.is_origin(origin))
     {
         return Err(Problem::new(
             403,
@@ -103,13 +103,13 @@ impl OwnHosts<'_> {
             |given: &str, port: u16| given.parse() == Ok(port) && !given.starts_with(['+', '0']);
         let own = |name: &str, port: u16| {
             host.strip_prefix(name)
-                .and_then(|it| it.strip_prefix(':'))
-                .is_some_and(|it| is(it, port))
+                .and_then(|host| host.strip_prefix(':'))
+                .is_some_and(|host| is(host, port))
         };
         let local = |port: u16| {
             ["127.0.0.1", "localhost", "[::1]"]
                 .iter()
-                .any(|it| own(it, port))
+                .any(|s| own(s, port))
         };
         match self.origin {
             // The unix socket has no port, so a caller there may write plain localhost.
@@ -121,10 +121,7 @@ impl OwnHosts<'_> {
             ConnectionOrigin::Address { local: at, .. } => {
                 host == at.to_string()
                     || local(at.port())
-                    || self
-                        .hosts
-                        .iter()
-                        .any(|it| host == *it || own(it, at.port()))
+                    || self.hosts.iter().any(|s| host == *s || own(s, at.port()))
             }
         }
     }
@@ -141,13 +138,13 @@ impl OwnHosts<'_> {
             // A proxy in front of us may terminate TLS, under a configured name.
             Some(host) => {
                 self.has_host(host)
-                    && (secure || self.hosts.iter().any(|it| host.starts_with(it.as_str())))
+                    && (secure || self.hosts.iter().any(|s| host.starts_with(s.as_str())))
             }
             None => {
                 !secure
                     && origin
                         .strip_prefix("http://")
-                        .is_some_and(|it| self.has_host(it))
+                        .is_some_and(|origin| self.has_host(origin))
             }
         }
     }
@@ -172,8 +169,8 @@ fn identify(
     }
     let given = headers
         .get(header::AUTHORIZATION)
-        .and_then(|it| it.to_str().ok())
-        .and_then(|it| it.strip_prefix("Bearer "))
+        .and_then(|value| value.to_str().ok())
+        .and_then(|header| header.strip_prefix("Bearer "))
         .unwrap_or_default();
     if given.is_empty() {
         return Err(tokens::no_token());

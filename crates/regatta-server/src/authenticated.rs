@@ -50,7 +50,7 @@ impl<S: Sync> FromRequestParts<S> for Authenticated {
 impl Authenticated {
     /// Returns a header, if it is plain text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).and_then(|it| it.to_str().ok())
+        self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
     /// Returns the actor of the caller's writes and the idempotency key of this request. Only a
@@ -59,9 +59,9 @@ impl Authenticated {
         let by = match &self.principal {
             Principal::Owner => self
                 .header("x-regatta-person")
-                .filter(|it| it.len() <= 64 && it.bytes().all(|it| it.is_ascii_graphic()))
-                .map_or(Actor::Person("operator".into()), |it| {
-                    Actor::Person(it.into())
+                .filter(|s| s.len() <= 64 && s.bytes().all(|byte| byte.is_ascii_graphic()))
+                .map_or(Actor::Person("operator".into()), |s| {
+                    Actor::Person(s.into())
                 }),
             Principal::Named {
                 name,
@@ -91,7 +91,7 @@ impl Authenticated {
             Some(given) => given
                 .to_str()
                 .ok()
-                .map(|it| it.trim().trim_matches('"'))
+                .map(|given| given.trim().trim_matches('"'))
                 .map(parse_revision)
                 .transpose()?
                 .flatten(),

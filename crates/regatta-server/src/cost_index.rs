@@ -72,22 +72,25 @@ struct CostDimensions {
 }
 
 impl CostDimensions {
-    fn from_attempt(it: &Attempt) -> CostDimensions {
+    fn from_attempt(attempt: &Attempt) -> CostDimensions {
         CostDimensions {
-            task: it.task,
-            mission: it.mission,
-            agent: it.agent.clone(),
-            model: it.session.model.clone(),
-            is_lost: it.end.as_ref().is_some_and(|it| cost::is_lost(it.cause)),
+            task: attempt.task,
+            mission: attempt.mission,
+            agent: attempt.agent.clone(),
+            model: attempt.session.model.clone(),
+            is_lost: attempt
+                .end
+                .as_ref()
+                .is_some_and(|attempt_end| cost::is_lost(attempt_end.cause)),
         }
     }
 
     /// Returns the provider that is paid; the agent's name if the agent was removed.
     fn provider(&self, board: &Board) -> String {
-        board
-            .agents
-            .get(&self.agent)
-            .map_or_else(|| self.agent.to_string(), |it| provider_or_runtime(it))
+        board.agents.get(&self.agent).map_or_else(
+            || self.agent.to_string(),
+            |agent| provider_or_runtime(agent),
+        )
     }
 }
 
@@ -128,13 +131,13 @@ impl EndedTask {
         matches!(self.status, TaskStatus::Failed | TaskStatus::Cancelled)
     }
 
-    fn from_task(it: &Task) -> EndedTask {
-        let work = it.submission.as_ref().filter(|_| it.landed.is_some());
+    fn from_task(task: &Task) -> EndedTask {
+        let work = task.submission.as_ref().filter(|_| task.landed.is_some());
         EndedTask {
-            project: it.project.clone(),
-            status: it.status,
-            spent: it.spent,
-            landed: work.map(|it| (it.base.clone(), it.commit.clone())),
+            project: task.project.clone(),
+            status: task.status,
+            spent: task.spent,
+            landed: work.map(|submission| (submission.base.clone(), submission.commit.clone())),
         }
     }
 }
@@ -163,12 +166,12 @@ impl CostIndex {
         let mut entries = kept.cost_entries(ground, day)?;
         let dropped: BTreeSet<TaskId> = finished
             .iter()
-            .filter(|it| it.1.is_dropped())
-            .map(|it| it.0)
+            .filter(|finished| finished.1.is_dropped())
+            .map(|finished| finished.0)
             .collect();
         entries
             .iter_mut()
-            .for_each(|it| it.is_lost |= dropped.contains(&it.task));
+            .for_each(|cost| cost.is_lost |= dropped.contains(&cost.task));
         let table = |by: &CostGrouping| CostTable {
             by: *by,
             rows: cost_rows(ground.board, ground.history, &entries, *by, &pace),
@@ -213,7 +216,7 @@ fn day_ceiling(board: &Board) -> Option<u64> {
     board
         .budgets
         .get(&budget::BudgetScope::Day)
-        .and_then(|it| it.ceiling.micro_usd)
+        .and_then(|budget| budget.ceiling.micro_usd)
 }
 
 fn ceiling_forecast(total: &CostSum, cap: Option<u64>, now: Now) -> Option<CapForecast> {
@@ -225,10 +228,14 @@ impl IndexedCosts {
     fn read_events(&mut self, ground: &CostInput<'_>, day: u64) -> Result<(), StoreError> {
         let (history, until) = (ground.history, ground.board.revision);
         self.note_requested_day(budget::day_of(ground.now), day);
-        if self.first_day.is_none_or(|it| day < it) {
+        if self.first_day.is_none_or(|first_day| day < first_day) {
             let dated = |revision: u64| {
                 let found = history.events(revision.saturating_sub(1), 1)?;
-                Ok::<_, StoreError>(found.first().map(|it| (it.revision, it.now.unix_ms)))
+                Ok::<_, StoreError>(
+                    found
+                        .first()
+                        .map(|event| (event.revision, event.now.unix_ms)),
+                )
             };
             let first = first_message_since(day * DAY_MS, until, dated)?;
             (self.first_day, self.read_revision, self.ledger) =
@@ -241,13 +248,15 @@ impl IndexedCosts {
             }
             for recorded in &page {
                 let paid = match &recorded.event {
-                    Event::BudgetSpent(it) => {
-                        dimensions_of(ground, &mut self.ended_attempts, *it.attempt())?
+                    Event::BudgetSpent(budget_spent) => {
+                        dimensions_of(ground, &mut self.ended_attempts, *budget_spent.attempt())?
                     }
                     _ => None,
                 };
-                self.ledger
-                    .fold(recorded, paid.map(|it| it.provider(ground.board)));
+                self.ledger.fold(
+                    recorded,
+                    paid.map(|cost_dimensions| cost_dimensions.provider(ground.board)),
+                );
                 self.read_revision = recorded.revision;
             }
         }
@@ -259,7 +268,7 @@ impl IndexedCosts {
     fn note_requested_day(&mut self, today: u64, day: u64) {
         if today > self.today {
             let first = today.saturating_sub(self.max_days_back);
-            if self.first_day.is_some_and(|it| it < first) {
+            if self.first_day.is_some_and(|first_day| first_day < first) {
                 self.forget_before(first);
             }
             (self.today, self.max_days_back) = (today, 0);
@@ -271,15 +280,15 @@ impl IndexedCosts {
         self.first_day = Some(day);
         self.ledger.forget_before(day);
         let (spends, ends) = (self.ledger.spend_since(day), self.ledger.ended_since(day));
-        self.ended_attempts.retain(|it, _| spends.contains_key(it));
-        let ends: BTreeSet<TaskId> = ends.into_iter().map(|it| it.1).collect();
-        self.ended_tasks.retain(|it, _| ends.contains(it));
+        self.ended_attempts.retain(|id, _| spends.contains_key(id));
+        let ends: BTreeSet<TaskId> = ends.into_iter().map(|end| end.1).collect();
+        self.ended_tasks.retain(|id, _| ends.contains(id));
         let landed: BTreeSet<&CommitId> = self
             .ended_tasks
             .values()
-            .filter_map(|it| it.1.landed.as_ref().map(|it| &it.1))
+            .filter_map(|ended_task| ended_task.1.landed.as_ref().map(|pair| &pair.1))
             .collect();
-        self.lines_by_commit.retain(|it, _| landed.contains(it));
+        self.lines_by_commit.retain(|id, _| landed.contains(id));
     }
 
     /// Returns the usage of each attempt with all dimensions that it can be grouped by.
@@ -319,20 +328,24 @@ impl IndexedCosts {
                 .board
                 .tasks
                 .get(&id)
-                .is_some_and(|it| !it.status.is_terminal())
+                .is_some_and(|task| !task.status.is_terminal())
             {
                 continue;
             }
-            if let Some((_, it)) = self.ended_tasks.get(&id).filter(|it| it.0 == wall) {
-                found.push((id, it.clone()));
+            if let Some((_, ended_task)) = self
+                .ended_tasks
+                .get(&id)
+                .filter(|ended_task| ended_task.0 == wall)
+            {
+                found.push((id, ended_task.clone()));
                 continue;
             }
             let Some(task) = ground.history.task(id)? else {
                 continue;
             };
-            let it = EndedTask::from_task(&task);
-            self.ended_tasks.insert(id, (wall, it.clone()));
-            found.push((id, it));
+            let ended_task = EndedTask::from_task(&task);
+            self.ended_tasks.insert(id, (wall, ended_task.clone()));
+            found.push((id, ended_task));
         }
         Ok(found)
     }
@@ -345,11 +358,14 @@ impl IndexedCosts {
         dropped: &BTreeSet<TaskId>,
     ) -> SpendResultsView {
         let mut landed = CostSum::default();
-        for (_, it) in finished.iter().filter(|it| it.1.landed.is_some()) {
+        for (_, ended_task) in finished
+            .iter()
+            .filter(|finished| finished.1.landed.is_some())
+        {
             landed.tasks += 1;
-            landed.spent = landed.spent.plus(&it.spent);
-            if it.spent.usage.micro_usd.is_none() {
-                landed.unpriced += it.spent.usage.tokens();
+            landed.spent = landed.spent.plus(&ended_task.spent);
+            if ended_task.spent.usage.micro_usd.is_none() {
+                landed.unpriced += ended_task.spent.usage.tokens();
             }
         }
         let each = landed
@@ -357,15 +373,18 @@ impl IndexedCosts {
             .usage
             .micro_usd
             .filter(|_| landed.unpriced == 0 && landed.tasks > 0);
-        let lost: Vec<&CostEntry> = entries.iter().filter(|it| it.is_lost).collect();
+        let lost: Vec<&CostEntry> = entries.iter().filter(|cost| cost.is_lost).collect();
         SpendResultsView {
-            each: each.map(|it| it / landed.tasks as u64),
+            each: each.map(|each| each / landed.tasks as u64),
             landed,
             wasted: cost::sum(lost.iter().copied(), &SpendRate::default()),
-            failed_attempts: lost.iter().filter(|it| !dropped.contains(&it.task)).count(),
+            failed_attempts: lost
+                .iter()
+                .filter(|cost| !dropped.contains(&cost.task))
+                .count(),
             dropped_tasks: finished
                 .iter()
-                .filter(|it| it.1.is_dropped() && !it.1.spent.is_nothing())
+                .filter(|finished| finished.1.is_dropped() && !finished.1.spent.is_nothing())
                 .count(),
             lines: self.landed_lines(ground, finished),
         }
@@ -379,13 +398,13 @@ impl IndexedCosts {
         finished: &[(TaskId, EndedTask)],
     ) -> Option<LandedLinesView> {
         let (mut tasks, mut lines, mut tokens, mut asked) = (0, 0, 0, 0);
-        for (_, it) in finished
+        for (_, ended_task) in finished
             .iter()
             .rev()
-            .filter(|it| it.1.landed.is_some())
+            .filter(|finished| finished.1.landed.is_some())
             .take(MAX_MEASURED_CHANGES)
         {
-            let Some((base, commit)) = &it.landed else {
+            let Some((base, commit)) = &ended_task.landed else {
                 continue;
             };
             let known = match self.lines_by_commit.get(commit) {
@@ -396,9 +415,9 @@ impl IndexedCosts {
                     let repo = ground
                         .board
                         .projects
-                        .get(&it.project)
-                        .map(|it| ProjectRepo::from_project(it));
-                    match repo.map(|it| ground.git.diff(&it, base, commit)) {
+                        .get(&ended_task.project)
+                        .map(|project| ProjectRepo::from_project(project));
+                    match repo.map(|project_repo| ground.git.diff(&project_repo, base, commit)) {
                         Some(Ok(patch)) => Some(
                             *self
                                 .lines_by_commit
@@ -416,9 +435,12 @@ impl IndexedCosts {
                     }
                 }
             };
-            if let Some(many) = known.filter(|it| *it > 0) {
-                (tasks, lines, tokens) =
-                    (tasks + 1, lines + many, tokens + it.spent.usage.tokens());
+            if let Some(many) = known.filter(|known| *known > 0) {
+                (tasks, lines, tokens) = (
+                    tasks + 1,
+                    lines + many,
+                    tokens + ended_task.spent.usage.tokens(),
+                );
             }
         }
         (lines > 0 && tokens > 0).then(|| LandedLinesView {
@@ -436,15 +458,15 @@ fn cost_rows(
     by: CostGrouping,
     pace: &SpendRate,
 ) -> Vec<CostRow> {
-    let draw = |it: cost::CostGroup| {
-        let name = it.name.as_deref();
+    let draw = |cost_group: cost::CostGroup| {
+        let name = cost_group.name.as_deref();
         let about = match by {
             CostGrouping::Mission => name
-                .and_then(|it| it.parse().ok())
-                .and_then(|it| mission_title(board, history, it)),
+                .and_then(|name| name.parse().ok())
+                .and_then(|id| mission_title(board, history, id)),
             CostGrouping::Agent => name
-                .and_then(|it| board.agents.get(&AgentName::new(it).ok()?))
-                .map(|it| provider_or_runtime(it)),
+                .and_then(|name| board.agents.get(&AgentName::new(name).ok()?))
+                .map(|agent| provider_or_runtime(agent)),
             CostGrouping::Provider | CostGrouping::Model => None,
         };
         let none = match by {
@@ -452,11 +474,11 @@ fn cost_rows(
             CostGrouping::Model => "unknown model",
             CostGrouping::Provider | CostGrouping::Agent => "",
         };
-        let name = it.name.unwrap_or_else(|| none.to_owned());
+        let name = cost_group.name.unwrap_or_else(|| none.to_owned());
         CostRow {
             name,
             about: about.unwrap_or_default(),
-            sum: it.sum,
+            sum: cost_group.sum,
         }
     };
     cost::group_costs(entries, by, pace)
@@ -466,8 +488,14 @@ fn cost_rows(
 }
 
 fn mission_title(board: &Board, history: &dyn StoreHistory, id: MissionId) -> Option<String> {
-    let live = board.missions.get(&id).map(|it| it.title.clone());
-    live.or_else(|| history.mission(id).ok().flatten().map(|it| it.0.title))
+    let live = board.missions.get(&id).map(|mission| mission.title.clone());
+    live.or_else(|| {
+        history
+            .mission(id)
+            .ok()
+            .flatten()
+            .map(|history| history.0.title)
+    })
 }
 
 #[cfg(test)]
@@ -510,13 +538,14 @@ mod tests {
         let commit = CommitId::new(&format!("{day:040x}")).unwrap();
         let project = ProjectName::new("shop").unwrap();
         let landed = Some((commit.clone(), commit.clone()));
-        let it = EndedTask {
+        let ended_task = EndedTask {
             project,
             status: TaskStatus::Cancelled,
             spent: Spend::default(),
             landed,
         };
-        kept.ended_tasks.insert(TaskId(day), (now.unix_ms, it));
+        kept.ended_tasks
+            .insert(TaskId(day), (now.unix_ms, ended_task));
         kept.lines_by_commit.insert(commit, 7);
     }
 
@@ -524,17 +553,23 @@ mod tests {
     #[test]
     fn days_that_are_no_longer_requested_are_dropped_when_a_day_begins() {
         let mut kept = IndexedCosts::default();
-        let size = |it: &IndexedCosts| {
+        let size = |indexed_costs: &IndexedCosts| {
             let book = (
-                it.ledger.spend_since(0).len(),
-                it.ledger.ended_since(0).len(),
+                indexed_costs.ledger.spend_since(0).len(),
+                indexed_costs.ledger.ended_since(0).len(),
             );
-            assert_eq!(book, (it.ended_attempts.len(), it.ended_tasks.len()));
+            assert_eq!(
+                book,
+                (
+                    indexed_costs.ended_attempts.len(),
+                    indexed_costs.ended_tasks.len()
+                )
+            );
             (
-                it.first_day,
-                it.ended_attempts.len(),
-                it.ended_tasks.len(),
-                it.lines_by_commit.len(),
+                indexed_costs.first_day,
+                indexed_costs.ended_attempts.len(),
+                indexed_costs.ended_tasks.len(),
+                indexed_costs.lines_by_commit.len(),
             )
         };
         for today in 100..110 {

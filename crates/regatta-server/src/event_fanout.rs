@@ -80,7 +80,7 @@ impl EventBatch {
             [one] => one.text.clone(),
             many => many
                 .iter()
-                .flat_map(|it| it.text.iter().copied())
+                .flat_map(|event_frame| event_frame.text.iter().copied())
                 .collect::<Vec<u8>>()
                 .into(),
         };
@@ -257,19 +257,19 @@ impl EventFanout {
     pub(crate) fn finished_after(&self, wall: u64) -> Vec<FinishedTask> {
         let all = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter()
-            .filter(|it| it.ended_unix_ms > wall)
+            .filter(|finished_task| finished_task.ended_unix_ms > wall)
             .copied()
             .collect()
     }
 
     fn remember_finished(&self, recorded: &Recorded) {
         let task = match &recorded.event {
-            Event::TaskCompleted(it) => *it.task(),
-            Event::TaskFailed(it) => *it.task(),
+            Event::TaskCompleted(task_completed) => *task_completed.task(),
+            Event::TaskFailed(task_failed) => *task_failed.task(),
             _ => return,
         };
         let mut all = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|it| it.task != task);
+        all.retain(|finished_task| finished_task.task != task);
         if all.len() == MAX_FINISHED_TASKS {
             all.pop_front();
         }
@@ -302,10 +302,14 @@ impl EventFanout {
                 }
             };
             match heard {
-                Ok(batch) if batch.first().is_some_and(|it| it.revision <= seen + 1) => {
-                    let fresh = batch.iter().filter(|it| it.revision > seen);
+                Ok(batch)
+                    if batch
+                        .first()
+                        .is_some_and(|event| event.revision <= seen + 1) =>
+                {
+                    let fresh = batch.iter().filter(|event| event.revision > seen);
                     self.on_events(fresh, &mut frames, shared);
-                    seen = batch.last().map_or(seen, |it| it.revision.max(seen));
+                    seen = batch.last().map_or(seen, |event| event.revision.max(seen));
                 }
                 Ok(_) | Err(RecvError::Lagged(_)) => {
                     let mut missed = Vec::new();
@@ -329,10 +333,12 @@ impl EventFanout {
         frames: &mut Vec<EventFrame>,
         shared: &ServerState,
     ) {
-        events.clone().for_each(|it| self.remember_finished(it));
+        events
+            .clone()
+            .for_each(|event| self.remember_finished(event));
         let runners = events
             .clone()
-            .any(|it| it.event.kind().starts_with("runner."));
+            .any(|event| event.event.kind().starts_with("runner."));
         self.signal_change(&shared.engine.board(), runners);
         let listened = self.reader_count() > 0;
         for recorded in events {
@@ -404,7 +410,11 @@ mod tests {
         };
         let told = EventBatch::from_frames(vec![frame(1, "one\n\n"), frame(2, "two\n\n")]);
         assert_eq!(&told.text[..], b"one\n\ntwo\n\n");
-        let texts: Vec<&[u8]> = told.frames.iter().map(|it| &it.text[..]).collect();
+        let texts: Vec<&[u8]> = told
+            .frames
+            .iter()
+            .map(|event_frame| &event_frame.text[..])
+            .collect();
         assert_eq!(texts, [b"one\n\n", b"two\n\n"]);
         assert_eq!(told.frames[1].text.as_ptr(), told.text[5..].as_ptr());
     }

@@ -63,7 +63,7 @@ impl EventFilter {
             .kind
             .split(',')
             .map(str::trim)
-            .filter(|it| !it.is_empty())
+            .filter(|kind| !kind.is_empty())
             .map(str::to_owned)
             .collect();
         EventFilter {
@@ -74,13 +74,19 @@ impl EventFilter {
     }
 
     fn matches(&self, frame: &EventFrame) -> bool {
-        let kind = |it: &String| match it.strip_suffix('*') {
+        let kind = |s: &String| match s.strip_suffix('*') {
             Some(beginning) => frame.kind.starts_with(beginning),
-            None => frame.kind == it,
+            None => frame.kind == s,
         };
         (self.kinds.is_empty() || self.kinds.iter().any(kind))
-            && self.about.as_ref().is_none_or(|it| frame.subject == *it)
-            && self.actor.as_ref().is_none_or(|it| frame.actor == *it)
+            && self
+                .about
+                .as_ref()
+                .is_none_or(|about| frame.subject == *about)
+            && self
+                .actor
+                .as_ref()
+                .is_none_or(|actor| frame.actor == *actor)
     }
 }
 
@@ -96,7 +102,7 @@ pub(crate) async fn events(
     )?;
     let resumed = entered
         .header("last-event-id")
-        .and_then(|it| it.parse().ok());
+        .and_then(|entered| entered.parse().ok());
     // Without a start, only new events are sent.
     let after = resumed
         .or(asked.after)
@@ -140,7 +146,7 @@ fn frames(
             loop {
                 let (history, from) = (shared.engine.history().clone(), sent);
                 let page = tokio::task::spawn_blocking(move || {
-                    history.events(from, EVENTS_PER_PAGE).map(|it| it.iter().map(EventFrame::from_recorded).collect::<Vec<_>>())
+                    history.events(from, EVENTS_PER_PAGE).map(|events| events.iter().map(EventFrame::from_recorded).collect::<Vec<_>>())
                 });
                 let Ok(Ok(page)) = page.await else {
                     tracing::error!("could not read the history for a reader of events; the \
@@ -167,15 +173,15 @@ fn frames(
                     _ = down.changed() => return,
                 };
                 match next {
-                    Ok(told) if told.frames.first().is_some_and(|it| it.revision <= sent + 1) => {
-                        let fits = |it: &EventFrame| it.revision > sent && wanted.matches(it);
-                        let last = told.frames.last().map_or(sent, |it| it.revision.max(sent));
+                    Ok(told) if told.frames.first().is_some_and(|event_frame| event_frame.revision <= sent + 1) => {
+                        let fits = |event_frame: &EventFrame| event_frame.revision > sent && wanted.matches(event_frame);
+                        let last = told.frames.last().map_or(sent, |event_frame| event_frame.revision.max(sent));
                         if told.frames.iter().all(fits) {
                             sent = last;
                             yield Ok(told.text.clone());
                             continue;
                         }
-                        let fitting: Vec<Bytes> = told.frames.iter().filter(|it| fits(it)).map(|it| it.text.clone()).collect();
+                        let fitting: Vec<Bytes> = told.frames.iter().filter(|event_frame| fits(event_frame)).map(|event_frame| event_frame.text.clone()).collect();
                         sent = last;
                         for text in fitting {
                             yield Ok(text);
@@ -193,7 +199,7 @@ fn frames(
 /// Returns a date in RFC 3339.
 pub(crate) fn rfc3339(wall_ms: u64) -> String {
     jiff::Timestamp::from_millisecond(i64::try_from(wall_ms).unwrap_or(0))
-        .map(|it| it.to_string())
+        .map(|time| time.to_string())
         .unwrap_or_default()
 }
 

@@ -78,7 +78,7 @@ pub(crate) async fn info_refs(
             };
             engine
                 .git()
-                .advertise(&repo, &wire, &|it| may_write_ref(&engine, &visitor, it))
+                .advertise(&repo, &wire, &|s| may_write_ref(&engine, &visitor, s))
         });
         let told = told
             .await
@@ -90,7 +90,7 @@ pub(crate) async fn info_refs(
                     "please report this",
                 )
             })?
-            .map_err(|it| problem_from_git(&it))?;
+            .map_err(|error| problem_from_git(&error))?;
         Ok::<_, Problem>((service, told))
     };
     match answer.await {
@@ -120,7 +120,12 @@ pub(crate) async fn serve(
 ) -> Response {
     let entered = GitService::from_name(&service)
         .ok_or_else(no_such_service)
-        .and_then(|it| Ok((it, open_repo(&shared, &project, it, &visitor)?)));
+        .and_then(|git_service| {
+            Ok((
+                git_service,
+                open_repo(&shared, &project, git_service, &visitor)?,
+            ))
+        });
     let (service, (repo, engine)) = match entered {
         Ok(entered) => entered,
         Err(error) => return problem_response(&error),
@@ -140,7 +145,7 @@ pub(crate) async fn serve(
     let protocol = protocol(&headers);
     let gzip = headers
         .get(header::CONTENT_ENCODING)
-        .is_some_and(|it| it == "gzip");
+        .is_some_and(|value| value == "gzip");
     let (to_git, request) = mpsc::channel::<io::Result<Bytes>>(4);
     let (answer, mut from_git) = mpsc::channel::<Result<Bytes, GitError>>(4);
     tokio::spawn(forward_body(body, to_git));
@@ -158,7 +163,7 @@ pub(crate) async fn serve(
         let mut writes = BodyWriter {
             chunks: answer.clone(),
         };
-        let may = |it: &str| may_write_ref(&engine, &visitor, it);
+        let may = |s: &str| may_write_ref(&engine, &visitor, s);
         if let Err(error) = engine
             .git()
             .serve(&repo, &wire, &may, &mut request, &mut writes)
@@ -177,7 +182,7 @@ pub(crate) async fn serve(
     let rest = tokio_stream::wrappers::ReceiverStream::new(from_git);
     let body = tokio_stream::iter(first)
         .chain(rest)
-        .map(|it| it.map_err(|it| io::Error::other(it.message)));
+        .map(|result| result.map_err(|error| io::Error::other(error.message)));
     let body = Body::from_stream(body);
     (
         StatusCode::OK,
@@ -217,7 +222,7 @@ fn open_repo(
     let board = shared.engine.board();
     let found = ProjectName::new(project)
         .ok()
-        .and_then(|it| board.projects.get(&it).cloned());
+        .and_then(|project| board.projects.get(&project).cloned());
     let found = found.ok_or_else(|| {
         Problem::new(
             404,
@@ -237,24 +242,27 @@ fn may_write_ref(engine: &Engine, visitor: &Principal, reference: &str) -> bool 
         return false;
     };
     let board = engine.board();
-    let live = board.attempts.get(&id).map(|it| it.runner.clone());
+    let live = board
+        .attempts
+        .get(&id)
+        .map(|attempt| attempt.runner.clone());
     let runner = live.unwrap_or_else(|| {
         engine
             .history()
             .attempt(id)
             .ok()
             .flatten()
-            .and_then(|it| it.runner)
+            .and_then(|attempt| attempt.runner)
     });
     runner
-        .and_then(|it| board.runners.get(&it).cloned())
-        .is_some_and(|it| it.token == visitor.label())
+        .and_then(|runner| board.runners.get(&runner).cloned())
+        .is_some_and(|runner| runner.token == visitor.label())
 }
 
 fn protocol(headers: &HeaderMap) -> Option<String> {
     headers
         .get("git-protocol")
-        .and_then(|it| it.to_str().ok())
+        .and_then(|value| value.to_str().ok())
         .map(str::to_owned)
 }
 
@@ -332,11 +340,11 @@ impl Write for BodyWriter {
         loop {
             match self.chunks.try_send(part) {
                 Ok(()) => return Ok(bytes.len()),
-                Err(mpsc::error::TrySendError::Closed(it)) => return Err(gone(it)),
+                Err(mpsc::error::TrySendError::Closed(result)) => return Err(gone(result)),
                 Err(mpsc::error::TrySendError::Full(_)) if std::time::Instant::now() > deadline => {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                Err(mpsc::error::TrySendError::Full(it)) => part = it,
+                Err(mpsc::error::TrySendError::Full(result)) => part = result,
             }
             std::thread::sleep(Duration::from_millis(2));
         }

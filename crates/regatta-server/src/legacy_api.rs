@@ -91,11 +91,11 @@ fn with_lists(mut validation: Value) -> Value {
 }
 
 fn data_of(answer: &[u8]) -> Result<Value, Problem> {
-    let answer: Value = serde_json::from_slice(answer).map_err(|it| {
+    let answer: Value = serde_json::from_slice(answer).map_err(|error| {
         Problem::new(
             500,
             "bug",
-            format!("an answer could not be parsed: {it}"),
+            format!("an answer could not be parsed: {error}"),
             "please report this",
         )
     })?;
@@ -179,7 +179,7 @@ struct Registration {
 fn default_max_tasks() -> Result<u32, Problem> {
     match std::env::var("MAX_CONCURRENT_TASKS")
         .ok()
-        .filter(|it| !it.is_empty())
+        .filter(|s| !s.is_empty())
     {
         None => Ok(1),
         Some(text) => text.parse().map_err(|_| {
@@ -430,7 +430,7 @@ pub(crate) async fn report_task(
         .board()
         .tasks
         .get(&task)
-        .and_then(|it| it.attempt);
+        .and_then(|task| task.attempt);
     let (attempt, fence) = match &entered.principal {
         Principal::Attempt {
             id,
@@ -440,8 +440,8 @@ pub(crate) async fn report_task(
         _ => {
             let board = shared.engine.board();
             let found = live
-                .and_then(|it| board.attempts.get(&it))
-                .map(|it| (it.id, it.token));
+                .and_then(|id| board.attempts.get(&id))
+                .map(|attempt| (attempt.id, attempt.token));
             found.ok_or_else(|| {
                 Problem::new(
                     409,
@@ -468,7 +468,9 @@ pub(crate) async fn report_task(
             ("task.finish", own(json!({ "output": told.output })))
         }
         ("finish", Some("failed")) => {
-            let reason = told.failure_reason.filter(|it| !it.is_empty());
+            let reason = told
+                .failure_reason
+                .filter(|failure_reason| !failure_reason.is_empty());
             (
                 "task.fail",
                 own(json!({ "reason": reason.unwrap_or_else(|| "Unknown failure".into()) })),

@@ -197,7 +197,7 @@ pub async fn serve(
         hosts: doors
             .public_listener
             .as_ref()
-            .map(|it| it.hosts.clone())
+            .map(|public_listener| public_listener.hosts.clone())
             .unwrap_or_default(),
         shutdown: down.clone(),
         data_dir: doors.data_dir,
@@ -217,9 +217,9 @@ pub async fn serve(
     let router = router(shared.clone());
     tokio::spawn(async move {
         signal.await;
-        down.send_if_modified(|it| {
-            let first = it.is_none();
-            it.get_or_insert(ShutdownCause::Signal);
+        down.send_if_modified(|shutdown_cause| {
+            let first = shutdown_cause.is_none();
+            shutdown_cause.get_or_insert(ShutdownCause::Signal);
             first
         });
     });
@@ -291,9 +291,12 @@ fn router(shared: Arc<ServerState>) -> Router {
         .route("/git/{project}/info/refs", get(git::info_refs))
         .route("/git/{project}/{service}", post(git::serve));
     // Deliveries are signed over their raw body, and have their own limits.
-    let deliveries = shared.bridges.as_ref().map(|it| it.router());
-    let deliveries = deliveries.map_or_else(Router::new, |it| {
-        Router::new().nest_service("/webhooks", it)
+    let deliveries = shared
+        .bridges
+        .as_ref()
+        .map(|bridge_control| bridge_control.router());
+    let deliveries = deliveries.map_or_else(Router::new, |router| {
+        Router::new().nest_service("/webhooks", router)
     });
     Router::new()
         .route("/api/v1/events", get(event_stream::events))
@@ -370,7 +373,7 @@ async fn handle_request(
             };
             call_verb(&shared, verb.name, entered, &parts.uri, body)
                 .await
-                .unwrap_or_else(|it| problem_response(&it))
+                .unwrap_or_else(|problem| problem_response(&problem))
         }
         (_, visitor) => {
             let carried = request.extensions_mut();
@@ -420,7 +423,11 @@ async fn call_verb(
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
     );
-    headers.extend(HeaderValue::try_from(tag).ok().map(|it| (header::ETAG, it)));
+    headers.extend(
+        HeaderValue::try_from(tag)
+            .ok()
+            .map(|value| (header::ETAG, value)),
+    );
     Ok(response)
 }
 
@@ -439,8 +446,8 @@ async fn call_verb_by_name(
 pub(crate) struct ProblemResponse(Problem);
 
 impl From<Problem> for ProblemResponse {
-    fn from(it: Problem) -> ProblemResponse {
-        ProblemResponse(it)
+    fn from(problem: Problem) -> ProblemResponse {
+        ProblemResponse(problem)
     }
 }
 

@@ -74,8 +74,8 @@ impl Metrics {
             .unwrap_or_else(PoisonError::into_inner)
             .entry(recorded.event.kind())
             .or_default() += 1;
-        if let Event::BudgetSpent(it) = &recorded.event {
-            let usage = &it.spend().usage;
+        if let Event::BudgetSpent(budget_spent) = &recorded.event {
+            let usage = &budget_spent.spend().usage;
             self.input_tokens
                 .fetch_add(usage.input + usage.cache_write, Relaxed);
             self.cached_tokens.fetch_add(usage.cached_input, Relaxed);
@@ -133,24 +133,24 @@ impl MetricsText {
         }
     }
 
-    fn histogram(&mut self, name: &str, help: &str, it: &Histogram) {
+    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
         self.header(name, "histogram", help);
-        let counts = it.cumulative();
+        let counts = histogram.cumulative();
         for (bound, count) in BUCKET_BOUNDS_US.iter().zip(&counts) {
             let bound = format!("{}", *bound as f64 / 1e6);
             self.value(&format!("{name}_bucket"), &[("le", &bound)], count);
         }
         let all = counts.last().copied().unwrap_or(0);
         self.value(&format!("{name}_bucket"), &[("le", "+Inf")], all);
-        self.value(&format!("{name}_sum"), &[], it.sum().as_secs_f64());
+        self.value(&format!("{name}_sum"), &[], histogram.sum().as_secs_f64());
         self.value(&format!("{name}_count"), &[], all);
     }
 }
 
 fn count_each<K: Ord>(all: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
     let mut counts = BTreeMap::new();
-    for it in all {
-        *counts.entry(it).or_default() += 1;
+    for value in all {
+        *counts.entry(value).or_default() += 1;
     }
     counts
 }
@@ -208,7 +208,7 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
     page.per_label(
         ("regatta_tokens_total", "counter", "Tokens of models"),
         "kind",
-        tokens.map(|it| (it.0, it.1.load(Relaxed))),
+        tokens.map(|token| (token.0, token.1.load(Relaxed))),
     );
     let cost = meters.micro_usd.load(Relaxed) as f64 / 1e6;
     page.single(
@@ -297,33 +297,34 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
         "Number of events",
         board.revision,
     );
-    let statuses = count_each(board.tasks.values().map(|it| it.status.to_string()));
+    let statuses = count_each(board.tasks.values().map(|task| task.status.to_string()));
     let open = TaskStatus::ALL
         .iter()
-        .filter(|it| !it.is_terminal())
-        .map(|it| it.to_string());
+        .filter(|task_status| !task_status.is_terminal())
+        .map(|task_status| task_status.to_string());
     let tasks = open
-        .map(|it| (statuses.get(&it).copied().unwrap_or(0), it))
-        .map(|it| (it.1, it.0));
+        .map(|open| (statuses.get(&open).copied().unwrap_or(0), open))
+        .map(|open| (open.1, open.0));
     page.per_label(("regatta_tasks", "gauge", "Open tasks"), "status", tasks);
-    let state = |it: &regatta_core::attempt::Attempt| match (&it.stopping, it.phase) {
+    let state = |attempt: &regatta_core::attempt::Attempt| match (&attempt.stopping, attempt.phase)
+    {
         (Some(_), _) => "stopping",
         (None, regatta_core::attempt::AttemptPhase::Working) => "working",
         (None, regatta_core::attempt::AttemptPhase::Validating) => "validating",
     };
-    let attempts = count_each(board.attempts.values().map(|it| state(it)));
-    let all = ["working", "validating", "stopping"]
-        .map(|it| (it, attempts.get(it).copied().unwrap_or(0)));
+    let attempts = count_each(board.attempts.values().map(|attempt| state(attempt)));
+    let all =
+        ["working", "validating", "stopping"].map(|s| (s, attempts.get(s).copied().unwrap_or(0)));
     page.per_label(("regatta_attempts", "gauge", "Live attempts"), "state", all);
-    let state = |it: &landing::LandingState| match it {
+    let state = |landing_state: &landing::LandingState| match landing_state {
         landing::LandingState::Queued => "queued",
         landing::LandingState::Trying { .. } => "trying",
         landing::LandingState::Validated { .. } => "validated",
         landing::LandingState::Moving { .. } => "moving",
     };
-    let landings = count_each(board.landings.values().map(|it| state(&it.state)));
+    let landings = count_each(board.landings.values().map(|landing| state(&landing.state)));
     let all = ["queued", "trying", "validated", "moving"]
-        .map(|it| (it, landings.get(it).copied().unwrap_or(0)));
+        .map(|s| (s, landings.get(s).copied().unwrap_or(0)));
     page.per_label(
         ("regatta_landings", "gauge", "Landings under way"),
         "state",
@@ -332,7 +333,7 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
     let queues = board
         .projects
         .keys()
-        .map(|it| (it.to_string(), board.queue_of(it).count() as u64));
+        .map(|project| (project.to_string(), board.queue_of(project).count() as u64));
     page.per_label(
         (
             "regatta_landing_queue",
@@ -347,7 +348,7 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
         board
             .agents
             .values()
-            .map(|it| AgentView::new(board, it, now).state),
+            .map(|agent| AgentView::new(board, agent, now).state),
     );
     page.per_label(("regatta_agents", "gauge", "Agents"), "state", agents);
     page.single(
@@ -377,8 +378,8 @@ fn resident_bytes() -> u64 {
     statm
         .split(' ')
         .nth(1)
-        .and_then(|it| it.parse::<u64>().ok())
-        .map_or(0, |it| it * 4096)
+        .and_then(|statm| statm.parse::<u64>().ok())
+        .map_or(0, |statm| statm * 4096)
 }
 
 #[cfg(test)]
@@ -390,9 +391,9 @@ mod tests {
         let mut page = MetricsText::default();
         page.single("a", "gauge", "It", 1.5);
         page.per_label(("b", "counter", "Them"), "who", [("an \"odd\" one\n", 2)]);
-        let it = Histogram::default();
-        it.observe(Duration::from_micros(200));
-        page.histogram("c_seconds", "Times", &it);
+        let histogram = Histogram::default();
+        histogram.observe(Duration::from_micros(200));
+        page.histogram("c_seconds", "Times", &histogram);
         assert!(page.0.starts_with(
             "# HELP a It\n# TYPE a gauge\na 1.5\n# HELP b Them\n# TYPE b \
             counter\nb{who=\"an \\\"odd\\\" one\\n\"} 2\n"
@@ -404,7 +405,7 @@ mod tests {
             "c_seconds_sum 0.0002",
             "c_seconds_count 1",
         ] {
-            assert!(page.0.lines().any(|it| it == line), "{line}\n{}", page.0);
+            assert!(page.0.lines().any(|s| s == line), "{line}\n{}", page.0);
         }
     }
 }

@@ -47,7 +47,7 @@ impl TraceCollector {
         let named = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
         let base = || {
             variable("OTEL_EXPORTER_OTLP_ENDPOINT")
-                .map(|it| format!("{}/v1/traces", it.trim_end_matches('/')))
+                .map(|s| format!("{}/v1/traces", s.trim_end_matches('/')))
         };
         let Some(url) = named.or_else(base) else {
             return Ok(None);
@@ -60,16 +60,18 @@ impl TraceCollector {
         })?;
         let (address, path) = rest
             .split_once('/')
-            .map_or((rest, String::new()), |it| (it.0, it.1.to_owned()));
+            .map_or((rest, String::new()), |rest| (rest.0, rest.1.to_owned()));
         let address = if address.contains(':') {
             address.to_owned()
         } else {
             format!("{address}:4318")
         };
         let headers = variable("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
-        let headers = headers.split(',').filter_map(|it| it.split_once('='));
         let headers = headers
-            .map(|it| (it.0.trim().to_owned(), it.1.trim().to_owned()))
+            .split(',')
+            .filter_map(|header| header.split_once('='));
+        let headers = headers
+            .map(|header| (header.0.trim().to_owned(), header.1.trim().to_owned()))
             .collect();
         let service = variable("OTEL_SERVICE_NAME").unwrap_or_else(|| "regatta".into());
         Ok(Some(TraceCollector {
@@ -133,7 +135,7 @@ impl Tracer {
         digest
             .iter()
             .take(bytes)
-            .map(|it| format!("{it:02x}"))
+            .map(|byte| format!("{byte:02x}"))
             .collect()
     }
 
@@ -187,7 +189,7 @@ impl Tracer {
             ("regatta.verb", verb.to_owned()),
             ("regatta.caller", guest.caller.clone()),
         ];
-        attributes.extend(guest.attempt.map(|it| ("regatta.attempt", it.to_string())));
+        attributes.extend(guest.attempt.map(|id| ("regatta.attempt", id.to_string())));
         self.queue_span(Span {
             trace,
             id: String::new(),
@@ -209,21 +211,24 @@ impl Tracer {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         match &recorded.event {
-            Event::AttemptStarted(it) if begun.attempts.len() < MAX_OPEN_SPANS => {
-                let attempt = it.attempt();
+            Event::AttemptStarted(attempt_started) if begun.attempts.len() < MAX_OPEN_SPANS => {
+                let attempt = attempt_started.attempt();
                 begun.attempts.insert(
                     attempt.id,
                     (wall, format!("{} {}", attempt.task, attempt.agent)),
                 );
             }
-            Event::AttemptEnded(it) => {
-                let id = *it.attempt();
+            Event::AttemptEnded(attempt_ended) => {
+                let id = *attempt_ended.attempt();
                 let Some((from, name)) = begun.attempts.remove(&id) else {
                     return;
                 };
                 drop(begun);
-                let good = matches!(it.cause(), AttemptCause::Submitted | AttemptCause::Reported);
-                let cause = format!("{:?}", it.cause()).to_lowercase();
+                let good = matches!(
+                    attempt_ended.cause(),
+                    AttemptCause::Submitted | AttemptCause::Reported
+                );
+                let cause = format!("{:?}", attempt_ended.cause()).to_lowercase();
                 let (trace, span) = self.attempt_ids(id);
                 self.queue_span(Span {
                     trace,
@@ -240,16 +245,21 @@ impl Tracer {
                     error: (!good).then_some(cause),
                 });
             }
-            Event::LandingQueued(it) if begun.landings.len() < MAX_OPEN_SPANS => {
-                let landing = it.landing();
+            Event::LandingQueued(landing_queued) if begun.landings.len() < MAX_OPEN_SPANS => {
+                let landing = landing_queued.landing();
                 begun
                     .landings
                     .insert(landing.id, (wall, landing.submission.attempt));
             }
-            Event::LandingLanded(it) => self.end_landing_span(begun, *it.landing(), wall, None),
-            Event::LandingEnded(it) => {
-                self.end_landing_span(begun, *it.landing(), wall, Some("not landed".into()))
+            Event::LandingLanded(landing_landed) => {
+                self.end_landing_span(begun, *landing_landed.landing(), wall, None)
             }
+            Event::LandingEnded(landing_ended) => self.end_landing_span(
+                begun,
+                *landing_ended.landing(),
+                wall,
+                Some("not landed".into()),
+            ),
             _ => {}
         }
     }
@@ -360,10 +370,10 @@ pub(crate) fn parse_traceparent(headers: &HeaderMap) -> Option<(String, String)>
     let [_, trace, span, _] = parts[..] else {
         return None;
     };
-    let hex = |it: &str, length: usize| {
-        it.len() == length
-            && it.bytes().all(|it| it.is_ascii_hexdigit())
-            && it.bytes().any(|it| it != b'0')
+    let hex = |s: &str, length: usize| {
+        s.len() == length
+            && s.bytes().all(|byte| byte.is_ascii_hexdigit())
+            && s.bytes().any(|byte| byte != b'0')
     };
     (hex(trace, 32) && hex(span, 16))
         .then(|| (trace.to_ascii_lowercase(), span.to_ascii_lowercase()))
@@ -373,21 +383,21 @@ fn encode_spans(service: &str, spans: &[Span]) -> Value {
     let text = |key: &str, value: &str| json!({ "key": key, "value": { "stringValue": value } });
     let spans: Vec<Value> = spans
         .iter()
-        .map(|it| {
+        .map(|item| {
             let mut span = json!({
-                "traceId": it.trace,
-                "spanId": it.id,
-                "name": it.name,
-                "kind": it.kind,
-                "startTimeUnixNano": it.start_ns.to_string(),
-                "endTimeUnixNano": it.end_ns.to_string(),
-                "attributes": it.attributes.iter().map(|(key, value)| text(key, value)).collect::<Vec<_>>(),
-                "status": match &it.error {
+                "traceId": item.trace,
+                "spanId": item.id,
+                "name": item.name,
+                "kind": item.kind,
+                "startTimeUnixNano": item.start_ns.to_string(),
+                "endTimeUnixNano": item.end_ns.to_string(),
+                "attributes": item.attributes.iter().map(|(key, value)| text(key, value)).collect::<Vec<_>>(),
+                "status": match &item.error {
                     Some(code) => json!({ "code": 2, "message": code }),
                     None => json!({ "code": 1 }),
                 },
             });
-            if let Some(parent) = &it.parent {
+            if let Some(parent) = &item.parent {
                 span["parentSpanId"] = json!(parent);
             }
             span
@@ -405,31 +415,30 @@ fn encode_spans(service: &str, spans: &[Span]) -> Value {
 async fn post_spans(to: &TraceCollector, body: String) -> Result<(), String> {
     let stream = tokio::net::TcpStream::connect(&to.address)
         .await
-        .map_err(|it| it.to_string())?;
+        .map_err(|error| error.to_string())?;
     let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = shaken.map_err(|it| it.to_string())?;
+    let (mut sender, connection) = shaken.map_err(|error| error.to_string())?;
     let driven = tokio::spawn(connection);
     let request = hyper::Request::post(&to.path)
         .header("host", &to.address)
         .header("content-type", "application/json");
-    let request = to
-        .headers
-        .iter()
-        .fold(request, |it, (name, value)| it.header(name, value));
+    let request = to.headers.iter().fold(request, |builder, (name, value)| {
+        builder.header(name, value)
+    });
     let request = request
         .body(Full::<axum::body::Bytes>::from(body))
-        .map_err(|it| it.to_string())?;
+        .map_err(|error| error.to_string())?;
     let sent = async {
         let response = sender
             .send_request(request)
             .await
-            .map_err(|it| it.to_string())?;
+            .map_err(|error| error.to_string())?;
         let status = response.status();
         response
             .into_body()
             .collect()
             .await
-            .map_err(|it| it.to_string())?;
+            .map_err(|error| error.to_string())?;
         if status.is_success() {
             Ok(())
         } else {
@@ -448,8 +457,10 @@ mod tests {
     #[test]
     fn collector_is_read_from_the_standard_otel_variables() {
         let read = |pairs: &[(&str, &str)]| {
-            let pairs: HashMap<String, String> =
-                pairs.iter().map(|it| (it.0.into(), it.1.into())).collect();
+            let pairs: HashMap<String, String> = pairs
+                .iter()
+                .map(|pair| (pair.0.into(), pair.1.into()))
+                .collect();
             TraceCollector::from_env(|name| pairs.get(name).cloned())
         };
         assert_eq!(read(&[]), Ok(None));

@@ -58,7 +58,7 @@ pub(crate) enum ListOrder {
 
 fn key_of(item: &Value, at: &str) -> String {
     match item.pointer(at) {
-        Some(Value::String(it)) => it.clone(),
+        Some(Value::String(s)) => s.clone(),
         Some(other) => other.to_string(),
         None => String::new(),
     }
@@ -70,7 +70,7 @@ impl Paging {
         if self.limit.is_none() && self.after.is_none() {
             return Ok(answer);
         }
-        let Some((_, place, key, order)) = LIST_VERBS.iter().find(|it| it.0 == verb) else {
+        let Some((_, place, key, order)) = LIST_VERBS.iter().find(|row| row.0 == verb) else {
             return Err(Problem::new(
                 400,
                 "no_list",
@@ -78,19 +78,20 @@ impl Paging {
                 "omit limit and after",
             ));
         };
-        let bug =
-            |it: serde_json::Error| Problem::new(500, "bug", it.to_string(), "please report this");
+        let bug = |error: serde_json::Error| {
+            Problem::new(500, "bug", error.to_string(), "please report this")
+        };
         let mut whole: VerbAnswer<Value> = serde_json::from_slice(&answer).map_err(bug)?;
         let Some(Value::Array(items)) = whole.data.pointer_mut(place) else {
             return Ok(answer);
         };
         let from = match &self.after {
             None => 0,
-            Some(after) => match items.iter().position(|it| key_of(it, key) == *after) {
+            Some(after) => match items.iter().position(|item| key_of(item, key) == *after) {
                 Some(at) => at + 1,
                 None if *order == ListOrder::ByKey => items
                     .iter()
-                    .position(|it| compare(&key_of(it, key), after).is_gt())
+                    .position(|item| compare(&key_of(item, key), after).is_gt())
                     .unwrap_or(items.len()),
                 None => {
                     return Err(Problem::new(
@@ -108,7 +109,7 @@ impl Paging {
             .take(self.limit.unwrap_or(usize::MAX).clamp(1, 10_000))
             .collect();
         let next = (from + page.len() < all)
-            .then(|| page.last().map(|it| key_of(it, key)))
+            .then(|| page.last().map(|page| key_of(page, key)))
             .flatten();
         *items = page;
         let mut whole = serde_json::to_value(&whole).map_err(bug)?;
@@ -137,8 +138,8 @@ mod tests {
         };
         paging
             .cut_to_page(verb, answer)
-            .map(|it| serde_json::from_slice(&it).unwrap())
-            .map_err(|it| it.code)
+            .map(|paging| serde_json::from_slice(&paging).unwrap())
+            .map_err(|problem| problem.code)
     }
 
     /// Entries may be added and removed between two pages.
@@ -147,7 +148,7 @@ mod tests {
         let tasks = |ids: &[u64]| {
             json!(
                 ids.iter()
-                    .map(|it| json!({ "id": format!("T{it}") }))
+                    .map(|ids| json!({ "id": format!("T{ids}") }))
                     .collect::<Vec<_>>()
             )
         };
@@ -172,13 +173,8 @@ mod tests {
             json!([])
         );
         // Names are listed in natural order. The entry of the cursor was removed.
-        let named = |all: &[&str]| {
-            json!(
-                all.iter()
-                    .map(|it| json!({ "name": it }))
-                    .collect::<Vec<_>>()
-            )
-        };
+        let named =
+            |all: &[&str]| json!(all.iter().map(|s| json!({ "name": s })).collect::<Vec<_>>());
         for (verb, listed, gone, left) in [
             (
                 "agent.list",
@@ -216,7 +212,7 @@ mod tests {
     fn every_verb_that_returns_a_list_has_pages() {
         for verb in regatta_api::VERBS {
             assert_eq!(
-                LIST_VERBS.iter().any(|it| it.0 == verb.name),
+                LIST_VERBS.iter().any(|row| row.0 == verb.name),
                 verb.returns_list(),
                 "{}",
                 verb.name

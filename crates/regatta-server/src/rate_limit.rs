@@ -62,9 +62,9 @@ impl RequestLimiter {
         }
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.len() >= PRUNE_THRESHOLD {
-            buckets.retain(|_, it| {
-                it.refill(now);
-                it.available < it.capacity
+            buckets.retain(|_, bucket| {
+                bucket.refill(now);
+                bucket.available < bucket.capacity
             });
         }
         let (rate, most) = limits_for(visitor);

@@ -68,11 +68,14 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
 /// Parses the query of an address.
 pub(crate) fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     let read = axum::extract::Query::<T>::try_from_uri(uri);
-    let unread = |it: axum::extract::rejection::QueryRejection| {
-        let what = format!("the query cannot be parsed: {}", it.body_text());
+    let unread = |query_rejection: axum::extract::rejection::QueryRejection| {
+        let what = format!(
+            "the query cannot be parsed: {}",
+            query_rejection.body_text()
+        );
         Problem::new(400, "bad_input", what, "see GET /api/v1/openapi.json")
     };
-    read.map(|it| it.0).map_err(unread)
+    read.map(|query| query.0).map_err(unread)
 }
 
 /// Returns the answer to a method that an address does not accept.

@@ -36,17 +36,18 @@ impl Tls {
         };
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificate)
             .and_then(Iterator::collect)
-            .map_err(|it| bad(certificate, it.to_string()))?;
+            .map_err(|error| bad(certificate, error.to_string()))?;
         if chain.is_empty() {
             return Err(bad(certificate, "the file contains no certificate".into()));
         }
-        let secret = PrivateKeyDer::from_pem_file(key).map_err(|it| bad(key, it.to_string()))?;
+        let secret =
+            PrivateKeyDer::from_pem_file(key).map_err(|error| bad(key, error.to_string()))?;
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|it| bad(certificate, it.to_string()))?
+            .map_err(|error| bad(certificate, error.to_string()))?
             .with_no_client_auth()
             .with_single_cert(chain, secret)
-            .map_err(|it| bad(key, it.to_string()))?;
+            .map_err(|error| bad(key, error.to_string()))?;
         Ok(Tls {
             acceptor: TlsAcceptor::from(Arc::new(config)),
         })

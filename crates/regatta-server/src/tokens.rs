@@ -93,7 +93,8 @@ struct IssuedToken {
 
 impl IssuedToken {
     fn is_expired(&self, wall: u64) -> bool {
-        self.expires_unix_ms.is_some_and(|it| it <= wall)
+        self.expires_unix_ms
+            .is_some_and(|expires_unix_m| expires_unix_m <= wall)
     }
 
     fn view(&self, wall: u64) -> TokenView {
@@ -151,10 +152,10 @@ fn mac(key: &[u8], words: &[u8]) -> [u8; 32] {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    let digit = |it: u8| char::from(b"0123456789abcdef"[usize::from(it & 15)]);
+    let digit = |byte: u8| char::from(b"0123456789abcdef"[usize::from(byte & 15)]);
     bytes
         .iter()
-        .flat_map(|it| [digit(it >> 4), digit(*it)])
+        .flat_map(|byte| [digit(byte >> 4), digit(*byte)])
         .collect()
 }
 
@@ -177,10 +178,10 @@ impl TokenStore {
     pub fn open(data_dir: &Path, own: String) -> std::io::Result<TokenStore> {
         let file = data_dir.join(TOKENS_FILE);
         let given = match std::fs::read(&file) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|it| {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| {
                 std::io::Error::new(
                     std::io::ErrorKind::InvalidData,
-                    format!("{TOKENS_FILE}: {it}"),
+                    format!("{TOKENS_FILE}: {error}"),
                 )
             })?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => vec![],
@@ -220,16 +221,16 @@ impl TokenStore {
         let given = self.issued.read().unwrap_or_else(PoisonError::into_inner);
         // The hashes need no constant-time comparison: to find one with a common prefix, a caller
         // needs a token for it.
-        match given.iter().find(|it| it.hash == hash) {
-            Some(it) if it.is_expired(wall) => Err(Problem::new(
+        match given.iter().find(|issued_token| issued_token.hash == hash) {
+            Some(issued_token) if issued_token.is_expired(wall) => Err(Problem::new(
                 401,
                 "expired_token",
-                format!("the token {} has expired", it.name),
+                format!("the token {} has expired", issued_token.name),
                 "ask an admin for a new one: regatta token add",
             )),
-            Some(it) => Ok(Principal::Named {
-                name: it.name.clone(),
-                scope: it.scope,
+            Some(issued_token) => Ok(Principal::Named {
+                name: issued_token.name.clone(),
+                scope: issued_token.scope,
             }),
             None => Err(no_token()),
         }
@@ -241,8 +242,8 @@ impl TokenStore {
         rest: &str,
         board: &Board,
     ) -> Result<Principal, Problem> {
-        let id: Option<AttemptId> = rest.split('_').next().and_then(|it| it.parse().ok());
-        let Some(attempt) = id.and_then(|it| board.attempts.get(&it)) else {
+        let id: Option<AttemptId> = rest.split('_').next().and_then(|rest| rest.parse().ok());
+        let Some(attempt) = id.and_then(|id| board.attempts.get(&id)) else {
             return Err(attempt_over());
         };
         let right = self.minter.attempt_token(attempt.id, attempt.token);
@@ -255,7 +256,7 @@ impl TokenStore {
         let lead = board
             .agents
             .get(&attempt.agent)
-            .is_some_and(|it| it.role == Role::Lead);
+            .is_some_and(|agent| agent.role == Role::Lead);
         let (task, agent, fence) = (attempt.task, attempt.agent.clone(), attempt.token);
         let leads_mission = board
             .tasks
@@ -277,8 +278,8 @@ impl TokenStore {
         rest: &str,
         board: &Board,
     ) -> Result<Principal, Problem> {
-        let id: Option<FiringId> = rest.split('_').next().and_then(|it| it.parse().ok());
-        let Some(firing) = id.and_then(|it| board.firings.get(&it)) else {
+        let id: Option<FiringId> = rest.split('_').next().and_then(|rest| rest.parse().ok());
+        let Some(firing) = id.and_then(|id| board.firings.get(&id)) else {
             return Err(firing_over());
         };
         let right = self.minter.firing_token(firing.id, firing.token);
@@ -310,7 +311,7 @@ impl TokenStore {
                 "use one of admin, operator, viewer, runner",
             ));
         }
-        if lasts_ms.is_some_and(|it| it == 0 || it > MAX_LIFETIME_MS) {
+        if lasts_ms.is_some_and(|lasts_m| lasts_m == 0 || lasts_m > MAX_LIFETIME_MS) {
             return Err(Problem::new(
                 400,
                 "bad_expiry",
@@ -318,20 +319,20 @@ impl TokenStore {
                 "give another lifetime, or none for a token that is valid until it is removed",
             ));
         }
-        let dice = random_bytes().map_err(|it| storage_problem(&it))?;
+        let dice = random_bytes().map_err(|error| storage_problem(&error))?;
         let token = format!("rt_{}", hex(&dice));
         let given = IssuedToken {
             name: name.into(),
             scope,
             hash: hash(&token),
             created_unix_ms: wall,
-            expires_unix_ms: lasts_ms.map(|it| wall.saturating_add(it)),
+            expires_unix_ms: lasts_ms.map(|lasts_m| wall.saturating_add(lasts_m)),
         };
         let view = given.view(wall);
         self.change(|all| {
             // The name of an expired token may be used again.
-            all.retain(|it| it.name != name || !it.is_expired(wall));
-            if all.iter().any(|it| it.name == name) {
+            all.retain(|issued_token| issued_token.name != name || !issued_token.is_expired(wall));
+            if all.iter().any(|issued_token| issued_token.name == name) {
                 return Err(Problem::new(
                     409,
                     "already_exists",
@@ -359,7 +360,7 @@ impl TokenStore {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .iter()
-            .find(|it| it.name == name)
+            .find(|issued_token| issued_token.name == name)
             .cloned()
     }
 
@@ -368,7 +369,7 @@ impl TokenStore {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .iter()
-            .map(|it| it.view(wall))
+            .map(|issued_token| issued_token.view(wall))
             .collect()
     }
 
@@ -376,7 +377,7 @@ impl TokenStore {
     pub(crate) fn remove(&self, name: &str) -> Result<(), Problem> {
         self.change(|all| {
             let before = all.len();
-            all.retain(|it| it.name != name);
+            all.retain(|issued_token| issued_token.name != name);
             if all.len() == before {
                 return Err(Problem::new(
                     404,
@@ -408,8 +409,9 @@ impl TokenStore {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         change(&mut all)?;
-        let text = serde_json::to_vec_pretty(&all).map_err(|it| storage_problem(&it.into()))?;
-        write_atomically(&self.file, &text).map_err(|it| storage_problem(&it))?;
+        let text =
+            serde_json::to_vec_pretty(&all).map_err(|error| storage_problem(&error.into()))?;
+        write_atomically(&self.file, &text).map_err(|error| storage_problem(&error))?;
         *self.issued.write().unwrap_or_else(PoisonError::into_inner) = all;
         Ok(())
     }
@@ -422,7 +424,7 @@ pub(crate) fn may_act(attempt: &Attempt) -> bool {
 }
 
 fn check_name(name: &str) -> Result<(), Problem> {
-    let plain = |it: u8| it.is_ascii_alphanumeric() || b"-_.".contains(&it);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if name.is_empty()
         || name.len() > 64
         || !name.bytes().all(plain)

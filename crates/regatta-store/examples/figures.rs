@@ -129,7 +129,7 @@ fn measure_claims(what: &str, path: &Path, size: usize) {
         store.commit(&batch).unwrap();
         spent += began.elapsed();
     }
-    let per = |it: Duration| it.as_secs_f64() * 1e6 / count as f64;
+    let per = |duration: Duration| duration.as_secs_f64() * 1e6 / count as f64;
     println!(
         "{what}: batches of {size:>3}: {:6.2} µs per claim stored, {:5.2} µs decided",
         per(spent),
@@ -236,7 +236,7 @@ fn measure_messages(path: &Path) {
         },
         by: Actor::Person("ann".into()),
     };
-    let label = |it: &str| Label::new(it).unwrap();
+    let label = |s: &str| Label::new(s).unwrap();
     let mut number = 0;
     for _ in 0..1_000 {
         let mut batch = world.batch();
@@ -277,7 +277,7 @@ fn measure_messages(path: &Path) {
         limit: 50,
         ..MessageFilter::default()
     };
-    let channel = |it: &str| Some(ChannelName::new(it).unwrap());
+    let channel = |s: &str| Some(ChannelName::new(s).unwrap());
     let mention = Some(AgentName::new("worker-7").unwrap());
     for (what, filter) in [
         ("newest", all.clone()),

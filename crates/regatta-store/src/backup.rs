@@ -75,7 +75,7 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
         .into_iter()
         .collect();
     let leap = |mut at: i64| {
-        while let Some(next) = gaps.get(&at).filter(|it| **it > at) {
+        while let Some(next) = gaps.get(&at).filter(|gap| **gap > at) {
             at = *next;
         }
         at
@@ -124,8 +124,8 @@ pub(crate) fn copy_store(connection: &Connection, to: &Path) -> Result<(), Store
     }
     let partial = store_files::with_suffix(to, ".partial");
     store_files::create_private(&partial).map_err(cannot)?;
-    let copied =
-        copy_pages(connection, &partial).map_err(|it| it.into_error("write the backup", to).into());
+    let copied = copy_pages(connection, &partial)
+        .map_err(|fault| fault.into_error("write the backup", to).into());
     let settled = copied.and_then(|()| store_files::rename_durably(&partial, to).map_err(cannot));
     if settled.is_err() {
         store_files::remove_with_log(&partial).map_err(cannot)?;
@@ -165,7 +165,7 @@ pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError>
         let (nth, old) = replaced_store(to);
         let reached = old_mark.as_ref().map_or(0, |mark| mark.revision);
         let new_mark = raise_revision(&nascent, nth, old, reached)
-            .map_err(|it| it.into_error("restore", to))?;
+            .map_err(|fault| fault.into_error("restore", to))?;
         // The mark is written first. If the restore is interrupted, the old store is behind the
         // mark and refused until the restore is repeated.
         mark::write_mark(to, &new_mark).map_err(cannot)?;
@@ -179,7 +179,7 @@ pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError>
             None => store_files::remove_with_log(&mark::mark_file(to)).map_err(cannot)?,
         }
         store_files::remove_with_log(&nascent)
-            .map_err(|it| errors::io_error("restore", to, &it))?;
+            .map_err(|error| errors::io_error("restore", to, &error))?;
     }
     settled
 }
@@ -192,11 +192,11 @@ fn prepare_restore(from: &Path, nascent: &Path) -> Result<Vec<UnreadableRow>, St
         let mut target = fs::OpenOptions::new().write(true).open(to)?;
         std::io::copy(&mut fs::File::open(from)?, &mut target).map(|_| ())
     };
-    copy(from, nascent).map_err(|it| errors::io_error("copy", from, &it))?;
+    copy(from, nascent).map_err(|error| errors::io_error("copy", from, &error))?;
     let log = store_files::with_suffix(from, "-wal");
     if store_files::has_content(&log) {
         copy(&log, &store_files::with_suffix(nascent, "-wal"))
-            .map_err(|it| errors::io_error("copy", &log, &it))?;
+            .map_err(|error| errors::io_error("copy", &log, &error))?;
     }
     let verify = || {
         let mut store = open::connect_for_writing(nascent)?;
@@ -206,7 +206,7 @@ fn prepare_restore(from: &Path, nascent: &Path) -> Result<Vec<UnreadableRow>, St
         deferred_rows::write_leftover_rows(&mut store)?;
         check_and_list_unreadable(&store)
     };
-    verify().map_err(|it| it.into_error("read", from))
+    verify().map_err(|fault| fault.into_error("read", from))
 }
 
 /// Returns the number under which the store at `to` is put away, and its counters, if they can be
@@ -216,10 +216,10 @@ fn replaced_store(to: &Path) -> (u64, Option<BoardMeta>) {
         .into_iter()
         .flatten()
         .flatten()
-        .filter_map(|it| it.file_name().into_string().ok());
+        .filter_map(|entry| entry.file_name().into_string().ok());
     let used = names
-        .filter_map(|it| {
-            it.strip_prefix("replaced-")?
+        .filter_map(|name| {
+            name.strip_prefix("replaced-")?
                 .strip_suffix(".db")?
                 .parse::<u64>()
                 .ok()
@@ -262,9 +262,13 @@ fn raise_revision(
     let change = store.transaction()?;
     let mut meta = read_meta(&change)?;
     let last = meta.revision;
-    meta.revision =
-        last.max(old.map_or(0, |it| it.revision)).max(reached) + nth * RESTORE_REVISION_GAP;
-    meta.fleet_ms = meta.fleet_ms.max(old.map_or(0, |it| it.fleet_ms));
+    meta.revision = last
+        .max(old.map_or(0, |board_meta| board_meta.revision))
+        .max(reached)
+        + nth * RESTORE_REVISION_GAP;
+    meta.fleet_ms = meta
+        .fleet_ms
+        .max(old.map_or(0, |board_meta| board_meta.fleet_ms));
     change.execute(
         "INSERT INTO gaps (last, next) VALUES (?1, ?2)",
         (to_sql_number(last)?, to_sql_number(meta.revision)?),
@@ -294,9 +298,9 @@ fn read_meta(connection: &Connection) -> Result<BoardMeta, StoreFault> {
 fn move_aside(to: &Path, nth: u64) -> Result<(), StoreError> {
     let cannot = |cause| errors::io_error("put away", to, &cause);
     let parts: Vec<(PathBuf, &str)> = ["", "-wal", "-shm"]
-        .map(|it| (store_files::with_suffix(to, it), it))
+        .map(|s| (store_files::with_suffix(to, s), s))
         .into_iter()
-        .filter(|it| it.0.exists())
+        .filter(|pair| pair.0.exists())
         .collect();
     if parts.is_empty() {
         return Ok(());

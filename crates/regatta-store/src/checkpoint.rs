@@ -130,7 +130,7 @@ impl Checkpointer {
         path: &Path,
         bounds: LogLimits,
     ) -> Result<Checkpointer, StoreError> {
-        let own = open_beside(path).map_err(|it| it.into_error("open", path))?;
+        let own = open_beside(path).map_err(|fault| fault.into_error("open", path))?;
         let revision = commit::revisions(&own)
             .map_err(|fault| fault.into_error("open", path))?
             .0;
@@ -145,7 +145,7 @@ impl Checkpointer {
         let thread = thread::Builder::new()
             .name("checkpoints".into())
             .spawn(move || run_checkpointer(&own, &theirs, &file))
-            .map_err(|it| errors::io_error("open", path, &it))?;
+            .map_err(|error| errors::io_error("open", path, &error))?;
         let (asked, waker) = (state.clone(), thread.thread().clone());
         let made = Checkpointer {
             state,
@@ -158,7 +158,7 @@ impl Checkpointer {
         };
         writer
             .wal_hook(Some(hook))
-            .map_err(|it| errors::sqlite_error("open", path, &it))?;
+            .map_err(|error| errors::sqlite_error("open", path, &error))?;
         Ok(made)
     }
 

@@ -80,7 +80,7 @@ pub(crate) fn commit_batch(
             behind
                 .rows
                 .iter()
-                .filter(|it| !batch.rows.contains_key(it.0)),
+                .filter(|row| !batch.rows.contains_key(row.0)),
         )?;
         writer.write_rows(&batch.rows)?;
         writer.write_meta(&batch.meta)?;
@@ -89,7 +89,7 @@ pub(crate) fn commit_batch(
     // A failed commit may still be stored, and then its rows count as deferred or written.
     let kept = || {
         batch.meta.revision != batch.base_revision
-            && revisions(connection).is_ok_and(|it| it.0 == batch.meta.revision)
+            && revisions(connection).is_ok_and(|revision| revision.0 == batch.meta.revision)
     };
     if committed.is_ok() || kept() {
         if waits {
@@ -163,8 +163,8 @@ impl BatchWriter<'_> {
         let mut remove_claim = connection.prepare_cached("DELETE FROM claims WHERE id = ?1")?;
         for (key, row) in rows {
             match (key, row) {
-                (RowKey::Claim(id), Some(Row::Claim(it))) => {
-                    put_claim.execute((to_sql_number(id.0)?, to_json(self.json, it)?))?;
+                (RowKey::Claim(id), Some(Row::Claim(claim))) => {
+                    put_claim.execute((to_sql_number(id.0)?, to_json(self.json, claim)?))?;
                 }
                 (RowKey::Claim(id), None) => {
                     remove_claim.execute([to_sql_number(id.0)?])?;
@@ -176,23 +176,23 @@ impl BatchWriter<'_> {
         Ok(())
     }
 
-    fn write_meta(&mut self, it: &BoardMeta) -> Result<(), StoreFault> {
-        let body = to_json(self.json, it)?;
+    fn write_meta(&mut self, board_meta: &BoardMeta) -> Result<(), StoreFault> {
+        let body = to_json(self.json, board_meta)?;
         execute_sql(
             self.connection,
             "UPDATE meta SET revision = ?1, body = ?2 WHERE id = 1",
-            (to_sql_number(it.revision)?, body),
+            (to_sql_number(board_meta.revision)?, body),
         )
     }
 
     /// Writes the events. Refuses events that would leave a gap in the log.
     fn write_events(&mut self, batch: &StoreBatch) -> Result<(), StoreFault> {
         let mut last = batch.base_revision;
-        for it in &batch.events {
-            if it.revision != last + 1 {
-                return Err(errors::out_of_order(last + 1, it.revision).into());
+        for event in &batch.events {
+            if event.revision != last + 1 {
+                return Err(errors::out_of_order(last + 1, event.revision).into());
             }
-            last = it.revision;
+            last = event.revision;
         }
         if batch.meta.revision != last {
             return Err(errors::out_of_order(last, batch.meta.revision).into());
@@ -206,133 +206,143 @@ impl BatchWriter<'_> {
         match row {
             // The meta row and the claims are written separately.
             Row::Meta(_) | Row::Claim(_) => Ok(()),
-            Row::Project(it) => execute_sql(
+            Row::Project(project) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO projects (name, body) VALUES (?1, ?2)",
-                (it.name.as_str(), to_json(text, it)?),
+                (project.name.as_str(), to_json(text, project)?),
             ),
-            Row::Agent(it) => execute_sql(
+            Row::Agent(agent) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO agents (name, body) VALUES (?1, ?2)",
-                (it.name.as_str(), to_json(text, it)?),
+                (agent.name.as_str(), to_json(text, agent)?),
             ),
-            Row::Mission(it, _) => execute_sql(
+            Row::Mission(mission, _) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO missions (id, live, body) VALUES (?1, ?2, ?3)",
-                (to_sql_number(it.id.0)?, live, to_json(text, it)?),
+                (to_sql_number(mission.id.0)?, live, to_json(text, mission)?),
             ),
-            Row::Task(it) => self.put_task(it, live),
-            Row::Attempt(it) => self.put_attempt(it, live),
-            Row::Wait(it) => execute_sql(
+            Row::Task(task) => self.put_task(task, live),
+            Row::Attempt(attempt) => self.put_attempt(attempt, live),
+            Row::Wait(claim_wait) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO waits (id, body) VALUES (?1, ?2)",
-                (to_sql_number(it.id.0)?, to_json(text, it)?),
+                (to_sql_number(claim_wait.id.0)?, to_json(text, claim_wait)?),
             ),
-            Row::Landing(it) => execute_sql(
+            Row::Landing(landing) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO landings (id, project, live, body) VALUES (?1, ?2, ?3, ?4)",
                 (
-                    to_sql_number(it.id.0)?,
-                    it.project.as_str(),
+                    to_sql_number(landing.id.0)?,
+                    landing.project.as_str(),
                     live,
-                    to_json(text, it)?,
+                    to_json(text, landing)?,
                 ),
             ),
-            Row::Cursor(it) => execute_sql(
+            Row::Cursor(read_cursor) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO cursors (agent, channel, body) VALUES (?1, ?2, ?3)",
-                (it.agent.as_str(), it.channel.as_str(), to_json(text, it)?),
+                (
+                    read_cursor.agent.as_str(),
+                    read_cursor.channel.as_str(),
+                    to_json(text, read_cursor)?,
+                ),
             ),
-            Row::Answer(it) => execute_sql(
+            Row::Answer(stored_answer) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO answers (request, body) VALUES (?1, ?2)",
-                (it.key.as_str(), to_json(text, it)?),
+                (stored_answer.key.as_str(), to_json(text, stored_answer)?),
             ),
-            Row::Message(it) => self.put_message(it),
-            Row::Approval(it) => execute_sql(
+            Row::Message(message) => self.put_message(message),
+            Row::Approval(approval) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO approvals (id, attempt, live, body) VALUES (?1, ?2, ?3, \
                 ?4)",
                 (
-                    to_sql_number(it.id.0)?,
-                    to_sql_number(it.attempt.0)?,
+                    to_sql_number(approval.id.0)?,
+                    to_sql_number(approval.attempt.0)?,
                     live,
-                    to_json(text, it)?,
+                    to_json(text, approval)?,
                 ),
             ),
-            Row::Rule(it) => execute_sql(
+            Row::Rule(policy_rule) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO rules (id, body) VALUES (?1, ?2)",
-                (to_sql_number(it.id.0)?, to_json(text, it)?),
+                (
+                    to_sql_number(policy_rule.id.0)?,
+                    to_json(text, policy_rule)?,
+                ),
             ),
-            Row::Budget(it) => execute_sql(
+            Row::Budget(budget) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO budgets (scope, body) VALUES (?1, ?2)",
-                (it.scope.to_string(), to_json(text, it)?),
+                (budget.scope.to_string(), to_json(text, budget)?),
             ),
-            Row::Day(it) => execute_sql(
+            Row::Day(day_spend) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO days (day, agent, body) VALUES (?1, ?2, ?3)",
                 (
-                    to_sql_number(it.day)?,
-                    it.agent.as_ref().map_or("", |it| it.as_str()),
-                    to_json(text, it)?,
+                    to_sql_number(day_spend.day)?,
+                    day_spend.agent.as_ref().map_or("", |agent| agent.as_str()),
+                    to_json(text, day_spend)?,
                 ),
             ),
-            Row::Parked(it) => execute_sql(
+            Row::Parked(provider_outage) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO parked (name, body) VALUES (?1, ?2)",
-                (it.name.as_str(), to_json(text, it)?),
+                (
+                    provider_outage.name.as_str(),
+                    to_json(text, provider_outage)?,
+                ),
             ),
-            Row::Team(it) => execute_sql(
+            Row::Team(team) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO teams (name, body) VALUES (?1, ?2)",
-                (it.name.as_str(), to_json(text, it)?),
+                (team.name.as_str(), to_json(text, team)?),
             ),
-            Row::Launch(it) => execute_sql(
+            Row::Launch(team_launch) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO launches (id, team, live, body) VALUES (?1, ?2, ?3, ?4)",
                 (
-                    to_sql_number(it.id.0)?,
-                    it.team.as_str(),
+                    to_sql_number(team_launch.id.0)?,
+                    team_launch.team.as_str(),
                     live,
-                    to_json(text, it)?,
+                    to_json(text, team_launch)?,
                 ),
             ),
-            Row::Conversation(it) => execute_sql(
+            Row::Conversation(conversation) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO conversations (id, project, live, body) VALUES (?1, ?2, \
                 ?3, ?4)",
                 (
-                    to_sql_number(it.id.0)?,
-                    it.project.as_str(),
+                    to_sql_number(conversation.id.0)?,
+                    conversation.project.as_str(),
                     live,
-                    to_json(text, it)?,
+                    to_json(text, conversation)?,
                 ),
             ),
-            Row::Delivery(it) => execute_sql(
+            Row::Delivery(delivery) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO deliveries (key, body) VALUES (?1, ?2)",
-                (it.key.as_str(), to_json(text, it)?),
+                (delivery.key.as_str(), to_json(text, delivery)?),
             ),
-            Row::Runner(it) => execute_sql(
+            Row::Runner(runner) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO runners (name, body) VALUES (?1, ?2)",
-                (it.name.as_str(), to_json(text, it)?),
+                (runner.name.as_str(), to_json(text, runner)?),
             ),
-            Row::Hook(it) => execute_sql(
+            Row::Hook(hook) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO hooks (id, body) VALUES (?1, ?2)",
-                (to_sql_number(it.id.0)?, to_json(text, it)?),
+                (to_sql_number(hook.id.0)?, to_json(text, hook)?),
             ),
-            Row::Firing(it) => execute_sql(
+            Row::Firing(firing) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO firings (id, hook, live, body) VALUES (?1, ?2, ?3, ?4)",
                 (
-                    to_sql_number(it.id.0)?,
-                    to_sql_number(it.hook.0)?,
+                    to_sql_number(firing.id.0)?,
+                    to_sql_number(firing.hook.0)?,
                     live,
-                    to_json(text, it)?,
+                    to_json(text, firing)?,
                 ),
             ),
         }
@@ -343,96 +353,102 @@ impl BatchWriter<'_> {
         match key {
             // There is always a meta row, and the claims are removed above.
             RowKey::Meta | RowKey::Claim(_) => Ok(()),
-            RowKey::Project(it) => {
-                execute_sql(db, "DELETE FROM projects WHERE name = ?1", [it.as_str()])
+            RowKey::Project(project) => execute_sql(
+                db,
+                "DELETE FROM projects WHERE name = ?1",
+                [project.as_str()],
+            ),
+            RowKey::Agent(item) => {
+                execute_sql(db, "DELETE FROM agents WHERE name = ?1", [item.as_str()])
             }
-            RowKey::Agent(it) => {
-                execute_sql(db, "DELETE FROM agents WHERE name = ?1", [it.as_str()])
-            }
-            RowKey::Mission(it) => execute_sql(
+            RowKey::Mission(id) => execute_sql(
                 db,
                 "DELETE FROM missions WHERE id = ?1",
-                [to_sql_number(it.0)?],
+                [to_sql_number(id.0)?],
             ),
-            RowKey::Task(it) => execute_sql(
+            RowKey::Task(id) => execute_sql(
                 db,
                 "DELETE FROM tasks WHERE id = ?1",
-                [to_sql_number(it.0)?],
+                [to_sql_number(id.0)?],
             ),
-            RowKey::Attempt(it) => execute_sql(
+            RowKey::Attempt(id) => execute_sql(
                 db,
                 "DELETE FROM attempts WHERE id = ?1",
-                [to_sql_number(it.0)?],
+                [to_sql_number(id.0)?],
             ),
-            RowKey::Wait(it) => execute_sql(
+            RowKey::Wait(id) => execute_sql(
                 db,
                 "DELETE FROM waits WHERE id = ?1",
-                [to_sql_number(it.0)?],
+                [to_sql_number(id.0)?],
             ),
-            RowKey::Landing(it) => execute_sql(
+            RowKey::Landing(id) => execute_sql(
                 db,
                 "DELETE FROM landings WHERE id = ?1",
-                [to_sql_number(it.0)?],
+                [to_sql_number(id.0)?],
             ),
             RowKey::Cursor(agent, channel) => execute_sql(
                 db,
                 "DELETE FROM cursors WHERE agent = ?1 AND channel = ?2",
                 [agent.as_str(), channel.as_str()],
             ),
-            RowKey::Answer(it) => {
-                execute_sql(db, "DELETE FROM answers WHERE request = ?1", [it.as_str()])
+            RowKey::Answer(key) => {
+                execute_sql(db, "DELETE FROM answers WHERE request = ?1", [key.as_str()])
             }
-            RowKey::Message(it) => self.remove_message(to_sql_number(it.0)?),
-            RowKey::Approval(it) => execute_sql(
+            RowKey::Message(id) => self.remove_message(to_sql_number(id.0)?),
+            RowKey::Approval(id) => execute_sql(
                 db,
                 "DELETE FROM approvals WHERE id = ?1",
-                [to_sql_number(it.0)?],
+                [to_sql_number(id.0)?],
             ),
-            RowKey::Rule(it) => execute_sql(
+            RowKey::Rule(id) => execute_sql(
                 db,
                 "DELETE FROM rules WHERE id = ?1",
-                [to_sql_number(it.0)?],
+                [to_sql_number(id.0)?],
             ),
-            RowKey::Budget(it) => {
-                execute_sql(db, "DELETE FROM budgets WHERE scope = ?1", [it.to_string()])
-            }
+            RowKey::Budget(budget_scope) => execute_sql(
+                db,
+                "DELETE FROM budgets WHERE scope = ?1",
+                [budget_scope.to_string()],
+            ),
             RowKey::Day(day, agent) => {
-                let agent = agent.as_ref().map_or("", |it| it.as_str());
+                let agent = agent.as_ref().map_or("", |agent| agent.as_str());
                 execute_sql(
                     db,
                     "DELETE FROM days WHERE day = ?1 AND agent = ?2",
                     (to_sql_number(*day)?, agent),
                 )
             }
-            RowKey::Team(it) => execute_sql(db, "DELETE FROM teams WHERE name = ?1", [it.as_str()]),
-            RowKey::Launch(it) => execute_sql(
+            RowKey::Team(team) => {
+                execute_sql(db, "DELETE FROM teams WHERE name = ?1", [team.as_str()])
+            }
+            RowKey::Launch(id) => execute_sql(
                 db,
                 "DELETE FROM launches WHERE id = ?1",
-                [to_sql_number(it.0)?],
+                [to_sql_number(id.0)?],
             ),
-            RowKey::Conversation(it) => execute_sql(
+            RowKey::Conversation(id) => execute_sql(
                 db,
                 "DELETE FROM conversations WHERE id = ?1",
-                [to_sql_number(it.0)?],
+                [to_sql_number(id.0)?],
             ),
-            RowKey::Delivery(it) => {
-                execute_sql(db, "DELETE FROM deliveries WHERE key = ?1", [it.as_str()])
+            RowKey::Delivery(s) => {
+                execute_sql(db, "DELETE FROM deliveries WHERE key = ?1", [s.as_str()])
             }
-            RowKey::Runner(it) => {
-                execute_sql(db, "DELETE FROM runners WHERE name = ?1", [it.as_str()])
+            RowKey::Runner(runner) => {
+                execute_sql(db, "DELETE FROM runners WHERE name = ?1", [runner.as_str()])
             }
-            RowKey::Hook(it) => execute_sql(
+            RowKey::Hook(id) => execute_sql(
                 db,
                 "DELETE FROM hooks WHERE id = ?1",
-                [to_sql_number(it.0)?],
+                [to_sql_number(id.0)?],
             ),
-            RowKey::Firing(it) => execute_sql(
+            RowKey::Firing(id) => execute_sql(
                 db,
                 "DELETE FROM firings WHERE id = ?1",
-                [to_sql_number(it.0)?],
+                [to_sql_number(id.0)?],
             ),
-            RowKey::Parked(it) => {
-                execute_sql(db, "DELETE FROM parked WHERE name = ?1", [it.as_str()])
+            RowKey::Parked(s) => {
+                execute_sql(db, "DELETE FROM parked WHERE name = ?1", [s.as_str()])
             }
         }
     }
@@ -440,7 +456,7 @@ impl BatchWriter<'_> {
     /// Writes a task. A task is written often, and its indexed columns seldom change, so an update
     /// that touches no index is tried first. (`INSERT OR REPLACE` would remove the row from all
     /// indexes first, and keep a journal of its own in case it fails.)
-    fn put_task(&mut self, it: &Task, live: bool) -> Result<(), StoreFault> {
+    fn put_task(&mut self, task: &Task, live: bool) -> Result<(), StoreFault> {
         const UPDATE_BODY: &str = "UPDATE tasks SET status = ?4, body = ?6 WHERE id = ?1 AND \
             project = ?2 AND mission IS ?3 AND live = ?5";
         const UPDATE_INDEXED_COLUMNS: &str = "UPDATE tasks SET project = ?2, mission = ?3, status \
@@ -448,16 +464,16 @@ impl BatchWriter<'_> {
         const INSERT_TASK: &str = "INSERT INTO tasks (id, project, mission, status, live, body) \
             VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
         let (id, mission) = (
-            to_sql_number(it.id.0)?,
-            it.mission.map(|it| to_sql_number(it.0)).transpose()?,
+            to_sql_number(task.id.0)?,
+            task.mission.map(|id| to_sql_number(id.0)).transpose()?,
         );
-        let (db, body) = (self.connection, to_json(self.json, it)?);
+        let (db, body) = (self.connection, to_json(self.json, task)?);
         let put = |sql: &str| -> Result<bool, StoreFault> {
             let row = (
                 id,
-                it.project.as_str(),
+                task.project.as_str(),
                 mission,
-                it.status.name(),
+                task.status.name(),
                 live,
                 &body,
             );
@@ -467,13 +483,13 @@ impl BatchWriter<'_> {
         Ok(())
     }
 
-    fn put_attempt(&mut self, it: &Attempt, live: bool) -> Result<(), StoreFault> {
+    fn put_attempt(&mut self, attempt: &Attempt, live: bool) -> Result<(), StoreFault> {
         const UPDATE_BODY: &str =
             "UPDATE attempts SET live = ?3, body = ?4 WHERE id = ?1 AND task = ?2";
         const INSERT_ATTEMPT: &str = "INSERT INTO attempts (id, task, live, body) VALUES (?1, ?2, \
             ?3, ?4) ON CONFLICT (id) DO UPDATE SET task = ?2, live = ?3, body = ?4";
-        let (id, task) = (to_sql_number(it.id.0)?, to_sql_number(it.task.0)?);
-        let (db, body) = (self.connection, to_json(self.json, it)?);
+        let (id, task) = (to_sql_number(attempt.id.0)?, to_sql_number(attempt.task.0)?);
+        let (db, body) = (self.connection, to_json(self.json, attempt)?);
         let put = |sql: &str| -> Result<bool, StoreFault> {
             Ok(cached_statement(db, sql)?.execute((id, task, live, &body))? > 0)
         };
@@ -481,26 +497,31 @@ impl BatchWriter<'_> {
         Ok(())
     }
 
-    fn put_message(&mut self, it: &Message) -> Result<(), StoreFault> {
-        let id = to_sql_number(it.id.0)?;
-        let sender = it.sender.to_string();
+    fn put_message(&mut self, message: &Message) -> Result<(), StoreFault> {
+        let id = to_sql_number(message.id.0)?;
+        let sender = message.sender.to_string();
         const INSERT: &str =
             "INSERT OR IGNORE INTO messages (id, channel, sender, body) VALUES (?1, ?2, ?3, ?4)";
         if cached_statement(self.connection, INSERT)?.execute((
             id,
-            it.channel.as_str(),
+            message.channel.as_str(),
             &sender,
-            to_json(self.json, it)?,
+            to_json(self.json, message)?,
         ))? == 0
         {
             self.remove_message(id)?;
             execute_sql(
                 self.connection,
                 INSERT,
-                (id, it.channel.as_str(), &sender, to_json(self.json, it)?),
+                (
+                    id,
+                    message.channel.as_str(),
+                    &sender,
+                    to_json(self.json, message)?,
+                ),
             )?;
         }
-        message_index::index_message(self.connection, it)
+        message_index::index_message(self.connection, message)
     }
 
     fn remove_message(&mut self, id: i64) -> Result<(), StoreFault> {
@@ -520,9 +541,12 @@ impl BatchWriter<'_> {
     }
 }
 
-fn to_json<'a>(buffer: &'a mut Vec<u8>, it: &impl Serialize) -> Result<JsonText<'a>, StoreFault> {
+fn to_json<'a>(
+    buffer: &'a mut Vec<u8>,
+    serialize: &impl Serialize,
+) -> Result<JsonText<'a>, StoreFault> {
     buffer.clear();
-    serde_json::to_writer(&mut *buffer, it)?;
+    serde_json::to_writer(&mut *buffer, serialize)?;
     Ok(JsonText(buffer))
 }
 
@@ -543,8 +567,8 @@ pub(crate) fn execute_sql(
 }
 
 /// Converts to SQLite's signed numbers.
-pub(crate) fn to_sql_number(it: u64) -> Result<i64, StoreFault> {
-    i64::try_from(it).map_err(|_| errors::too_large(it).into())
+pub(crate) fn to_sql_number(n: u64) -> Result<i64, StoreFault> {
+    i64::try_from(n).map_err(|_| errors::too_large(n).into())
 }
 
 #[cfg(test)]
@@ -568,7 +592,7 @@ mod tests {
         let mut task: Task = boards.iter().find_map(find).unwrap().as_ref().clone();
         let mut attempt: Attempt = boards
             .iter()
-            .find_map(|it| it.board.attempts.values().next().cloned())
+            .find_map(|commit_step| commit_step.board.attempts.values().next().cloned())
             .unwrap()
             .as_ref()
             .clone();
@@ -589,7 +613,7 @@ mod tests {
         ] {
             (task.project, task.mission, task.status) = (
                 project(name),
-                mission.map(|it: u32| MissionId(it.into())),
+                mission.map(|mission: u32| MissionId(mission.into())),
                 status,
             );
             writer.put_row(&Row::Task(task.clone().into())).unwrap();

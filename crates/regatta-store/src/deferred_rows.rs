@@ -71,7 +71,8 @@ impl DeferredRows {
 
     /// Returns the revision up to which rows are written, in a store that is at `revision`.
     pub(crate) fn written_revision(&self, revision: u64) -> u64 {
-        self.written_up_to.map_or(revision, |it| it.0)
+        self.written_up_to
+            .map_or(revision, |written_up_to| written_up_to.0)
     }
 
     /// Defers the rows of a durable commit.
@@ -132,7 +133,10 @@ impl StoreWriter {
             commit::check_revision(&change, meta.revision, &self.deferred, path)?;
             commit::write_rows(&change, &mut self.json_buffer, &self.deferred.rows, &meta)?;
             let committed = change.commit();
-            let kept = || commit::revisions(&self.connection).is_ok_and(|it| it.1 == meta.revision);
+            let kept = || {
+                commit::revisions(&self.connection)
+                    .is_ok_and(|revision| revision.1 == meta.revision)
+            };
             if committed.is_ok() || kept() {
                 self.deferred.clear();
             }
@@ -178,7 +182,7 @@ impl SharedWriter {
     /// Writes the deferred rows, if there are any.
     pub(crate) fn write_deferred_rows(&self, path: &Path) -> Result<(), StoreFault> {
         if self.has_deferred_rows() {
-            self.with_writer(|it| it.write_deferred_rows(path))
+            self.with_writer(|store_writer| store_writer.write_deferred_rows(path))
                 .unwrap_or(Ok(()))
         } else {
             Ok(())
@@ -229,7 +233,7 @@ mod tests {
     fn rows_are_deferred_only_within_the_lags_limits() {
         let told: Rows = all_steps()
             .into_iter()
-            .flat_map(|it| it.batch.rows)
+            .flat_map(|commit_step| commit_step.batch.rows)
             .collect();
         let commit = |after: u64, events: u64, changed: usize| {
             let meta = BoardMeta {
@@ -336,12 +340,12 @@ mod tests {
         }
         for (key, row) in last {
             match (key, row) {
-                (RowKey::Task(id), Some(Row::Task(it))) => {
-                    assert_eq!(history.task(id).unwrap().as_ref(), Some(&*it))
+                (RowKey::Task(id), Some(Row::Task(task))) => {
+                    assert_eq!(history.task(id).unwrap().as_ref(), Some(&*task))
                 }
                 (RowKey::Task(id), None) => assert_eq!(history.task(id).unwrap(), None),
-                (RowKey::Attempt(id), Some(Row::Attempt(it))) => {
-                    assert_eq!(history.attempt(id).unwrap().as_ref(), Some(&*it));
+                (RowKey::Attempt(id), Some(Row::Attempt(attempt))) => {
+                    assert_eq!(history.attempt(id).unwrap().as_ref(), Some(&*attempt));
                 }
                 _ => {}
             }

@@ -364,13 +364,17 @@ pub(crate) fn already_exists(to: &Path) -> StoreError {
 }
 
 fn newest_backup(path: &Path) -> Option<PathBuf> {
-    let written = |it: &PathBuf| it.metadata().and_then(|it| it.modified()).ok();
+    let written = |path: &PathBuf| {
+        path.metadata()
+            .and_then(|metadata| metadata.modified())
+            .ok()
+    };
     let found = std::fs::read_dir(store_files::backups_dir(path))
         .ok()?
         .flatten()
-        .map(|it| it.path());
+        .map(|entry| entry.path());
     found
-        .filter(|it| it.extension().is_some_and(|it| it == "db"))
+        .filter(|path| path.extension().is_some_and(|name| name == "db"))
         .max_by_key(written)
 }
 
@@ -381,11 +385,11 @@ mod tests {
     #[test]
     fn sqlite_errors_have_their_codes() {
         use rusqlite::ffi;
-        let code = |it| {
+        let code = |n| {
             sqlite_error(
                 "write to",
                 Path::new("/nowhere/regatta.db"),
-                &rusqlite::Error::SqliteFailure(ffi::Error::new(it), None),
+                &rusqlite::Error::SqliteFailure(ffi::Error::new(n), None),
             )
             .code
         };
@@ -403,8 +407,9 @@ mod tests {
 
     #[test]
     fn file_system_errors_have_their_codes() {
-        let code =
-            |it: io::ErrorKind| io_error("read", Path::new("/nowhere/regatta.db"), &it.into()).code;
+        let code = |error_kind: io::ErrorKind| {
+            io_error("read", Path::new("/nowhere/regatta.db"), &error_kind.into()).code
+        };
         assert_eq!(code(io::ErrorKind::StorageFull), "disk_full");
         assert_eq!(code(io::ErrorKind::ReadOnlyFilesystem), "read_only");
         assert_eq!(code(io::ErrorKind::PermissionDenied), "read_only");

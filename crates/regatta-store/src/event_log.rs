@@ -35,7 +35,7 @@ pub(crate) fn append_events(
     let mut left = events;
     while let Some(first) = left.first() {
         json.clear();
-        let alone = left.get(1).is_none_or(|it| it.now != first.now);
+        let alone = left.get(1).is_none_or(|event| event.now != first.now);
         let taken = if alone {
             serde_json::to_writer(&mut *json, &first.event)?;
             1
@@ -43,7 +43,7 @@ pub(crate) fn append_events(
             write_row_body(json, left)?
         };
         let (row, rest) = left.split_at(taken);
-        let last = row.last().map_or(first.revision, |it| it.revision);
+        let last = row.last().map_or(first.revision, |event| event.revision);
         let by = if alone {
             first.by.to_string()
         } else {
@@ -64,16 +64,16 @@ pub(crate) fn append_events(
 /// Writes as many events as fit into one row: `[["ann",{…}],["bob",{…}]]`. Returns their number.
 fn write_row_body(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, StoreFault> {
     let mut taken = 0;
-    for it in events
+    for event in events
         .iter()
         .take(MAX_EVENTS_PER_ROW)
-        .take_while(|it| it.now == events[0].now)
+        .take_while(|event| event.now == events[0].now)
     {
         if json.len() > FULL_ROW_BYTES {
             break;
         }
         json.push(if taken == 0 { b'[' } else { b',' });
-        serde_json::to_writer(&mut *json, &(&it.by, &it.event))?;
+        serde_json::to_writer(&mut *json, &(&event.by, &event.event))?;
         taken += 1;
     }
     json.push(b']');
@@ -134,7 +134,7 @@ pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> 
     {
         Some(before) => Ok((before + 1..)
             .zip(found)
-            .map(|(revision, it)| recorded(revision, it))
+            .map(|(revision, result)| recorded(revision, result))
             .collect()),
         None => Ok(vec![recorded(
             last,
@@ -211,13 +211,13 @@ mod tests {
     fn many_events() -> Vec<Recorded> {
         let told: Vec<Recorded> = all_steps()
             .into_iter()
-            .flat_map(|it| it.batch.events)
+            .flat_map(|commit_step| commit_step.batch.events)
             .collect();
         let later = |at: u64| Now {
             fleet_ms: at,
             unix_ms: 5,
         };
-        let rounds = (0..4).flat_map(|round| told.iter().map(move |it| (round, it.clone())));
+        let rounds = (0..4).flat_map(|round| told.iter().map(move |event| (round, event.clone())));
         let at = |round: u64, revision: u64| {
             if revision.is_multiple_of(97) {
                 later(9)
@@ -227,10 +227,10 @@ mod tests {
         };
         (1..)
             .zip(rounds)
-            .map(|(revision, (round, it))| Recorded {
+            .map(|(revision, (round, event))| Recorded {
                 revision,
                 now: at(round, revision),
-                ..it
+                ..event
             })
             .collect()
     }
@@ -373,8 +373,7 @@ mod tests {
             let found = store.history().events(0, 99).unwrap();
             assert_eq!(found.len(), 9, "{damage}");
             for (found, told) in found.iter().zip(&told) {
-                let unreadable =
-                    matches!(&found.event, Event::EventUnreadable(it) if !it.why().is_empty());
+                let unreadable = matches!(&found.event, Event::EventUnreadable(event_unreadable) if !event_unreadable.why().is_empty());
                 assert_eq!(found.revision, told.revision);
                 assert!(
                     if told.revision == 4 {

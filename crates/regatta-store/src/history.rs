@@ -52,7 +52,7 @@ impl SqliteHistory {
         path: &Path,
         store: &Arc<SharedWriter>,
     ) -> Result<SqliteHistory, StoreError> {
-        let first = connect(path).map_err(|it| errors::sqlite_error("read", path, &it))?;
+        let first = connect(path).map_err(|error| errors::sqlite_error("read", path, &error))?;
         Ok(SqliteHistory {
             path: path.to_owned(),
             idle: Mutex::new(vec![first]),
@@ -75,10 +75,10 @@ impl SqliteHistory {
         ask: impl FnOnce(&Connection) -> Result<T, StoreFault>,
     ) -> Result<T, StoreError> {
         if let Some(store) = self.writer.upgrade() {
-            store.write_deferred_rows(&self.path).map_err(|it| {
+            store.write_deferred_rows(&self.path).map_err(|fault| {
                 errors::deferred_rows_failed(
                     &self.path,
-                    it.into_error("bring up to date", &self.path),
+                    fault.into_error("bring up to date", &self.path),
                 )
             })?;
         }
@@ -98,7 +98,8 @@ impl SqliteHistory {
             Ok((answer, connection))
         };
         // A connection on which something failed is not kept.
-        let (answer, connection) = answer().map_err(|it| it.into_error("read", &self.path))?;
+        let (answer, connection) =
+            answer().map_err(|fault| fault.into_error("read", &self.path))?;
         let mut idle = self.lock_idle();
         if idle.len() < MAX_IDLE_CONNECTIONS {
             idle.push(connection);
@@ -132,7 +133,7 @@ impl StoreHistory for SqliteHistory {
                 found.extend(
                     event_log::events_of_row(row)?
                         .into_iter()
-                        .filter(|it| it.revision > after),
+                        .filter(|event| event.revision > after),
                 );
             }
             found.truncate(limit);
@@ -151,7 +152,7 @@ impl StoreHistory for SqliteHistory {
         limit: usize,
     ) -> Result<Vec<Firing>, StoreError> {
         let mut values = vec![
-            Value::from(before.map_or(i64::MAX, |it| to_sql_key(it.0))),
+            Value::from(before.map_or(i64::MAX, |id| to_sql_key(id.0))),
             to_sql_limit(limit).into(),
         ];
         let mut chosen = "";
@@ -301,13 +302,13 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
     let mut rest = String::new();
     // The text is compared for each message, unless the index of words is walked and decides alone.
     let mut read = filter.text.as_ref();
-    for (nth, it) in sources.into_iter().enumerate() {
+    for (nth, index_source) in sources.into_iter().enumerate() {
         let IndexSource {
             table: from,
             condition: choose,
             id_column: id,
             value,
-        } = it;
+        } = index_source;
         if from == WORD_INDEX && nth > 0 {
             continue;
         }
@@ -324,7 +325,7 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
                 } else {
                     "s.message"
                 };
-                read = read.filter(|it| from != WORD_INDEX || it.has_phrases());
+                read = read.filter(|search_query| from != WORD_INDEX || search_query.has_phrases());
             }
             (_, "messages") => rest += &format!(" AND +m.{chosen}"),
             _ => {
@@ -353,7 +354,7 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
         else {
             continue;
         };
-        if read.is_none_or(|it| it.matches(&message.text)) {
+        if read.is_none_or(|search_query| search_query.matches(&message.text)) {
             found.push(message);
         }
     }
@@ -376,8 +377,8 @@ fn index_sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<IndexSou
             value,
         })
     };
-    let named = |it: Option<String>| it.map(Value::from);
-    let numbered = |it: Option<MessageId>| it.map(|it| Value::from(to_sql_key(it.0)));
+    let named = |s: Option<String>| s.map(Value::from);
+    let numbered = |id: Option<MessageId>| id.map(|id| Value::from(to_sql_key(id.0)));
     // A message without answers is a thread of its own and is in no index.
     let mut thread = source(
         "message_threads",
@@ -443,21 +444,21 @@ fn sort_by_length(
         return Ok(sources);
     }
     let mut sized = Vec::new();
-    for it in sources {
+    for index_source in sources {
         let sql = format!(
             "SELECT count(*) FROM (SELECT 1 FROM {} WHERE {} AND {id} > ?2 AND {id} <= ?3 LIMIT \
             2000)",
-            it.table,
-            it.condition.replace("{}", "?1"),
-            id = it.id_column
+            index_source.table,
+            index_source.condition.replace("{}", "?1"),
+            id = index_source.id_column
         );
         let size: i64 = db
             .prepare_cached(&sql)?
-            .query_row((&it.value, low, high), |row| row.get(0))?;
-        sized.push((size, it));
+            .query_row((&index_source.value, low, high), |row| row.get(0))?;
+        sized.push((size, index_source));
     }
-    sized.sort_by_key(|it| it.0);
-    Ok(sized.into_iter().map(|it| it.1).collect())
+    sized.sort_by_key(|sized| sized.0);
+    Ok(sized.into_iter().map(|sized| sized.1).collect())
 }
 
 /// Returns the range of ids for a filter's messages, exclusive below and inclusive above, or
@@ -466,7 +467,7 @@ fn id_range(db: &Connection, filter: &MessageFilter) -> Result<Option<(i64, i64)
     let mut low = to_sql_key(filter.after.unwrap_or_default().0);
     let mut high = filter
         .before
-        .map_or(i64::MAX, |it| to_sql_key(it.0).saturating_sub(1));
+        .map_or(i64::MAX, |id| to_sql_key(id.0).saturating_sub(1));
     if filter.since_unix_ms.is_some() || filter.until_unix_ms.is_some() {
         let last: Option<i64> = db
             .prepare_cached("SELECT max(id) FROM messages")?
@@ -588,7 +589,7 @@ fn read_tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, StoreFa
     for (sql, values) in query_per_status(statuses, &sql, &values) {
         found.extend(all(&sql, values)?);
     }
-    found.sort_by_key(|it| it.id);
+    found.sort_by_key(|task| task.id);
     if filter.limit > 0 {
         found.truncate(filter.limit);
     }
@@ -670,10 +671,10 @@ fn to_sql_limit(limit: usize) -> i64 {
 }
 
 /// Converts a number to look up. A number that no row can have is still looked up, and not found.
-fn to_sql_key(it: u64) -> i64 {
-    i64::try_from(it).unwrap_or(i64::MAX)
+fn to_sql_key(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-fn from_sql_number(it: i64) -> u64 {
-    it.unsigned_abs()
+fn from_sql_number(n: i64) -> u64 {
+    n.unsigned_abs()
 }

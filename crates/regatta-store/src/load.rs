@@ -43,19 +43,19 @@ pub(crate) fn read_board(
     let mut statement = seen.prepare_cached(&event_log::query_after())?;
     let mut left = statement.query([to_sql_number(board.revision)?])?;
     while let Some(row) = left.next()? {
-        for it in event_log::events_of_row(row)?
+        for event in event_log::events_of_row(row)?
             .iter()
-            .filter(|it| it.revision > from)
+            .filter(|event| event.revision > from)
         {
-            let unreadable = event_log::unreadable_row(it);
-            if it.revision != board.revision + 1 && unreadable.is_none() {
+            let unreadable = event_log::unreadable_row(event);
+            if event.revision != board.revision + 1 && unreadable.is_none() {
                 return Err(StoreFault::Damaged(format!(
                     "event {} is missing from its log",
                     board.revision + 1
                 )));
             }
             aside.extend(unreadable);
-            board.fold_into(it, rows);
+            board.fold_into(event, rows);
         }
     }
     Ok(board)
@@ -83,21 +83,21 @@ fn read_written_rows(
         "projects",
         "SELECT name, body FROM projects",
         aside,
-        |it| board.put(Row::Project(Arc::new(it))),
+        |project| board.put(Row::Project(Arc::new(project))),
     )?;
     read_table(
         seen,
         "agents",
         "SELECT name, body FROM agents",
         aside,
-        |it| board.put(Row::Agent(Arc::new(it))),
+        |agent| board.put(Row::Agent(Arc::new(agent))),
     )?;
     read_table(
         seen,
         "missions",
         "SELECT id, body FROM missions WHERE live = 1",
         aside,
-        |it| board.put(Row::Mission(Arc::new(it), true)),
+        |mission| board.put(Row::Mission(Arc::new(mission), true)),
     )?;
     read_tasks(seen, &mut board, aside)?;
     read_table(
@@ -105,102 +105,122 @@ fn read_written_rows(
         "attempts",
         "SELECT id, body FROM attempts WHERE live = 1",
         aside,
-        |it| board.put(Row::Attempt(Arc::new(it))),
+        |attempt| board.put(Row::Attempt(Arc::new(attempt))),
     )?;
-    read_table(seen, "claims", "SELECT id, body FROM claims", aside, |it| {
-        board.put(Row::Claim(Arc::new(it)))
-    })?;
-    read_table(seen, "waits", "SELECT id, body FROM waits", aside, |it| {
-        board.put(Row::Wait(Arc::new(it)))
-    })?;
+    read_table(
+        seen,
+        "claims",
+        "SELECT id, body FROM claims",
+        aside,
+        |claim| board.put(Row::Claim(Arc::new(claim))),
+    )?;
+    read_table(
+        seen,
+        "waits",
+        "SELECT id, body FROM waits",
+        aside,
+        |claim_wait| board.put(Row::Wait(Arc::new(claim_wait))),
+    )?;
     read_table(
         seen,
         "landings",
         "SELECT id, body FROM landings WHERE live = 1",
         aside,
-        |it| board.put(Row::Landing(Arc::new(it))),
+        |landing| board.put(Row::Landing(Arc::new(landing))),
     )?;
     read_table(
         seen,
         "cursors",
         "SELECT agent, body FROM cursors",
         aside,
-        |it| board.put(Row::Cursor(it)),
+        |read_cursor| board.put(Row::Cursor(read_cursor)),
     )?;
     read_table(
         seen,
         "answers",
         "SELECT request, body FROM answers",
         aside,
-        |it| board.put(Row::Answer(Arc::new(it))),
+        |stored_answer| board.put(Row::Answer(Arc::new(stored_answer))),
     )?;
     read_table(
         seen,
         "approvals",
         "SELECT id, body FROM approvals WHERE live = 1",
         aside,
-        |it| board.put(Row::Approval(Arc::new(it))),
+        |approval| board.put(Row::Approval(Arc::new(approval))),
     )?;
-    read_table(seen, "rules", "SELECT id, body FROM rules", aside, |it| {
-        board.put(Row::Rule(Arc::new(it)))
-    })?;
+    read_table(
+        seen,
+        "rules",
+        "SELECT id, body FROM rules",
+        aside,
+        |policy_rule| board.put(Row::Rule(Arc::new(policy_rule))),
+    )?;
     read_table(
         seen,
         "budgets",
         "SELECT scope, body FROM budgets",
         aside,
-        |it| board.put(Row::Budget(Arc::new(it))),
+        |budget| board.put(Row::Budget(Arc::new(budget))),
     )?;
-    read_table(seen, "days", "SELECT day, body FROM days", aside, |it| {
-        board.put(Row::Day(it))
-    })?;
+    read_table(
+        seen,
+        "days",
+        "SELECT day, body FROM days",
+        aside,
+        |day_spend| board.put(Row::Day(day_spend)),
+    )?;
     read_table(
         seen,
         "parked",
         "SELECT name, body FROM parked",
         aside,
-        |it| board.put(Row::Parked(Arc::new(it))),
+        |provider_outage| board.put(Row::Parked(Arc::new(provider_outage))),
     )?;
     read_table(
         seen,
         "runners",
         "SELECT name, body FROM runners",
         aside,
-        |it| board.put(Row::Runner(Arc::new(it))),
+        |runner| board.put(Row::Runner(Arc::new(runner))),
     )?;
-    read_table(seen, "hooks", "SELECT id, body FROM hooks", aside, |it| {
-        board.put(Row::Hook(Arc::new(it)))
+    read_table(seen, "hooks", "SELECT id, body FROM hooks", aside, |hook| {
+        board.put(Row::Hook(Arc::new(hook)))
     })?;
     read_table(
         seen,
         "firings",
         "SELECT id, body FROM firings WHERE live = 1",
         aside,
-        |it| board.put(Row::Firing(Arc::new(it))),
+        |firing| board.put(Row::Firing(Arc::new(firing))),
     )?;
-    read_table(seen, "teams", "SELECT name, body FROM teams", aside, |it| {
-        board.put(Row::Team(Arc::new(it)))
-    })?;
+    read_table(
+        seen,
+        "teams",
+        "SELECT name, body FROM teams",
+        aside,
+        |team| board.put(Row::Team(Arc::new(team))),
+    )?;
     read_table(
         seen,
         "launches",
         "SELECT id, body FROM launches WHERE live = 1",
         aside,
-        |it| board.put(Row::Launch(Arc::new(it))),
+        |team_launch| board.put(Row::Launch(Arc::new(team_launch))),
     )?;
     read_table(
         seen,
         "conversations",
         "SELECT id, body FROM conversations WHERE live = 1",
         aside,
-        |it| board.put(Row::Conversation(Arc::new(it))),
+        |conversation| board.put(Row::Conversation(Arc::new(conversation))),
     )?;
     read_table(
         seen,
         "deliveries",
         "SELECT key, body FROM deliveries",
         aside,
-        |it| board.put(Row::Delivery(it)),
+        |delivery| board.put(Row::Delivery(delivery)),
     )?;
     Ok(board.finish())
 }
@@ -217,9 +237,9 @@ fn read_tasks(
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let status = text_bytes(row.get_ref(2)?);
-        let ended = TaskStatus::ALL
-            .into_iter()
-            .find(|it| it.is_terminal() && it.name().as_bytes() == status);
+        let ended = TaskStatus::ALL.into_iter().find(|task_status| {
+            task_status.is_terminal() && task_status.name().as_bytes() == status
+        });
         // A failed task may still need an answer from a person.
         if let Some(status) = ended.filter(|status| *status != TaskStatus::Failed) {
             board.put_ended(TaskId(row.get::<_, i64>(0)?.unsigned_abs()), status);
@@ -386,8 +406,8 @@ pub(crate) fn keep_readable<T>(
 
 /// Returns the content of a text column. A number there would be damage and is no JSON of this
 /// program.
-pub(crate) fn text_bytes(it: ValueRef<'_>) -> &[u8] {
-    it.as_bytes().unwrap_or_default()
+pub(crate) fn text_bytes(value_ref: ValueRef<'_>) -> &[u8] {
+    value_ref.as_bytes().unwrap_or_default()
 }
 
 /// Decodes a stored body. The error names the row that cannot be read.
@@ -398,7 +418,7 @@ pub(crate) fn decode_row<T: DeserializeOwned>(
 ) -> Result<T, StoreFault> {
     serde_json::from_slice(body).map_err(|cause| {
         let id = match id {
-            ValueRef::Integer(it) => it.to_string(),
+            ValueRef::Integer(n) => n.to_string(),
             other => String::from_utf8_lossy(text_bytes(other)).into_owned(),
         };
         StoreFault::UndecodableRow { table, id, cause }

@@ -23,43 +23,44 @@ fn distinct_words(text: &str) -> String {
 }
 
 /// Returns a query in the form of the search index: all its words.
-pub(crate) fn index_query(it: &SearchQuery) -> String {
-    it.words()
+pub(crate) fn index_query(search_query: &SearchQuery) -> String {
+    search_query
+        .words()
         .into_iter()
-        .map(|it| format!("\"{it}\""))
+        .map(|word| format!("\"{word}\""))
         .collect::<Vec<_>>()
         .join(" ")
 }
 
 /// Adds a new message to every index.
-pub(crate) fn index_message(db: &Connection, it: &Message) -> Result<(), StoreFault> {
-    let id = to_sql_number(it.id.0)?;
-    for label in &it.labels {
+pub(crate) fn index_message(db: &Connection, message: &Message) -> Result<(), StoreFault> {
+    let id = to_sql_number(message.id.0)?;
+    for label in &message.labels {
         execute_sql(
             db,
             "INSERT OR IGNORE INTO message_labels (label, message) VALUES (?1, ?2)",
             (label.as_str(), id),
         )?;
     }
-    for agent in &it.mentions {
+    for agent in &message.mentions {
         execute_sql(
             db,
             "INSERT OR IGNORE INTO message_mentions (agent, message) VALUES (?1, ?2)",
             (agent.as_str(), id),
         )?;
     }
-    index_new_message(db, it, it.thread)
+    index_new_message(db, message, message.thread)
 }
 
 /// Adds a message to the indexes of schema 4. Messages of older stores are in the other indexes
 /// already.
 fn index_new_message(
     db: &Connection,
-    it: &Message,
+    message: &Message,
     thread: Option<MessageId>,
 ) -> Result<(), StoreFault> {
-    let id = to_sql_number(it.id.0)?;
-    if let Some(parent) = it.reply_to {
+    let id = to_sql_number(message.id.0)?;
+    if let Some(parent) = message.reply_to {
         let sql = "INSERT OR IGNORE INTO message_replies (parent, message) VALUES (?1, ?2)";
         execute_sql(db, sql, (to_sql_number(parent.0)?, id))?;
     }
@@ -72,35 +73,35 @@ fn index_new_message(
     execute_sql(
         db,
         "INSERT INTO message_words (rowid, words) VALUES (?1, ?2)",
-        (id, distinct_words(&it.text)),
+        (id, distinct_words(&message.text)),
     )
 }
 
 /// Removes a message from every index.
-pub(crate) fn unindex_message(db: &Connection, it: &Message) -> Result<(), StoreFault> {
-    let id = to_sql_number(it.id.0)?;
-    for label in &it.labels {
+pub(crate) fn unindex_message(db: &Connection, message: &Message) -> Result<(), StoreFault> {
+    let id = to_sql_number(message.id.0)?;
+    for label in &message.labels {
         execute_sql(
             db,
             "DELETE FROM message_labels WHERE label = ?1 AND message = ?2",
             (label.as_str(), id),
         )?;
     }
-    for agent in &it.mentions {
+    for agent in &message.mentions {
         execute_sql(
             db,
             "DELETE FROM message_mentions WHERE agent = ?1 AND message = ?2",
             (agent.as_str(), id),
         )?;
     }
-    if let Some(parent) = it.reply_to {
+    if let Some(parent) = message.reply_to {
         let sql = "DELETE FROM message_replies WHERE parent = ?1 AND message = ?2";
         execute_sql(db, sql, (to_sql_number(parent.0)?, id))?;
     }
     let sql = "DELETE FROM message_threads WHERE root = ?1 AND message = ?2";
-    execute_sql(db, sql, (to_sql_number(it.root().0)?, id))?;
+    execute_sql(db, sql, (to_sql_number(message.root().0)?, id))?;
     let sql = "INSERT INTO message_words (message_words, rowid, words) VALUES ('delete', ?1, ?2)";
-    execute_sql(db, sql, (id, distinct_words(&it.text)))
+    execute_sql(db, sql, (id, distinct_words(&message.text)))
 }
 
 /// Indexes the messages of an older store. Their rows do not name their thread, but it follows from
@@ -112,16 +113,18 @@ pub(crate) fn index_all_messages(db: &Connection) -> Result<(), StoreFault> {
     while let Some(row) = rows.next()? {
         // A message that cannot be read is in no index. The check of the store names it.
         let decoded = decode_row("messages", row.get_ref(0)?, text_bytes(row.get_ref(1)?));
-        let Some(it): Option<Message> = keep_readable(decoded, &mut Vec::new())? else {
+        let Some(message): Option<Message> = keep_readable(decoded, &mut Vec::new())? else {
             continue;
         };
-        let thread = it
-            .thread
-            .or_else(|| it.reply_to.map(|to| roots.get(&to).copied().unwrap_or(to)));
+        let thread = message.thread.or_else(|| {
+            message
+                .reply_to
+                .map(|to| roots.get(&to).copied().unwrap_or(to))
+        });
         if let Some(root) = thread {
-            roots.insert(it.id, root);
+            roots.insert(message.id, root);
         }
-        index_new_message(db, &it, thread)?;
+        index_new_message(db, &message, thread)?;
     }
     Ok(())
 }

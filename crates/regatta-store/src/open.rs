@@ -52,10 +52,11 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
         Err(cause) => return Err(errors::io_error("open", path, &cause)),
     }
     inspect_store_header(path)?;
-    store_files::make_private(path).map_err(|it| errors::io_error("open", path, &it))?;
+    store_files::make_private(path).map_err(|error| errors::io_error("open", path, &error))?;
     let log = wal::inspect_log(path).map_err(|cause| errors::io_error("read", path, &cause))?;
-    let mut connection = connect_for_writing(path).map_err(|it| it.into_error("open", path))?;
-    accept_store(&mut connection, path, log).map_err(|it| it.into_error("open", path))?;
+    let mut connection =
+        connect_for_writing(path).map_err(|fault| fault.into_error("open", path))?;
+    accept_store(&mut connection, path, log).map_err(|fault| fault.into_error("open", path))?;
     Ok(connection)
 }
 
@@ -114,14 +115,16 @@ fn is_new_enough(version: i32) -> bool {
 /// Builds an empty store under another name and renames it into place.
 fn create_store(path: &Path) -> Result<(), StoreError> {
     let nascent = store_files::with_suffix(path, ".new");
-    store_files::create_private(&nascent).map_err(|it| errors::io_error("create", path, &it))?;
-    let made = connect_for_writing(&nascent).and_then(|mut it| {
-        configure(&it)?;
-        schema::create_schema(&mut it)?;
-        it.close().map_err(|(_, cause)| cause.into())
+    store_files::create_private(&nascent)
+        .map_err(|error| errors::io_error("create", path, &error))?;
+    let made = connect_for_writing(&nascent).and_then(|mut connection| {
+        configure(&connection)?;
+        schema::create_schema(&mut connection)?;
+        connection.close().map_err(|(_, cause)| cause.into())
     });
-    made.map_err(|it| it.into_error("create", path))?;
-    store_files::rename_durably(&nascent, path).map_err(|it| errors::io_error("create", path, &it))
+    made.map_err(|fault| fault.into_error("create", path))?;
+    store_files::rename_durably(&nascent, path)
+        .map_err(|error| errors::io_error("create", path, &error))
 }
 
 /// Checks the header without SQLite, which would begin to repair the file.
@@ -130,8 +133,8 @@ pub(crate) fn inspect_store_header(path: &Path) -> Result<(), StoreError> {
     let read = File::options()
         .read(true)
         .open(path)
-        .and_then(|it| it.take(100).read_to_end(&mut header));
-    read.map_err(|it| errors::io_error("read", path, &it))?;
+        .and_then(|file| file.take(100).read_to_end(&mut header));
+    read.map_err(|error| errors::io_error("read", path, &error))?;
     if header.is_empty() {
         return Err(errors::corrupt(path, "it is empty"));
     }
@@ -163,7 +166,7 @@ pub(crate) fn inspect_store_header(path: &Path) -> Result<(), StoreError> {
     // the store has a log, the incomplete page may be one that was being copied from it.
     let length = path
         .metadata()
-        .map_err(|it| errors::io_error("read", path, &it))?
+        .map_err(|error| errors::io_error("read", path, &error))?
         .len();
     let page = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
         1 => 65_536,
@@ -171,7 +174,7 @@ pub(crate) fn inspect_store_header(path: &Path) -> Result<(), StoreError> {
     };
     let log = store_files::with_suffix(path, "-wal")
         .metadata()
-        .is_ok_and(|it| it.len() > 0);
+        .is_ok_and(|metadata| metadata.len() > 0);
     if !length.is_multiple_of(page) && !log {
         return Err(errors::corrupt(
             path,
@@ -219,7 +222,7 @@ fn accept_store(connection: &mut Connection, path: &Path, log: LogState) -> Resu
     inspect_store(connection, path)?;
     if path
         .metadata()
-        .is_ok_and(|it| it.len() <= QUICK_CHECK_BYTES)
+        .is_ok_and(|metadata| metadata.len() <= QUICK_CHECK_BYTES)
     {
         run_sqlite_check(connection, "quick_check")?;
     }
@@ -274,7 +277,7 @@ fn back_up_and_migrate(
     let to = migrations.len();
     if schema::schema_version(connection)? < to as i64 {
         let directory = store_files::create_backups_dir(path)
-            .map_err(|it| errors::io_error("create", &store_files::backups_dir(path), &it))?;
+            .map_err(|error| errors::io_error("create", &store_files::backups_dir(path), &error))?;
         let mut copy = directory.join(format!("before-schema-{to}.db"));
         for nth in 2.. {
             // The backup of an earlier try is kept, because the store may have changed since.
@@ -364,11 +367,12 @@ mod tests {
         let path = directory.path().join("regatta.db");
         let steps = all_steps();
         // No step up to this one needs a table that schema 1 lacks.
-        let newer = |it: &CommitStep| {
-            it.batch
+        let newer = |commit_step: &CommitStep| {
+            commit_step
+                .batch
                 .rows
                 .keys()
-                .any(|it| matches!(it, RowKey::Day(..) | RowKey::Approval(_)))
+                .any(|row_key| matches!(row_key, RowKey::Day(..) | RowKey::Approval(_)))
         };
         let half = steps.iter().position(newer).unwrap();
         store_files::create_private(&path).unwrap();
@@ -401,10 +405,12 @@ mod tests {
         let newer = schema::read_declarations(&old)
             .unwrap()
             .into_iter()
-            .filter(|it| !theirs.contains(it));
+            .filter(|pair| !theirs.contains(pair));
         // The tables of the search index are removed with it.
-        let newer = newer.filter(|it| {
-            it.1.as_ref()
+        let newer = newer.filter(|newer| {
+            newer
+                .1
+                .as_ref()
                 .is_some_and(|sql| !sql.contains("'message_words_"))
         });
         for (name, sql) in newer {
@@ -418,18 +424,24 @@ mod tests {
         }
         // Adds the indexes that newer schemas have dropped.
         let now = schema::read_declarations(&old).unwrap();
-        for (_, sql) in theirs.iter().filter(|it| !now.contains(it)) {
+        for (_, sql) in theirs.iter().filter(|their| !now.contains(their)) {
             old.execute_batch(sql.as_ref().unwrap()).unwrap();
         }
         assert_eq!(schema::read_declarations(&old).unwrap(), theirs);
         old.pragma_update(None, "user_version", 1).unwrap();
         old.execute("DELETE FROM events", []).unwrap();
-        for it in steps[..half].iter().flat_map(|it| &it.batch.events) {
-            let (by, body) = (it.by.to_string(), serde_json::to_string(&it.event).unwrap());
+        for event in steps[..half]
+            .iter()
+            .flat_map(|commit_step| &commit_step.batch.events)
+        {
+            let (by, body) = (
+                event.by.to_string(),
+                serde_json::to_string(&event.event).unwrap(),
+            );
             let row = (
-                it.revision as i64,
-                it.now.fleet_ms as i64,
-                it.now.unix_ms as i64,
+                event.revision as i64,
+                event.now.fleet_ms as i64,
+                event.now.unix_ms as i64,
                 by,
                 body,
             );
@@ -445,7 +457,7 @@ mod tests {
         let told = |steps: &[CommitStep]| -> Vec<Recorded> {
             steps
                 .iter()
-                .flat_map(|it| it.batch.events.clone())
+                .flat_map(|commit_step| commit_step.batch.events.clone())
                 .collect()
         };
         assert!(store.load().unwrap().board == steps[half - 1].board);

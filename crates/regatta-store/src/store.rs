@@ -65,7 +65,7 @@ impl SqliteStore {
         self.writer
             .with_writer(work)
             .unwrap_or_else(closed)
-            .map_err(|it| it.into_error(doing, &self.path))
+            .map_err(|fault| fault.into_error(doing, &self.path))
     }
 }
 
@@ -103,11 +103,15 @@ impl Drop for SqliteStore {
 
 impl Store for SqliteStore {
     fn load(&mut self) -> Result<LoadedState, StoreError> {
-        self.with_writer("read", |it| load::load_store(&it.connection))
+        self.with_writer("read", |store_writer| {
+            load::load_store(&store_writer.connection)
+        })
     }
 
     fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError> {
-        self.with_writer("write to", |it| it.commit(batch, &self.path))?;
+        self.with_writer("write to", |store_writer| {
+            store_writer.commit(batch, &self.path)
+        })?;
         if let Some(checkpoints) = &self.checkpointer {
             checkpoints.on_commit(batch.meta.revision);
         }
@@ -115,7 +119,9 @@ impl Store for SqliteStore {
     }
 
     fn revision(&mut self) -> Result<u64, StoreError> {
-        self.with_writer("read", |it| Ok(commit::revisions(&it.connection)?.0))
+        self.with_writer("read", |store_writer| {
+            Ok(commit::revisions(&store_writer.connection)?.0)
+        })
     }
 
     fn has_deferred_rows(&self) -> bool {
@@ -123,16 +129,22 @@ impl Store for SqliteStore {
     }
 
     fn flush_idle(&mut self) -> Result<(), StoreError> {
-        self.with_writer("bring up to date", |it| it.write_deferred_rows(&self.path))
+        self.with_writer("bring up to date", |store_writer| {
+            store_writer.write_deferred_rows(&self.path)
+        })
     }
 
     fn check(&mut self) -> Result<(), StoreError> {
         self.flush_idle()?;
-        self.with_writer("check", |it| backup::check_store(&it.connection))
+        self.with_writer("check", |store_writer| {
+            backup::check_store(&store_writer.connection)
+        })
     }
 
     fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
-        self.with_writer("copy", |it| backup::copy_store(&it.connection, to))
+        self.with_writer("copy", |store_writer| {
+            backup::copy_store(&store_writer.connection, to)
+        })
     }
 
     fn history(&self) -> Arc<dyn StoreHistory> {
@@ -148,8 +160,8 @@ mod tests {
 
     fn pragma<T: rusqlite::types::FromSql>(store: &SqliteStore, name: &str) -> T {
         store
-            .with_writer("ask", |it| {
-                Ok(it
+            .with_writer("ask", |store_writer| {
+                Ok(store_writer
                     .connection
                     .pragma_query_value(None, name, |row| row.get(0))?)
             })
@@ -175,10 +187,13 @@ mod tests {
         let mut store = SqliteStore::open(&directory.path().join("regatta.db")).unwrap();
         let pages: i64 = pragma(&store, "page_count");
         let limit = |store: &SqliteStore, most: i64| {
-            let set = |it: &mut StoreWriter| -> Result<i64, StoreFault> {
-                Ok(it
-                    .connection
-                    .pragma_update_and_check(None, "max_page_count", most, |row| row.get(0))?)
+            let set = |store_writer: &mut StoreWriter| -> Result<i64, StoreFault> {
+                Ok(store_writer.connection.pragma_update_and_check(
+                    None,
+                    "max_page_count",
+                    most,
+                    |row| row.get(0),
+                )?)
             };
             store.with_writer("limit", set).unwrap()
         };

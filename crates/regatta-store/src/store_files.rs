@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Returns the directory of a file.
 pub(crate) fn directory_of(path: &Path) -> &Path {
     match path.parent() {
-        Some(it) if !it.as_os_str().is_empty() => it,
+        Some(path) if !path.as_os_str().is_empty() => path,
         _ => Path::new("."),
     }
 }
@@ -57,13 +57,13 @@ pub(crate) fn make_private(path: &Path) -> io::Result<()> {
 
 /// Removes an unfinished database of this program, with its log.
 pub(crate) fn remove_with_log(path: &Path) -> io::Result<()> {
-    for it in [
+    for item in [
         with_suffix(path, "-wal"),
         with_suffix(path, "-shm"),
         with_suffix(path, "-journal"),
         path.to_owned(),
     ] {
-        match fs::remove_file(it) {
+        match fs::remove_file(item) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
             _ => {}
         }
@@ -85,13 +85,13 @@ pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
 
 /// Returns whether a file exists and is not empty.
 pub(crate) fn has_content(path: &Path) -> bool {
-    path.metadata().is_ok_and(|it| it.len() > 0)
+    path.metadata().is_ok_and(|metadata| metadata.len() > 0)
 }
 
 /// Returns whether a directory's disk has no space for even a few pages.
 pub(crate) fn is_disk_full(directory: &Path) -> bool {
     rustix::fs::statvfs(directory)
-        .is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) < 64 * 1024)
+        .is_ok_and(|stat_vfs| stat_vfs.f_bavail.saturating_mul(stat_vfs.f_frsize) < 64 * 1024)
 }
 
 /// Returns whether a directory exists that this process may not write to.

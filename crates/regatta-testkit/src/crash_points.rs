@@ -93,7 +93,11 @@ impl EngineLife {
     /// Returns how often a call was made.
     pub fn call_count(&self, call: &str) -> usize {
         let before = format!("{call} >");
-        self.lock().trace.iter().filter(|it| **it == before).count()
+        self.lock()
+            .trace
+            .iter()
+            .filter(|trace| **trace == before)
+            .count()
     }
 
     /// Makes the next call of this name fail without an effect.
@@ -148,13 +152,13 @@ impl EngineLife {
     pub(crate) fn before_effect(&self, call: &'static str) -> Result<(), String> {
         self.take_step(call, '>')?;
         let mut state = self.lock();
-        if let Some(nth) = state.faults.iter().position(|it| it.0 == call) {
+        if let Some(nth) = state.faults.iter().position(|fault| fault.0 == call) {
             return Err(state.faults.remove(nth).1);
         }
         if let Some(gate) = state
             .gates
             .iter()
-            .position(|it| it.call == call && !it.is_reached)
+            .position(|gate| gate.call == call && !gate.is_reached)
         {
             state.gates[gate].is_reached = true;
             self.inner.changed.notify_all();

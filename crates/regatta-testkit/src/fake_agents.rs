@@ -137,7 +137,10 @@ impl FakeAgents {
     /// Waits until a program of this attempt was started.
     pub fn wait_until_started(&self, attempt: AttemptId) {
         self.processes.wait_until("a program is started", |state| {
-            state.runs.get(&attempt).is_some_and(|it| it.is_started)
+            state
+                .runs
+                .get(&attempt)
+                .is_some_and(|program_run| program_run.is_started)
         });
     }
 
@@ -147,8 +150,8 @@ impl FakeAgents {
             .lock()
             .runs
             .iter()
-            .filter(|it| it.1.is_started && it.1.exit.is_none())
-            .map(|it| *it.0)
+            .filter(|run| run.1.is_started && run.1.exit.is_none())
+            .map(|run| *run.0)
             .collect()
     }
 
@@ -160,7 +163,7 @@ impl FakeAgents {
             .lock()
             .runs
             .values()
-            .filter(|it| it.is_started)
+            .filter(|program_run| program_run.is_started)
         {
             *found.entry(run.task.clone()).or_default() += 1;
         }
@@ -173,7 +176,7 @@ impl FakeAgents {
             .lock()
             .runs
             .get(&attempt)
-            .map_or(0, |it| it.start_requests)
+            .map_or(0, |program_run| program_run.start_requests)
     }
 
     /// Fails the test if two programs ever ran for one task at once (J2), or if a program panicked.
@@ -186,7 +189,11 @@ impl FakeAgents {
         let deadline = Instant::now() + patience;
         let mut state = self.processes.lock();
         loop {
-            if let Some(exit) = state.runs.get(&attempt).and_then(|it| it.exit.clone()) {
+            if let Some(exit) = state
+                .runs
+                .get(&attempt)
+                .and_then(|program_run| program_run.exit.clone())
+            {
                 return Some(exit);
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -277,14 +284,18 @@ impl FakeProgram {
     pub fn read(&self, path: &str) -> String {
         self.git
             .files_in(&self.launch.workspace)
-            .and_then(|it| it.get(path).cloned())
+            .and_then(|map| map.get(path).cloned())
             .unwrap_or_default()
     }
 
     /// Returns the attempt that owns the workspace: an earlier attempt if its work is continued.
     fn workspace_attempt(&self) -> AttemptId {
-        let name = self.launch.workspace.file_name().and_then(|it| it.to_str());
-        name.and_then(|it| it.parse().ok())
+        let name = self
+            .launch
+            .workspace
+            .file_name()
+            .and_then(|name| name.to_str());
+        name.and_then(|name| name.parse().ok())
             .expect("the engine uses a workspace of the fake git")
     }
 
@@ -294,7 +305,7 @@ impl FakeProgram {
         if state
             .runs
             .get(&self.attempt())
-            .is_some_and(|it| it.exit.is_none())
+            .is_some_and(|program_run| program_run.exit.is_none())
         {
             self.git.edit_workspace(self.workspace_attempt(), |files| {
                 _ = files.insert(path.to_owned(), content.to_owned())
@@ -310,10 +321,9 @@ impl FakeProgram {
     /// Waits for a signal of the test. `Err` is the program's exit if it is stopped first.
     pub fn wait_for(&self, signal: &str) -> Result<(), Exit> {
         let over = |state: &State| {
-            state
-                .runs
-                .get(&self.attempt())
-                .is_none_or(|it| it.is_stop_requested || it.exit.is_some())
+            state.runs.get(&self.attempt()).is_none_or(|program_run| {
+                program_run.is_stop_requested || program_run.exit.is_some()
+            })
         };
         self.processes
             .wait_until("a waiting program is released", |state| {
@@ -357,16 +367,15 @@ impl FakeProgram {
         enough: impl Fn(&SessionInput) -> bool,
     ) -> Result<SessionInput, Exit> {
         let over = |state: &State| {
-            state
-                .runs
-                .get(&self.attempt())
-                .is_none_or(|it| it.is_stop_requested || it.exit.is_some())
+            state.runs.get(&self.attempt()).is_none_or(|program_run| {
+                program_run.is_stop_requested || program_run.exit.is_some()
+            })
         };
         let wished = |state: &State| {
             state
                 .runs
                 .get(&self.attempt())
-                .is_some_and(|it| enough(&it.input))
+                .is_some_and(|program_run| enough(&program_run.input))
         };
         self.processes
             .wait_until("a program receives instructions", |state| {
@@ -376,7 +385,7 @@ impl FakeProgram {
         match state
             .runs
             .get(&self.attempt())
-            .filter(|it| enough(&it.input))
+            .filter(|program_run| enough(&program_run.input))
         {
             Some(run) => Ok(run.input.clone()),
             None => Err(Exit::Signal(15)),
@@ -397,7 +406,7 @@ impl FakeProgram {
                 state
                     .runs
                     .get(&self.attempt())
-                    .is_none_or(|it| it.exit.is_some())
+                    .is_none_or(|program_run| program_run.exit.is_some())
             });
         Exit::Signal(9)
     }
@@ -428,14 +437,14 @@ impl Agents for FakeAgents {
             let task = launch
                 .env
                 .iter()
-                .find(|it| it.0 == "REGATTA_TASK")
-                .map(|it| it.1.clone())
+                .find(|env| env.0 == "REGATTA_TASK")
+                .map(|env| env.1.clone())
                 .unwrap_or_default();
             let mut state = self.processes.lock();
             let nth = state
                 .runs
                 .values()
-                .filter(|it| it.is_started && it.task == task)
+                .filter(|program_run| program_run.is_started && program_run.task == task)
                 .count()
                 + 1;
             let run = state
@@ -447,11 +456,11 @@ impl Agents for FakeAgents {
                 return;
             }
             run.is_started = true;
-            let other = state.runs.iter().find(|it| {
-                it.1.task == task
-                    && *it.0 != launch.attempt
-                    && it.1.is_started
-                    && it.1.exit.is_none()
+            let other = state.runs.iter().find(|run| {
+                run.1.task == task
+                    && *run.0 != launch.attempt
+                    && run.1.is_started
+                    && run.1.exit.is_none()
             });
             if let Some((other, _)) = other {
                 let note = format!(

@@ -148,7 +148,7 @@ impl FakeGit {
         let world = self.lock();
         let mut at = Some(world.trunks[path].tip.clone());
         let mut found = Vec::new();
-        while let Some(commit) = at.and_then(|it| world.commits.get(&it)) {
+        while let Some(commit) = at.and_then(|id| world.commits.get(&id)) {
             found.push(commit.message.lines().next().unwrap_or_default().to_owned());
             at = commit.parent.clone();
         }
@@ -170,7 +170,7 @@ impl FakeGit {
     /// Sets the uncommitted files in the user's checkout.
     pub fn set_dirty(&self, path: &Path, files: &[&str]) {
         self.lock().trunks.get_mut(path).unwrap().dirty_files =
-            files.iter().map(|it| (*it).to_owned()).collect();
+            files.iter().map(|file| (*file).to_owned()).collect();
     }
 
     /// Adds an untracked file to the user's checkout.
@@ -187,7 +187,7 @@ impl FakeGit {
         self.lock()
             .workspaces
             .get(&attempt)
-            .map(|it| it.foreign_files.clone())
+            .map(|fake_workspace| fake_workspace.foreign_files.clone())
             .unwrap_or_default()
     }
 
@@ -241,7 +241,7 @@ impl FakeGit {
             .get(&attempt)
             .into_iter()
             .flatten()
-            .map(|it| world.files_of(it))
+            .map(|id| world.files_of(id))
             .collect()
     }
 
@@ -251,7 +251,7 @@ impl FakeGit {
         self.lock()
             .workspaces
             .get_mut(&attempt)
-            .map(|it| change(&mut it.files))
+            .map(|fake_workspace| change(&mut fake_workspace.files))
             .is_some()
     }
 
@@ -259,13 +259,14 @@ impl FakeGit {
     pub fn files_in(&self, dir: &Path) -> Option<FakeTree> {
         let world = self.lock();
         match parse_dir(dir)? {
-            PreparedDir::Workspace(attempt) => {
-                world.workspaces.get(&attempt).map(|it| it.files.clone())
-            }
+            PreparedDir::Workspace(attempt) => world
+                .workspaces
+                .get(&attempt)
+                .map(|fake_workspace| fake_workspace.files.clone()),
             PreparedDir::Staging(project, slot) => world
                 .staged_commits
                 .get(&(project, slot))
-                .map(|it| world.files_of(it)),
+                .map(|id| world.files_of(id)),
         }
     }
 
@@ -317,7 +318,10 @@ enum PreparedDir {
 }
 
 fn parse_dir(dir: &Path) -> Option<PreparedDir> {
-    let mut names = dir.iter().rev().map(|it| it.to_str().unwrap_or_default());
+    let mut names = dir
+        .iter()
+        .rev()
+        .map(|name| name.to_str().unwrap_or_default());
     let (name, above) = (names.next()?, names.next()?);
     if above == "workspaces" {
         return name.parse().ok().map(PreparedDir::Workspace);
@@ -351,7 +355,7 @@ impl Git for FakeGit {
 
     fn tip(&self, repo: &ProjectRepo) -> Result<CommitId, GitError> {
         self.call("git.tip", |world| {
-            world.trunk(repo).map(|it| it.tip.clone())
+            world.trunk(repo).map(|trunk| trunk.tip.clone())
         })
     }
 
@@ -363,8 +367,8 @@ impl Git for FakeGit {
     }
 
     fn trunk_facts(&self, repo: &ProjectRepo) -> Result<TrunkFacts, GitError> {
-        self.lock().trunk(repo).map(|it| TrunkFacts {
-            tip: it.tip.clone(),
+        self.lock().trunk(repo).map(|trunk| TrunkFacts {
+            tip: trunk.tip.clone(),
             upstream: None,
             commits_behind: 0,
         })
@@ -382,7 +386,10 @@ impl Git for FakeGit {
             if here == *commit {
                 return Ok(true);
             }
-            at = world.commits.get(&here).and_then(|it| it.parent.clone());
+            at = world
+                .commits
+                .get(&here)
+                .and_then(|commit| commit.parent.clone());
         }
         Ok(false)
     }
@@ -483,10 +490,15 @@ impl Git for FakeGit {
                 .get(&repo.path)
                 .cloned()
                 .unwrap_or_default();
-            let wanted = |path: &String| repo.workspace.copy.iter().any(|it| it.matches(path));
+            let wanted = |path: &String| {
+                repo.workspace
+                    .copy
+                    .iter()
+                    .any(|path_pattern| path_pattern.matches(path))
+            };
             let found: FakeTree = all
                 .into_iter()
-                .filter(|it| wanted(&it.0) && !tracked.contains_key(&it.0))
+                .filter(|pair| wanted(&pair.0) && !tracked.contains_key(&pair.0))
                 .collect();
             let space = world
                 .workspaces
@@ -494,11 +506,13 @@ impl Git for FakeGit {
                 .ok_or_else(|| git_error("no_workspace", "the attempt has no workspace"))?;
             let brought = CopiedFiles {
                 files: found.len() as u64,
-                bytes: found.values().map(|it| it.len() as u64).sum(),
+                bytes: found.values().map(|found| found.len() as u64).sum(),
                 skipped: vec![],
             };
             for (path, content) in found {
-                let named = manifest.iter().any(|it| it.matches(&path));
+                let named = manifest
+                    .iter()
+                    .any(|path_pattern| path_pattern.matches(&path));
                 let to = if named {
                     &mut space.files
                 } else {
@@ -514,7 +528,7 @@ impl Git for FakeGit {
         self.lock()
             .workspaces
             .get(&attempt)
-            .is_some_and(|it| it.is_ready)
+            .is_some_and(|fake_workspace| fake_workspace.is_ready)
     }
 
     fn mark_ready(
@@ -530,11 +544,14 @@ impl Git for FakeGit {
                 .get_mut(&attempt)
                 .ok_or_else(|| git_error("no_workspace", "the attempt has no workspace"))?;
             let foreign = |path: &String| {
-                !tracked.contains_key(path) && !manifest.iter().any(|it| it.matches(path))
+                !tracked.contains_key(path)
+                    && !manifest
+                        .iter()
+                        .any(|path_pattern| path_pattern.matches(path))
             };
             let (made, files) = std::mem::take(&mut space.files)
                 .into_iter()
-                .partition(|it| foreign(&it.0));
+                .partition(|pair| foreign(&pair.0));
             space.files = files;
             space.foreign_files.extend::<FakeTree>(made);
             space.is_ready = true;
@@ -554,7 +571,7 @@ impl Git for FakeGit {
             let paths: BTreeSet<&String> = before.keys().chain(files.keys()).collect();
             let changed = paths
                 .into_iter()
-                .filter(|it| before.get(*it) != files.get(*it))
+                .filter(|path| before.get(*path) != files.get(*path))
                 .cloned()
                 .collect();
             let commit = world.commit(
@@ -590,7 +607,7 @@ impl Git for FakeGit {
             let changed: Vec<String> = capture
                 .changed
                 .iter()
-                .filter(|it| paths.contains(it))
+                .filter(|changed| paths.contains(changed))
                 .cloned()
                 .collect();
             for path in &changed {
@@ -638,12 +655,12 @@ impl Git for FakeGit {
             );
             let change = |path: &String| {
                 let old = before.get(path);
-                let known: Vec<&str> = old.iter().flat_map(|it| it.lines()).collect();
+                let known: Vec<&str> = old.iter().flat_map(|old| old.lines()).collect();
                 let added = after
                     .get(path)
                     .into_iter()
-                    .flat_map(|it| it.lines())
-                    .filter(|it| !known.contains(it));
+                    .flat_map(|after| after.lines())
+                    .filter(|after| !known.contains(after));
                 let added = if lines {
                     added.map(str::to_owned).collect()
                 } else {
@@ -687,7 +704,7 @@ impl Git for FakeGit {
             .trunk(repo)?
             .dirty_files
             .iter()
-            .map(|it| (it.clone(), "dirty".into()))
+            .map(|dirty_file| (dirty_file.clone(), "dirty".into()))
             .collect())
     }
 
@@ -733,7 +750,7 @@ impl Git for FakeGit {
             let conflicts = world.merge_onto(tip, commit)?.err().unwrap_or_default();
             let open: Vec<String> = conflicts
                 .iter()
-                .filter(|it| !sides.contains_key(*it))
+                .filter(|conflict| !sides.contains_key(*conflict))
                 .cloned()
                 .collect();
             if !open.is_empty() {
@@ -757,7 +774,7 @@ impl Git for FakeGit {
                     } else {
                         &theirs
                     };
-                    files.extend(from.get(path).map(|it| (path.clone(), it.clone())));
+                    files.extend(from.get(path).map(|from| (path.clone(), from.clone())));
                 }
                 files
             };
@@ -817,7 +834,7 @@ impl Git for FakeGit {
             let Commit { parent, files, .. } = world.find_commit(commit)?;
             let (ours, before) = (
                 world.files_of(tip),
-                parent.map(|it| world.files_of(&it)).unwrap_or_default(),
+                parent.map(|id| world.files_of(&id)).unwrap_or_default(),
             );
             Ok(match merge_trees(&files, &ours, &before) {
                 Err(paths) => TrialMerge::Conflict(paths),
@@ -843,7 +860,7 @@ impl Git for FakeGit {
                 .find_commit(commit)?
                 .files
                 .get(path)
-                .map(|it| it.clone().into_bytes()))
+                .map(|file| file.clone().into_bytes()))
         })
     }
 
@@ -874,15 +891,15 @@ impl Git for FakeGit {
             let mut patch = String::new();
             for path in paths
                 .into_iter()
-                .filter(|it| before.get(*it) != after.get(*it))
+                .filter(|path| before.get(*path) != after.get(*path))
             {
                 patch += &format!("diff --git a/{path} b/{path}\n");
                 for (sign, files) in [('-', &before), ('+', &after)] {
                     files
                         .get(path)
                         .into_iter()
-                        .flat_map(|it| it.lines())
-                        .for_each(|it| patch += &format!("{sign}{it}\n"));
+                        .flat_map(|file| file.lines())
+                        .for_each(|file| patch += &format!("{sign}{file}\n"));
                 }
             }
             Ok(patch)
@@ -1060,11 +1077,13 @@ impl Git for FakeGit {
 
     fn disk_use(&self, _: &ProjectRepo) -> Result<DiskUse, GitError> {
         self.call("git.disk_use", |world| {
-            let size = |files: &FakeTree| files.values().map(|it| it.len() as u64).sum::<u64>();
+            let size = |files: &FakeTree| files.values().map(|file| file.len() as u64).sum::<u64>();
             let live = world
                 .workspaces
                 .values()
-                .map(|it| size(&it.files) + size(&it.foreign_files))
+                .map(|fake_workspace| {
+                    size(&fake_workspace.files) + size(&fake_workspace.foreign_files)
+                })
                 .sum();
             Ok(DiskUse {
                 live_bytes: live,

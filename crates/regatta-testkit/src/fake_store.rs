@@ -160,7 +160,10 @@ impl StoredData {
             ));
         }
         let expected = (batch.base_revision + 1..).zip(&batch.events);
-        if let Some((at, found)) = expected.into_iter().find(|(at, it)| *at != it.revision) {
+        if let Some((at, found)) = expected
+            .into_iter()
+            .find(|(at, event)| *at != event.revision)
+        {
             return Err(store_error(
                 "io",
                 format!("found event {} instead of event {at}", found.revision),
@@ -175,7 +178,7 @@ impl StoredData {
         if let Some((key, _)) = batch
             .effects
             .iter()
-            .find(|it| self.outbox.contains_key(&it.0))
+            .find(|effect| self.outbox.contains_key(&effect.0))
         {
             return Err(store_error(
                 "io",
@@ -201,7 +204,7 @@ impl StoredData {
 impl Store for FakeStore {
     fn load(&mut self) -> Result<LoadedState, StoreError> {
         let SharedState { data: kept, .. } = &*self.lock();
-        let live = kept.rows.values().filter(|it| it.is_live()).cloned();
+        let live = kept.rows.values().filter(|row| row.is_live()).cloned();
         let board = Board::from_rows(live.chain([Row::Meta(kept.meta)]));
         let outbox = kept
             .outbox
@@ -247,7 +250,7 @@ impl Store for FakeStore {
     }
 
     fn has_deferred_rows(&self) -> bool {
-        self.lock().lag.as_ref().is_some_and(|it| it.is_behind)
+        self.lock().lag.as_ref().is_some_and(|lag| lag.is_behind)
     }
 
     fn flush_idle(&mut self) -> Result<(), StoreError> {
@@ -269,9 +272,11 @@ impl Store for FakeStore {
 
     fn check(&mut self) -> Result<(), StoreError> {
         let SharedState { data: kept, .. } = &*self.lock();
-        let last = kept.events.last().map_or(0, |it| it.revision);
-        let whole =
-            (1..).zip(&kept.events).all(|(at, it)| at == it.revision) && last == kept.meta.revision;
+        let last = kept.events.last().map_or(0, |event| event.revision);
+        let whole = (1..)
+            .zip(&kept.events)
+            .all(|(at, event)| at == event.revision)
+            && last == kept.meta.revision;
         if whole {
             Ok(())
         } else {
@@ -307,7 +312,7 @@ impl StoreHistory for FakeStore {
             .data
             .events
             .iter()
-            .filter(|it| it.revision > after)
+            .filter(|event| event.revision > after)
             .take(limit)
             .cloned()
             .collect())
@@ -316,8 +321,8 @@ impl StoreHistory for FakeStore {
     fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError> {
         let all: BTreeMap<u64, u64> = self
             .rows(|row| {
-                if let Row::Message(it) = row {
-                    Some((it.id.0, it.unix_ms))
+                if let Row::Message(message) = row {
+                    Some((message.id.0, message.unix_ms))
                 } else {
                     None
                 }
@@ -327,44 +332,48 @@ impl StoreHistory for FakeStore {
         let last = all.keys().next_back().copied().unwrap_or(0);
         let first = |wall| -> u64 {
             let Ok(found) = first_message_since(wall, last, |id| {
-                Ok::<_, Infallible>(all.range(id..).next().map(|it| (*it.0, *it.1)))
+                Ok::<_, Infallible>(all.range(id..).next().map(|pair| (*pair.0, *pair.1)))
             });
             found
         };
         let (since, until) = (
             filter.since_unix_ms.map(first),
-            filter.until_unix_ms.map(|it| first(it.saturating_add(1))),
+            filter
+                .until_unix_ms
+                .map(|until_unix_m| first(until_unix_m.saturating_add(1))),
         );
         let mut found = self.rows(|row| match row {
-            Row::Message(it)
+            Row::Message(message)
                 if filter
                     .channel
                     .as_ref()
-                    .is_none_or(|want| it.channel == *want)
+                    .is_none_or(|want| message.channel == *want)
                     && filter
                         .label
                         .as_ref()
-                        .is_none_or(|want| it.labels.contains(want))
+                        .is_none_or(|want| message.labels.contains(want))
                     && filter
                         .from
                         .as_ref()
-                        .is_none_or(|want| it.sender.to_string() == *want)
+                        .is_none_or(|want| message.sender.to_string() == *want)
                     && filter
                         .mention
                         .as_ref()
-                        .is_none_or(|want| it.mentions.contains(want))
-                    && filter.reply_to.is_none_or(|want| it.reply_to == Some(want))
-                    && filter.thread.is_none_or(|want| it.root() == want)
+                        .is_none_or(|want| message.mentions.contains(want))
+                    && filter
+                        .reply_to
+                        .is_none_or(|want| message.reply_to == Some(want))
+                    && filter.thread.is_none_or(|want| message.root() == want)
                     && filter
                         .text
                         .as_ref()
-                        .is_none_or(|want| want.matches(&it.text))
-                    && since.is_none_or(|since| it.id.0 >= since)
-                    && until.is_none_or(|until| it.id.0 < until)
-                    && filter.before.is_none_or(|before| it.id < before)
-                    && filter.after.is_none_or(|after| it.id > after) =>
+                        .is_none_or(|want| want.matches(&message.text))
+                    && since.is_none_or(|since| message.id.0 >= since)
+                    && until.is_none_or(|until| message.id.0 < until)
+                    && filter.before.is_none_or(|before| message.id < before)
+                    && filter.after.is_none_or(|after| message.id > after) =>
             {
-                Some(Message::clone(it))
+                Some(Message::clone(message))
             }
             _ => None,
         });
@@ -382,11 +391,11 @@ impl StoreHistory for FakeStore {
         limit: usize,
     ) -> Result<Vec<Firing>, StoreError> {
         let mut found = self.rows(|row| match row {
-            Row::Firing(it)
-                if hook.is_none_or(|want| it.hook == want)
-                    && before.is_none_or(|before| it.id < before) =>
+            Row::Firing(firing)
+                if hook.is_none_or(|want| firing.hook == want)
+                    && before.is_none_or(|before| firing.id < before) =>
             {
-                Some(Firing::clone(it))
+                Some(Firing::clone(firing))
             }
             _ => None,
         });
@@ -397,7 +406,7 @@ impl StoreHistory for FakeStore {
 
     fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError> {
         let found = self.rows(|row| {
-            matches!(row, Row::Message(it) if it.channel == *channel && it.id > after).then_some(())
+            matches!(row, Row::Message(message) if message.channel == *channel && message.id > after).then_some(())
         });
         Ok(found.len() as u64)
     }
@@ -405,8 +414,8 @@ impl StoreHistory for FakeStore {
     fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
         Ok(self
             .rows(|row| {
-                if let Row::Task(it) = row {
-                    (it.id == id).then(|| Task::clone(it))
+                if let Row::Task(task) = row {
+                    (task.id == id).then(|| Task::clone(task))
                 } else {
                     None
                 }
@@ -416,8 +425,8 @@ impl StoreHistory for FakeStore {
 
     fn approval(&self, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
         let own = |row: &Row| {
-            if let Row::Approval(it) = row {
-                (it.id == id).then(|| Approval::clone(it))
+            if let Row::Approval(approval) = row {
+                (approval.id == id).then(|| Approval::clone(approval))
             } else {
                 None
             }
@@ -427,16 +436,16 @@ impl StoreHistory for FakeStore {
 
     fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError> {
         let mut found = self.rows(|row| match row {
-            Row::Task(it)
+            Row::Task(task)
                 if filter
                     .project
                     .as_ref()
-                    .is_none_or(|want| it.project == *want)
-                    && filter.mission.is_none_or(|want| it.mission == Some(want))
-                    && (filter.statuses.is_empty() || filter.statuses.contains(&it.status))
-                    && filter.after.is_none_or(|after| it.id > after) =>
+                    .is_none_or(|want| task.project == *want)
+                    && filter.mission.is_none_or(|want| task.mission == Some(want))
+                    && (filter.statuses.is_empty() || filter.statuses.contains(&task.status))
+                    && filter.after.is_none_or(|after| task.id > after) =>
             {
-                Some(Task::clone(it))
+                Some(Task::clone(task))
             }
             _ => None,
         });
@@ -449,8 +458,8 @@ impl StoreHistory for FakeStore {
     fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
         Ok(self
             .rows(|row| {
-                if let Row::Attempt(it) = row {
-                    (it.id == id).then(|| Attempt::clone(it))
+                if let Row::Attempt(attempt) = row {
+                    (attempt.id == id).then(|| Attempt::clone(attempt))
                 } else {
                     None
                 }
@@ -460,8 +469,8 @@ impl StoreHistory for FakeStore {
 
     fn attempts_of(&self, task: TaskId) -> Result<Vec<Attempt>, StoreError> {
         Ok(self.rows(|row| {
-            if let Row::Attempt(it) = row {
-                (it.task == task).then(|| Attempt::clone(it))
+            if let Row::Attempt(attempt) = row {
+                (attempt.task == task).then(|| Attempt::clone(attempt))
             } else {
                 None
             }
@@ -470,8 +479,8 @@ impl StoreHistory for FakeStore {
 
     fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError> {
         let mut found = self.rows(|row| {
-            if let Row::Landing(it) = row {
-                (it.project == *project).then(|| Landing::clone(it))
+            if let Row::Landing(landing) = row {
+                (landing.project == *project).then(|| Landing::clone(landing))
             } else {
                 None
             }
@@ -483,8 +492,8 @@ impl StoreHistory for FakeStore {
 
     fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<TeamLaunch>, StoreError> {
         let mut found = self.rows(|row| {
-            if let Row::Launch(it) = row {
-                (it.team == *team).then(|| TeamLaunch::clone(it))
+            if let Row::Launch(team_launch) = row {
+                (team_launch.team == *team).then(|| TeamLaunch::clone(team_launch))
             } else {
                 None
             }
@@ -496,8 +505,8 @@ impl StoreHistory for FakeStore {
 
     fn conversations(&self, limit: usize) -> Result<Vec<Conversation>, StoreError> {
         let mut found = self.rows(|row| {
-            if let Row::Conversation(it) = row {
-                Some(Conversation::clone(it))
+            if let Row::Conversation(conversation) = row {
+                Some(Conversation::clone(conversation))
             } else {
                 None
             }
@@ -509,7 +518,9 @@ impl StoreHistory for FakeStore {
 
     fn conversation(&self, id: ConversationId) -> Result<Option<Conversation>, StoreError> {
         let of = |row: &Row| match row {
-            Row::Conversation(it) => (it.id == id).then(|| Conversation::clone(it)),
+            Row::Conversation(conversation) => {
+                (conversation.id == id).then(|| Conversation::clone(conversation))
+            }
             _ => None,
         };
         Ok(self.rows(of).pop())
@@ -518,8 +529,8 @@ impl StoreHistory for FakeStore {
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError> {
         Ok(self
             .rows(|row| {
-                if let Row::Mission(it, live) = row {
-                    (it.id == id).then(|| (Mission::clone(it), *live))
+                if let Row::Mission(mission, live) = row {
+                    (mission.id == id).then(|| (Mission::clone(mission), *live))
                 } else {
                     None
                 }

@@ -105,7 +105,10 @@ fn assert_loads(store: &mut dyn Store, step: &CommitStep, when: &str) {
 /// Returns the last value of each row that was ever written.
 fn last_rows(steps: &[CommitStep]) -> BTreeMap<RowKey, Row> {
     let mut rows = BTreeMap::new();
-    for (key, row) in steps.iter().flat_map(|it| it.batch.rows.clone()) {
+    for (key, row) in steps
+        .iter()
+        .flat_map(|commit_step| commit_step.batch.rows.clone())
+    {
         match row {
             Some(row) => rows.insert(key, row),
             None => rows.remove(&key),
@@ -118,14 +121,16 @@ pub fn the_story_has_every_kind_of_event(_: &mut dyn StoreHarness) {
     let steps = all_steps();
     let told: BTreeSet<&str> = steps
         .iter()
-        .flat_map(|it| &it.batch.events)
-        .map(|it| it.event.kind())
+        .flat_map(|commit_step| &commit_step.batch.events)
+        .map(|event| event.event.kind())
         .collect();
     // Only a store creates `event.unreadable`, in place of an event that it cannot read.
     let recorded = Event::KINDS
         .iter()
         .filter(|kind| **kind != "event.unreadable");
-    let missing: Vec<_> = recorded.filter(|it| !told.contains(*it)).collect();
+    let missing: Vec<_> = recorded
+        .filter(|recorded| !told.contains(*recorded))
+        .collect();
     assert!(missing.is_empty(), "the story lacks {missing:?}");
     let end = &steps.last().unwrap().board;
     assert!(
@@ -228,11 +233,13 @@ pub fn batched_commands_are_stored_like_single_commands(harness: &mut dyn StoreH
             meta: last.batch.meta,
             ..StoreBatch::default()
         };
-        for it in steps.iter().map(|it| it.batch.clone()) {
-            batch.events.extend(it.events);
-            batch.rows.extend(it.rows);
-            batch.effects.extend(it.effects);
-            batch.completed_effects.extend(it.completed_effects);
+        for store_batch in steps.iter().map(|commit_step| commit_step.batch.clone()) {
+            batch.events.extend(store_batch.events);
+            batch.rows.extend(store_batch.rows);
+            batch.effects.extend(store_batch.effects);
+            batch
+                .completed_effects
+                .extend(store_batch.completed_effects);
         }
         store.commit(&batch).unwrap();
         assert_loads(&mut *store, last, "after a group");
@@ -247,7 +254,7 @@ pub fn effects_stay_in_the_outbox_until_they_are_performed(harness: &mut dyn Sto
     commit_all(&mut *store, &steps);
     let mut left = last.outbox.clone();
     assert!(left.len() > 1, "the story leaves some effects");
-    assert!(left.is_sorted_by_key(|it| it.0), "oldest first");
+    assert!(left.is_sorted_by_key(|left| left.0), "oldest first");
     assert_eq!(store.load().unwrap().outbox, left);
     // Remove the newest first, so that the order does not hide a mistake. The batch has no events.
     while let Some((key, _)) = left.pop() {
@@ -294,7 +301,7 @@ pub fn batches_with_gaps_are_refused_and_nothing_is_stored(harness: &mut dyn Sto
     commit_all(&mut *store, &steps[..4]);
     let longest = steps[4..]
         .iter()
-        .position(|it| it.batch.events.len() > 2)
+        .position(|commit_step| commit_step.batch.events.len() > 2)
         .unwrap()
         + 4;
     commit_all(&mut *store, &steps[4..longest]);
@@ -305,10 +312,10 @@ pub fn batches_with_gaps_are_refused_and_nothing_is_stored(harness: &mut dyn Sto
         batch
     };
     let spoilt = [
-        spoil(|it| drop(it.events.remove(1))),
-        spoil(|it| drop(it.events.pop())),
-        spoil(|it| it.events.swap(0, 1)),
-        spoil(|it| it.meta.revision += 1),
+        spoil(|store_batch| drop(store_batch.events.remove(1))),
+        spoil(|store_batch| drop(store_batch.events.pop())),
+        spoil(|store_batch| store_batch.events.swap(0, 1)),
+        spoil(|store_batch| store_batch.meta.revision += 1),
     ];
     for batch in spoilt {
         assert_eq!(store.commit(&batch).unwrap_err().code, "io");
@@ -368,7 +375,7 @@ pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn StoreHarnes
     };
     let messages = last_rows(before)
         .into_values()
-        .filter(|it| matches!(it, Row::Message(_)))
+        .filter(|row| matches!(row, Row::Message(_)))
         .count();
     assert_eq!(history.messages(&everyone).unwrap().len(), messages);
     assert_loads(&mut *store, steps.last().unwrap(), "the original");
@@ -391,6 +398,6 @@ pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn StoreHarnes
 fn all_events(steps: &[CommitStep]) -> Vec<Recorded> {
     steps
         .iter()
-        .flat_map(|it| it.batch.events.clone())
+        .flat_map(|commit_step| commit_step.batch.events.clone())
         .collect()
 }

@@ -32,8 +32,8 @@ impl ClientAnswer {
     fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
-            .find(|it| it.0 == name)
-            .map(|it| it.1.as_str())
+            .find(|header| header.0 == name)
+            .map(|header| header.1.as_str())
     }
 
     /// Returns the `data:` of every event.
@@ -41,10 +41,12 @@ impl ClientAnswer {
         let data = self
             .body
             .lines()
-            .filter_map(|it| it.strip_prefix("data: "))
-            .filter(|it| *it != "[DONE]");
-        data.map(|it| serde_json::from_str(it).unwrap_or_else(|error| panic!("{error} in {it}")))
-            .collect()
+            .filter_map(|body| body.strip_prefix("data: "))
+            .filter(|body| *body != "[DONE]");
+        data.map(|data| {
+            serde_json::from_str(data).unwrap_or_else(|error| panic!("{error} in {data}"))
+        })
+        .collect()
     }
 }
 
@@ -78,7 +80,7 @@ fn read_answer(connection: &mut TcpStream) -> ClientAnswer {
     let status = first
         .split(' ')
         .nth(1)
-        .and_then(|it| it.parse().ok())
+        .and_then(|s| s.parse().ok())
         .unwrap_or_default();
     let mut headers = vec![];
     loop {
@@ -97,8 +99,10 @@ fn read_answer(connection: &mut TcpStream) -> ClientAnswer {
     };
     if got.header("transfer-encoding").is_none() {
         reader.read_to_string(&mut got.body).unwrap();
-        got.is_complete =
-            got.header("content-length").and_then(|it| it.parse().ok()) == Some(got.body.len());
+        got.is_complete = got
+            .header("content-length")
+            .and_then(|got| got.parse().ok())
+            == Some(got.body.len());
         return got;
     }
     loop {
@@ -121,7 +125,7 @@ fn read_answer(connection: &mut TcpStream) -> ClientAnswer {
 fn function_tool(name: &str, fields: &[&str], required: &[&str]) -> Value {
     let of: serde_json::Map<String, Value> = fields
         .iter()
-        .map(|it| ((*it).to_owned(), json!({"type": "string"})))
+        .map(|field| ((*field).to_owned(), json!({"type": "string"})))
         .collect();
     json!({"name": name, "schema": {"type": "object", "properties": of, "required": required}})
 }
@@ -129,9 +133,9 @@ fn function_tool(name: &str, fields: &[&str], required: &[&str]) -> Value {
 /// Returns a working request in each protocol, with the tools that a program of that protocol
 /// offers.
 fn work_request(api: ModelApi, said: &str, stream: bool) -> (String, Value) {
-    let named = |it: &Value, field: &str| {
-        let mut tool = json!({"name": it["name"]});
-        tool[field] = it["schema"].clone();
+    let named = |value: &Value, field: &str| {
+        let mut tool = json!({"name": value["name"]});
+        tool[field] = value["schema"].clone();
         tool
     };
     match api {
@@ -145,7 +149,10 @@ fn work_request(api: ModelApi, said: &str, stream: bool) -> (String, Value) {
                     &["file_path", "content"],
                 ),
             ];
-            let tools: Vec<Value> = tools.iter().map(|it| named(it, "input_schema")).collect();
+            let tools: Vec<Value> = tools
+                .iter()
+                .map(|tool| named(tool, "input_schema"))
+                .collect();
             let body = json!({"model": "claude-x", "max_tokens": 10, "stream": stream, "tools": tools,
                 "messages": [{"role": "user", "content": [{"type": "text", "text": said}]}]});
             ("/v1/messages?beta=true".into(), body)
@@ -177,7 +184,7 @@ fn work_request(api: ModelApi, said: &str, stream: bool) -> (String, Value) {
             ];
             let tools: Vec<Value> = tools
                 .iter()
-                .map(|it| json!({"type": "function", "function": named(it, "parameters")}))
+                .map(|tool| json!({"type": "function", "function": named(tool, "parameters")}))
                 .collect();
             let body = json!({"model": "stub-model", "stream": stream, "tools": tools,
                 "messages": [{"role": "system", "content": "Be good."}, {"role": "user", "content": said}]});
@@ -194,7 +201,7 @@ fn work_request(api: ModelApi, said: &str, stream: bool) -> (String, Value) {
             ];
             let tools: Vec<Value> = tools
                 .iter()
-                .map(|it| named(it, "parametersJsonSchema"))
+                .map(|tool| named(tool, "parametersJsonSchema"))
                 .collect();
             let body = json!({"contents": [{"role": "user", "parts": [{"text": said}]}],
                 "tools": [{"functionDeclarations": tools}]});
@@ -224,9 +231,10 @@ struct ParsedAnswer {
     usage: (u64, u64, u64),
 }
 
-fn number(it: &Value) -> u64 {
-    it.as_u64()
-        .unwrap_or_else(|| panic!("{it} is not a number"))
+fn number(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 fn parse_answer(api: ModelApi, stream: bool, got: &ClientAnswer) -> ParsedAnswer {
@@ -238,9 +246,9 @@ fn parse_answer(api: ModelApi, stream: bool, got: &ClientAnswer) -> ParsedAnswer
     );
     match (api, stream) {
         (ModelApi::Anthropic, false) => {
-            let it = got.json();
+            let value = got.json();
             let mut found = ParsedAnswer::default();
-            for block in it["content"].as_array().unwrap() {
+            for block in value["content"].as_array().unwrap() {
                 match block["type"].as_str().unwrap() {
                     "text" => found.text.push_str(block["text"].as_str().unwrap()),
                     "tool_use" => found.calls.push((
@@ -250,14 +258,14 @@ fn parse_answer(api: ModelApi, stream: bool, got: &ClientAnswer) -> ParsedAnswer
                     other => panic!("{other}"),
                 }
             }
-            let usage = &it["usage"];
+            let usage = &value["usage"];
             found.usage = (
                 number(&usage["input_tokens"]),
                 number(&usage["cache_read_input_tokens"]),
                 number(&usage["output_tokens"]),
             );
             assert_eq!(
-                it["stop_reason"],
+                value["stop_reason"],
                 if found.calls.is_empty() {
                     "end_turn"
                 } else {
@@ -301,13 +309,13 @@ fn parse_answer(api: ModelApi, stream: bool, got: &ClientAnswer) -> ParsedAnswer
                 assert_eq!(events[0]["type"], "response.created");
                 let text: String = events
                     .iter()
-                    .filter(|it| it["type"] == "response.output_text.delta")
-                    .map(|it| it["delta"].as_str().unwrap())
+                    .filter(|event| event["type"] == "response.output_text.delta")
+                    .map(|event| event["delta"].as_str().unwrap())
                     .collect();
                 assert_eq!(text, found.text, "the deltas differ from the text");
                 let items = events
                     .iter()
-                    .filter(|it| it["type"] == "response.output_item.done")
+                    .filter(|event| event["type"] == "response.output_item.done")
                     .count();
                 assert_eq!(items, done["output"].as_array().unwrap().len());
             }
@@ -321,20 +329,20 @@ fn parse_answer(api: ModelApi, stream: bool, got: &ClientAnswer) -> ParsedAnswer
             found
         }
         (ModelApi::Chat, false) => {
-            let it = got.json();
-            let message = &it["choices"][0]["message"];
+            let value = got.json();
+            let message = &value["choices"][0]["message"];
             let calls = message["tool_calls"]
                 .as_array()
                 .into_iter()
                 .flatten()
-                .map(|it| {
-                    let call = &it["function"];
+                .map(|message| {
+                    let call = &message["function"];
                     (
                         call["name"].as_str().unwrap().to_owned(),
                         call["arguments"].as_str().unwrap().to_owned(),
                     )
                 });
-            let usage = &it["usage"];
+            let usage = &value["usage"];
             ParsedAnswer {
                 text: message["content"].as_str().unwrap().into(),
                 calls: calls.collect(),
@@ -523,18 +531,20 @@ fn story_is_played_in_every_protocol_streamed_or_not() {
             let seen = server.requests_of("one-word");
             assert_eq!(
                 seen.iter()
-                    .map(|it| it.story.as_ref().unwrap().1)
+                    .map(|request| request.story.as_ref().unwrap().1)
                     .collect::<Vec<_>>(),
                 [0, 1, 2, 3]
             );
             assert!(
                 seen.iter()
-                    .all(|it| it.has_key && !it.path.contains("secret"))
+                    .all(|request| request.has_key && !request.path.contains("secret"))
             );
             // A client can read the end of an answer before the server records that it sent the
             // end.
-            assert!(server.wait_until(TEST_TIMEOUT, |it| {
-                it.iter().all(|it| it.outcome == Some(AnswerEnd::Complete))
+            assert!(server.wait_until(TEST_TIMEOUT, |requests| {
+                requests
+                    .iter()
+                    .all(|request| request.outcome == Some(AnswerEnd::Complete))
             }));
             assert_eq!(seen[0].last_user_text, "please do one-word, now");
         }
@@ -580,7 +590,7 @@ fn side_request_uses_no_turn_and_gets_the_requested_schema() {
             server
                 .requests()
                 .iter()
-                .all(|it| it.is_side_request && it.story.is_none())
+                .all(|request| request.is_side_request && request.story.is_none())
         );
         let (path, body) = work_request(api, "one-word", true);
         assert_eq!(
@@ -662,15 +672,17 @@ fn failures_have_the_status_body_and_reset_time_of_each_provider() {
             .map(|_| send_request(&server, "POST", &path, &body))
             .collect();
         assert_eq!(
-            got.iter().map(|it| it.status).collect::<Vec<_>>(),
+            got.iter()
+                .map(|client_answer| client_answer.status)
+                .collect::<Vec<_>>(),
             [401, 429, 429, 500, 529, 529, 400, 200]
         );
         assert_eq!(got[1].header("retry-after"), Some("30"), "{api:?}");
         let errors: Vec<Value> = got[..7]
             .iter()
-            .map(|it| it.json()["error"].clone())
+            .map(|client_answer| client_answer.json()["error"].clone())
             .collect();
-        assert!(errors.iter().all(|it| it["message"].is_string()));
+        assert!(errors.iter().all(|error| error["message"].is_string()));
         match api {
             ModelApi::Anthropic => {
                 assert_eq!(errors[0]["type"], "authentication_error");
@@ -727,7 +739,10 @@ fn stream_is_cut_or_hangs_until_it_is_released_or_the_client_leaves() {
             "{api:?}: {}",
             cut.body
         );
-        assert!(server.wait_until(TEST_TIMEOUT, |it| it[0].outcome == Some(AnswerEnd::CutOff)));
+        assert!(
+            server.wait_until(TEST_TIMEOUT, |requests| requests[0].outcome
+                == Some(AnswerEnd::CutOff))
+        );
 
         let mut first = open_request(&server, "POST", &path, &body);
         let mut begun = [0; 15];
@@ -737,7 +752,10 @@ fn stream_is_cut_or_hangs_until_it_is_released_or_the_client_leaves() {
             "the answer begins before it hangs"
         );
         let second = open_request(&server, "POST", &path, &body);
-        assert!(server.wait_until(TEST_TIMEOUT, |it| it.len() == 3 && it[2].story.is_some()));
+        assert!(
+            server.wait_until(TEST_TIMEOUT, |requests| requests.len() == 3
+                && requests[2].story.is_some())
+        );
         // A client can close its half of the connection or disappear. The server detects both.
         if api == ModelApi::Chat {
             drop(second);
@@ -745,7 +763,7 @@ fn stream_is_cut_or_hangs_until_it_is_released_or_the_client_leaves() {
             second.shutdown(std::net::Shutdown::Write).unwrap();
         }
         assert!(
-            server.wait_until(TEST_TIMEOUT, |it| it[2].outcome
+            server.wait_until(TEST_TIMEOUT, |requests| requests[2].outcome
                 == Some(AnswerEnd::ClientHungUp)),
             "{api:?}"
         );
@@ -758,8 +776,10 @@ fn stream_is_cut_or_hangs_until_it_is_released_or_the_client_leaves() {
         let mut rest = String::new();
         first.read_to_string(&mut rest).unwrap();
         assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
-        assert!(server.wait_until(TEST_TIMEOUT, |it| it[1].outcome
-            == Some(AnswerEnd::Complete)));
+        assert!(
+            server.wait_until(TEST_TIMEOUT, |requests| requests[1].outcome
+                == Some(AnswerEnd::Complete))
+        );
         assert_eq!(
             parse_answer(api, true, &send_request(&server, "POST", &path, &body)).text,
             text
@@ -981,7 +1001,7 @@ fn one_connection_carries_two_requests_and_a_chunked_body() {
         server
             .requests()
             .iter()
-            .map(|it| it.has_key)
+            .map(|request| request.has_key)
             .collect::<Vec<_>>(),
         [true, false]
     );

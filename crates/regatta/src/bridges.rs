@@ -136,10 +136,13 @@ async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<()
         },
         problem: broken,
     };
-    let on = registry
-        .instances
-        .iter()
-        .map(|it| standing(it.service, &it.agent, it.warning.clone()));
+    let on = registry.instances.iter().map(|bridge_instance| {
+        standing(
+            bridge_instance.service,
+            &bridge_instance.agent,
+            bridge_instance.warning.clone(),
+        )
+    });
     let off = registry.disabled.iter().filter(|off| !off.is_reported);
     let off = off.map(|off| standing(off.service, &off.agent, Some(off.why.clone())));
     let faults = registry
@@ -154,11 +157,11 @@ async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<()
     let told = registry
         .receivers
         .iter()
-        .map(|it| bridge_health::BridgeHealth {
+        .map(|webhook_receiver| bridge_health::BridgeHealth {
             bridge: bridge_health::Bridge::Webhook {
-                webhook: it.host().to_owned(),
+                webhook: webhook_receiver.host().to_owned(),
             },
-            problem: it.problem(),
+            problem: webhook_receiver.problem(),
         });
     let all: Vec<bridge_health::BridgeHealth> = on.chain(off).chain(told).chain(faults).collect();
     if all.is_empty()
@@ -173,10 +176,10 @@ async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<()
         key: None,
         command: Command::ReportBridges { all },
     };
-    let unwritten = |it: regatta_engine::CommandFailure| {
+    let unwritten = |command_failure: regatta_engine::CommandFailure| {
         command_error(
             "io",
-            format!("could not store the state of the bridges: {it}"),
+            format!("could not store the state of the bridges: {command_failure}"),
             "see what is wrong: regatta doctor",
         )
     };

@@ -13,7 +13,7 @@ const MAX_SLOTS: u64 = 8;
 ///
 /// The number does not depend on the current load, so a restart does not change it (J11).
 pub(crate) fn validation_slots() -> u32 {
-    let cores = std::thread::available_parallelism().map_or(1, |it| it.get() as u64);
+    let cores = std::thread::available_parallelism().map_or(1, |non_zero| non_zero.get() as u64);
     slots_for(
         cores,
         available_memory_mb(
@@ -31,16 +31,18 @@ fn slots_for(cores: u64, memory_mb: Option<u64>) -> u32 {
     } else {
         (cores / CORES_PER_SLOT).max(2)
     };
-    let by_memory = memory_mb.map_or(MAX_SLOTS, |it| (it / MEMORY_PER_SLOT_MB).max(1));
+    let by_memory = memory_mb.map_or(MAX_SLOTS, |memory_mb| {
+        (memory_mb / MEMORY_PER_SLOT_MB).max(1)
+    });
     by_cores.min(by_memory).min(MAX_SLOTS) as u32
 }
 
 /// Returns the machine's memory in MiB, or the limit of our control group if that is less.
 fn available_memory_mb(meminfo: &Path, group: &Path) -> Option<u64> {
-    let total = fs::read_to_string(meminfo).ok().and_then(|it| {
-        let line = it
+    let total = fs::read_to_string(meminfo).ok().and_then(|s| {
+        let line = s
             .lines()
-            .find_map(|it| it.strip_prefix("MemTotal:"))?
+            .find_map(|s| s.strip_prefix("MemTotal:"))?
             .trim()
             .strip_suffix("kB")?
             .trim()
@@ -49,8 +51,8 @@ fn available_memory_mb(meminfo: &Path, group: &Path) -> Option<u64> {
     });
     let most = fs::read_to_string(group)
         .ok()
-        .and_then(|it| it.trim().parse::<u64>().ok());
-    [total.map(|it| it >> 10), most.map(|it| it >> 20)]
+        .and_then(|s| s.trim().parse::<u64>().ok());
+    [total.map(|total| total >> 10), most.map(|most| most >> 20)]
         .into_iter()
         .flatten()
         .min()

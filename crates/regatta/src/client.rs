@@ -83,10 +83,10 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
-        let runtime = runtime.map_err(|it| {
+        let runtime = runtime.map_err(|error| {
             command_error(
                 "io",
-                format!("could not start the async runtime: {it}"),
+                format!("could not start the async runtime: {error}"),
                 "close other programs and try again",
             )
         })?;
@@ -155,14 +155,14 @@ impl Client {
                     return Err(unreachable_error());
                 }
                 daemon::read_daemon_info(&self.data_dir)
-                    .map(|it| it.address())
+                    .map(|daemon_info| daemon_info.address())
                     .ok_or_else(unreachable_error)?
             }
         };
         let secure = self
             .server
             .as_ref()
-            .is_some_and(|it| it.starts_with("https://"));
+            .is_some_and(|server| server.starts_with("https://"));
         let stream = TcpStream::connect(&address)
             .await
             .map_err(|error| match &self.server {
@@ -216,12 +216,12 @@ impl Client {
             let request = self
                 .request("POST", path)
                 .header("content-type", "application/json");
-            let request = headers
-                .iter()
-                .fold(request, |it, (name, value)| it.header(*name, value));
+            let request = headers.iter().fold(request, |builder, (name, value)| {
+                builder.header(*name, value)
+            });
             let request = request
                 .body(Full::from(body))
-                .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+                .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
             let response = sender
                 .send_request(request)
                 .await
@@ -261,7 +261,7 @@ impl Client {
     ) -> Result<Option<CallReply<T>>, CommandError> {
         match self.call_with(call, false) {
             Ok(got) => Ok(Some(got)),
-            Err(CommandError::Problem(it)) if it.code == "unreachable" => Ok(None),
+            Err(CommandError::Problem(problem)) if problem.code == "unreachable" => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -279,15 +279,15 @@ impl Client {
     fn send_call(&self, call: &Call, restart: bool) -> Result<Bytes, CommandError> {
         let body = call
             .to_json()
-            .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+            .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
         let path = format!("/api/v1/{}", call.verb().name);
         let key = new_idempotency_key();
         let once = async {
             for round in 0.. {
                 match self.send_once(&path, &key, body.clone()).await {
-                    Err(CommandError::Problem(it))
+                    Err(CommandError::Problem(problem))
                         if restart
-                            && it.code == "unreachable"
+                            && problem.code == "unreachable"
                             && round < 3
                             && self.server.is_none() =>
                     {
@@ -339,7 +339,7 @@ impl Client {
             .header("idempotency-key", key);
         let request = request
             .body(Full::from(body))
-            .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+            .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
         let response = sender
             .send_request(request)
             .await
@@ -372,7 +372,7 @@ impl Client {
             let request = self
                 .request("GET", &path)
                 .body(Full::default())
-                .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+                .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
             let response = sender
                 .send_request(request)
                 .await
@@ -402,7 +402,7 @@ impl Client {
             let request = self
                 .request("GET", &format!("/api/v1/live?topics={topics}"))
                 .body(Full::default())
-                .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+                .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
             let response = sender
                 .send_request(request)
                 .await
@@ -484,8 +484,8 @@ async fn read_live_stream(
         let frame = frame.map_err(|_| unreachable_error())?;
         // Search only the new part for the end of a message: a long frame arrives in many pieces.
         let mut from = text.len().saturating_sub(1);
-        text.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it));
-        while let Some(end) = text[from..].windows(2).position(|it| it == b"\n\n") {
+        text.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
+        while let Some(end) = text[from..].windows(2).position(|text| text == b"\n\n") {
             let message: Vec<u8> = text.drain(..from + end + 2).collect();
             from = 0;
             if !each(parse_live_message(&message)) {
@@ -500,7 +500,7 @@ fn parse_live_message(text: &[u8]) -> LiveStreamItem {
     let text = String::from_utf8_lossy(text);
     let of = |name: &str| {
         text.lines()
-            .find_map(|it| it.strip_prefix(name))
+            .find_map(|text| text.strip_prefix(name))
             .map(str::to_owned)
     };
     match of("data: ") {
@@ -520,7 +520,7 @@ async fn read_event_stream(
     // The signal is caught from here on, so that a Ctrl-C during the handling of an event is not
     // lost.
     let mut interrupt = signal(SignalKind::interrupt())
-        .map_err(|it| command_error("io", it.to_string(), "try again"))?;
+        .map_err(|error| command_error("io", error.to_string(), "try again"))?;
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
@@ -532,10 +532,10 @@ async fn read_event_stream(
         };
         let Some(frame) = frame else { return Ok(()) };
         let frame = frame.map_err(|_| unreachable_error())?;
-        text.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it));
-        while let Some(end) = text.windows(2).position(|it| it == b"\n\n") {
+        text.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
+        while let Some(end) = text.windows(2).position(|text| text == b"\n\n") {
             let message: Vec<u8> = text.drain(..end + 2).collect();
-            for line in message.split(|it| *it == b'\n') {
+            for line in message.split(|byte| *byte == b'\n') {
                 if let Some(data) = line.strip_prefix(b"data: ")
                     && let Ok(event) = serde_json::from_slice(data)
                     && !each(EventStreamItem::Event(event))?
@@ -663,9 +663,9 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         .write(true)
         .mode(0o600)
         .open(&gate)
-        .map_err(|it| place.io_error(&it))?;
+        .map_err(|error| place.io_error(&error))?;
     rustix::fs::flock(&gate, rustix::fs::FlockOperation::LockExclusive)
-        .map_err(|it| place.io_error(&it.into()))?;
+        .map_err(|errno| place.io_error(&errno.into()))?;
     let client = Client::disconnected(data_dir, None, None)?;
     // Another caller may have started the daemon, or the previous daemon may still be stopping.
     let patience = Instant::now() + MAX_STOP_DURATION;
@@ -678,10 +678,10 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let exe = std::env::current_exe().map_err(|it| {
+    let exe = std::env::current_exe().map_err(|error| {
         command_error(
             "io",
-            format!("could not find the path of this program: {it}"),
+            format!("could not find the path of this program: {error}"),
             "call regatta by its full path",
         )
     })?;
@@ -691,8 +691,8 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         .append(true)
         .mode(0o600)
         .open(&log)
-        .map_err(|it| place.io_error(&it))?;
-    let begins = errors.metadata().map_or(0, |it| it.len());
+        .map_err(|error| place.io_error(&error))?;
+    let begins = errors.metadata().map_or(0, |metadata| metadata.len());
     let mut child = Command::new(exe)
         .args(["serve", "--json"])
         .args(flags)
@@ -704,10 +704,10 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         .stdout(Stdio::piped())
         .stderr(errors)
         .spawn()
-        .map_err(|it| {
+        .map_err(|error| {
             command_error(
                 "io",
-                format!("could not start the daemon: {it}"),
+                format!("could not start the daemon: {error}"),
                 "see what is wrong: regatta doctor",
             )
         })?;
@@ -759,7 +759,7 @@ fn last_log_error(log: &Path, begins: u64) -> Option<CommandError> {
     let found: Envelope = text
         .lines()
         .rev()
-        .find_map(|it| serde_json::from_str(it).ok())?;
+        .find_map(|text| serde_json::from_str(text).ok())?;
     Some(command_error(
         &found.error.code,
         found.error.message,

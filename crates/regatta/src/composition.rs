@@ -31,10 +31,10 @@ pub(crate) fn open_ports(
     data_dir: &Path,
     tools: ToolServer,
 ) -> Result<(Ports, EngineSettings), CommandError> {
-    let exe = std::env::current_exe().map_err(|it| {
+    let exe = std::env::current_exe().map_err(|error| {
         command_error(
             "io",
-            format!("could not find the path of this program: {it}"),
+            format!("could not find the path of this program: {error}"),
             "call regatta by its full path",
         )
     })?;
@@ -74,7 +74,7 @@ pub(crate) const ATTEMPT_VARIABLES: [&str; 5] =
 pub(crate) fn attempt_env() -> Vec<(String, String)> {
     ATTEMPT_VARIABLES
         .iter()
-        .filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?)))
+        .filter_map(|s| Some(((*s).to_owned(), std::env::var(s).ok()?)))
         .collect()
 }
 
@@ -83,10 +83,10 @@ pub(crate) type RunnerAdapters = (Arc<dyn Git>, Arc<dyn Agents>);
 
 /// Returns the adapters of a runner.
 pub(crate) fn runner_adapters(data_dir: &Path) -> Result<RunnerAdapters, CommandError> {
-    let exe = std::env::current_exe().map_err(|it| {
+    let exe = std::env::current_exe().map_err(|error| {
         command_error(
             "io",
-            format!("could not find the path of this program: {it}"),
+            format!("could not find the path of this program: {error}"),
             "call regatta by its full path",
         )
     })?;
@@ -163,7 +163,7 @@ pub(crate) fn recorded_attempts(data_dir: &Path) -> Vec<AttemptId> {
         .flatten()
         .flatten();
     entries
-        .filter_map(|it| it.file_name().to_str()?.parse().ok())
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect()
 }
 
@@ -191,11 +191,12 @@ pub(crate) fn prune_old_data(data_dir: &Path, settled: bool, today_unix_ms: u64)
     let today = UNIX_EPOCH + Duration::from_millis(today_unix_ms);
     let agents = AgentsAdapter::new(data_dir.to_owned(), PathBuf::from("regatta"));
     match agents.prune(RECORD_RETENTION, COMPRESS_JOURNALS_AFTER, today) {
-        Ok(it) if it.compressed.is_empty() && it.removed.is_empty() => {}
-        Ok(it) => tracing::info!(
+        Ok(pruned_journals)
+            if pruned_journals.compressed.is_empty() && pruned_journals.removed.is_empty() => {}
+        Ok(pruned_journals) => tracing::info!(
             "compressed {} journals and removed {}",
-            it.compressed.len(),
-            it.removed.len()
+            pruned_journals.compressed.len(),
+            pruned_journals.removed.len()
         ),
         Err(error) => tracing::warn!("could not remove old journals: {error}"),
     }
@@ -219,13 +220,16 @@ pub(crate) fn prune_old_data(data_dir: &Path, settled: bool, today_unix_ms: u64)
 pub(crate) fn sandbox_mechanisms() -> Vec<(String, Option<String>)> {
     let exe = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("regatta"));
     let found = regatta_agents::sandbox::detect_mechanisms(&exe).findings;
-    let name = |it: &regatta_agents::sandbox::MechanismFinding| match &it.version {
-        Some(version) => format!("{} {version}", it.mechanism),
-        None => it.mechanism.to_string(),
-    };
+    let name =
+        |mechanism_finding: &regatta_agents::sandbox::MechanismFinding| match &mechanism_finding
+            .version
+        {
+            Some(version) => format!("{} {version}", mechanism_finding.mechanism),
+            None => mechanism_finding.mechanism.to_string(),
+        };
     found
         .iter()
-        .map(|it| (name(it), it.problem.clone()))
+        .map(|mechanism_finding| (name(mechanism_finding), mechanism_finding.problem.clone()))
         .collect()
 }
 
@@ -238,10 +242,10 @@ pub(crate) fn git_adapter(data_dir: &Path) -> impl regatta_engine::ports::git::G
 pub(crate) fn agents_adapter(
     data_dir: &Path,
 ) -> Result<impl regatta_engine::ports::agents::Agents + use<>, CommandError> {
-    let exe = std::env::current_exe().map_err(|it| {
+    let exe = std::env::current_exe().map_err(|error| {
         command_error(
             "io",
-            format!("could not find the path of this program: {it}"),
+            format!("could not find the path of this program: {error}"),
             "call regatta by its full path",
         )
     })?;
@@ -255,10 +259,10 @@ pub(crate) fn agents_adapter_with_contact_deadline(
     leash: PathBuf,
     most: Duration,
 ) -> Result<impl regatta_engine::ports::agents::Agents + use<>, CommandError> {
-    let exe = std::env::current_exe().map_err(|it| {
+    let exe = std::env::current_exe().map_err(|error| {
         command_error(
             "io",
-            format!("could not find the path of this program: {it}"),
+            format!("could not find the path of this program: {error}"),
             "call regatta by its full path",
         )
     })?;

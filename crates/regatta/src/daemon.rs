@@ -103,8 +103,8 @@ impl DataDir {
             .recursive(true)
             .mode(0o700)
             .create(&self.path)
-            .map_err(|it| self.io_error(&it))?;
-        std::fs::create_dir_all(self.path.join("logs")).map_err(|it| self.io_error(&it))
+            .map_err(|error| self.io_error(&error))?;
+        std::fs::create_dir_all(self.path.join("logs")).map_err(|error| self.io_error(&error))
     }
 
     pub(crate) fn log_path(&self) -> PathBuf {
@@ -156,7 +156,7 @@ impl DataDir {
             return Ok(ShortPath { path, _dir: None });
         }
         use std::os::fd::AsRawFd;
-        let dir = File::open(&self.path).map_err(|it| self.io_error(&it))?;
+        let dir = File::open(&self.path).map_err(|error| self.io_error(&error))?;
         Ok(ShortPath {
             path: PathBuf::from(format!("/proc/self/fd/{}/daemon.sock", dir.as_raw_fd())),
             _dir: Some(dir),
@@ -198,7 +198,7 @@ impl DataDir {
     /// Returns whether the disk of the directory is full.
     pub(crate) fn is_disk_full(&self) -> bool {
         rustix::fs::statvfs(&self.path)
-            .is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) < 64 * 1024)
+            .is_ok_and(|stat_vfs| stat_vfs.f_bavail.saturating_mul(stat_vfs.f_frsize) < 64 * 1024)
     }
 
     /// Returns the error for an I/O error in the data directory.
@@ -239,7 +239,7 @@ impl DataDir {
 pub(crate) fn random_hex(bytes: usize) -> std::io::Result<String> {
     let mut dice = vec![0; bytes];
     File::open("/dev/urandom")?.read_exact(&mut dice)?;
-    Ok(dice.iter().map(|it| format!("{it:02x}")).collect())
+    Ok(dice.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Reads the token that every caller must send.
@@ -312,9 +312,9 @@ fn load_or_create_token(place: &DataDir) -> Result<String, CommandError> {
     {
         return Ok(token);
     }
-    let token = random_hex(32).map_err(|it| place.io_error(&it))?;
+    let token = random_hex(32).map_err(|error| place.io_error(&error))?;
     write_atomically(&place.token_path(), &format!("{token}\n"))
-        .map_err(|it| place.io_error(&it))?;
+        .map_err(|error| place.io_error(&error))?;
     Ok(token)
 }
 
@@ -328,7 +328,7 @@ fn lock_data_dir(place: &DataDir) -> Result<File, CommandError> {
         .write(true)
         .mode(0o600)
         .open(path)
-        .map_err(|it| place.io_error(&it))?;
+        .map_err(|error| place.io_error(&error))?;
     let mut taken = Err(rustix::io::Errno::WOULDBLOCK);
     for round in 0..10 {
         taken = rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive);
@@ -368,26 +368,27 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> Comman
         .worker_threads(2)
         .enable_all()
         .build();
-    let runtime = runtime.map_err(|it| {
+    let runtime = runtime.map_err(|error| {
         command_error(
             "io",
-            format!("could not start the async runtime: {it}"),
+            format!("could not start the async runtime: {error}"),
             "close other programs and try again",
         )
     })?;
     // Transparent huge pages would waste memory in an idle daemon.
     let _only_larger = rustix::thread::disable_transparent_huge_pages(true);
-    let keyring = TokenStore::open(&place.path, load_or_create_token(&place)?).map_err(|it| {
-        let what = format!(
-            "could not read the tokens in {}: {it}",
-            place.path.display()
-        );
-        command_error(
-            "bad_config",
-            what,
-            "fix tokens.json, or move it away, which revokes every token in it",
-        )
-    })?;
+    let keyring =
+        TokenStore::open(&place.path, load_or_create_token(&place)?).map_err(|error| {
+            let what = format!(
+                "could not read the tokens in {}: {error}",
+                place.path.display()
+            );
+            command_error(
+                "bad_config",
+                what,
+                "fix tokens.json, or move it away, which revokes every token in it",
+            )
+        })?;
     // Bind before the engine starts, because the engine gives our address to attempts. Callers wait
     // until the server runs.
     let BoundListeners {
@@ -395,11 +396,11 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> Comman
         public_listener: outside,
     } = runtime.block_on(listen_address::bind(&place, &wished))?;
     let traces =
-        TraceCollector::from_env(|name| std::env::var(name).ok().filter(|it| !it.is_empty()))
-            .map_err(|it| {
-                command_error("bad_config", it, "fix or unset OTEL_EXPORTER_OTLP_ENDPOINT")
+        TraceCollector::from_env(|name| std::env::var(name).ok().filter(|s| !s.is_empty()))
+            .map_err(|s| {
+                command_error("bad_config", s, "fix or unset OTEL_EXPORTER_OTLP_ENDPOINT")
             })?;
-    let address = tcp.local_addr().map_err(|it| place.io_error(&it))?;
+    let address = tcp.local_addr().map_err(|error| place.io_error(&error))?;
     let mint = keyring.minter().clone();
     let of_firings = mint.clone();
     let tools = ToolServer {
@@ -408,10 +409,11 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> Comman
         mint_firing_token: Arc::new(move |id, fence| of_firings.firing_token(id, fence)),
     };
     let (ports, settings) = composition::open_ports(data_dir, tools)?;
-    let (engine, recovered) = Engine::start(ports, settings).map_err(|it| match it {
-        regatta_engine::CommandFailure::Store(error) => composition::store_error(error),
-        other => command_error("io", other.to_string(), "see what is wrong: regatta doctor"),
-    })?;
+    let (engine, recovered) =
+        Engine::start(ports, settings).map_err(|command_failure| match command_failure {
+            regatta_engine::CommandFailure::Store(error) => composition::store_error(error),
+            other => command_error("io", other.to_string(), "see what is wrong: regatta doctor"),
+        })?;
     if let Err(error) = place.record_stopped(false) {
         tracing::warn!(
             "could not remove {}: {error}",
@@ -433,7 +435,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> Comman
     let mut agents: Vec<String> = board
         .attempts
         .values()
-        .map(|it| it.agent.to_string())
+        .map(|attempt| attempt.agent.to_string())
         .collect();
     agents.sort_unstable();
     agents.dedup();
@@ -443,7 +445,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> Comman
         queue: board
             .landings
             .values()
-            .map(|it| it.task.to_string())
+            .map(|landing| landing.task.to_string())
             .collect(),
         attempts: recovered.attempts,
         landings: recovered.landings,
@@ -515,13 +517,15 @@ fn set_machine_limits(engine: &Engine) -> CommandResult {
     let mut limits = engine.board().limits;
     limits.landing_slots = crate::capacity::validation_slots();
     let settings = settings::resolve_all(Path::new("/"))?;
-    let chosen = settings
-        .iter()
-        .find(|it| it.name == "daemon.max_attempts" && it.origin != "default");
+    let chosen = settings.iter().find(|resolved_setting| {
+        resolved_setting.name == "daemon.max_attempts" && resolved_setting.origin != "default"
+    });
     let mend = || {
         format!(
             "fix it in {}",
-            chosen.map_or("config.toml", |it| it.origin.as_str())
+            chosen.map_or("config.toml", |resolved_setting| resolved_setting
+                .origin
+                .as_str())
         )
     };
     if let Some(chosen) = chosen {
@@ -542,7 +546,7 @@ fn set_machine_limits(engine: &Engine) -> CommandResult {
     engine
         .submit(request)
         .map(|_| ())
-        .map_err(|it| command_error("bad_config", it.to_string(), mend()))
+        .map_err(|command_failure| command_error("bad_config", command_failure.to_string(), mend()))
 }
 
 /// The values that the server needs to accept callers.
@@ -571,14 +575,15 @@ async fn run_server(
         web_dir,
         project_files: files,
     } = entrance;
-    let address = tcp.local_addr().map_err(|it| place.io_error(&it))?;
+    let address = tcp.local_addr().map_err(|error| place.io_error(&error))?;
     // Bridges start before the daemon reports that it is ready, so that their errors reach the
     // caller who starts it.
     let bridges = crate::bridges::RunningBridges::start(&engine, &place.path).await?;
-    let bridges = bridges.map(|it| Box::new(it) as Box<dyn regatta_server::BridgeControl>);
+    let bridges = bridges
+        .map(|running_bridges| Box::new(running_bridges) as Box<dyn regatta_server::BridgeControl>);
     let unix = bind_unix(place);
-    let mut terminate = signal(SignalKind::terminate()).map_err(|it| place.io_error(&it))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|it| place.io_error(&it))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| place.io_error(&error))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| place.io_error(&error))?;
     let card = DaemonInfo {
         url: format!("http://{address}/"),
         pid: std::process::id(),
@@ -587,20 +592,24 @@ async fn run_server(
         outside: outside.as_ref().and_then(listen_address::public_url),
         recovered: found,
     };
-    let recovered = card.recovered.as_ref().filter(|it| it.unclean).map(|it| {
-        format!(
-            "recovered after an unclean stop: {} tasks open, {} attempts resumed",
-            it.open_tasks, it.attempts
-        )
-    });
+    let recovered = card
+        .recovered
+        .as_ref()
+        .filter(|recovered_work| recovered_work.unclean)
+        .map(|recovered_work| {
+            format!(
+                "recovered after an unclean stop: {} tasks open, {} attempts resumed",
+                recovered_work.open_tasks, recovered_work.attempts
+            )
+        });
     let text = serde_json::to_string(&card)
-        .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
-    write_atomically(&place.info_path(), &text).map_err(|it| place.io_error(&it))?;
+        .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+    write_atomically(&place.info_path(), &text).map_err(|error| place.io_error(&error))?;
     out.print_answer("ready", &card, &[], |_| {
         let outside = card
             .outside
             .as_ref()
-            .map_or(String::new(), |it| format!(" and {it}"));
+            .map_or(String::new(), |outside| format!(" and {outside}"));
         format!(
             "ready at {}{outside} (pid {}, data in {})\n",
             card.url, card.pid, card.data_dir
@@ -635,7 +644,7 @@ async fn run_server(
     };
     regatta_server::serve(doors, signalled)
         .await
-        .map_err(|it| place.io_error(&it))
+        .map_err(|error| place.io_error(&error))
 }
 
 /// How often the daemon checks that its data directory still exists.
@@ -690,7 +699,7 @@ fn bind_unix(place: &DataDir) -> Option<UnixListener> {
     let bound = place
         .short_socket()
         .ok()
-        .and_then(|it| UnixListener::bind(it.path()).ok());
+        .and_then(|short_path| UnixListener::bind(short_path.path()).ok());
     if bound.is_some() {
         let _mode = std::fs::set_permissions(
             place.path.join("daemon.sock"),

@@ -20,10 +20,10 @@ pub(crate) struct Interrupts {
 
 impl Interrupts {
     pub(crate) fn install() -> Result<Interrupts, CommandError> {
-        let broken = |it: std::io::Error| {
+        let broken = |error: std::io::Error| {
             command_error(
                 "io",
-                format!("could not install the handler for Ctrl-C: {it}"),
+                format!("could not install the handler for Ctrl-C: {error}"),
                 "try again",
             )
         };
@@ -69,7 +69,7 @@ impl Interrupts {
         std::thread::spawn(move || {
             let mut line = String::new();
             let read = std::io::stdin().lock().read_line(&mut line);
-            let _nobody = tell.blocking_send(read.is_ok_and(|it| it > 0).then_some(line));
+            let _nobody = tell.blocking_send(read.is_ok_and(|read| read > 0).then_some(line));
         });
         let heard = &mut self.ctrl_c;
         self.runtime.block_on(async {

@@ -36,7 +36,7 @@ pub(crate) async fn bind(
         let tls = wish.tls()?;
         let tcp = TcpListener::bind(wish.address)
             .await
-            .map_err(|it| address_in_use_error(wish.address, &it))?;
+            .map_err(|error| address_in_use_error(wish.address, &error))?;
         let inner = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
         (
             bind_tcp(place, inner, false).await?,
@@ -95,12 +95,16 @@ impl ListenRequest {
     fn read(wished: &ListenArgs) -> Result<ListenRequest, CommandError> {
         let all = settings::resolve_all(Path::new("/"))?;
         let set = |name: &str| {
-            all.iter()
-                .find(|it| it.name == name && !it.value.is_empty())
+            all.iter().find(|resolved_setting| {
+                resolved_setting.name == name && !resolved_setting.value.is_empty()
+            })
         };
         let (wanted, chosen) = match (&wished.listen, set("daemon.listen")) {
             (Some(text), _) => (text.clone(), true),
-            (None, Some(it)) => (it.value.clone(), it.origin != "default"),
+            (None, Some(resolved_setting)) => (
+                resolved_setting.value.clone(),
+                resolved_setting.origin != "default",
+            ),
             (None, None) => ("127.0.0.1:0".into(), false),
         };
         let address: SocketAddr =
@@ -115,15 +119,15 @@ impl ListenRequest {
                 })?;
         let path = |flag: &Option<PathBuf>, name: &str| {
             flag.clone()
-                .or_else(|| set(name).map(|it| it.value.clone().into()))
+                .or_else(|| set(name).map(|resolved_setting| resolved_setting.value.clone().into()))
         };
         let named = set("daemon.hosts")
-            .map(|it| it.value.clone())
+            .map(|resolved_setting| resolved_setting.value.clone())
             .unwrap_or_default();
         let named = named
             .split(',')
             .map(str::trim)
-            .filter(|it| !it.is_empty())
+            .filter(|named| !named.is_empty())
             .map(str::to_owned);
         let wish = ListenRequest {
             address,
@@ -135,10 +139,11 @@ impl ListenRequest {
                 .iter()
                 .cloned()
                 .chain(named)
-                .map(|it| it.to_ascii_lowercase())
+                .map(|host| host.to_ascii_lowercase())
                 .collect(),
             is_insecure: wished.insecure_listen
-                || set("daemon.insecure_listen").is_some_and(|it| it.value == "true"),
+                || set("daemon.insecure_listen")
+                    .is_some_and(|resolved_setting| resolved_setting.value == "true"),
         };
         wish.check()?;
         Ok(wish)
@@ -151,13 +156,12 @@ impl ListenRequest {
                 "give both: --tls-cert FILE --tls-key FILE",
             ));
         }
-        let plain = |it: &String| {
-            !it.is_empty()
-                && it
-                    .bytes()
-                    .all(|it| it.is_ascii_alphanumeric() || b"-.:[]".contains(&it))
+        let plain = |s: &String| {
+            !s.is_empty()
+                && s.bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"-.:[]".contains(&byte))
         };
-        if let Some(bad) = self.hosts.iter().find(|it| !plain(it)) {
+        if let Some(bad) = self.hosts.iter().find(|host| !plain(host)) {
             return Err(usage_error(
                 format!("{bad:?} is not a host name"),
                 "write it as regatta.example.com",
@@ -185,13 +189,15 @@ impl ListenRequest {
         let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else {
             return Ok(None);
         };
-        Tls::from_files(certificate, key).map(Some).map_err(|it| {
-            command_error(
-                "bad_config",
-                format!("could not set up TLS: {it}"),
-                "check that certificate and key are PEM files",
-            )
-        })
+        Tls::from_files(certificate, key)
+            .map(Some)
+            .map_err(|error| {
+                command_error(
+                    "bad_config",
+                    format!("could not set up TLS: {error}"),
+                    "check that certificate and key are PEM files",
+                )
+            })
     }
 }
 
@@ -202,7 +208,7 @@ async fn bind_tcp(
 ) -> Result<TcpListener, CommandError> {
     let last = std::fs::read_to_string(place.port_path())
         .ok()
-        .and_then(|it| it.trim().parse::<u16>().ok());
+        .and_then(|s| s.trim().parse::<u16>().ok());
     let may_be_any = !chosen || address.port() == 0;
     if let (true, Some(port)) = (may_be_any, last)
         && let Ok(listener) = TcpListener::bind((address.ip(), port)).await
@@ -212,10 +218,10 @@ async fn bind_tcp(
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(listener),
         // Another data directory's daemon has the usual port, so any other port will do.
-        Err(_) if !chosen => TcpListener::bind((address.ip(), 0)).await.map_err(|it| {
+        Err(_) if !chosen => TcpListener::bind((address.ip(), 0)).await.map_err(|error| {
             command_error(
                 "io",
-                format!("could not open any port: {it}"),
+                format!("could not open any port: {error}"),
                 "see what is wrong: regatta doctor",
             )
         }),

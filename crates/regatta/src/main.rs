@@ -43,7 +43,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // This comes first because the sandbox stage must have one thread only, and because its
     // arguments are the command line of another program, which our parser must not see.
-    if std::env::args_os().nth(1).is_some_and(|it| it == "confine") {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|name| name == "confine")
+    {
         return regatta_agents::sandbox::main(std::env::args_os().skip(2));
     }
     commands::run_command_line(std::env::args_os().collect())

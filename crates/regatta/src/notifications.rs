@@ -52,7 +52,7 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
         board
             .tasks
             .get(id)
-            .map(|it| (it.project.clone(), it.subject.clone()))
+            .map(|task| (task.project.clone(), task.subject.clone()))
     };
     let about = |kind, id: &TaskId, reason: &str, action: String| {
         let (project, subject) = of_task(id)?;
@@ -69,43 +69,48 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
     };
     match event {
         // A request that a policy rule answered at once needs no person.
-        Event::ApprovalAsked(it)
+        Event::ApprovalAsked(approval_asked)
             if board
                 .approvals
-                .get(&it.approval().id)
-                .is_some_and(|it| it.is_open()) =>
+                .get(&approval_asked.approval().id)
+                .is_some_and(|approval| approval.is_open()) =>
         {
-            let it = it.approval();
-            let (kind, action) = match it.request.content {
+            let approval = approval_asked.approval();
+            let (kind, action) = match approval.request.content {
                 RequestContent::Permission { .. } => {
-                    ("permission", format!("regatta allow {}", it.id))
+                    ("permission", format!("regatta allow {}", approval.id))
                 }
                 RequestContent::Question { .. } => {
-                    ("question", format!("regatta answer {} …", it.id))
+                    ("question", format!("regatta answer {} …", approval.id))
                 }
             };
             Some(Notification {
-                project: it.project.clone(),
+                project: approval.project.clone(),
                 kind,
-                title: format!("{} {} - {}", it.task, it.agent, kind_label(kind)),
-                body: it.subject(),
+                title: format!(
+                    "{} {} - {}",
+                    approval.task,
+                    approval.agent,
+                    kind_label(kind)
+                ),
+                body: approval.subject(),
                 action,
-                task: Some(it.task),
+                task: Some(approval.task),
                 count: 1,
             })
         }
-        Event::TaskNeedsHuman(it) => about(
+        Event::TaskNeedsHuman(task_needs_human) => about(
             "needs_you",
-            it.task(),
-            it.reason(),
-            format!("regatta why {}", it.task()),
+            task_needs_human.task(),
+            task_needs_human.reason(),
+            format!("regatta why {}", task_needs_human.task()),
         ),
-        Event::TaskFailed(it) => {
-            let task = board.failed.get(it.task())?;
+        Event::TaskFailed(task_failed) => {
+            let task = board.failed.get(task_failed.task())?;
             let body = format!(
                 "{}: {}",
                 task.subject,
-                it.reason().lines().next().unwrap_or_default()
+                task_failed.reason().lines().next().unwrap_or_default()
             );
             Some(Notification {
                 project: task.project.clone(),
@@ -117,8 +122,8 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
                 count: 1,
             })
         }
-        Event::AttemptQuiet(it) if it.since_wall().is_some() => {
-            let attempt = board.attempts.get(it.attempt())?;
+        Event::AttemptQuiet(attempt_quiet) if attempt_quiet.since_wall().is_some() => {
+            let attempt = board.attempts.get(attempt_quiet.attempt())?;
             let reason = format!(
                 "{} ({}) has shown no activity for a long time",
                 attempt.id, attempt.agent
@@ -130,38 +135,44 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
                 format!("regatta logs {}", attempt.id),
             )
         }
-        Event::LandingHeld(it) => {
+        Event::LandingHeld(landing_held) => {
             // Only the first time, because a held landing is tried again and again.
-            let landing = board.landings.get(it.landing())?;
-            let first = landing.hold_count.as_ref().is_some_and(|it| it.times == 1);
+            let landing = board.landings.get(landing_held.landing())?;
+            let first = landing
+                .hold_count
+                .as_ref()
+                .is_some_and(|hold_count| hold_count.times == 1);
             let about = || {
                 about(
                     "landing",
                     &landing.task,
-                    it.reason(),
+                    landing_held.reason(),
                     format!("regatta land {}", landing.task),
                 )
             };
             first.then(about).flatten()
         }
-        Event::TaskInReview(it) => about(
+        Event::TaskInReview(task_in_review) => about(
             "review",
-            it.task(),
-            it.reason(),
-            format!("regatta diff {}", it.task()),
+            task_in_review.task(),
+            task_in_review.reason(),
+            format!("regatta diff {}", task_in_review.task()),
         ),
-        Event::ApprovalEscalated(it) => {
+        Event::ApprovalEscalated(approval_escalated) => {
             // The person who snoozed the request knows about it.
-            let it = board
+            let approval = board
                 .approvals
-                .get(it.approval())
-                .filter(|it| it.snoozed.is_none())?;
-            let body = format!("waiting for a long time: {}", it.subject());
+                .get(approval_escalated.approval())
+                .filter(|approval| approval.snoozed.is_none())?;
+            let body = format!("waiting for a long time: {}", approval.subject());
             let (title, action) = (
-                format!("{} {} - still waiting for an answer", it.task, it.agent),
-                format!("regatta show {}", it.task),
+                format!(
+                    "{} {} - still waiting for an answer",
+                    approval.task, approval.agent
+                ),
+                format!("regatta show {}", approval.task),
             );
-            let (project, task) = (it.project.clone(), Some(it.task));
+            let (project, task) = (approval.project.clone(), Some(approval.task));
             Some(Notification {
                 project,
                 kind: "escalated",
@@ -178,31 +189,31 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
 
 /// Returns the notices for an item whose snooze has ended, unless the item is settled.
 fn for_ended_snooze(item: &InboxItem, board: &Board, now: Now) -> Vec<Notification> {
-    let Some(it) = InboxView::list(board, None, now)
+    let Some(inbox) = InboxView::list(board, None, now)
         .into_iter()
-        .find(|it| it.id == item.to_string())
+        .find(|inbox| inbox.id == item.to_string())
     else {
         return vec![]; // the item was settled in the meantime
     };
-    let title = format!("{} - {} is back", it.id, it.kind);
-    let action = it
-        .ways
-        .first()
-        .map_or_else(|| "regatta inbox".to_owned(), |it| it.line.clone());
-    match it.project {
+    let title = format!("{} - {} is back", inbox.id, inbox.kind);
+    let action = inbox.ways.first().map_or_else(
+        || "regatta inbox".to_owned(),
+        |inbox_choice| inbox_choice.line.clone(),
+    );
+    match inbox.project {
         Some(project) => {
-            let body = it.subject.lines().next().unwrap_or_default().to_owned();
+            let body = inbox.subject.lines().next().unwrap_or_default().to_owned();
             vec![Notification {
                 project,
                 kind: "back",
                 title,
                 body,
                 action,
-                task: it.task,
+                task: inbox.task,
                 count: 1,
             }]
         }
-        None => for_every_project(board, ("back", title, &it.subject, action)),
+        None => for_every_project(board, ("back", title, &inbox.subject, action)),
     }
 }
 
@@ -210,31 +221,38 @@ fn for_ended_snooze(item: &InboxItem, board: &Board, now: Now) -> Vec<Notificati
 fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notification> {
     let event = &recorded.event;
     let (kind, title, body, action) = match event {
-        Event::InboxSnoozed(it) if it.snooze().is_none() && recorded.by == Actor::Regatta => {
-            return for_ended_snooze(it.item(), board, now);
+        Event::InboxSnoozed(inbox_snoozed)
+            if inbox_snoozed.snooze().is_none() && recorded.by == Actor::Regatta =>
+        {
+            return for_ended_snooze(inbox_snoozed.item(), board, now);
         }
-        Event::BudgetWarned(it) => (
+        Event::BudgetWarned(budget_warned) => (
             "budget",
-            format!("{} - budget", it.scope()),
-            it.text().clone(),
+            format!("{} - budget", budget_warned.scope()),
+            budget_warned.text().clone(),
             "regatta budget list".to_owned(),
         ),
-        Event::ProviderParked(it) if it.parked().deadline_fleet_ms.is_none() => {
-            let it = it.parked();
-            if let Some(bridge) = it.name.strip_prefix("bridge:") {
+        Event::ProviderParked(provider_parked)
+            if provider_parked.parked().deadline_fleet_ms.is_none() =>
+        {
+            let provider_outage = provider_parked.parked();
+            if let Some(bridge) = provider_outage.name.strip_prefix("bridge:") {
                 let title = format!("{bridge} - sign-in refused");
                 return for_every_project(
                     board,
                     (
                         "credential",
                         title,
-                        &it.reason,
+                        &provider_outage.reason,
                         "regatta bridge test".into(),
                     ),
                 );
             }
-            let agent = it.name.strip_prefix("agent:").unwrap_or(&it.name);
-            let kind = if it.class == FailureClass::Auth {
+            let agent = provider_outage
+                .name
+                .strip_prefix("agent:")
+                .unwrap_or(&provider_outage.name);
+            let kind = if provider_outage.class == FailureClass::Auth {
                 "credential"
             } else {
                 "setup"
@@ -242,7 +260,7 @@ fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notificatio
             (
                 kind,
                 format!("{agent} - cannot work"),
-                it.reason.clone(),
+                provider_outage.reason.clone(),
                 format!("regatta resume {agent}"),
             )
         }
@@ -289,11 +307,7 @@ impl QuietHours {
     pub(crate) fn parse(text: &str) -> Option<QuietHours> {
         let minute = |text: &str| {
             let (hours, minutes) = text.trim().split_once(':')?;
-            let two = |it: &str| {
-                it.parse::<u32>()
-                    .ok()
-                    .filter(|_| (1..=2).contains(&it.len()))
-            };
+            let two = |s: &str| s.parse::<u32>().ok().filter(|_| (1..=2).contains(&s.len()));
             let (hours, minutes) = (two(hours)?, two(minutes)?);
             (hours < 24 && minutes < 60).then_some(hours * 60 + minutes)
         };
@@ -341,14 +355,14 @@ impl NotificationFilter {
             return None;
         }
         self.last_sent
-            .retain(|_, it| now.duration_since(*it) < DUPLICATE_INTERVAL);
+            .retain(|_, instant| now.duration_since(*instant) < DUPLICATE_INTERVAL);
         match self.last_sent.entry((
             notice.project.clone(),
             format!("{} {}", notice.kind, notice.body),
         )) {
             Entry::Occupied(_) => None,
-            Entry::Vacant(it) => {
-                it.insert(now);
+            Entry::Vacant(vacant) => {
+                vacant.insert(now);
                 Some(notice)
             }
         }
@@ -368,7 +382,9 @@ impl NotificationFilter {
         let open = InboxView::list(board, Some(project), now)
             .into_iter()
             .filter(InboxView::is_shown);
-        let open: Vec<String> = open.map(|it| format!("{} {}", it.id, it.subject)).collect();
+        let open: Vec<String> = open
+            .map(|inbox| format!("{} {}", inbox.id, inbox.subject))
+            .collect();
         let first = open.first()?.clone();
         let more = if open.len() > 1 {
             format!(" and {} more", open.len() - 1)
@@ -395,10 +411,10 @@ pub(crate) async fn send_notifications(engine: Engine) {
     let board = engine.board();
     for project in board.projects.keys() {
         let quiet = notify_settings(&board, project)
-            .and_then(|it| it.quiet)
+            .and_then(|notify_settings| notify_settings.quiet)
             .as_deref()
             .and_then(QuietHours::parse);
-        if quiet.is_some_and(|it| it.contains(current_minute())) {
+        if quiet.is_some_and(|quiet_hours| quiet_hours.contains(current_minute())) {
             desk.held_projects.insert(project.clone());
         }
     }
@@ -408,10 +424,10 @@ pub(crate) async fn send_notifications(engine: Engine) {
             batch = events.recv() => match batch {
                 Ok(batch) => {
                     let board = engine.board();
-                    for notice in batch.iter().flat_map(|it| for_recorded(it, &board, engine.now())) {
+                    for notice in batch.iter().flat_map(|event| for_recorded(event, &board, engine.now())) {
                         let Some(notify) = notify_settings(&board, &notice.project) else { continue };
                         let quiet = notify.quiet.as_deref().and_then(QuietHours::parse);
-                        let quiet = quiet.is_some_and(|it| it.contains(current_minute()));
+                        let quiet = quiet.is_some_and(|quiet_hours| quiet_hours.contains(current_minute()));
                         if let Some(notice) = desk.admit(notice, quiet, std::time::Instant::now()) {
                             run_commands(&engine, &notify, notice);
                         }
@@ -428,7 +444,7 @@ pub(crate) async fn send_notifications(engine: Engine) {
                 for project in held {
                     let Some(notify) = notify_settings(&board, &project) else { continue };
                     let quiet = notify.quiet.as_deref().and_then(QuietHours::parse);
-                    if quiet.is_some_and(|it| it.contains(current_minute())) {
+                    if quiet.is_some_and(|quiet_hours| quiet_hours.contains(current_minute())) {
                         continue;
                     }
                     if let Some(notice) = desk.summary_after_quiet_hours(&project, &board, engine.now()) {
@@ -474,7 +490,7 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
             ];
             env.extend(
                 way.iter()
-                    .filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))),
+                    .filter_map(|way| Some(((*way).to_owned(), std::env::var(way).ok()?))),
             );
             let dir = std::env::temp_dir();
             let check = CheckCommand {
@@ -486,16 +502,16 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
                 sandbox: None,
             };
             match agents.run_check(&check) {
-                Ok(it) if it.passed() => {}
-                Ok(it) => tracing::warn!(
+                Ok(check_result) if check_result.passed() => {}
+                Ok(check_result) => tracing::warn!(
                     "could not send the notice \"{}\": {}",
                     notice.title,
-                    it.output.trim_end()
+                    check_result.output.trim_end()
                 ),
-                Err(it) => tracing::warn!(
+                Err(error) => tracing::warn!(
                     "could not send the notice \"{}\": {}",
                     notice.title,
-                    it.message
+                    error.message
                 ),
             }
         }
@@ -605,16 +621,16 @@ mod tests {
     #[test]
     fn one_notice_after_quiet_hours_sums_up_open_items() {
         let task = |id: u64, project: &str, snoozed: bool| {
-            let mut it = serde_json::json!({
+            let mut value = serde_json::json!({
                 "id": format!("T{id}"), "project": project, "subject": format!("Task {id}"), "description": "",
                 "issue_type": "chore", "files": [], "blocked_by": [], "priority": 2, "expects": "report", "wave": 0,
                 "validation": { "files_exist": [], "content_check": [], "lint": [], "tests": [] }, "failures": 0,
                 "status": "needs_human", "progress": "", "created_wall": 1, "updated_wall": 1,
             });
             if snoozed {
-                it["snoozed"] = serde_json::json!({ "until_at": 99, "until_wall": 99 });
+                value["snoozed"] = serde_json::json!({ "until_at": 99, "until_wall": 99 });
             }
-            Row::Task(serde_json::from_value(it).unwrap())
+            Row::Task(serde_json::from_value(value).unwrap())
         };
         let told = |rows: Vec<Row>| {
             let (shop, mut desk) = (
@@ -632,7 +648,7 @@ mod tests {
                 None,
                 "the notice is sent once"
             );
-            told.map(|it| (it.title, it.body, it.count))
+            told.map(|notification| (notification.title, notification.body, notification.count))
         };
         let waited = |count: usize| format!("shop - {count} open after the quiet hours");
         let one = vec![

@@ -45,8 +45,8 @@ impl CommandError {
 }
 
 impl From<Problem> for CommandError {
-    fn from(it: Problem) -> CommandError {
-        CommandError::Problem(Box::new(it))
+    fn from(problem: Problem) -> CommandError {
+        CommandError::Problem(Box::new(problem))
     }
 }
 
@@ -120,7 +120,7 @@ impl Output {
         if !self
             .pager
             .as_ref()
-            .is_some_and(|it| crate::pager::show_in_pager(it, &text))
+            .is_some_and(|pager| crate::pager::show_in_pager(pager, &text))
         {
             self.print(&text)?;
         }
@@ -136,7 +136,7 @@ impl Output {
         let wanted = is_stdout_watched() && !self.is_json && self.quiet_level < 2;
         let pager = wanted
             .then(|| {
-                crate::pager::choose_pager(|it| std::env::var_os(it), crate::pager::is_installed)
+                crate::pager::choose_pager(|s| std::env::var_os(s), crate::pager::is_installed)
             })
             .flatten();
         Output {
@@ -179,8 +179,8 @@ impl Output {
             return text;
         }
         let mut plain = String::with_capacity(text.len());
-        for it in text.chars() {
-            match it {
+        for c in text.chars() {
+            match c {
                 '·' => plain.push('|'),
                 '→' => plain.push_str("->"),
                 '…' => plain.push_str("..."),
@@ -277,7 +277,7 @@ pub(crate) fn json_error(problem: &Problem) -> String {
         about: problem.about.as_deref(),
     };
     serde_json::to_string(&Envelope { v: 1, error: body })
-        .map(|it| it + "\n")
+        .map(|s| s + "\n")
         .unwrap_or_default()
 }
 
@@ -291,14 +291,14 @@ pub(crate) fn is_in_agent() -> bool {
         "OPENCODE",
     ]
     .iter()
-    .any(|it| std::env::var_os(it).is_some())
+    .any(|s| std::env::var_os(s).is_some())
 }
 
 /// Returns whether a person watches standard output.
 pub(crate) fn is_stdout_watched() -> bool {
     std::io::stdout().is_terminal()
         && !is_in_agent()
-        && std::env::var_os("TERM").is_none_or(|it| it != "dumb")
+        && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
 }
 
 /// Formats a table. Each row is exactly one line: columns are as wide as their content, or cut to
@@ -368,7 +368,7 @@ pub(crate) fn window_width() -> Option<usize> {
     }
     std::env::var("COLUMNS")
         .ok()
-        .and_then(|it| it.parse().ok())
+        .and_then(|s| s.parse().ok())
         .or_else(|| {
             let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
             (size.ws_col > 0).then_some(usize::from(size.ws_col))
@@ -385,31 +385,31 @@ pub(crate) fn window_height() -> Option<usize> {
 pub(crate) fn display_width(cell: &str) -> usize {
     let mut shown = 0;
     let mut escaped = false;
-    for it in cell.chars() {
-        match (escaped, it) {
+    for c in cell.chars() {
+        match (escaped, c) {
             (false, '\x1b') => escaped = true,
             (true, 'm') => escaped = false,
             (true, _) => {}
-            (false, _) => shown += char_width(it),
+            (false, _) => shown += char_width(c),
         }
     }
     shown
 }
 
 /// Returns the number of columns that a character takes in a terminal: 0, 1 or 2.
-fn char_width(it: char) -> usize {
-    if it.is_ascii() {
+fn char_width(c: char) -> usize {
+    if c.is_ascii() {
         1
     } else {
-        ratatui::text::Span::raw(it.to_string()).width()
+        ratatui::text::Span::raw(c.to_string()).width()
     }
 }
 
 /// Returns the beginning of a text that fits into `room` columns.
 pub(crate) fn prefix_of_width(text: &str, room: usize) -> String {
     let mut taken = 0;
-    let fits = |it: &char| {
-        taken += char_width(*it);
+    let fits = |c: &char| {
+        taken += char_width(*c);
         taken <= room
     };
     text.chars().take_while(fits).collect()
@@ -453,7 +453,7 @@ pub(crate) fn wrap(text: &str, room: usize, most: usize) -> Vec<String> {
             *last = prefix_of_width(last.trim_end(), room - 1) + "…";
         }
     }
-    lines.iter().map(|it| it.trim_end().to_owned()).collect()
+    lines.iter().map(|s| s.trim_end().to_owned()).collect()
 }
 
 /// Returns a text with exactly `room` columns: cut with an ellipsis, or padded with spaces.
@@ -477,10 +477,10 @@ pub(crate) fn cut_to_width(cell: &str, room: usize) -> String {
 /// Formats a duration precisely: `41s`, `2m 03s`, `1h 05m`.
 pub(crate) fn format_exact_duration(ms: u64) -> String {
     match ms / 1_000 {
-        it @ 0..60 => format!("{it}s"),
-        it @ 60..3_600 => format!("{}m {:02}s", it / 60, it % 60),
-        it @ 3_600..172_800 => format!("{}h {:02}m", it / 3_600, it / 60 % 60),
-        it => format!("{}d {:02}h", it / 86_400, it / 3_600 % 24),
+        n @ 0..60 => format!("{n}s"),
+        n @ 60..3_600 => format!("{}m {:02}s", n / 60, n % 60),
+        n @ 3_600..172_800 => format!("{}h {:02}m", n / 3_600, n / 60 % 60),
+        n => format!("{}d {:02}h", n / 86_400, n / 3_600 % 24),
     }
 }
 
@@ -488,7 +488,7 @@ pub(crate) fn format_exact_duration(ms: u64) -> String {
 pub(crate) fn format_age(wall_ms: u64) -> String {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |it| it.as_millis() as u64);
+        .map_or(0, |duration| duration.as_millis() as u64);
     short_duration(now.saturating_sub(wall_ms))
 }
 
@@ -496,11 +496,11 @@ pub(crate) fn format_age(wall_ms: u64) -> String {
 /// characters that change the writing direction.
 pub(crate) fn sanitize(text: &str) -> String {
     text.chars()
-        .map(|it| {
-            if it != '\n' && is_unsafe_char(it) {
+        .map(|c| {
+            if c != '\n' && is_unsafe_char(c) {
                 ' '
             } else {
-                it
+                c
             }
         })
         .collect()
@@ -509,15 +509,15 @@ pub(crate) fn sanitize(text: &str) -> String {
 /// Makes text safe for drawing cell by cell: also replaces tabs and line ends.
 pub(crate) fn sanitize_cell(text: &str) -> String {
     text.chars()
-        .filter(|it| *it != '\r')
-        .map(|it| if is_unsafe_char(it) { ' ' } else { it })
+        .filter(|c| *c != '\r')
+        .map(|c| if is_unsafe_char(c) { ' ' } else { c })
         .collect()
 }
 
 /// Returns whether a terminal would obey the character, or would show something else than it is.
-fn is_unsafe_char(it: char) -> bool {
-    it.is_control()
-        || matches!(it,
+fn is_unsafe_char(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
             '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
             | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
             | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')

@@ -21,11 +21,11 @@ pub(crate) fn choose_pager(
 ) -> Option<String> {
     let said = PAGER_VARIABLES
         .iter()
-        .find_map(|it| env(it))
-        .map(|it| it.to_string_lossy().trim().to_owned());
+        .find_map(|s| env(s))
+        .map(|name| name.to_string_lossy().trim().to_owned());
     match said {
-        Some(it) if it.is_empty() || it == "cat" => None,
-        Some(it) => Some(it),
+        Some(s) if s.is_empty() || s == "cat" => None,
+        Some(s) => Some(s),
         None => is_here("less").then(|| format!("less -{LESS_OPTIONS}")),
     }
 }
@@ -33,12 +33,12 @@ pub(crate) fn choose_pager(
 /// Returns whether a program of that name can be started.
 pub(crate) fn is_installed(program: &str) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    let can_run = |it: &Path| {
-        it.metadata()
-            .is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    let can_run = |path: &Path| {
+        path.metadata()
+            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
     };
     let places = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&places).any(|it| can_run(&it.join(program)))
+    std::env::split_paths(&places).any(|path| can_run(&path.join(program)))
 }
 
 /// Shows a text in a pager. Returns false if the pager could not be started.
@@ -65,7 +65,7 @@ pub(crate) fn show_in_pager(line: &str, text: &str) -> bool {
     // The shell exits with 126 or 127 if it cannot start the program.
     pager
         .wait()
-        .is_ok_and(|it| !matches!(it.code(), Some(126 | 127)))
+        .is_ok_and(|status| !matches!(status.code(), Some(126 | 127)))
 }
 
 #[cfg(test)]
@@ -77,14 +77,14 @@ mod tests {
         let with = |set: &[(&str, &str)], less: bool| {
             let set: Vec<(String, String)> = set
                 .iter()
-                .map(|it| (it.0.to_owned(), it.1.to_owned()))
+                .map(|set| (set.0.to_owned(), set.1.to_owned()))
                 .collect();
             let env = move |name: &str| {
                 set.iter()
-                    .find(|it| it.0 == name)
-                    .map(|it| OsString::from(&it.1))
+                    .find(|set| set.0 == name)
+                    .map(|set| OsString::from(&set.1))
             };
-            choose_pager(env, |it| less && it == "less")
+            choose_pager(env, |s| less && s == "less")
         };
         for (set, less, wanted) in [
             (&[][..], true, Some("less -FIRX")),

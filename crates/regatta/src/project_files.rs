@@ -90,7 +90,10 @@ impl ProjectFiles {
         seen.retain(|name, _| board.projects.contains_key(name));
         for (name, known) in &board.projects {
             let stamps = file_stamps(Path::new(&known.location));
-            if seen.get(name).is_some_and(|it| it.stamps == stamps) {
+            if seen
+                .get(name)
+                .is_some_and(|last_read| last_read.stamps == stamps)
+            {
                 continue;
             }
             let applied = self.apply_to(known);

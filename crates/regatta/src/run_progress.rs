@@ -92,7 +92,7 @@ fn follow_from(
         ends_when: ends,
         is_person_needed: false,
         table: LiveTable::new(&app.output),
-        deadline: app.timeout().map(|it| Instant::now() + it),
+        deadline: app.timeout().map(|duration| Instant::now() + duration),
         last_revision: after,
         last_refresh: Instant::now(),
         last_line: Instant::now(),
@@ -105,7 +105,7 @@ fn follow_from(
             Ok(Some(ending)) => break Ok(ending),
             // The stream ended before the mission did, so look for another daemon.
             Ok(None) => watch.wait_for_new_daemon()?,
-            Err(CommandError::Problem(it)) if it.code == "unreachable" => {
+            Err(CommandError::Problem(problem)) if problem.code == "unreachable" => {
                 watch.wait_for_new_daemon()?
             }
             Err(CommandError::Exit(130)) => break Ok(FollowEnd::Detached),
@@ -164,7 +164,7 @@ fn on_detached(
     let answer = interrupts.ask_person(&format!("stop {id} now? its work is kept [y/N]"));
     match answer
         .as_deref()
-        .map(|it| it.trim().to_ascii_lowercase())
+        .map(|answer| answer.trim().to_ascii_lowercase())
         .as_deref()
     {
         Some("y" | "yes") => stop(false),
@@ -203,7 +203,7 @@ impl Follower<'_> {
         let mut ending = None;
         if self
             .settled_revision
-            .is_some_and(|it| self.last_revision >= it)
+            .is_some_and(|settled_revision| self.last_revision >= settled_revision)
         {
             return Ok(Some(FollowEnd::Settled));
         }
@@ -221,12 +221,15 @@ impl Follower<'_> {
             }
             if self
                 .settled_revision
-                .is_some_and(|it| self.last_revision >= it)
+                .is_some_and(|settled_revision| self.last_revision >= settled_revision)
             {
                 ending = Some(FollowEnd::Settled);
             } else if self.is_person_needed {
                 ending = Some(FollowEnd::PersonNeeded);
-            } else if self.deadline.is_some_and(|it| Instant::now() > it) {
+            } else if self
+                .deadline
+                .is_some_and(|instant| Instant::now() > instant)
+            {
                 ending = Some(FollowEnd::TimedOut);
             }
             // A Ctrl-C before the stream was open has reached no other handler.
@@ -262,7 +265,10 @@ impl Follower<'_> {
         (self.is_dirty, self.last_revision) = (true, event.revision);
         let ours = event.subject == self.id.to_string() || {
             let task = task_of_event(event);
-            self.mission.tasks.iter().any(|it| Some(it.task.id) == task)
+            self.mission
+                .tasks
+                .iter()
+                .any(|item| Some(item.task.id) == task)
         };
         if !ours {
             return Ok(());
@@ -277,7 +283,7 @@ impl Follower<'_> {
         }
         if self.prints_events {
             let text = serde_json::to_string(event)
-                .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+                .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
             self.table.out.print(&format!("{text}\n"))?;
         } else if let Some(text) = milestone_line(event) {
             self.table.print_milestone(&text);
@@ -323,21 +329,21 @@ impl Follower<'_> {
 /// Returns whether a task waits for a person or, with [`FollowUntil::OnlyPersonNeeded`], whether
 /// every open task does.
 fn needs_person(mission: &MissionView, asks: &[InboxView], ends: FollowUntil) -> bool {
-    let stands = |it: &TaskView| {
+    let stands = |task: &TaskView| {
         asks.iter()
-            .any(|ask| ask.is_blocking() && ask.task == Some(it.task.id))
+            .any(|ask| ask.is_blocking() && ask.task == Some(task.task.id))
     };
-    let asked = |it: &TaskView| stands(it) || it.word == "review";
-    let over = |it: &TaskView| it.task.status.is_terminal();
+    let asked = |task: &TaskView| stands(task) || task.word == "review";
+    let over = |task: &TaskView| task.task.status.is_terminal();
     let open = |id: &TaskId| {
         mission
             .tasks
             .iter()
-            .any(|it| it.task.id == *id && !over(it))
+            .any(|task| task.task.id == *id && !over(task))
     };
     let held_up =
-        |it: &TaskView| it.task.status.is_waiting() && it.task.blocked_by.iter().any(open);
-    let rests = |it: &TaskView| asked(it) || over(it) || held_up(it);
+        |task: &TaskView| task.task.status.is_waiting() && task.task.blocked_by.iter().any(open);
+    let rests = |task: &TaskView| asked(task) || over(task) || held_up(task);
     mission.tasks.iter().any(asked)
         && (ends == FollowUntil::PersonNeeded || mission.tasks.iter().all(rests))
 }
@@ -345,10 +351,10 @@ fn needs_person(mission: &MissionView, asks: &[InboxView], ends: FollowUntil) ->
 /// Returns the number of tasks per state, in one line.
 fn state_counts(mission: &MissionView) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
-    for it in &mission.tasks {
-        match counts.iter_mut().find(|count| count.0 == it.word) {
+    for task in &mission.tasks {
+        match counts.iter_mut().find(|count| count.0 == task.word) {
             Some(count) => count.1 += 1,
-            None => counts.push((&it.word, 1)),
+            None => counts.push((&task.word, 1)),
         }
     }
     counts
@@ -371,17 +377,16 @@ pub(crate) fn wait_until_landed(
         let task: TaskView = client
             .call_on_new_thread(Call::Show(input::IdInput { id: id.to_string() }))?
             .data;
-        let held = task
-            .waits
-            .first()
-            .is_some_and(|it| it.kind == regatta_core::schedule::WaitKind::Policy);
+        let held = task.waits.first().is_some_and(|wait_reason| {
+            wait_reason.kind == regatta_core::schedule::WaitKind::Policy
+        });
         // A task that a person took over is checked before it is queued.
         let is_checked = task.task.status == regatta_core::task::TaskStatus::Validating;
         if (task.word != "landing" && !is_checked) || held {
             found = Some(task);
             return Ok(false);
         }
-        Ok(timeout.is_none_or(|it| began.elapsed() < it))
+        Ok(timeout.is_none_or(|duration| began.elapsed() < duration))
     })?;
     Ok(found)
 }
@@ -398,7 +403,7 @@ pub(crate) fn milestone_line(event: &EventView) -> Option<String> {
         event
             .data
             .get(name)
-            .and_then(|it| it.as_str())
+            .and_then(|data| data.as_str())
             .unwrap_or_default()
             .to_owned()
     };
@@ -415,12 +420,12 @@ pub(crate) fn milestone_line(event: &EventView) -> Option<String> {
         "task.escaped" => {
             let part = |name: &str| event.data.get("escape").and_then(|escape| escape.get(name));
             let finding = part("finding")
-                .and_then(|it| it.as_str())
+                .and_then(|value| value.as_str())
                 .unwrap_or_default();
             let attempt = part("attempt")
-                .and_then(|it| it.as_str())
+                .and_then(|value| value.as_str())
                 .unwrap_or_default();
-            match part("found").and_then(|it| it.as_str()) {
+            match part("found").and_then(|value| value.as_str()) {
                 Some("said") => {
                     format!("needs files outside its manifest: {finding} (regatta scope)")
                 }
@@ -444,8 +449,11 @@ pub(crate) fn milestone_line(event: &EventView) -> Option<String> {
 fn request_line(event: &EventView) -> Option<String> {
     let approval = event.data.get("approval")?;
     let (task, ask) = (approval.get("task")?.as_str()?, approval.get("ask")?);
-    let text = |it: &serde_json::Value, name: &str| {
-        it.get(name).and_then(|it| it.as_str()).map(first_line)
+    let text = |value: &serde_json::Value, name: &str| {
+        value
+            .get(name)
+            .and_then(|value| value.as_str())
+            .map(first_line)
     };
     let (time, id) = (
         event.time.get(11..19).unwrap_or(&event.time),
@@ -453,11 +461,11 @@ fn request_line(event: &EventView) -> Option<String> {
     );
     let choices = ask
         .get("choices")
-        .and_then(|it| it.as_array())
-        .map_or(&[][..], |it| &it[..]);
+        .and_then(|ask| ask.as_array())
+        .map_or(&[][..], |ask| &ask[..]);
     let named = (1..)
         .zip(choices)
-        .filter_map(|(nth, it)| Some(format!("  {nth} {}", first_line(it.as_str()?))));
+        .filter_map(|(nth, value)| Some(format!("  {nth} {}", first_line(value.as_str()?))));
     let named: String = named.collect();
     let (what, way) = match text(ask, "text") {
         Some(question) if named.is_empty() => (question, "regatta inbox -i".to_owned()),
@@ -510,8 +518,8 @@ impl LiveTable<'_> {
         if !self.is_live {
             return;
         }
-        let urgency = |it: &TaskView| match it.word.as_str() {
-            _ if it.asks.is_some() => 0,
+        let urgency = |task: &TaskView| match task.word.as_str() {
+            _ if task.asks.is_some() => 0,
             "needs you" => 0,
             "working" => 1,
             "landing" | "review" => 2,
@@ -519,13 +527,13 @@ impl LiveTable<'_> {
             _ => 4,
         };
         let mut tasks: Vec<&TaskView> = mission.tasks.iter().collect();
-        tasks.sort_by_key(|it| urgency(it));
+        tasks.sort_by_key(|task| urgency(task));
         let room =
-            output::window_height().map_or(MAX_ROWS, |it| it.saturating_sub(4).clamp(1, MAX_ROWS));
+            output::window_height().map_or(MAX_ROWS, |n| n.saturating_sub(4).clamp(1, MAX_ROWS));
         let rows: Vec<Vec<String>> = tasks
             .iter()
             .take(room)
-            .map(|it| self.task_row(it))
+            .map(|task| self.task_row(task))
             .collect();
         let mut text = format_table(&rows);
         if tasks.len() > room {
@@ -547,8 +555,8 @@ impl LiveTable<'_> {
 
     /// Returns the cells of a task: id, state, subject, agent, elapsed time, tokens, current
     /// activity.
-    fn task_row(&self, it: &TaskView) -> Vec<String> {
-        let task = &it.task;
+    fn task_row(&self, item: &TaskView) -> Vec<String> {
+        let task = &item.task;
         let agent = task
             .agent
             .as_ref()
@@ -576,22 +584,22 @@ impl LiveTable<'_> {
             0 => "-".into(),
             many => format_tokens(many),
         };
-        let doing = match (it.word.as_str(), it.waits.first()) {
+        let doing = match (item.word.as_str(), item.waits.first()) {
             ("working", _) if task.status == TaskStatus::Validating => "validating".into(),
-            ("working", _) if it.asks.is_some() => {
-                first_line(it.live.as_deref().unwrap_or_default())
+            ("working", _) if item.asks.is_some() => {
+                first_line(item.live.as_deref().unwrap_or_default())
             }
             ("working", _) => first_line(&task.progress),
             (_, Some(reason)) => first_line(&reason.text),
             (_, None) => task.landed.as_ref().map_or_else(
                 || first_line(task.reason.as_deref().unwrap_or_default()),
-                |it| it.as_str()[..10].to_owned(),
+                |id| id.as_str()[..10].to_owned(),
             ),
         };
-        let state = self.out.format_state(if it.asks.is_some() {
+        let state = self.out.format_state(if item.asks.is_some() {
             "needs you"
         } else {
-            &it.word
+            &item.word
         });
         vec![
             task.id.to_string(),

@@ -104,7 +104,7 @@ fn plan_schema() -> Value {
             "id": { "type": "string" },
             "subject": { "type": "string", "maxLength": 300 },
             "description": { "type": "string" },
-            "issue_type": { "enum": ISSUE_TYPES.map(|it| it.0) },
+            "issue_type": { "enum": ISSUE_TYPES.map(|pair| pair.0) },
             "files": string_or_list(),
             "validation": {
                 "type": "object",
@@ -353,9 +353,9 @@ mod tests {
         names
     }
 
-    fn sorted<const N: usize>(mut it: [&'static str; N]) -> Vec<&'static str> {
-        it.sort_unstable();
-        it.to_vec()
+    fn sorted<const N: usize>(mut items: [&'static str; N]) -> Vec<&'static str> {
+        items.sort_unstable();
+        items.to_vec()
     }
 
     /// The schema names exactly the fields that the parser reads.
@@ -386,10 +386,10 @@ mod tests {
                 _ => json!("x"),
             };
             let read = |value: Value| {
-                let mut it = json!({ "subject": "x", "id": "a" });
-                it[name] = value;
+                let mut item = json!({ "subject": "x", "id": "a" });
+                item[name] = value;
                 plan::parse_plan(
-                    &json!([it, { "subject": "y", "id": "other" }]).to_string(),
+                    &json!([item, { "subject": "y", "id": "other" }]).to_string(),
                     true,
                     "p",
                 )

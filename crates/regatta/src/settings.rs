@@ -93,14 +93,14 @@ pub(crate) struct DaemonSection {
 /// Reads the checks from the text of a trunk's `regatta.toml`. Mistakes in other sections do not
 /// matter here.
 pub(crate) fn parse_checks(text: &str) -> Result<regatta_engine::CheckSettings, String> {
-    let table: toml::Table = toml::from_str(text).map_err(|it| it.message().to_owned())?;
+    let table: toml::Table = toml::from_str(text).map_err(|error| error.message().to_owned())?;
     let Some(validation) = table.get("validation") else {
         return Ok(regatta_engine::CheckSettings::default());
     };
     let validation: ValidationSection = validation
         .clone()
         .try_into()
-        .map_err(|it| it.message().to_owned())?;
+        .map_err(|error| error.message().to_owned())?;
     let timeout_ms = validation.timeout.as_deref().map(duration_ms).transpose()?;
     Ok(regatta_engine::CheckSettings {
         commands: validation.commands,
@@ -110,7 +110,7 @@ pub(crate) fn parse_checks(text: &str) -> Result<regatta_engine::CheckSettings, 
 
 /// Reads a settings file. Returns `None` if the file does not exist.
 pub(crate) fn read_file(path: &Path) -> Result<Option<SettingsFile>, CommandError> {
-    Ok(read_layer(path)?.map(|it| it.0))
+    Ok(read_layer(path)?.map(|pair| pair.0))
 }
 
 /// Reads a settings file, both parsed and as a table of the fields that are written in it.
@@ -155,10 +155,10 @@ fn read_layer(path: &Path) -> Result<Option<(SettingsFile, toml::Table)>, Comman
 pub(crate) fn user_file() -> Option<PathBuf> {
     let config = std::env::var_os("XDG_CONFIG_HOME")
         .map(PathBuf::from)
-        .filter(|it| it.is_absolute());
+        .filter(|path| path.is_absolute());
     config
-        .or_else(|| std::env::var_os("HOME").map(|it| PathBuf::from(it).join(".config")))
-        .map(|it| it.join("regatta/config.toml"))
+        .or_else(|| std::env::var_os("HOME").map(|name| PathBuf::from(name).join(".config")))
+        .map(|path| path.join("regatta/config.toml"))
 }
 
 /// Returns the prices of models: those of the user's own file, then the built-in ones.
@@ -166,8 +166,10 @@ pub(crate) fn load_prices() -> Result<Vec<ModelPrice>, CommandError> {
     let Some(path) = user_file() else {
         return Ok(prices::default_prices());
     };
-    let own = read_file(&path)?.map(|it| it.price).unwrap_or_default();
-    if let Some(odd) = own.iter().find(|it| !it.is_valid()) {
+    let own = read_file(&path)?
+        .map(|settings_file| settings_file.price)
+        .unwrap_or_default();
+    if let Some(odd) = own.iter().find(|model_price| !model_price.is_valid()) {
         return Err(command_error(
             "bad_config",
             format!(
@@ -211,11 +213,11 @@ pub(crate) fn load_bridges() -> config::BridgeSettings {
 /// Returns the data directory and the source of its path: `REGATTA_DATA_DIR`, the XDG data
 /// directory, or the default.
 pub(crate) fn data_dir() -> Result<(PathBuf, &'static str), CommandError> {
-    if let Some(dir) = std::env::var_os("REGATTA_DATA_DIR").filter(|it| !it.is_empty()) {
-        let dir = std::path::absolute(&dir).map_err(|it| {
+    if let Some(dir) = std::env::var_os("REGATTA_DATA_DIR").filter(|name| !name.is_empty()) {
+        let dir = std::path::absolute(&dir).map_err(|error| {
             command_error(
                 "bad_config",
-                format!("REGATTA_DATA_DIR is not a valid path: {it}"),
+                format!("REGATTA_DATA_DIR is not a valid path: {error}"),
                 "give an absolute path",
             )
         })?;
@@ -223,13 +225,13 @@ pub(crate) fn data_dir() -> Result<(PathBuf, &'static str), CommandError> {
     }
     if let Some(dir) = std::env::var_os("XDG_DATA_HOME")
         .map(PathBuf::from)
-        .filter(|it| it.is_absolute())
+        .filter(|path| path.is_absolute())
     {
         return Ok((dir.join("regatta"), "XDG_DATA_HOME"));
     }
     match std::env::var_os("HOME")
         .map(PathBuf::from)
-        .filter(|it| it.is_absolute())
+        .filter(|path| path.is_absolute())
     {
         Some(home) => Ok((home.join(".local/share/regatta"), "default")),
         None => Err(command_error(
@@ -277,8 +279,8 @@ pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandEr
     for (name, env, default) in ENVIRONMENT_SETTINGS {
         let from_env = std::env::var(env)
             .ok()
-            .filter(|it| !it.is_empty())
-            .map(|it| (it, (*env).to_owned()));
+            .filter(|s| !s.is_empty())
+            .map(|s| (s, (*env).to_owned()));
         let from_file = || {
             layers.iter().find_map(|(path, _, table)| {
                 Some((
@@ -289,7 +291,7 @@ pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandEr
         };
         let own = || {
             value_at(&default_settings(), name)
-                .map_or_else(|| (*default).to_owned(), |it| format_value(name, it))
+                .map_or_else(|| (*default).to_owned(), |value| format_value(name, value))
         };
         let (value, origin) = from_env
             .or_else(from_file)
@@ -307,7 +309,11 @@ pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandEr
         .for_each(|(_, _, table)| collect_value_names(table, "", &mut names));
     names.sort();
     names.dedup();
-    names.retain(|name| found.iter().all(|it| it.name != *name));
+    names.retain(|name| {
+        found
+            .iter()
+            .all(|resolved_setting| resolved_setting.name != *name)
+    });
     for name in names {
         let from_file = layers.iter().find_map(|(path, _, table)| {
             Some((
@@ -318,7 +324,7 @@ pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandEr
         let own = || {
             (
                 value_at(&default_settings(), &name)
-                    .map_or_else(String::new, |it| format_value(&name, it)),
+                    .map_or_else(String::new, |value| format_value(&name, value)),
                 "default".to_owned(),
             )
         };
@@ -338,10 +344,10 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
     for (_, _, table) in read_layers(repo)?.into_iter().rev() {
         merge_tables(&mut merged, table);
     }
-    let file: SettingsFile = merged.try_into().map_err(|it: toml::de::Error| {
+    let file: SettingsFile = merged.try_into().map_err(|error: toml::de::Error| {
         command_error(
             "bad_config",
-            it.to_string(),
+            error.to_string(),
             "see where each setting comes from: regatta config show --origin",
         )
     })?;
@@ -363,7 +369,7 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
         .notify
         .quiet
         .as_ref()
-        .filter(|it| crate::notifications::QuietHours::parse(it).is_none())
+        .filter(|quiet| crate::notifications::QuietHours::parse(quiet).is_none())
     {
         let what = format!("quiet under [notify] is {quiet:?}");
         return Err(command_error(
@@ -389,8 +395,8 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
 pub(crate) fn value_of(settings: &[ResolvedSetting], name: &str) -> String {
     settings
         .iter()
-        .find(|it| it.name == name)
-        .map(|it| it.value.clone())
+        .find(|resolved_setting| resolved_setting.name == name)
+        .map(|resolved_setting| resolved_setting.value.clone())
         .unwrap_or_default()
 }
 
@@ -437,7 +443,7 @@ fn display_path(path: &Path) -> String {
 fn value_at<'a>(table: &'a toml::Table, name: &str) -> Option<&'a toml::Value> {
     let (first, rest) = name
         .split_once('.')
-        .map_or((name, None), |it| (it.0, Some(it.1)));
+        .map_or((name, None), |name| (name.0, Some(name.1)));
     let value = table.get(first)?;
     match rest {
         Some(rest) => value_at(value.as_table()?, rest),
@@ -454,7 +460,7 @@ fn collect_value_names(table: &toml::Table, below: &str, into: &mut Vec<String>)
             format!("{below}.{name}")
         };
         match value {
-            toml::Value::Table(it) => collect_value_names(it, &name, into),
+            toml::Value::Table(object) => collect_value_names(object, &name, into),
             _ => into.push(name),
         }
     }
@@ -468,10 +474,10 @@ fn format_value(name: &str, value: &toml::Value) -> String {
         ","
     };
     match value {
-        toml::Value::String(it) => it.clone(),
-        toml::Value::Array(items) if items.iter().all(|it| it.is_str()) => items
+        toml::Value::String(s) => s.clone(),
+        toml::Value::Array(items) if items.iter().all(|item| item.is_str()) => items
             .iter()
-            .filter_map(|it| it.as_str())
+            .filter_map(|item| item.as_str())
             .collect::<Vec<_>>()
             .join(between),
         other => other.to_string(),

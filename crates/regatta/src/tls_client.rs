@@ -28,28 +28,28 @@ pub(crate) async fn connect_tls(
 ) -> Result<TlsStream<TcpStream>, CommandError> {
     let name = address
         .rsplit_once(':')
-        .map_or(address, |it| it.0)
+        .map_or(address, |address| address.0)
         .trim_matches(['[', ']'])
         .to_owned();
-    let name = ServerName::try_from(name).map_err(|it| {
+    let name = ServerName::try_from(name).map_err(|error| {
         command_error(
             "unreachable",
-            format!("{address} is not a valid host: {it}"),
+            format!("{address} is not a valid host: {error}"),
             "write --server https://HOST:PORT",
         )
     })?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|it| command_error("bug", it.to_string(), "please report this"))?
+        .map_err(|error| command_error("bug", error.to_string(), "please report this"))?
         .with_root_certificates(root_certificates()?)
         .with_no_client_auth();
     TlsConnector::from(Arc::new(config))
         .connect(name, stream)
         .await
-        .map_err(|it| {
+        .map_err(|error| {
             command_error(
                 "no_tls",
-                format!("could not verify the certificate of {address}: {it}"),
+                format!("could not verify the certificate of {address}: {error}"),
                 "set REGATTA_TLS_CA to a PEM file with the certificate of its authority",
             )
         })
@@ -57,17 +57,22 @@ pub(crate) async fn connect_tls(
 
 fn root_certificates() -> Result<RootCertStore, CommandError> {
     let own = std::env::var_os("REGATTA_TLS_CA")
-        .filter(|it| !it.is_empty())
+        .filter(|name| !name.is_empty())
         .map(PathBuf::from);
-    let system = || CA_FILES.iter().map(PathBuf::from).find(|it| it.is_file());
+    let system = || {
+        CA_FILES
+            .iter()
+            .map(PathBuf::from)
+            .find(|path| path.is_file())
+    };
     let mut roots = RootCertStore::empty();
     if let Some(path) = own.or_else(system) {
         let read: Result<Vec<_>, _> =
             CertificateDer::pem_file_iter(&path).and_then(Iterator::collect);
-        let read = read.map_err(|it| {
+        let read = read.map_err(|error| {
             command_error(
                 "bad_config",
-                format!("could not read {}: {it}", path.display()),
+                format!("could not read {}: {error}", path.display()),
                 "it must be a PEM file of certificates",
             )
         })?;

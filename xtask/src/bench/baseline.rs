@@ -101,7 +101,7 @@ impl<'a> BaselineCaller<'a> {
         };
         let picked = self
             .held
-            .map(|it| it.0)
+            .map(|held| held.0)
             .or_else(|| self.rng.pick(self.uris));
         let Some(uri) = picked else { return Ok(()) };
         let change = self

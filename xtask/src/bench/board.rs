@@ -102,7 +102,7 @@ impl BenchFleet {
             command,
         };
         let done = decide(&self.board, &request, self.now)
-            .map_err(|it| anyhow::anyhow!("{}", it.message()))?;
+            .map_err(|refusal| anyhow::anyhow!("{}", refusal.message()))?;
         self.board = done.board;
         self.batch.meta = self.board.meta();
         self.batch.events.extend(done.events);
@@ -156,7 +156,7 @@ impl BenchFleet {
             issue_type: kinds[dice.below(kinds.len())],
             files: files
                 .iter()
-                .map(|it| PathPattern::new(it))
+                .map(|file| PathPattern::new(file))
                 .collect::<Result<_, _>>()?,
             validation: Validation {
                 tests: vec![format!("make test-part-{number}")],

@@ -88,11 +88,11 @@ pub(crate) fn check_history(
         .records
         .iter()
         .zip(0..)
-        .map(|(it, nth)| {
+        .map(|(operation, nth)| {
             (
-                it.revision,
-                expected_events(history, it).is_empty(),
-                it.asked_ns,
+                operation.revision,
+                expected_events(history, operation).is_empty(),
+                operation.asked_ns,
                 nth,
             )
         })
@@ -119,8 +119,8 @@ pub(crate) fn check_history(
         if !expected.is_empty() {
             let logged = next == begins
                 && expected.iter().zip(begins..).all(|(want, revision)| {
-                    history.entry(revision).is_some_and(|it| {
-                        (it.kind, it.agent) == (want.0, record.agent) && it.subject == want.1
+                    history.entry(revision).is_some_and(|log| {
+                        (log.kind, log.agent) == (want.0, record.agent) && log.subject == want.1
                     })
                 });
             if !logged {
@@ -130,7 +130,7 @@ pub(crate) fn check_history(
             }
             next = next.max(revision + 1);
         }
-        let at = history.entry(revision).map_or(0, |it| it.fleet_ms);
+        let at = history.entry(revision).map_or(0, |log| log.fleet_ms);
         if let Err((law, why)) = model.apply_operation(record, at) {
             verdict.add_violation(law, || format!("{why}: {record:?}"));
         }
@@ -151,24 +151,24 @@ fn apply_unrequested_event(
     verdict: &mut HistoryVerdict,
 ) {
     match history.entry(revision) {
-        Some(it) if it.agent == DAEMON_AGENT && it.kind == LogEventKind::Released => {
-            match model.claims.get(&it.subject) {
+        Some(log) if log.agent == DAEMON_AGENT && log.kind == LogEventKind::Released => {
+            match model.claims.get(&log.subject) {
                 Some(held) => {
                     verdict.expiries.push((revision, held.ends_fleet_ms));
-                    if it.fleet_ms < held.ends_fleet_ms {
+                    if log.fleet_ms < held.ends_fleet_ms {
                         verdict.add_violation(BrokenLaw::Expiry, || {
                             format!(
                                 "C{} ended at {} and had until {}",
-                                it.subject, it.fleet_ms, held.ends_fleet_ms
+                                log.subject, log.fleet_ms, held.ends_fleet_ms
                             )
                         });
                     }
-                    model.remove_claim(it.subject);
+                    model.remove_claim(log.subject);
                 }
                 None => verdict.add_violation(BrokenLaw::Log, || {
                     format!(
                         "revision {revision} ends C{}, which is not held",
-                        it.subject
+                        log.subject
                     )
                 }),
             }
@@ -186,16 +186,17 @@ fn check_real_time(
     order: &[(u64, bool, u64, u32)],
     verdict: &mut HistoryVerdict,
 ) {
-    let reads: HashMap<u32, bool> = order.iter().map(|it| (it.3, it.1)).collect();
-    let mut by_asked: Vec<u32> = order.iter().map(|it| it.3).collect();
+    let reads: HashMap<u32, bool> = order.iter().map(|order| (order.3, order.1)).collect();
+    let mut by_asked: Vec<u32> = order.iter().map(|order| order.3).collect();
     let mut by_answered = by_asked.clone();
-    by_asked.sort_unstable_by_key(|it| history.records[*it as usize].asked_ns);
-    by_answered.sort_unstable_by_key(|it| history.records[*it as usize].answered_ns);
+    by_asked.sort_unstable_by_key(|by_asked| history.records[*by_asked as usize].asked_ns);
+    by_answered
+        .sort_unstable_by_key(|by_answered| history.records[*by_answered as usize].answered_ns);
     let (mut answered, mut newest) = (by_answered.into_iter().peekable(), 0);
     for nth in by_asked {
         let record = &history.records[nth as usize];
-        while let Some(before) =
-            answered.next_if(|it| history.records[*it as usize].answered_ns < record.asked_ns)
+        while let Some(before) = answered
+            .next_if(|answered| history.records[*answered as usize].answered_ns < record.asked_ns)
         {
             newest = newest.max(history.records[before as usize].revision);
         }
@@ -238,12 +239,12 @@ fn expected_events(
             history.entry(record.revision.saturating_sub(1)),
             history
                 .entry(record.revision)
-                .filter(|it| it.kind == LogEventKind::Returned && it.agent == record.agent),
+                .filter(|log| log.kind == LogEventKind::Returned && log.agent == record.agent),
         ) {
-            (Some(ended), Some(it)) if it.subject == *slot as u64 + 1 => {
+            (Some(ended), Some(log)) if log.subject == *slot as u64 + 1 => {
                 vec![
                     (LogEventKind::Ended, ended.subject),
-                    (LogEventKind::Returned, it.subject),
+                    (LogEventKind::Returned, log.subject),
                 ]
             }
             _ => vec![],
@@ -262,11 +263,13 @@ impl Model<'_> {
                 self.taken,
             ) {
                 let live = self.by_pattern[theirs].iter();
-                found.extend(
-                    live.filter(|it| {
-                        !shared || self.claims.get(it).is_some_and(|it| !it.is_shared)
-                    }),
-                );
+                found.extend(live.filter(|live| {
+                    !shared
+                        || self
+                            .claims
+                            .get(live)
+                            .is_some_and(|held_claim| !held_claim.is_shared)
+                }));
             }
         }
         found.sort_unstable();
@@ -278,10 +281,10 @@ impl Model<'_> {
         let Some(held) = self.claims.remove(&claim) else {
             return;
         };
-        for it in held.patterns {
-            let live = &mut self.by_pattern[usize::from(it)];
-            live.retain(|it| *it != claim);
-            pattern_universe::set_bit(&mut self.taken, usize::from(it), !live.is_empty());
+        for pattern in held.patterns {
+            let live = &mut self.by_pattern[usize::from(pattern)];
+            live.retain(|live| *live != claim);
+            pattern_universe::set_bit(&mut self.taken, usize::from(pattern), !live.is_empty());
         }
     }
 
@@ -308,9 +311,9 @@ impl Model<'_> {
                     return Err((BrokenLaw::Token, "a token that is not its grant's revision"));
                 }
                 self.last_token = *token;
-                for it in patterns {
-                    self.by_pattern[usize::from(*it)].push(*claim);
-                    pattern_universe::set_bit(&mut self.taken, usize::from(*it), true);
+                for pattern in patterns {
+                    self.by_pattern[usize::from(*pattern)].push(*claim);
+                    pattern_universe::set_bit(&mut self.taken, usize::from(*pattern), true);
                 }
                 let (patterns, ttl_ms) = (patterns.clone(), *ttl_ms);
                 let held = HeldClaim {

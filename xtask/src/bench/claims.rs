@@ -216,7 +216,7 @@ fn compare(
             (target ≤ 0.2)"
         ),
     );
-    let rate = median(scheduled.iter().map(|it| it.0).collect());
+    let rate = median(scheduled.iter().map(|scheduled| scheduled.0).collect());
     let (mut engine, mut baseline) = (Times::default(), Times::default());
     for (_, one, other) in scheduled {
         engine.extend(one);
@@ -266,7 +266,7 @@ fn due_times(
     let first = began + every.mul_f64(number as f64 / callers as f64);
     (0..)
         .map(move |nth| first + every * nth)
-        .take_while(move |it| *it < began + ROUND_DURATION)
+        .take_while(move |instant| *instant < began + ROUND_DURATION)
 }
 
 /// Both sides use threads, because an async timer is late by up to a millisecond, longer than most
@@ -357,7 +357,7 @@ fn run_scheduled_baseline(dir: &Path, callers: usize, every: Duration) -> anyhow
 
 fn uris_of(caller: usize) -> Vec<String> {
     (0..URIS_PER_CALLER)
-        .map(|it| format!("file://shop/src/module-{caller}/part-{it}.rs"))
+        .map(|n| format!("file://shop/src/module-{caller}/part-{n}.rs"))
         .collect()
 }
 
@@ -394,16 +394,20 @@ fn run_engine_round(
             .build()?;
         let all: Vec<anyhow::Result<Times>> = runtime.block_on(async {
             let tasks: Vec<_> = (0..callers)
-                .map(|it| tokio::spawn(run_caller_task(engine.clone(), it, steps)))
+                .map(|n| tokio::spawn(run_caller_task(engine.clone(), n, steps)))
                 .collect();
             let mut all = Vec::new();
             for task in tasks {
-                all.push(task.await.context("a caller panicked").and_then(|it| it));
+                all.push(
+                    task.await
+                        .context("a caller panicked")
+                        .and_then(|result| result),
+                );
             }
             all
         });
-        for it in all {
-            times.push(it?);
+        for result in all {
+            times.push(result?);
         }
     }
     let took = began.elapsed();
@@ -430,7 +434,7 @@ impl ClaimCaller {
         let name = AgentName::new(&format!("agent-{number}"))?;
         let uris = uris_of(number)
             .iter()
-            .map(|it| Uri::new(it))
+            .map(|s| Uri::new(s))
             .collect::<Result<_, _>>()?;
         Ok(ClaimCaller {
             actor: Actor::Agent(name.clone()),
@@ -471,7 +475,7 @@ impl ClaimCaller {
                 Command::Renew { claim, token },
                 Command::Release { claim, token },
             ]
-            .map(|it| self.request(it))),
+            .map(|command| self.request(command))),
             other => bail!("not granted: {other:?}"),
         }
     }

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         medians.push(
             kinds
                 .get_mut("all of them")
-                .map_or(0.0, |it| it.percentile(0.5).as_secs_f64() * 1e6),
+                .map_or(0.0, |times| times.percentile(0.5).as_secs_f64() * 1e6),
         );
     }
     let (small, large) = (medians[0], medians[1]);
@@ -137,7 +137,7 @@ impl Bench {
             55..70 => {
                 // Keep room for the poll: above 220 attempts, one is stopped first, untimed.
                 if attempts > 220 {
-                    self.stop(attempt.map(|it| it.task))?;
+                    self.stop(attempt.map(|attempt| attempt.task))?;
                 }
                 ("poll", BenchFleet::poll_command(agent)?)
             }
@@ -153,14 +153,14 @@ impl Bench {
                 )
             }
             _ => match attempt {
-                Some(it) => {
+                Some(attempt) => {
                     let text = "half of it is done".into();
                     (
                         "progress",
                         Command::Progress {
-                            task: it.task,
-                            attempt: it.id,
-                            token: it.token,
+                            task: attempt.task,
+                            attempt: attempt.id,
+                            token: attempt.token,
                             text,
                         },
                     )
@@ -180,7 +180,7 @@ impl Bench {
         let began = Instant::now();
         let decided = black_box(decide(&self.fleet.board, &request, self.fleet.now));
         kinds.entry(kind).or_default().add(began.elapsed());
-        let commit = decided.map_err(|it| anyhow::anyhow!("{kind}: {}", it.message()))?;
+        let commit = decided.map_err(|refusal| anyhow::anyhow!("{kind}: {}", refusal.message()))?;
         self.fleet.board = commit.board;
         self.note_outcome(commit.outcome);
         Ok(())

@@ -128,17 +128,17 @@ pub(crate) fn read_log(
             return Ok((log, board));
         };
         after = last.revision;
-        for it in &some {
-            board.fold(it);
-            if it.revision > from {
-                log.push(log_entry(it));
+        for event in &some {
+            board.fold(event);
+            if event.revision > from {
+                log.push(log_entry(event));
             }
         }
     }
 }
 
-fn log_entry(it: &regatta_core::event::Recorded) -> LogEntry {
-    let by = match &it.by {
+fn log_entry(event: &regatta_core::event::Recorded) -> LogEntry {
+    let by = match &event.by {
         Actor::Agent(name) => name
             .as_str()
             .trim_start_matches("agent-")
@@ -146,22 +146,26 @@ fn log_entry(it: &regatta_core::event::Recorded) -> LogEntry {
             .unwrap_or(DAEMON_AGENT),
         _ => DAEMON_AGENT,
     };
-    let (kind, subject) = match &it.event {
-        Event::ClaimGranted(it) => (LogEventKind::Granted, it.claim().id.0),
-        Event::ClaimRenewed(it) => (LogEventKind::Renewed, it.claim().0),
-        Event::ClaimReleased(it) => (LogEventKind::Released, it.claim().0),
-        Event::AttemptRenewed(it) => (LogEventKind::Kept, it.attempt().0),
-        Event::TaskProgressed(it) => (LogEventKind::Written, it.attempt().0),
-        Event::AttemptEnded(it) => (LogEventKind::Ended, it.attempt().0),
-        Event::TaskReturned(it) => (LogEventKind::Returned, it.task().0),
-        Event::AttemptStarted(it) => (LogEventKind::Begun, it.attempt().id.0),
-        Event::TaskStarted(it) => (LogEventKind::Started, it.attempt().0),
+    let (kind, subject) = match &event.event {
+        Event::ClaimGranted(claim_granted) => (LogEventKind::Granted, claim_granted.claim().id.0),
+        Event::ClaimRenewed(claim_renewed) => (LogEventKind::Renewed, claim_renewed.claim().0),
+        Event::ClaimReleased(claim_released) => (LogEventKind::Released, claim_released.claim().0),
+        Event::AttemptRenewed(attempt_renewed) => (LogEventKind::Kept, attempt_renewed.attempt().0),
+        Event::TaskProgressed(task_progressed) => {
+            (LogEventKind::Written, task_progressed.attempt().0)
+        }
+        Event::AttemptEnded(attempt_ended) => (LogEventKind::Ended, attempt_ended.attempt().0),
+        Event::TaskReturned(task_returned) => (LogEventKind::Returned, task_returned.task().0),
+        Event::AttemptStarted(attempt_started) => {
+            (LogEventKind::Begun, attempt_started.attempt().id.0)
+        }
+        Event::TaskStarted(task_started) => (LogEventKind::Started, task_started.attempt().0),
         _ => (LogEventKind::Other, 0),
     };
     LogEntry {
         agent: by,
         kind,
         subject,
-        fleet_ms: it.now.fleet_ms,
+        fleet_ms: event.now.fleet_ms,
     }
 }

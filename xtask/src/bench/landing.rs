@@ -155,7 +155,7 @@ pub(crate) fn cpu_seconds() -> anyhow::Result<f64> {
         .split_whitespace()
         .skip(11)
         .take(4)
-        .filter_map(|it| it.parse().ok())
+        .filter_map(|rest| rest.parse().ok())
         .collect();
     Ok(ticks.iter().sum::<f64>() / 100.0)
 }

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let (seed, only) = (args.number("seed", 1)?, args.text("plant"));
     if let Some(fault) = only {
         ensure!(
-            PLANTED_FAULTS.iter().any(|it| it.0 == fault),
+            PLANTED_FAULTS.iter().any(|pair| pair.0 == fault),
             "unknown fault {fault:?}; the faults are {PLANTED_FAULTS:?}"
         );
     }
@@ -79,9 +79,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let count = run.history.records.len();
     let rate = count as f64 / run.seconds;
     let mut times = Times::default();
-    for it in &run.history.records {
+    for operation in &run.history.records {
         times.add(std::time::Duration::from_nanos(
-            it.answered_ns - it.asked_ns,
+            operation.answered_ns - operation.asked_ns,
         ));
     }
     report.set_value("ops", count);
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     }
     for (fault, law) in PLANTED_FAULTS
         .into_iter()
-        .filter(|it| only.is_none_or(|only| only == it.0))
+        .filter(|pair| only.is_none_or(|only| only == pair.0))
     {
         let mut planted = run.history.clone();
         let many = plant_fault(&mut planted, fault, 5_003, &truth);
@@ -149,8 +149,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 
 fn operation_counts(history: &RecordedHistory) -> String {
     let mut kinds = std::collections::BTreeMap::<&str, usize>::new();
-    for it in &history.records {
-        let kind = match (&it.operation, &it.answer) {
+    for operation in &history.records {
+        let kind = match (&operation.operation, &operation.answer) {
             (Operation::Acquire { .. }, OperationAnswer::Granted { .. }) => "granted",
             (Operation::Acquire { .. }, _) => "held",
             (Operation::Renew { .. }, OperationAnswer::Done) => "renewed",
@@ -220,7 +220,7 @@ pub(crate) fn run_agents(
     let mut records = Vec::with_capacity(ops);
     let ran: anyhow::Result<()> = runtime.block_on(async {
         let tasks: Vec<_> = (0..agents as u32)
-            .map(|it| tokio::spawn(run_agent(shared.clone(), it, seed)))
+            .map(|n| tokio::spawn(run_agent(shared.clone(), n, seed)))
             .collect();
         for task in tasks {
             records.extend(task.await.context("an agent panicked")??);
@@ -231,7 +231,7 @@ pub(crate) fn run_agents(
             .borrow_and_update()
             .claims
             .values()
-            .any(|it| it.ttl_ms == Some(SHORT_TTL_MS))
+            .any(|claim| claim.ttl_ms == Some(SHORT_TTL_MS))
         {
             tokio::time::timeout(MAX_LEASE_OVERTIME, board.changed())
                 .await
@@ -328,7 +328,9 @@ fn set_up_slots(engine: &Engine) -> anyhow::Result<Vec<(u64, u64)>> {
             },
         )?;
         match run_command(engine, Command::Poll(poll_request(slot)?))? {
-            CommandOutcome::Polled(Some(it)) => slots.push((it.attempt.0, it.token)),
+            CommandOutcome::Polled(Some(poll_grant)) => {
+                slots.push((poll_grant.attempt.0, poll_grant.token))
+            }
             other => bail!("slot {slot} got no attempt: {other:?}"),
         }
     }
@@ -357,7 +359,9 @@ async fn run_agent(
     let (mut held, mut records): (Vec<(u64, u64)>, Vec<OperationRecord>) = (Vec::new(), Vec::new());
     while shared
         .operations_left
-        .fetch_update(Relaxed, Relaxed, |it| it.checked_sub(1))
+        .fetch_update(Relaxed, Relaxed, |operations_left| {
+            operations_left.checked_sub(1)
+        })
         .is_ok()
     {
         let forgetful = records.is_empty() && number < FORGETFUL_AGENTS;
@@ -379,7 +383,10 @@ async fn run_agent(
         let reply = shared.engine.submit_async(request).await;
         let answered = shared.began.elapsed().as_nanos() as u64;
         let (answer, revision) = match reply {
-            Ok(it) => (answer_from_outcome(&op, it.outcome), it.revision),
+            Ok(command_reply) => (
+                answer_from_outcome(&op, command_reply.outcome),
+                command_reply.revision,
+            ),
             Err(CommandFailure::Refused { refusal, revision }) => {
                 (answer_from_refusal(refusal), revision)
             }
@@ -403,7 +410,7 @@ async fn run_agent(
             }
             (Operation::Release { claim, .. }, OperationAnswer::Done | OperationAnswer::Ended)
             | (Operation::Renew { claim, .. }, OperationAnswer::Ended) => {
-                held.retain(|it| it.0 != *claim);
+                held.retain(|held| held.0 != *claim);
             }
             (Operation::Poll { slot }, OperationAnswer::Begun { attempt, token }) => {
                 *shared.slots[*slot]
@@ -479,7 +486,7 @@ fn choose_operation(shared: &Shared, dice: &mut Rng, held: &[(u64, u64)]) -> Ope
                         dice.below(lake.file_count)
                     }
                 })
-                .map(|it| it as u16)
+                .map(|n| n as u16)
                 .collect();
             let ttl_ms = if dice.chance(3) {
                 SHORT_TTL_MS
@@ -509,7 +516,7 @@ fn command_for(
             owner: ClaimOwner::Agent(name.clone()),
             uris: patterns
                 .iter()
-                .map(|it| lake.uris[usize::from(*it)].clone())
+                .map(|pattern| lake.uris[usize::from(*pattern)].clone())
                 .collect(),
             mode: if *shared {
                 ClaimMode::Shared
@@ -561,10 +568,12 @@ fn answer_from_outcome(op: &Operation, outcome: CommandOutcome) -> OperationAnsw
             Operation::Release { .. } | Operation::Write { .. } | Operation::Stop { .. },
             CommandOutcome::Done,
         ) => OperationAnswer::Done,
-        (Operation::Poll { .. }, CommandOutcome::Polled(Some(it))) => OperationAnswer::Begun {
-            attempt: it.attempt.0,
-            token: it.token,
-        },
+        (Operation::Poll { .. }, CommandOutcome::Polled(Some(poll_grant))) => {
+            OperationAnswer::Begun {
+                attempt: poll_grant.attempt.0,
+                token: poll_grant.token,
+            }
+        }
         (Operation::Poll { .. }, CommandOutcome::Polled(None)) => OperationAnswer::Nothing,
         (_, other) => OperationAnswer::Unexpected(format!("{other:?}")),
     }
@@ -575,8 +584,8 @@ fn answer_from_refusal(refusal: Refusal) -> OperationAnswer {
         Refusal::ClaimHeld { holders } => OperationAnswer::Held(
             holders
                 .iter()
-                .filter_map(|it| it.claim)
-                .map(|it| it.0)
+                .filter_map(|claim_holder| claim_holder.claim)
+                .map(|id| id.0)
                 .collect(),
         ),
         Refusal::ClaimEnded { .. } => OperationAnswer::Ended,

@@ -31,9 +31,7 @@ fn file_path(number: usize) -> String {
 impl PatternUniverse {
     pub(crate) fn new() -> anyhow::Result<PatternUniverse> {
         let mut paths: Vec<String> = (0..DIR_COUNT)
-            .flat_map(|dir| {
-                (0..FILES_PER_DIR).map(move |it| format!("d{dir:02}/{}", file_path(it)))
-            })
+            .flat_map(|dir| (0..FILES_PER_DIR).map(move |n| format!("d{dir:02}/{}", file_path(n))))
             .collect();
         let files = paths.len();
         for dir in 0..DIR_COUNT {
@@ -43,7 +41,7 @@ impl PatternUniverse {
                 format!("d{dir:02}/*"),
             ]);
         }
-        paths.extend((0..FILES_PER_DIR).map(|it| format!("*/{}", file_path(it))));
+        paths.extend((0..FILES_PER_DIR).map(|n| format!("*/{}", file_path(n))));
         paths.extend(
             [
                 "**/f0?.rs",
@@ -58,7 +56,7 @@ impl PatternUniverse {
         let points = sample_paths();
         let matched: Vec<Vec<bool>> = paths
             .iter()
-            .map(|it| points.iter().map(|point| matches(it, point)).collect())
+            .map(|path| points.iter().map(|point| matches(path, point)).collect())
             .collect();
         let overlaps = matched
             .iter()
@@ -74,7 +72,7 @@ impl PatternUniverse {
             .collect();
         let uris = paths
             .iter()
-            .map(|it| Uri::new(&format!("file://lake/{it}")))
+            .map(|path| Uri::new(&format!("file://lake/{path}")))
             .collect::<Result<_, _>>()?;
         Ok(PatternUniverse {
             uris,
@@ -111,13 +109,13 @@ pub(crate) fn has_bit(bits: &PatternSet, nth: usize) -> bool {
 
 /// Returns the elements of both sets.
 pub(crate) fn common_bits(a: PatternSet, b: PatternSet) -> impl Iterator<Item = usize> {
-    (0..a.len() * 64).filter(move |it| a[it / 64] & b[it / 64] & (1 << (it % 64)) != 0)
+    (0..a.len() * 64).filter(move |n| a[n / 64] & b[n / 64] & (1 << (n % 64)) != 0)
 }
 
 /// Returns paths of one to three segments, including names that only a wildcard matches.
 fn sample_paths() -> Vec<String> {
     let dirs: Vec<String> = (0..DIR_COUNT)
-        .map(|it| format!("d{it:02}"))
+        .map(|n| format!("d{n:02}"))
         .chain(["zz".into()])
         .collect();
     let names: Vec<String> = (0..FILES_PER_DIR)
@@ -126,8 +124,8 @@ fn sample_paths() -> Vec<String> {
         .collect();
     let mut points: Vec<String> = dirs.iter().chain(&names).cloned().collect();
     for dir in &dirs {
-        points.extend(names.iter().map(|it| format!("{dir}/{it}")));
-        points.extend(names.iter().map(|it| format!("{dir}/zz/{it}")));
+        points.extend(names.iter().map(|name| format!("{dir}/{name}")));
+        points.extend(names.iter().map(|name| format!("{dir}/zz/{name}")));
     }
     points
 }

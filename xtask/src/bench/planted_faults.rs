@@ -32,9 +32,9 @@ pub(crate) fn plant_fault(
 ) -> usize {
     let places = |fits: fn(&OperationRecord) -> bool| -> Vec<usize> {
         let mut fitting: Vec<usize> = (0..history.records.len())
-            .filter(|it| fits(&history.records[*it]))
+            .filter(|n| fits(&history.records[*n]))
             .collect();
-        fitting.sort_by_key(|it| history.records[*it].revision);
+        fitting.sort_by_key(|fitting| history.records[*fitting].revision);
         // Skip the first places, because some faults need a past. Rare faults are planted more
         // often.
         let late = &fitting[fitting.len() / 3..];
@@ -45,7 +45,7 @@ pub(crate) fn plant_fault(
     };
     match fault {
         "double-grant" => {
-            let places = places(|it| matches!(it.answer, OperationAnswer::Held(_)));
+            let places = places(|operation| matches!(operation.answer, OperationAnswer::Held(_)));
             insert_accepted(history, places, |record, nth, revision| {
                 let claim = (1 << 40) + nth;
                 record.answer = OperationAnswer::Granted {
@@ -56,9 +56,9 @@ pub(crate) fn plant_fault(
             })
         }
         "stale-write" => {
-            let places = places(|it| {
+            let places = places(|operation| {
                 matches!(
-                    (&it.operation, &it.answer),
+                    (&operation.operation, &operation.answer),
                     (Operation::Write { .. }, OperationAnswer::Stale)
                 )
             });
@@ -74,9 +74,9 @@ pub(crate) fn plant_fault(
             })
         }
         "foreign-release" => {
-            let places = places(|it| {
+            let places = places(|operation| {
                 matches!(
-                    (&it.operation, &it.answer),
+                    (&operation.operation, &operation.answer),
                     (Operation::Release { .. }, OperationAnswer::Stale)
                 )
             });
@@ -89,46 +89,48 @@ pub(crate) fn plant_fault(
             })
         }
         "token-reuse" => {
-            let places = places(|it| matches!(it.answer, OperationAnswer::Granted { .. }));
-            for it in &places {
-                if let OperationAnswer::Granted { token, .. } = &mut history.records[*it].answer {
+            let places =
+                places(|operation| matches!(operation.answer, OperationAnswer::Granted { .. }));
+            for place in &places {
+                if let OperationAnswer::Granted { token, .. } = &mut history.records[*place].answer
+                {
                     *token -= 1;
                 }
             }
             places.len()
         }
         "stale-read" => {
-            let places = places(|it| matches!(it.answer, OperationAnswer::Held(_)));
-            for it in &places {
+            let places = places(|operation| matches!(operation.answer, OperationAnswer::Held(_)));
+            for place in &places {
                 // The answer comes from a state long before the question.
-                let revision = history.records[*it].revision;
-                history.records[*it].revision =
+                let revision = history.records[*place].revision;
+                history.records[*place].revision =
                     history.first_revision + (revision - history.first_revision) / 2;
             }
             places.len()
         }
         "stale-answer" => {
             let places = places(
-                |it| matches!(&it.answer, OperationAnswer::Held(holders) if holders.len() == 1),
+                |operation| matches!(&operation.answer, OperationAnswer::Held(holders) if holders.len() == 1),
             );
-            for it in &places {
-                history.records[*it].answer = OperationAnswer::Held(vec![1]);
+            for place in &places {
+                history.records[*place].answer = OperationAnswer::Held(vec![1]);
             }
             places.len()
         }
         "lost-ack" => {
-            let places = places(|it| {
+            let places = places(|operation| {
                 matches!(
-                    (&it.operation, &it.answer),
+                    (&operation.operation, &operation.answer),
                     (Operation::Renew { .. }, OperationAnswer::Done)
                 )
             });
             remove_events(history, &places)
         }
         "lost-reply" => {
-            let places = places(|it| {
+            let places = places(|operation| {
                 matches!(
-                    (&it.operation, &it.answer),
+                    (&operation.operation, &operation.answer),
                     (Operation::Renew { .. }, OperationAnswer::Done)
                 )
             });
@@ -144,11 +146,11 @@ pub(crate) fn plant_fault(
             let often = every.min(truth.expiries.len() / 20).max(1);
             let ends: Vec<(u64, u64)> = truth.expiries.iter().copied().step_by(often).collect();
             for (revision, due) in &ends {
-                if let Some(it) = history
+                if let Some(log) = history
                     .log
                     .get_mut((revision - history.first_revision) as usize)
                 {
-                    it.fleet_ms = due - 1;
+                    log.fleet_ms = due - 1;
                 }
             }
             ends.len()
@@ -164,8 +166,8 @@ fn insert_accepted(
     mut places: Vec<usize>,
     accept: impl Fn(&mut OperationRecord, u64, u64) -> Vec<(LogEventKind, u64)>,
 ) -> usize {
-    places.sort_by_key(|it| history.records[*it].revision);
-    let at = |revision: u64| history.entry(revision).map_or(0, |it| it.fleet_ms);
+    places.sort_by_key(|place| history.records[*place].revision);
+    let at = |revision: u64| history.entry(revision).map_or(0, |log| log.fleet_ms);
     let mut inserted: Vec<(u64, Vec<LogEntry>)> = Vec::new();
     let mut accepted: Vec<(usize, OperationRecord)> = Vec::new();
     let mut shift = 0;
@@ -189,12 +191,12 @@ fn insert_accepted(
     }
     let shifts: Vec<u64> = inserted
         .iter()
-        .scan(0, |sum, it| {
-            *sum += it.1.len() as u64;
+        .scan(0, |sum, inserted| {
+            *sum += inserted.1.len() as u64;
             Some(*sum)
         })
         .collect();
-    let moved = |revision: u64| match inserted.partition_point(|it| it.0 < revision) {
+    let moved = |revision: u64| match inserted.partition_point(|inserted| inserted.0 < revision) {
         0 => revision,
         before => revision + shifts[before - 1],
     };
@@ -210,7 +212,7 @@ fn insert_accepted(
     let mut next = inserted.iter().peekable();
     for (entry, revision) in history.log.iter().zip(history.first_revision..) {
         log.push(*entry);
-        while let Some((_, entries)) = next.next_if(|it| it.0 == revision) {
+        while let Some((_, entries)) = next.next_if(|pair| pair.0 == revision) {
             log.extend(entries);
         }
     }
@@ -222,10 +224,10 @@ fn insert_accepted(
 fn remove_events(history: &mut RecordedHistory, places: &[usize]) -> usize {
     let mut gone: Vec<u64> = places
         .iter()
-        .map(|it| history.records[*it].revision)
+        .map(|place| history.records[*place].revision)
         .collect();
     gone.sort_unstable();
-    let moved = |revision: u64| revision - gone.partition_point(|it| *it <= revision) as u64;
+    let moved = |revision: u64| revision - gone.partition_point(|gone| *gone <= revision) as u64;
     for record in &mut history.records {
         renumber(record, moved);
     }

@@ -437,23 +437,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let mut report = Report::new("sandbox", args);
     let exe = std::env::current_exe()?;
     let available = sandbox::detect_mechanisms(&exe);
-    for it in &available.findings {
-        let version = it
+    for mechanism_finding in &available.findings {
+        let version = mechanism_finding
             .version
             .as_ref()
-            .map(|it| format!(" {it}"))
+            .map(|version| format!(" {version}"))
             .unwrap_or_default();
         report.add_line(format!(
             "{}{version}: {}",
-            it.mechanism,
-            it.problem.as_deref().unwrap_or("works")
+            mechanism_finding.mechanism,
+            mechanism_finding.problem.as_deref().unwrap_or("works")
         ));
     }
     let working: Vec<SandboxMechanism> = available
         .findings
         .iter()
-        .filter(|it| it.problem.is_none())
-        .map(|it| it.mechanism)
+        .filter(|mechanism_finding| mechanism_finding.problem.is_none())
+        .map(|mechanism_finding| mechanism_finding.mechanism)
         .collect();
     ensure!(
         !working.is_empty(),
@@ -484,7 +484,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                 title: mechanism.to_string(),
                 expected: PROBES
                     .iter()
-                    .map(|it| it.1.is_open_at(level, *mechanism))
+                    .map(|row| row.1.is_open_at(level, *mechanism))
                     .collect(),
                 observed: run_probes(&world, &prepared, false)?,
                 overhead: Some(overhead),
@@ -492,8 +492,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         }
         for column in &columns {
             let wrong: Vec<&str> = (0..PROBES.len())
-                .filter(|it| column.observed[*it] != Some(column.expected[*it]))
-                .map(|it| PROBES[it].0)
+                .filter(|n| column.observed[*n] != Some(column.expected[*n]))
+                .map(|n| PROBES[n].0)
                 .collect();
             let name = format!("{} by {}", level_name(level), column.title);
             let overhead = column.overhead.unwrap_or_default().as_secs_f64() * 1000.0;
@@ -517,8 +517,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         tables.push_str(&report_table(level, &control, &columns));
     }
     let dead: Vec<&str> = (0..PROBES.len())
-        .filter(|it| control.observed[*it] == Some(false))
-        .map(|it| PROBES[it].0)
+        .filter(|n| control.observed[*n] == Some(false))
+        .map(|n| PROBES[n].0)
         .collect();
     report.require(
         dead.is_empty(),
@@ -544,12 +544,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 fn probe_listed_hosts(working: &[SandboxMechanism], report: &mut Report) -> anyhow::Result<String> {
     let mut rows: Vec<String> = LISTED_HOST_PROBES
         .iter()
-        .map(|it| format!("| {} |", it.0))
+        .map(|row| format!("| {} |", row.0))
         .collect();
     let mut titles = "| probe |".to_owned();
     for mechanism in working
         .iter()
-        .filter(|it| **it != SandboxMechanism::Landlock)
+        .filter(|sandbox_mechanism| **sandbox_mechanism != SandboxMechanism::Landlock)
     {
         let world = ProbeWorld::new()?;
         let servers = [
@@ -626,13 +626,14 @@ fn report_page(tables: &str, available: &sandbox::SandboxReport) -> String {
     let versions: Vec<String> = available
         .findings
         .iter()
-        .map(|it| {
+        .map(|mechanism_finding| {
             format!(
                 "{}{}",
-                it.mechanism,
-                it.version
+                mechanism_finding.mechanism,
+                mechanism_finding
+                    .version
                     .as_ref()
-                    .map(|it| format!(" {it}"))
+                    .map(|version| format!(" {version}"))
                     .unwrap_or_default()
             )
         })
@@ -675,7 +676,7 @@ fn report_table(level: SandboxLevel, control: &ProbeColumn, columns: &[ProbeColu
         let _infallible = write!(text, " {} |", column.title);
     }
     let _infallible = writeln!(text, "\n|---|---|{}", "---|".repeat(columns.len()));
-    let word = |it: Option<bool>| match it {
+    let word = |flag: Option<bool>| match flag {
         Some(true) => "can",
         Some(false) => "cannot",
         None => "—",
@@ -882,7 +883,7 @@ impl ProbeWorld {
             "L",
             self.tcp
                 .local_addr()
-                .map(|it| it.to_string())
+                .map(|address| address.to_string())
                 .unwrap_or_default(),
         );
         command
@@ -922,13 +923,13 @@ pub(crate) fn run_probe(kind: &str, what: &str) -> ExitCode {
     let done: std::io::Result<()> = match kind {
         "unix" => UnixStream::connect(what).map(drop),
         "abstract" => SocketAddr::from_abstract_name(what)
-            .and_then(|it| UnixStream::connect_addr(&it))
+            .and_then(|address| UnixStream::connect_addr(&address))
             .map(drop),
         "udp" => UdpSocket::bind("0.0.0.0:0")
-            .and_then(|it| it.send_to(b"x", what))
+            .and_then(|udp_socket| udp_socket.send_to(b"x", what))
             .map(drop),
         "proxy" => through_proxy(what),
-        "tcp" => TcpStream::connect(what).and_then(|mut it| it.write_all(b"x")),
+        "tcp" => TcpStream::connect(what).and_then(|mut stream| stream.write_all(b"x")),
         "family" => {
             let family = what
                 .parse()

@@ -143,7 +143,7 @@ impl Bench {
         for nth in 0..READY_TASKS {
             let files = wants(nth)
                 .iter()
-                .map(|it| PathPattern::new(it))
+                .map(|want| PathPattern::new(want))
                 .collect::<Result<_, _>>()?;
             let add = AddTask {
                 issue_type: IssueType::Feature,
@@ -205,7 +205,7 @@ impl Bench {
             let began = Instant::now();
             let decided = black_box(decide(&self.board, &request, self.now));
             let took = began.elapsed();
-            let commit = decided.map_err(|it| anyhow::anyhow!("{}", it.message()))?;
+            let commit = decided.map_err(|refusal| anyhow::anyhow!("{}", refusal.message()))?;
             self.board = commit.board;
             match commit.outcome {
                 CommandOutcome::Polled(Some(grant)) => {
@@ -242,7 +242,7 @@ impl Bench {
             command,
         };
         let done = decide(&self.board, &request, self.now)
-            .map_err(|it| anyhow::anyhow!("{}", it.message()))?;
+            .map_err(|refusal| anyhow::anyhow!("{}", refusal.message()))?;
         self.board = done.board;
         Ok(())
     }

@@ -58,8 +58,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             times.percentile(1.0),
             resident as f64 / 1e3,
         );
-        let stored =
-            std::fs::metadata(dir.join("regatta.db")).map_or(0, |it| it.len()) as f64 / 1e6;
+        let stored = std::fs::metadata(dir.join("regatta.db")).map_or(0, |metadata| metadata.len())
+            as f64
+            / 1e6;
         report.add_line(format!(
             "  {:>10}   {stored:>8.1}   {:>22}   {:>7}   {resident:>15.1} MB",
             format_thousands(tasks as u64),
@@ -158,7 +159,7 @@ impl BenchDaemon {
         let read = child
             .stdout
             .take()
-            .map(|it| BufReader::new(it).read_line(&mut line));
+            .map(|child_stdout| BufReader::new(child_stdout).read_line(&mut line));
         let ready_after = began.elapsed();
         let daemon = BenchDaemon {
             child,
@@ -177,7 +178,7 @@ impl BenchDaemon {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status
             .lines()
-            .find_map(|it| it.strip_prefix("VmRSS:"))
+            .find_map(|status| status.strip_prefix("VmRSS:"))
             .context("no VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }

@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         run_git(&user, &["commit", "-q", "-a", "-m", "on"])?;
     }
     let [theirs, fresh, warm, parking] =
-        [theirs, fresh, warm, parking].map(|mut it| it.percentile(0.5));
+        [theirs, fresh, warm, parking].map(|mut times| times.percentile(0.5));
     report.add_line(format!(
         "  git worktree add (not synced)       {:>10}   median",
         format_ms(theirs)
@@ -182,7 +182,7 @@ fn file_system(dir: &Path) -> String {
         .args(["-f", "-c", "%T"])
         .arg(dir)
         .output();
-    said.map(|it| String::from_utf8_lossy(&it.stdout).trim().to_owned())
+    said.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
         .unwrap_or_else(|_| "?".into())
 }
 
@@ -194,13 +194,13 @@ fn has_reflinks(dir: &Path) -> bool {
             .args([&from, &to])
             .output()
     });
-    tried.is_ok_and(|it| it.status.success())
+    tried.is_ok_and(|output| output.status.success())
 }
 
 impl Times {
-    fn add_if(&mut self, counts: bool, it: Duration) {
+    fn add_if(&mut self, counts: bool, duration: Duration) {
         if counts {
-            self.add(it);
+            self.add(duration);
         }
     }
 }

@@ -131,7 +131,9 @@ pub(crate) fn hanging_script(marker: &str) -> ModelScript {
 
 /// Ends the turn and the program. Returns the error of either.
 fn finish_run(piped: &mut PipedProgram) -> anyhow::Result<Result<(), String>> {
-    if !piped.run_until(TURN_TIMEOUT, |it| it.ended_turns() > 0 || it.has_ended())? {
+    if !piped.run_until(TURN_TIMEOUT, |piped_program| {
+        piped_program.ended_turns() > 0 || piped_program.has_ended()
+    })? {
         return Ok(Err(format!(
             "no turn ended within {} s",
             TURN_TIMEOUT.as_secs()
@@ -146,21 +148,25 @@ fn finish_run(piped: &mut PipedProgram) -> anyhow::Result<Result<(), String>> {
     if let Some(class) = judgement.class {
         return Ok(Err(format!("judged {class}: {}", judgement.detail)));
     }
-    if judgement.usage.iter().all(|it| it.1.tokens() == 0) {
+    if judgement.usage.iter().all(|usage| usage.1.tokens() == 0) {
         return Ok(Err("no usage was reported".into()));
     }
     Ok(Ok(()))
 }
 
 fn last_turn_end(piped: &PipedProgram) -> Option<(StopReason, Option<FailureClass>, String)> {
-    piped.events.iter().rev().find_map(|it| match it {
-        AgentEvent::TurnEnded {
-            stop,
-            class,
-            detail,
-        } => Some((*stop, *class, detail.clone())),
-        _ => None,
-    })
+    piped
+        .events
+        .iter()
+        .rev()
+        .find_map(|agent_event| match agent_event {
+            AgentEvent::TurnEnded {
+                stop,
+                class,
+                detail,
+            } => Some((*stop, *class, detail.clone())),
+            _ => None,
+        })
 }
 
 /// Stores the transcript of a failed run.
@@ -205,11 +211,13 @@ fn scenario_permission(bench: &AgentBench<'_>, row: &ProgramRow) -> anyhow::Resu
         let run = bench.create_run(row, name, PermissionMode::Always)?;
         bench.models.add_script(writing_script(&run.marker));
         let mut piped = start(bench, row, &run, policy)?;
-        let ended = piped.run_until(TURN_TIMEOUT, |it| it.ended_turns() > 0 || it.has_ended())?;
+        let ended = piped.run_until(TURN_TIMEOUT, |piped_program| {
+            piped_program.ended_turns() > 0 || piped_program.has_ended()
+        })?;
         let asked = piped
             .events
             .iter()
-            .any(|it| matches!(it, AgentEvent::RequestMade(_)));
+            .any(|agent_event| matches!(agent_event, AgentEvent::RequestMade(_)));
         let why = match () {
             () if !ended => Some(format!("no turn ended within {} s", TURN_TIMEOUT.as_secs())),
             () if !asked => Some("the program did not ask for permission".to_owned()),
@@ -241,14 +249,14 @@ fn wait_until_hanging(
             .models
             .requests_of(&run.marker)
             .iter()
-            .any(|it| it.outcome.is_none())
+            .any(|request| request.outcome.is_none())
     };
-    piped.run_until(TURN_TIMEOUT, |it| {
-        asked(it)
-            && it
+    piped.run_until(TURN_TIMEOUT, |piped_program| {
+        asked(piped_program)
+            && piped_program
                 .events
                 .iter()
-                .any(|it| matches!(it, AgentEvent::TurnStarted { .. }))
+                .any(|agent_event| matches!(agent_event, AgentEvent::TurnStarted { .. }))
     })
 }
 
@@ -271,7 +279,9 @@ fn scenario_cancel(bench: &AgentBench<'_>, row: &ProgramRow) -> anyhow::Result<S
         );
     }
     piped.session_input.cancels = 1;
-    if !piped.run_until(EXIT_TIMEOUT, |it| it.ended_turns() > 0)? {
+    if !piped.run_until(EXIT_TIMEOUT, |piped_program| {
+        piped_program.ended_turns() > 0
+    })? {
         return keep_transcript(
             bench,
             &run,
@@ -296,7 +306,7 @@ fn scenario_cancel(bench: &AgentBench<'_>, row: &ProgramRow) -> anyhow::Result<S
             .models
             .requests_of(&run.marker)
             .iter()
-            .all(|it| it.outcome == Some(AnswerEnd::ClientHungUp))
+            .all(|request| request.outcome == Some(AnswerEnd::ClientHungUp))
     };
     let quiet = super::sandbox_user::wait_until(Duration::from_secs(10), hung_up);
     // The session must be usable for another turn.
@@ -304,7 +314,9 @@ fn scenario_cancel(bench: &AgentBench<'_>, row: &ProgramRow) -> anyhow::Result<S
         .session_input
         .prompts
         .push(run.prompt_for(&run.next_marker()));
-    let again = piped.run_until(TURN_TIMEOUT, |it| it.ended_turns() > 1 || it.has_ended())?;
+    let again = piped.run_until(TURN_TIMEOUT, |piped_program| {
+        piped_program.ended_turns() > 1 || piped_program.has_ended()
+    })?;
     let cell = match last_turn_end(&piped) {
         _ if !again || piped.ended_turns() < 2 => {
             ScenarioResult::failed("the prompt after the cancel was not answered")
@@ -369,7 +381,9 @@ fn scenario_rate_limit(bench: &AgentBench<'_>, row: &ProgramRow) -> anyhow::Resu
         ],
     ));
     let mut piped = start(bench, row, &run, PermissionReply::Allow)?;
-    if !piped.run_until(TURN_TIMEOUT, |it| it.ended_turns() > 0 || it.has_ended())? {
+    if !piped.run_until(TURN_TIMEOUT, |piped_program| {
+        piped_program.ended_turns() > 0 || piped_program.has_ended()
+    })? {
         return keep_transcript(
             bench,
             &run,
@@ -445,13 +459,14 @@ fn scenario_refusal(
         ModelScript::new(&run.marker, []).repeat_after(ModelTurn::from_failure(failure)),
     );
     let mut piped = start(bench, row, &run, PermissionReply::Allow)?;
-    let limited = |it: &PipedProgram| {
-        it.events
+    let limited = |piped_program: &PipedProgram| {
+        piped_program
+            .events
             .iter()
-            .any(|it| matches!(it, AgentEvent::Limited { .. }))
+            .any(|agent_event| matches!(agent_event, AgentEvent::Limited { .. }))
     };
-    let told = piped.run_until(SILENCE_TIMEOUT, |it| {
-        it.ended_turns() > 0 || it.has_ended() || limited(it)
+    let told = piped.run_until(SILENCE_TIMEOUT, |piped_program| {
+        piped_program.ended_turns() > 0 || piped_program.has_ended() || limited(piped_program)
     })?;
     if !told {
         let tries = bench.models.requests_of(&run.marker).len();
@@ -462,13 +477,16 @@ fn scenario_refusal(
         );
         return keep_transcript(bench, &run, &piped, ScenarioResult::Unsupported(why));
     }
-    let reset = piped.events.iter().find_map(|it| match it {
-        AgentEvent::Limited {
-            deadline_unix_ms: until_wall,
-            ..
-        } => Some(until_wall.is_some()),
-        _ => None,
-    });
+    let reset = piped
+        .events
+        .iter()
+        .find_map(|agent_event| match agent_event {
+            AgentEvent::Limited {
+                deadline_unix_ms: until_wall,
+                ..
+            } => Some(until_wall.is_some()),
+            _ => None,
+        });
     let class = if reset.is_some() && piped.ended_turns() == 0 {
         Some(FailureClass::RateLimit)
     } else {
@@ -550,7 +568,12 @@ fn scenario_kill(bench: &AgentBench<'_>, row: &ProgramRow) -> anyhow::Result<Sce
         .models
         .requests_of(&run.next_marker())
         .iter()
-        .all(|it| it.user_texts.iter().any(|it| it.contains(&run.prompt())))
+        .all(|request| {
+            request
+                .user_texts
+                .iter()
+                .any(|user_text| user_text.contains(&run.prompt()))
+        })
     {
         how.push_str("its session continued");
     } else {

@@ -44,10 +44,10 @@ pub(crate) fn find_binary(target: &Path, named: Option<&str>) -> anyhow::Result<
     if let Some(named) = named {
         return std::fs::canonicalize(named).with_context(|| format!("there is no {named}"));
     }
-    let built = ["release", "debug"].map(|it| target.join(it).join("regatta"));
+    let built = ["release", "debug"].map(|s| target.join(s).join("regatta"));
     built
         .into_iter()
-        .find(|it| it.exists())
+        .find(|path| path.exists())
         .context("no regatta binary was built; build it: cargo build -p regatta")
 }
 
@@ -146,7 +146,7 @@ impl<'a> EndToEndWorld<'a> {
         let shown = self
             .bench
             .git(&self.run.work_dir, &["show", &format!("main:{STORY_FILE}")]);
-        shown.is_ok_and(|it| it == STORY_CONTENT.trim_end())
+        shown.is_ok_and(|shown| shown == STORY_CONTENT.trim_end())
     }
 
     /// Waits until the model server holds the answer.
@@ -156,7 +156,7 @@ impl<'a> EndToEndWorld<'a> {
                 .models
                 .requests_of(&self.run.marker)
                 .iter()
-                .any(|it| it.outcome.is_none())
+                .any(|request| request.outcome.is_none())
         };
         ensure!(
             wait_until(START_TIMEOUT, hanging),
@@ -179,7 +179,7 @@ impl<'a> EndToEndWorld<'a> {
         let all = processes_with_mark(&self.run.mark);
         let top = all
             .iter()
-            .find(|it| parent_pid(**it).is_some_and(|it| !all.contains(&it)));
+            .find(|n| parent_pid(**n).is_some_and(|n| !all.contains(&n)));
         top.copied().context("the agent has no process")
     }
 
@@ -273,7 +273,7 @@ fn scenario_tool(world: &EndToEndWorld<'_>, row: &ProgramRow) -> anyhow::Result<
     if !cell.is_acceptable()
         || events
             .lines()
-            .any(|it| it.contains("task.progressed") && it.contains(words))
+            .any(|event| event.contains("task.progressed") && event.contains(words))
     {
         return Ok(cell);
     }
@@ -282,7 +282,7 @@ fn scenario_tool(world: &EndToEndWorld<'_>, row: &ProgramRow) -> anyhow::Result<
         .models
         .requests_of(&world.run.marker)
         .into_iter()
-        .flat_map(|it| it.tool_results)
+        .flat_map(|request| request.tool_results)
         .collect();
     Ok(ScenarioResult::failed(format!(
         "the text is not on the board; the tool answered {answers:?}"
@@ -309,8 +309,8 @@ fn scenario_permission(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResu
         // A task that needs a person is in the inbox too, under its own id.
         Ok(items
             .iter()
-            .filter_map(|it| it["id"].as_str())
-            .find(|it| it.starts_with('Q'))
+            .filter_map(|item| item["id"].as_str())
+            .find(|item| item.starts_with('Q'))
             .map(str::to_owned))
     };
     let mut trouble = None;
@@ -352,7 +352,7 @@ fn scenario_cancel(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResult> 
             .models
             .requests_of(&world.run.marker)
             .iter()
-            .all(|it| it.outcome == Some(AnswerEnd::ClientHungUp))
+            .all(|request| request.outcome == Some(AnswerEnd::ClientHungUp))
     };
     if !wait_until(SHORT_TIMEOUT, quiet) {
         return Ok(ScenarioResult::failed(
@@ -484,7 +484,7 @@ fn scenario_kill_agent(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResu
     let cell = require_landed(world, going)?;
     let alive: Vec<String> = processes_with_mark(&world.run.mark)
         .into_iter()
-        .filter(|it| first.contains(it))
+        .filter(|n| first.contains(n))
         .map(process_name)
         .collect();
     Ok(if alive.is_empty() {

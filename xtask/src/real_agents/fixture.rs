@@ -92,7 +92,7 @@ impl<'a> DaemonFixture<'a> {
             .env("REGATTA_DATA_DIR", &self.data_dir)
             .env("REGATTA_LISTEN", "127.0.0.1:0")
             .env(KEY_VARIABLE, FAKE_KEY)
-            .envs(self.env.iter().map(|it| (&it.0, &it.1)))
+            .envs(self.env.iter().map(|env| (&env.0, &env.1)))
             .stdin(Stdio::null());
         self.bench.user.apply(&mut command);
         command
@@ -135,7 +135,7 @@ impl<'a> DaemonFixture<'a> {
         let command = outfit
             .argv
             .iter()
-            .map(|it| quoted(it))
+            .map(|argv| quoted(argv))
             .collect::<Vec<_>>()
             .join(" ");
         let mut args: Vec<String> = ["agent", "add", name, "--runtime", runtime, "--command"]
@@ -167,7 +167,9 @@ impl<'a> DaemonFixture<'a> {
     pub(crate) fn daemon_pid(&self) -> anyhow::Result<u32> {
         let card: Value =
             serde_json::from_slice(&std::fs::read(self.data_dir.join("daemon.json"))?)?;
-        let pid = card["pid"].as_u64().and_then(|it| u32::try_from(it).ok());
+        let pid = card["pid"]
+            .as_u64()
+            .and_then(|card| u32::try_from(card).ok());
         pid.context("the daemon's card has no process number")
     }
 
@@ -182,7 +184,7 @@ impl<'a> DaemonFixture<'a> {
         let living = || {
             marks
                 .iter()
-                .flat_map(|it| processes_with_mark(it))
+                .flat_map(|mark| processes_with_mark(mark))
                 .collect::<Vec<u32>>()
         };
         wait_until(patience, || living().is_empty());
@@ -263,7 +265,7 @@ pub(crate) fn run_steps(
 /// Returns the processes in the list whose parent is not in the list.
 pub(crate) fn top_processes(all: &[u32]) -> Vec<u32> {
     all.iter()
-        .filter(|pid| parent_pid(**pid).is_none_or(|it| !all.contains(&it)))
+        .filter(|pid| parent_pid(**pid).is_none_or(|n| !all.contains(&n)))
         .copied()
         .collect()
 }
@@ -274,7 +276,7 @@ pub(crate) fn parent_pid(pid: u32) -> Option<u32> {
 }
 
 fn quoted(word: &str) -> String {
-    let plain = |it: char| it.is_ascii_alphanumeric() || "/-_.=@:+,".contains(it);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.=@:+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
     } else {
@@ -285,13 +287,13 @@ fn quoted(word: &str) -> String {
 /// Returns the first file below a directory that contains these bytes.
 fn file_containing(dir: &Path, wanted: &[u8]) -> anyhow::Result<Option<PathBuf>> {
     for entry in std::fs::read_dir(dir)? {
-        let (path, kind) = entry.and_then(|it| Ok((it.path(), it.file_type()?)))?;
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
         let found = if kind.is_dir() {
             file_containing(&path, wanted)?
         } else if kind.is_file() {
             std::fs::read(&path)?
                 .windows(wanted.len())
-                .any(|it| it == wanted)
+                .any(|bytes| bytes == wanted)
                 .then_some(path)
         } else {
             None

@@ -28,7 +28,9 @@ pub(crate) fn install_programs(
     install_one(dir, &NODE).context("could not install node@22; check that `npm` works")?;
     let node = version_output(&NODE.entry(dir)).context("could not run the installed node")?;
     let mut missing = BTreeMap::new();
-    let is_wanted = |it: &&'static NpmProgram| wanted.iter().any(|wanted| wanted.name == it.name);
+    let is_wanted = |npm_program: &&'static NpmProgram| {
+        wanted.iter().any(|wanted| wanted.name == npm_program.name)
+    };
     let programs: Vec<&'static NpmProgram> = programs::ALL_PROGRAMS
         .into_iter()
         .filter(is_wanted)
@@ -55,7 +57,7 @@ fn install_one(dir: &Path, program: &NpmProgram) -> anyhow::Result<()> {
     let (home, entry) = (program.install_dir(dir), program.entry(dir));
     let stamp = home.join(".installed");
     let pinned = format!("{}@{}", program.package, program.version);
-    if std::fs::read_to_string(&stamp).is_ok_and(|it| it == pinned) && entry.exists() {
+    if std::fs::read_to_string(&stamp).is_ok_and(|s| s == pinned) && entry.exists() {
         return Ok(());
     }
     eprintln!("installing {pinned} …");
@@ -116,7 +118,7 @@ fn install_one(dir: &Path, program: &NpmProgram) -> anyhow::Result<()> {
 fn last_lines(text: &str) -> String {
     let mut lines: Vec<&str> = text
         .lines()
-        .filter(|it| !it.trim().is_empty())
+        .filter(|text| !text.trim().is_empty())
         .rev()
         .take(3)
         .collect();

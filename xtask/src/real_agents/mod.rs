@@ -40,25 +40,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let layer = args.text("layer").unwrap_or("all");
     let known = ["straight", "regatta", "all"]
         .into_iter()
-        .chain(PAGE_LAYERS.iter().map(|it| it.name));
+        .chain(PAGE_LAYERS.iter().map(|page_layer| page_layer.name));
     ensure!(
-        known.clone().any(|it| it == layer),
+        known.clone().any(|known| known == layer),
         "--layer is one of {}",
         known.collect::<Vec<_>>().join(", ")
     );
-    if let Some(it) = PAGE_LAYERS.iter().find(|it| it.name == layer) {
-        return run_page_layer(it, args, &target);
+    if let Some(page_layer) = PAGE_LAYERS
+        .iter()
+        .find(|page_layer| page_layer.name == layer)
+    {
+        return run_page_layer(page_layer, args, &target);
     }
     let rows: Vec<ProgramRow> = ROWS
         .into_iter()
-        .filter(|it| is_wanted(wanted, it.program.name))
+        .filter(|program| is_wanted(wanted, program.program.name))
         .collect();
     ensure!(
         !rows.is_empty(),
         "no program is called {}",
         wanted.unwrap_or_default()
     );
-    let programs: Vec<&'static NpmProgram> = rows.iter().map(|it| it.program).collect();
+    let programs: Vec<&'static NpmProgram> = rows.iter().map(|program| program.program).collect();
     let installed = install::install_programs(&target.join("real-agents"), &programs)?;
     if args.flag("install-only") {
         return Ok(installed.missing.is_empty());
@@ -88,7 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     ];
     for (name, (title, about), run) in layers
         .into_iter()
-        .filter(|it| layer == "all" || it.0 == layer)
+        .filter(|row| layer == "all" || row.0 == layer)
     {
         let mut table = ReportTable::new(title, about);
         for row in &rows {
@@ -137,8 +140,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     }
     let mut good = tables.iter().all(ReportTable::is_acceptable) && installed.missing.is_empty();
     if layer == "all" && wanted.is_none() {
-        for it in &PAGE_LAYERS {
-            good &= run_page_layer(it, args, &target)?;
+        for page_layer in &PAGE_LAYERS {
+            good &= run_page_layer(page_layer, args, &target)?;
         }
     }
     Ok(good)
@@ -208,7 +211,7 @@ fn run_page_layer(layer: &PageLayer, args: &Args, target: &Path) -> anyhow::Resu
 }
 
 fn is_wanted(wanted: Option<&str>, name: &str) -> bool {
-    wanted.is_none_or(|it| it.split(',').any(|it| it == name))
+    wanted.is_none_or(|wanted| wanted.split(',').any(|s| s == name))
 }
 
 /// Returns the build directory of this program.

@@ -171,7 +171,7 @@ impl PipedProgram {
     fn on_line(&mut self, stream: JournalStream, line: String) {
         let at = SystemTime::now()
             .duration_since(UNIX_EPOCH)
-            .map_or(0, |it| it.as_millis() as u64);
+            .map_or(0, |duration| duration.as_millis() as u64);
         let record = JournalRecord {
             position: self.journal.len() as u64 + 1,
             written_unix_ms: at,
@@ -220,7 +220,7 @@ impl PipedProgram {
         self.events = self
             .journal
             .iter()
-            .flat_map(|it| self.driver.on_record(it))
+            .flat_map(|journal| self.driver.on_record(journal))
             .collect();
         self.journal.len()
     }
@@ -237,7 +237,7 @@ impl PipedProgram {
     /// Ends the session and waits for the end of the program.
     pub(crate) fn finish_session(&mut self, patience: Duration) -> anyhow::Result<ExitAssessment> {
         self.session_input.should_close_input = true;
-        let ended = self.run_until(patience, |it| it.exit.is_some())?;
+        let ended = self.run_until(patience, |piped_program| piped_program.exit.is_some())?;
         anyhow::ensure!(
             ended || self.exit.is_some(),
             "the program did not end within {patience:?} after the request"
@@ -258,26 +258,30 @@ impl PipedProgram {
 
     /// Returns the native session, once it is open.
     pub(crate) fn native_session(&self) -> Option<String> {
-        self.events.iter().find_map(|it| match it {
-            AgentEvent::Started { session, .. } => session.clone(),
-            _ => None,
-        })
+        self.events
+            .iter()
+            .find_map(|agent_event| match agent_event {
+                AgentEvent::Started { session, .. } => session.clone(),
+                _ => None,
+            })
     }
 
     /// Returns the number of ended turns.
     pub(crate) fn ended_turns(&self) -> usize {
         self.events
             .iter()
-            .filter(|it| matches!(it, AgentEvent::TurnEnded { .. }))
+            .filter(|agent_event| matches!(agent_event, AgentEvent::TurnEnded { .. }))
             .count()
     }
 
     /// Formats the journal for a report about a failure.
     pub(crate) fn journal_text(&self) -> String {
-        let lines = self
-            .journal
-            .iter()
-            .map(|it| format!("{:>5} {:?} {}\n", it.position, it.stream, it.line));
+        let lines = self.journal.iter().map(|journal| {
+            format!(
+                "{:>5} {:?} {}\n",
+                journal.position, journal.stream, journal.line
+            )
+        });
         lines.collect()
     }
 }
@@ -300,7 +304,10 @@ fn spawn_reader(
     std::thread::spawn(move || {
         let mut reader = BufReader::new(from);
         let mut line = vec![];
-        while reader.read_until(b'\n', &mut line).is_ok_and(|it| it > 0) {
+        while reader
+            .read_until(b'\n', &mut line)
+            .is_ok_and(|reader| reader > 0)
+        {
             let text = String::from_utf8_lossy(&line)
                 .trim_end_matches(['\n', '\r'])
                 .to_owned();

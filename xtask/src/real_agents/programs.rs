@@ -111,7 +111,7 @@ impl NpmProgram {
         } else {
             vec![entry]
         };
-        argv.extend(args.iter().map(|it| (*it).to_owned()));
+        argv.extend(args.iter().map(|arg| (*arg).to_owned()));
         argv
     }
 }
@@ -200,7 +200,7 @@ pub(crate) const ROWS: [ProgramRow; 8] = [
 pub(crate) fn row_of_preset(preset: &str) -> ProgramRow {
     *ROWS
         .iter()
-        .find(|it| it.preset == preset)
+        .find(|program| program.preset == preset)
         .expect("the preset is in the table")
 }
 
@@ -262,7 +262,7 @@ impl ProgramRow {
         let args = &outfit.argv[if self.program.is_node_script { 2 } else { 1 }..];
         let brought = args
             .iter()
-            .take_while(|it| ["acp", "--acp"].contains(&it.as_str()))
+            .take_while(|arg| ["acp", "--acp"].contains(&arg.as_str()))
             .count();
         &args[brought..]
     }
@@ -276,7 +276,7 @@ impl ProgramRow {
 fn owned_pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs
         .iter()
-        .map(|it| (it.0.to_owned(), it.1.to_owned()))
+        .map(|pair| (pair.0.to_owned(), pair.1.to_owned()))
         .collect()
 }
 

@@ -86,11 +86,13 @@ pub(crate) fn processes_with_mark(mark: &str) -> Vec<u32> {
     };
     let numbers = entries
         .flatten()
-        .filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     numbers
         .filter(|pid| {
             let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environ.split(|it| *it == 0).any(|it| it == wanted)
+            environ
+                .split(|byte| *byte == 0)
+                .any(|environ| environ == wanted)
         })
         .collect()
 }

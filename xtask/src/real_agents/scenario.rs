@@ -124,7 +124,10 @@ mod tests {
 
     #[test]
     fn scenario_names_are_unique() {
-        let mut words: Vec<&str> = Scenario::ALL.iter().map(|it| it.name()).collect();
+        let mut words: Vec<&str> = Scenario::ALL
+            .iter()
+            .map(|scenario| scenario.name())
+            .collect();
         words.sort_unstable();
         words.dedup();
         assert_eq!(words.len(), Scenario::ALL.len());

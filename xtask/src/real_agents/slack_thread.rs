@@ -60,7 +60,7 @@ const THREAD_STEPS: [(&str, ThreadStep); 5] = [
 pub(crate) fn needed_programs() -> Vec<&'static NpmProgram> {
     PRESET_PAIRS
         .iter()
-        .flat_map(|it| [row_of_preset(it.0).program, row_of_preset(it.1).program])
+        .flat_map(|pair| [row_of_preset(pair.0).program, row_of_preset(pair.1).program])
         .collect()
 }
 
@@ -73,10 +73,10 @@ pub(crate) fn thread_table(
 ) -> anyhow::Result<ReportTable> {
     let heads = ["worker", "reviewer"]
         .into_iter()
-        .chain(THREAD_STEPS.map(|it| it.0))
+        .chain(THREAD_STEPS.map(|row| row.0))
         .collect();
     let mut table = ReportTable::with_headings("A thread in Slack", ABOUT, heads);
-    for (works, looks) in PRESET_PAIRS.map(|it| (row_of_preset(it.0), row_of_preset(it.1))) {
+    for (works, looks) in PRESET_PAIRS.map(|pair| (row_of_preset(pair.0), row_of_preset(pair.1))) {
         if !super::is_wanted(wanted, works.program.name) {
             continue;
         }
@@ -91,17 +91,17 @@ pub(crate) fn thread_table(
         };
         let missing = [works.program, looks.program]
             .iter()
-            .find_map(|it| installed.missing.get(it.name));
+            .find_map(|npm_program| installed.missing.get(npm_program.name));
         let cells = match missing {
             Some(why) => vec![ScenarioResult::NotRun(why.clone()); THREAD_STEPS.len()],
             None => run_conversation(&bench, works, looks),
         };
-        let words = [works, looks].map(|it| {
+        let words = [works, looks].map(|program| {
             format!(
                 "{} {} ({})",
-                it.program.name,
-                it.program.version,
-                it.driver.name()
+                program.program.name,
+                program.program.version,
+                program.driver.name()
             )
         });
         table.add_row(words.into(), cells);
@@ -124,7 +124,7 @@ fn run_conversation(
     let life = &world;
     let steps = THREAD_STEPS
         .map(|(name, step)| -> fixture::ScenarioStep<'_> { (name, Box::new(move || step(life))) });
-    let marks = [WORKER_NAME, REVIEWER_NAME].map(|it| world.mark_of(it));
+    let marks = [WORKER_NAME, REVIEWER_NAME].map(|s| world.mark_of(s));
     let of = format!(
         "thread of {} and {}",
         works.program.name, looks.program.name
@@ -248,7 +248,7 @@ impl<'a> ThreadWorld<'a> {
         self.slack
             .thread("dev", &root)
             .iter()
-            .filter(|it| it.user == app.bot_user && it.ts != *root)
+            .filter(|slack_message| slack_message.user == app.bot_user && slack_message.ts != *root)
             .map(visible_text)
             .collect()
     }
@@ -259,7 +259,7 @@ impl<'a> ThreadWorld<'a> {
         let said = || {
             self.messages_of(app)
                 .into_iter()
-                .find(|it| it.contains(words) && !it.starts_with('⏳'))
+                .find(|s| s.contains(words) && !s.starts_with('⏳'))
         };
         wait_until(ANSWER_TIMEOUT, || said().is_some());
         said().with_context(|| {
@@ -278,20 +278,20 @@ impl<'a> ThreadWorld<'a> {
         let all = self.run_command(&["bridge", "conversations"])?;
         let found = all
             .as_array()
-            .and_then(|all| all.iter().find(|it| it["agent"] == agent));
+            .and_then(|all| all.iter().find(|value| value["agent"] == agent));
         let id = found
-            .and_then(|it| it["id"].as_str())
+            .and_then(|found| found["id"].as_str())
             .with_context(|| format!("{agent} has no conversation"))?;
         self.run_command(&["bridge", "show", id])
     }
 }
 
 /// Returns the visible text of a message.
-fn visible_text(it: &SlackMessage) -> String {
-    let blocks = it.blocks.as_array().cloned().unwrap_or_default();
+fn visible_text(slack_message: &SlackMessage) -> String {
+    let blocks = slack_message.blocks.as_array().cloned().unwrap_or_default();
     blocks
         .iter()
-        .filter_map(|it| it["text"].as_str())
+        .filter_map(|block| block["text"].as_str())
         .collect::<Vec<_>>()
         .join("\n")
 }
@@ -376,8 +376,11 @@ fn step_without_mention(world: &ThreadWorld<'_>) -> anyhow::Result<()> {
         world.slack.reactions("dev", &plain).is_empty(),
         "an agent reacted to a message without a mention"
     );
-    let turns = [WORKER_NAME, REVIEWER_NAME]
-        .map(|it| world.conversation(it).map(|it| it["turn_count"].clone()));
+    let turns = [WORKER_NAME, REVIEWER_NAME].map(|s| {
+        world
+            .conversation(s)
+            .map(|world| world["turn_count"].clone())
+    });
     let [works, looks] = turns;
     ensure!(
         works? == 1 && looks? == 2,
@@ -411,8 +414,9 @@ fn step_kill_daemon(world: &ThreadWorld<'_>) -> anyhow::Result<()> {
     );
     let hanging = || {
         let seen = models.requests_of(&marker);
-        seen.iter()
-            .any(|it| it.outcome.is_none() && it.story.as_ref().is_some_and(|it| it.1 == 1))
+        seen.iter().any(|request| {
+            request.outcome.is_none() && request.story.as_ref().is_some_and(|story| story.1 == 1)
+        })
     };
     ensure!(
         wait_until(ANSWER_TIMEOUT, hanging),
@@ -449,7 +453,7 @@ fn step_kill_daemon(world: &ThreadWorld<'_>) -> anyhow::Result<()> {
     let seen: Vec<_> = models
         .requests_of(&marker)
         .into_iter()
-        .filter(|it| !it.is_side_request)
+        .filter(|request| !request.is_side_request)
         .collect();
     ensure!(
         seen.len() == 2,
@@ -457,10 +461,11 @@ fn step_kill_daemon(world: &ThreadWorld<'_>) -> anyhow::Result<()> {
         seen.len()
     );
     let first = world.marker("fix");
-    let whole = seen.iter().all(|it| {
-        it.user_texts
+    let whole = seen.iter().all(|request| {
+        request
+            .user_texts
             .iter()
-            .any(|it| it.contains(&first) && !it.contains(&marker))
+            .any(|user_text| user_text.contains(&first) && !user_text.contains(&marker))
     });
     ensure!(whole, "another session: {:?}", seen[0].user_texts);
     let posts = world.messages_of(&world.worker);

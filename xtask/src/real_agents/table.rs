@@ -57,7 +57,7 @@ impl ReportTable {
     pub(crate) fn is_acceptable(&self) -> bool {
         self.rows
             .iter()
-            .all(|it| it.1.iter().all(ScenarioResult::is_acceptable))
+            .all(|row| row.1.iter().all(ScenarioResult::is_acceptable))
     }
 
     fn markdown(&self) -> String {
@@ -76,17 +76,17 @@ impl ReportTable {
                 let _infallible = write!(out, " {} |", cell.text());
             }
         }
-        let all = self.rows.iter().flat_map(|it| &it.1);
+        let all = self.rows.iter().flat_map(|row| &row.1);
         let passed = all
             .clone()
-            .filter(|it| matches!(it, ScenarioResult::Passed(_)))
+            .filter(|scenario_result| matches!(scenario_result, ScenarioResult::Passed(_)))
             .count();
         let failed = all
             .clone()
-            .filter(|it| matches!(it, ScenarioResult::Failed(_)))
+            .filter(|scenario_result| matches!(scenario_result, ScenarioResult::Failed(_)))
             .count();
         let not_possible = all
-            .filter(|it| matches!(it, ScenarioResult::Unsupported(_)))
+            .filter(|scenario_result| matches!(scenario_result, ScenarioResult::Unsupported(_)))
             .count();
         let _infallible = write!(
             out,
@@ -108,7 +108,7 @@ pub(crate) fn report_text(
     let versions: Vec<String> = installed
         .programs
         .iter()
-        .map(|it| format!("{} {}", it.package, it.version))
+        .map(|npm_program| format!("{} {}", npm_program.package, npm_program.version))
         .collect();
     let _infallible = writeln!(
         out,
@@ -140,12 +140,12 @@ fn machine_text() -> String {
     let kilobytes = memory
         .split_whitespace()
         .nth(1)
-        .and_then(|it| it.parse::<u64>().ok())
+        .and_then(|memory| memory.parse::<u64>().ok())
         .unwrap_or(0);
     let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let system = system
         .lines()
-        .find_map(|it| it.strip_prefix("PRETTY_NAME="))
+        .find_map(|system| system.strip_prefix("PRETTY_NAME="))
         .unwrap_or("an unknown system");
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!(
@@ -162,7 +162,7 @@ fn today() -> String {
     date_text(
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
-            .map_or(0, |it| it.as_secs())
+            .map_or(0, |duration| duration.as_secs())
             / 86_400,
     )
 }

@@ -55,13 +55,13 @@ const TEAM_STEPS: [(&str, TeamStep); 7] = [
 /// protocol.
 fn lead_programs() -> impl Iterator<Item = ProgramRow> {
     ROWS.into_iter()
-        .filter(|it| ["claude-native", "codex-native", "gemini"].contains(&it.preset))
+        .filter(|program| ["claude-native", "codex-native", "gemini"].contains(&program.preset))
 }
 
 /// Returns the required programs.
 pub(crate) fn needed_programs() -> Vec<&'static super::programs::NpmProgram> {
     lead_programs()
-        .map(|it| it.program)
+        .map(|program| program.program)
         .chain([opencode_row().program])
         .collect()
 }
@@ -79,10 +79,10 @@ pub(crate) fn team_table(
 ) -> anyhow::Result<ReportTable> {
     let heads = ["lead", "side lanes"]
         .into_iter()
-        .chain(TEAM_STEPS.map(|it| it.0))
+        .chain(TEAM_STEPS.map(|row| row.0))
         .collect();
     let mut table = ReportTable::with_headings("Mixed teams", ABOUT, heads);
-    for row in lead_programs().filter(|it| super::is_wanted(wanted, it.program.name)) {
+    for row in lead_programs().filter(|program| super::is_wanted(wanted, program.program.name)) {
         let models = ModelServer::start([])?;
         let (runs, regatta) = (runs.to_owned(), Some(regatta.to_owned()));
         let bench = AgentBench {
@@ -94,7 +94,7 @@ pub(crate) fn team_table(
         };
         let missing = [row.program, opencode_row().program]
             .iter()
-            .find_map(|it| bench.installed.missing.get(it.name));
+            .find_map(|npm_program| bench.installed.missing.get(npm_program.name));
         let cells = match missing {
             Some(why) => vec![ScenarioResult::NotRun(why.clone()); TEAM_STEPS.len()],
             None => run_team(&bench, row),
@@ -123,7 +123,10 @@ fn run_team(bench: &AgentBench<'_>, row: ProgramRow) -> Vec<ScenarioResult> {
     let life = &world;
     let steps = TEAM_STEPS
         .map(|(name, step)| -> fixture::ScenarioStep<'_> { (name, Box::new(move || step(life))) });
-    let marks: Vec<String> = world.members().map(|it| world.mark_of(it.0)).collect();
+    let marks: Vec<String> = world
+        .members()
+        .map(|member| world.mark_of(member.0))
+        .collect();
     fixture::run_steps(
         &steps,
         || world.stop_everything(&marks, Duration::ZERO),
@@ -185,7 +188,7 @@ impl<'a> TeamWorld<'a> {
     fn members(&self) -> impl Iterator<Item = (&'static str, ProgramRow)> + use<> {
         [(LEAD_NAME, self.lead)]
             .into_iter()
-            .chain(SIDE_LANE_MEMBERS.map(|it| (it, opencode_row())))
+            .chain(SIDE_LANE_MEMBERS.map(|s| (s, opencode_row())))
     }
 
     fn mark_of(&self, name: &str) -> String {
@@ -221,7 +224,7 @@ impl<'a> TeamWorld<'a> {
         let args = row.more_args(outfit);
         let mode = outfit
             .mode
-            .map(|it| format!("mode = \"{it}\"\n"))
+            .map(|mode| format!("mode = \"{mode}\"\n"))
             .unwrap_or_default();
         format!(
             "\n[environments.{name}]\nenv = {{ {} }}\nkeys = [{{ name = \"{}\", from = {{ env = \
@@ -249,7 +252,7 @@ impl<'a> TeamWorld<'a> {
             .unwrap_or_default();
         members
             .into_iter()
-            .find(|it| it["name"] == name)
+            .find(|member| member["name"] == name)
             .with_context(|| format!("{name} is not in the record"))
     }
 
@@ -277,7 +280,7 @@ impl<'a> TeamWorld<'a> {
     /// Returns all processes of the team.
     fn processes(&self) -> Vec<u32> {
         self.members()
-            .flat_map(|it| processes_with_mark(&self.mark_of(it.0)))
+            .flat_map(|member| processes_with_mark(&self.mark_of(member.0)))
             .collect()
     }
 
@@ -293,8 +296,8 @@ impl<'a> TeamWorld<'a> {
         let its = |pid: &u32| {
             let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environ
-                .split(|it| *it == 0)
-                .any(|it| it == session.as_bytes())
+                .split(|byte| *byte == 0)
+                .any(|environ| environ == session.as_bytes())
         };
         let all: Vec<u32> = processes_with_mark(&self.mark_of(name))
             .into_iter()
@@ -348,7 +351,7 @@ fn step_launch(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     let seen = world.bench.models.requests();
     let fast = |chat: bool| {
         seen.iter()
-            .filter(|it| it.is_fast && (it.api == Some(ModelApi::Chat)) == chat)
+            .filter(|request| request.is_fast && (request.api == Some(ModelApi::Chat)) == chat)
             .count()
     };
     ensure!(
@@ -421,7 +424,7 @@ fn step_tasks(world: &TeamWorld<'_>) -> anyhow::Result<()> {
         let shown = world
             .bench
             .git(&world.work_dir, &["show", &format!("main:{name}.txt")]);
-        shown.is_ok_and(|it| it == format!("{name} was here"))
+        shown.is_ok_and(|shown| shown == format!("{name} was here"))
     };
     for (name, _) in world.members() {
         if !wait_until(STEP_TIMEOUT, || landed(name)) {
@@ -438,13 +441,13 @@ fn step_restart(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     let sessions = |world: &TeamWorld<'_>| -> anyhow::Result<Vec<Value>> {
         world
             .members()
-            .map(|it| Ok(world.launch_entry(it.0)?["attempt"].clone()))
+            .map(|member| Ok(world.launch_entry(member.0)?["attempt"].clone()))
             .collect()
     };
     let programs = |world: &TeamWorld<'_>| -> anyhow::Result<Vec<Vec<u32>>> {
         world
             .members()
-            .map(|it| world.session_processes(it.0))
+            .map(|member| world.session_processes(member.0))
             .collect()
     };
     let (before, sessions_before) = (programs(world)?, sessions(world)?);
@@ -457,7 +460,7 @@ fn step_restart(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     );
     let after = programs(world)?;
     ensure!(
-        before == after && before.iter().all(|it| !it.is_empty()),
+        before == after && before.iter().all(|before| !before.is_empty()),
         "P1: {before:?} became {after:?}"
     );
     send_to_all(world, "again")
@@ -468,14 +471,14 @@ fn step_kill_side_lane(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     let (lead_before, bob_before) = (world.launch_entry(LEAD_NAME)?, world.launch_entry(bob)?);
     let programs: Vec<u32> = processes_with_mark(&world.mark_of(tom))
         .into_iter()
-        .filter(|it| process_name(*it).contains("opencode"))
+        .filter(|n| process_name(*n).contains("opencode"))
         .collect();
     ensure!(!programs.is_empty(), "{tom} has no process");
     programs.into_iter().for_each(kill_pid);
     let down = || {
         world
             .launch_entry(tom)
-            .is_ok_and(|it| it["state"] == "degraded")
+            .is_ok_and(|world| world["state"] == "degraded")
     };
     ensure!(
         wait_until(STEP_TIMEOUT, down),
@@ -513,7 +516,7 @@ fn step_relaunch(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     let stayed = world
         .processes()
         .into_iter()
-        .filter(|it| before.contains(it))
+        .filter(|process| before.contains(process))
         .count();
     ensure!(
         stayed == 0,

@@ -128,7 +128,8 @@ impl ClaudeDriver {
             }
             "control_response" => {
                 let id = &message["response"]["request_id"];
-                self.requests_to_refuse.retain(|(_, it)| it != id);
+                self.requests_to_refuse
+                    .retain(|(_, requests_to_refuse)| requests_to_refuse != id);
                 self.open_requests.remove(id);
                 vec![]
             }
@@ -217,7 +218,10 @@ impl ClaudeDriver {
                 },
             )
         };
-        let cancelled = self.turn.as_ref().is_some_and(|it| it.is_cancelled);
+        let cancelled = self
+            .turn
+            .as_ref()
+            .is_some_and(|claude_turn| claude_turn.is_cancelled);
         let key = self.open_requests.add(id, what, cancelled);
         if cancelled {
             vec![]
@@ -279,7 +283,7 @@ impl ClaudeDriver {
         let estimate = turn
             .model_calls
             .values()
-            .fold(turn.usage_before, |sum, it| sum.plus(it));
+            .fold(turn.usage_before, |sum, usage| sum.plus(usage));
         let mut said: Vec<AgentEvent> = self.usage_total.raise_to(estimate).into_iter().collect();
         if let (Some(size), false) = (self.context_size, of_helper)
             && used.tokens() > 0
@@ -297,24 +301,24 @@ impl ClaudeDriver {
             .as_array()
             .into_iter()
             .flatten()
-            .filter(|it| it["type"] == "tool_result");
+            .filter(|content| content["type"] == "tool_result");
         results
-            .filter_map(|it| {
-                let tool = self.tool_calls.get_mut(it["tool_use_id"].as_str()?)?;
-                tool.status = if it["is_error"] == true {
+            .filter_map(|result| {
+                let tool = self.tool_calls.get_mut(result["tool_use_id"].as_str()?)?;
+                tool.status = if result["is_error"] == true {
                     ToolStatus::Failed
                 } else {
                     ToolStatus::Completed
                 };
-                let text = match &it["content"] {
+                let text = match &result["content"] {
                     Value::String(text) => text.clone(),
-                    Value::Array(blocks) => {
-                        blocks.iter().filter_map(|it| it["text"].as_str()).collect()
-                    }
+                    Value::Array(blocks) => blocks
+                        .iter()
+                        .filter_map(|block| block["text"].as_str())
+                        .collect(),
                     _ => String::new(),
                 };
-                tool.output =
-                    Some(shorten(&text, MAX_TOOL_OUTPUT_CHARS)).filter(|it| !it.is_empty());
+                tool.output = Some(shorten(&text, MAX_TOOL_OUTPUT_CHARS)).filter(|s| !s.is_empty());
                 Some(AgentEvent::Tool(tool.clone()))
             })
             .collect()
@@ -348,12 +352,12 @@ impl ClaudeDriver {
             .collect();
         let words = result["result"]
             .as_str()
-            .filter(|it| !it.is_empty())
+            .filter(|result| !result.is_empty())
             .map_or_else(|| errors.join("\n"), str::to_owned);
         let subtype = result["subtype"].as_str().unwrap_or_default();
         let aborted = result["terminal_reason"]
             .as_str()
-            .is_some_and(|it| it.starts_with("aborted"));
+            .is_some_and(|result| result.starts_with("aborted"));
         let stop = match subtype {
             _ if turn.is_cancelled && result["is_error"] == true => Err(ProgramFailure::new(
                 FailureClass::Cancelled,
@@ -413,7 +417,7 @@ impl ClaudeDriver {
         for model in result["modelUsage"]
             .as_object()
             .into_iter()
-            .flat_map(|it| it.values())
+            .flat_map(|object| object.values())
         {
             let count = |name: &str| model[name].as_u64().unwrap_or(0);
             total = total.plus(&Usage {
@@ -425,13 +429,13 @@ impl ClaudeDriver {
             });
             self.context_size = model["contextWindow"]
                 .as_u64()
-                .filter(|it| *it > 0)
+                .filter(|model| *model > 0)
                 .or(self.context_size);
         }
         let cost = result["total_cost_usd"]
             .as_f64()
-            .map(|it| to_count(it * 1e6));
-        total.micro_usd = cost.filter(|it| *it > 0);
+            .map(|result| to_count(result * 1e6));
+        total.micro_usd = cost.filter(|cost| *cost > 0);
         self.usage_total.raise_to(total).into_iter().collect()
     }
 
@@ -487,11 +491,11 @@ fn format_answer(what: &AnswerFormat, answer: &RequestAnswer) -> Value {
 /// Builds a form of the questions with one field each.
 fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
     let all: Vec<&Value> = list.as_array().into_iter().flatten().collect();
-    let words = |it: &Value| it["question"].as_str().unwrap_or_default().to_owned();
-    let labels = |it: &Value| -> Vec<String> {
-        let options = it["options"].as_array().into_iter().flatten();
+    let words = |value: &Value| value["question"].as_str().unwrap_or_default().to_owned();
+    let labels = |value: &Value| -> Vec<String> {
+        let options = value["options"].as_array().into_iter().flatten();
         options
-            .filter_map(|it| it["label"].as_str())
+            .filter_map(|option| option["label"].as_str())
             .map(str::to_owned)
             .collect()
     };
@@ -503,11 +507,11 @@ fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
             json!({ "type": "string", "title": words(question), "examples": labels(question) });
         fields.insert(format!("q{}", nth + 1), field);
     }
-    let required: Vec<String> = (1..=all.len()).map(|it| format!("q{it}")).collect();
+    let required: Vec<String> = (1..=all.len()).map(|n| format!("q{n}")).collect();
     let form = json!({ "type": "object", "properties": fields, "required": required });
     let text = all
         .iter()
-        .map(|it| words(it))
+        .map(|value| words(value))
         .collect::<Vec<_>>()
         .join("\n");
     let (choices, schema) = match all.as_slice() {
@@ -555,10 +559,14 @@ fn read_tool_call(id: &str, name: &str, input: &Value) -> ToolCall {
 }
 
 fn read_plan(todos: &Value) -> AgentEvent {
-    let entries = todos.as_array().into_iter().flatten().map(|it| PlanEntry {
-        text: it["content"].as_str().unwrap_or_default().to_owned(),
-        status: serde_json::from_value(it["status"].clone()).unwrap_or_default(),
-    });
+    let entries = todos
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|todo| PlanEntry {
+            text: todo["content"].as_str().unwrap_or_default().to_owned(),
+            status: serde_json::from_value(todo["status"].clone()).unwrap_or_default(),
+        });
     AgentEvent::Plan {
         entries: entries.collect(),
     }
@@ -581,7 +589,7 @@ fn on_system_message(message: &Value) -> Vec<AgentEvent> {
             "The model did not answer ({}); retry {} of {} in {:.0} s.",
             message["error_status"]
                 .as_i64()
-                .map_or_else(|| "no connection".to_owned(), |it| it.to_string()),
+                .map_or_else(|| "no connection".to_owned(), |message| message.to_string()),
             message["attempt"].as_u64().unwrap_or(0),
             message["max_retries"].as_u64().unwrap_or(0),
             message["retry_delay_ms"].as_f64().unwrap_or(0.0) / 1000.0,
@@ -633,7 +641,7 @@ impl Driver for ClaudeDriver {
         }
         let prompt = usize::try_from(self.sent_prompts)
             .ok()
-            .and_then(|it| wishes.prompts.get(it))
+            .and_then(|n| wishes.prompts.get(n))
             .filter(|_| !wishes.should_hold_prompts);
         match prompt {
             None if wishes.should_close_input => Some(InputAction::Close),
@@ -654,7 +662,10 @@ impl Driver for ClaudeDriver {
         let course = ConversationProgress {
             start_failure: self.start_failure.as_ref(),
             is_session_open: self.is_session_open,
-            running_turn: self.turn.as_ref().map(|it| it.is_cancelled),
+            running_turn: self
+                .turn
+                .as_ref()
+                .map(|claude_turn| claude_turn.is_cancelled),
             last_turn_failure: self.last_turn_failure.as_ref().map(Option::as_ref),
             is_input_closed: self.is_input_closed,
             answer: &self.answer,

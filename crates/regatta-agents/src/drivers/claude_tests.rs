@@ -19,7 +19,9 @@ fn session_with_prompt() -> DriverHarness {
     let mut stage = DriverHarness::new(setup(Runtime::Claude {
         argv: vec!["claude".to_owned()],
     }));
-    stage.update_input(|it| it.prompts = vec!["Do it, with the secret.".to_owned()]);
+    stage.update_input(|session_input| {
+        session_input.prompts = vec!["Do it, with the secret.".to_owned()]
+    });
     let hello = single_line(stage.send_lines());
     assert_eq!(hello["request"]["subtype"], "initialize");
     let said = stage.output(json!({ "type": "control_response", "response": { "subtype": "success", "request_id": hello["request_id"], "response": {} } }));
@@ -77,7 +79,11 @@ fn turn_is_translated_and_usage_is_counted_once() {
     assert!(
         matches!(&asked.content, RequestContent::Permission { tool, .. } if tool.command.as_deref() == Some("echo [redacted]"))
     );
-    stage.update_input(|it| it.answers.push(("c-1".to_owned(), RequestAnswer::Allow)));
+    stage.update_input(|session_input| {
+        session_input
+            .answers
+            .push(("c-1".to_owned(), RequestAnswer::Allow))
+    });
     let allowed = single_line(stage.send_lines());
     // The input from the journal must not be sent back, because it may be redacted.
     assert_eq!(
@@ -113,7 +119,7 @@ fn turn_is_translated_and_usage_is_counted_once() {
         micro_usd: Some(800),
         ..estimate
     };
-    stage.update_input(|it| it.prompts.push("Again.".to_owned()));
+    stage.update_input(|session_input| session_input.prompts.push("Again.".to_owned()));
     assert_eq!(single_line(stage.send_lines())["type"], "user");
     stage.output(assistant_message(
         "m3",
@@ -124,7 +130,7 @@ fn turn_is_translated_and_usage_is_counted_once() {
         size: 1000
     }));
     stage.output(result_message(json!({ "result": "Well.", "total_cost_usd": 0.0012, "modelUsage": { "opus": { "inputTokens": 30, "outputTokens": 21, "cacheReadInputTokens": 300, "cacheCreationInputTokens": 60 } } })));
-    stage.update_input(|it| it.should_close_input = true);
+    stage.update_input(|session_input| session_input.should_close_input = true);
     assert_eq!(stage.send_inputs(), vec![InputAction::Close]);
     let judged = stage.assess_exit(&Exit::Code(0));
     assert_eq!((judged.class, judged.detail.as_str()), (None, "Well."));
@@ -147,7 +153,7 @@ fn interrupt_denies_open_requests() {
     let mut stage = session_with_prompt();
     stage.output(tool_permission_request("c-1"));
     stage.output(tool_permission_request("c-2"));
-    stage.update_input(|it| it.cancels = 1);
+    stage.update_input(|session_input| session_input.cancels = 1);
     let lines = stage.send_lines();
     assert_eq!(lines[0]["request"]["subtype"], "interrupt");
     for (line, id) in lines[1..].iter().zip(["c-1", "c-2"]) {
@@ -173,7 +179,7 @@ fn interrupt_denies_open_requests() {
             ..
         })
     ));
-    stage.update_input(|it| it.prompts.push("Again.".to_owned()));
+    stage.update_input(|session_input| session_input.prompts.push("Again.".to_owned()));
     assert_eq!(single_line(stage.send_lines())["type"], "user");
     stage.check_replay();
 }
@@ -233,12 +239,12 @@ fn result_with_an_error_is_a_failure_despite_its_subtype_success() {
         }
         let said = stage.output(result_message(fields));
         assert!(
-            matches!(said.last(), Some(AgentEvent::TurnEnded { class: Some(it), .. }) if *it == class),
+            matches!(said.last(), Some(AgentEvent::TurnEnded { class: Some(failure_class), .. }) if *failure_class == class),
             "{class}: {said:?}"
         );
         if class == FailureClass::RateLimit {
-            assert!(said.iter().any(|it| matches!(
-                it,
+            assert!(said.iter().any(|agent_event| matches!(
+                agent_event,
                 AgentEvent::Limited {
                     deadline_unix_ms: Some(1_763_240_400_000),
                     ..
@@ -261,8 +267,8 @@ fn questions_of_claude_become_questions_and_hook_callbacks_are_refused() {
     assert!(
         matches!(&asked.content, RequestContent::Question { choices, .. } if choices == &["Red", "Blue"])
     );
-    stage.update_input(|it| {
-        it.answers.push((
+    stage.update_input(|session_input| {
+        session_input.answers.push((
             "q".to_owned(),
             RequestAnswer::Text {
                 text: "Green".to_owned(),

@@ -116,18 +116,19 @@ impl CodexExecDriver {
             }
             "reasoning" if done => vec![AgentEvent::Thought { text: text() }],
             "todo_list" => {
-                let entries = item["items"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .map(|it| PlanEntry {
-                        text: it["text"].as_str().unwrap_or_default().to_owned(),
-                        status: if it["completed"] == true {
-                            ToolStatus::Completed
-                        } else {
-                            ToolStatus::Pending
-                        },
-                    });
+                let entries =
+                    item["items"]
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .map(|item| PlanEntry {
+                            text: item["text"].as_str().unwrap_or_default().to_owned(),
+                            status: if item["completed"] == true {
+                                ToolStatus::Completed
+                            } else {
+                                ToolStatus::Pending
+                            },
+                        });
                 vec![AgentEvent::Plan {
                     entries: entries.collect(),
                 }]
@@ -187,16 +188,16 @@ pub(super) fn unwrap_shell(command: &str) -> &str {
     ];
     let script = shells
         .iter()
-        .find_map(|it| command.strip_prefix(it))
+        .find_map(|shell| command.strip_prefix(shell))
         .unwrap_or(command);
     match script
         .strip_prefix('\'')
-        .and_then(|it| it.strip_suffix('\''))
+        .and_then(|script| script.strip_suffix('\''))
     {
         Some(inner) if !inner.contains('\'') => inner,
         _ if script
             .chars()
-            .all(|it| it.is_alphanumeric() || "-_./".contains(it)) =>
+            .all(|c| c.is_alphanumeric() || "-_./".contains(c)) =>
         {
             script
         }
@@ -215,7 +216,7 @@ pub(super) fn read_tool_call(item: &Value, output: &str) -> ToolCall {
     };
     let changes = item["changes"].as_array().into_iter().flatten();
     let paths: Vec<String> = changes
-        .filter_map(|it| it["path"].as_str())
+        .filter_map(|change| change["path"].as_str())
         .map(str::to_owned)
         .collect();
     let mut tool = ToolCall {
@@ -232,8 +233,8 @@ pub(super) fn read_tool_call(item: &Value, output: &str) -> ToolCall {
             tool.title = shorten(command, 500);
             tool.output = item[output]
                 .as_str()
-                .filter(|it| !it.is_empty())
-                .map(|it| shorten(it, MAX_TOOL_OUTPUT_CHARS));
+                .filter(|item| !item.is_empty())
+                .map(|item| shorten(item, MAX_TOOL_OUTPUT_CHARS));
         }
         "file_change" | "fileChange" => {
             tool.kind = ToolKind::Edit;
@@ -316,7 +317,9 @@ mod tests {
             argv: vec!["codex".to_owned()],
             app_server: false,
         }));
-        stage.update_input(|it| it.prompts = vec!["Do it.\nAll of it.".to_owned()]);
+        stage.update_input(|session_input| {
+            session_input.prompts = vec!["Do it.\nAll of it.".to_owned()]
+        });
         assert_eq!(
             stage.send_inputs(),
             vec![
@@ -359,7 +362,7 @@ mod tests {
         let tools = stage
             .events
             .iter()
-            .filter(|it| matches!(it, AgentEvent::Tool(_)))
+            .filter(|agent_event| matches!(agent_event, AgentEvent::Tool(_)))
             .count();
         assert_eq!(tools, 3);
         stage.check_replay();

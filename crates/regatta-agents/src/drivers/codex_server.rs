@@ -130,7 +130,8 @@ impl CodexServerDriver {
                 vec![]
             }
             Some(RpcMessage::Answer { id, .. }) => {
-                self.requests_to_refuse.retain(|(_, it)| *it != id);
+                self.requests_to_refuse
+                    .retain(|(_, requests_to_refuse)| *requests_to_refuse != id);
                 self.open_requests.remove(&id);
                 vec![]
             }
@@ -165,7 +166,7 @@ impl CodexServerDriver {
         outcome: Result<Value, RpcError>,
         at: u64,
     ) -> Vec<AgentEvent> {
-        let Some(sent) = id.as_u64().and_then(|it| self.unanswered.remove(&it)) else {
+        let Some(sent) = id.as_u64().and_then(|id| self.unanswered.remove(&id)) else {
             return vec![];
         };
         match (sent, outcome) {
@@ -292,7 +293,7 @@ impl CodexServerDriver {
             "warning" | "configWarning" | "deprecationNotice" | "guardianWarning" => {
                 let words = ["message", "summary"]
                     .iter()
-                    .find_map(|it| params[*it].as_str())
+                    .find_map(|s| params[*s].as_str())
                     .unwrap_or(method);
                 vec![AgentEvent::Notice {
                     text: words.to_owned(),
@@ -315,11 +316,11 @@ impl CodexServerDriver {
 
     /// Returns the time when the exhausted limit is reset.
     fn limit_reset_time(&self, at: u64) -> Option<u64> {
-        let windows = ["primary", "secondary"].map(|it| &self.account_limits[it]);
+        let windows = ["primary", "secondary"].map(|s| &self.account_limits[s]);
         let full = windows
             .iter()
-            .filter(|it| it["usedPercent"].as_i64().is_some_and(|it| it >= 100));
-        full.filter_map(|it| limit_reset_time("", it, at)).max()
+            .filter(|value| value["usedPercent"].as_i64().is_some_and(|n| n >= 100));
+        full.filter_map(|full| limit_reset_time("", full, at)).max()
     }
 
     fn on_item(&mut self, item: &Value, done: bool) -> Vec<AgentEvent> {
@@ -330,7 +331,7 @@ impl CodexServerDriver {
                 self.answer.add(text);
                 let told = item["id"]
                     .as_str()
-                    .is_some_and(|it| self.reported_messages.contains(it));
+                    .is_some_and(|item| self.reported_messages.contains(item));
                 if told {
                     vec![]
                 } else {
@@ -418,7 +419,10 @@ impl CodexServerDriver {
             self.requests_to_refuse.push((method, id));
             return vec![AgentEvent::Notice { text }];
         };
-        let cancelled = self.turn.as_ref().is_some_and(|it| it.is_cancelled);
+        let cancelled = self
+            .turn
+            .as_ref()
+            .is_some_and(|codex_turn| codex_turn.is_cancelled);
         let key = self.open_requests.add(id, what, cancelled);
         if cancelled {
             vec![]
@@ -570,11 +574,11 @@ fn read_permissions(params: &Value) -> (AnswerFormat, RequestContent) {
 /// Builds a form of the questions with one field each, under the question's own id.
 fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
     let all: Vec<&Value> = list.as_array().into_iter().flatten().collect();
-    let word = |it: &Value, name: &str| it[name].as_str().unwrap_or_default().to_owned();
-    let labels = |it: &Value| -> Vec<String> {
-        let options = it["options"].as_array().into_iter().flatten();
+    let word = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+    let labels = |value: &Value| -> Vec<String> {
+        let options = value["options"].as_array().into_iter().flatten();
         options
-            .filter_map(|it| it["label"].as_str())
+            .filter_map(|option| option["label"].as_str())
             .map(str::to_owned)
             .collect()
     };
@@ -583,11 +587,11 @@ fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
         let field = json!({ "type": "string", "title": word(question, "question"), "examples": labels(question) });
         fields.insert(word(question, "id"), field);
     }
-    let required: Vec<String> = all.iter().map(|it| word(it, "id")).collect();
+    let required: Vec<String> = all.iter().map(|value| word(value, "id")).collect();
     let form = json!({ "type": "object", "properties": fields, "required": required });
     let text = all
         .iter()
-        .map(|it| word(it, "question"))
+        .map(|value| word(value, "question"))
         .collect::<Vec<_>>()
         .join("\n");
     let (choices, schema) = match all.as_slice() {
@@ -610,7 +614,7 @@ fn read_form(params: &Value) -> (AnswerFormat, RequestContent) {
     let message = params["message"].as_str().unwrap_or_default();
     let url = params["url"]
         .as_str()
-        .map_or_else(String::new, |it| format!("\n{it}"));
+        .map_or_else(String::new, |param| format!("\n{param}"));
     let schema = params["requestedSchema"].clone();
     let words = schema.is_object().then(|| schema.to_string());
     let text = format!("{server}: {message}{url}");
@@ -650,12 +654,12 @@ fn format_answer(what: &AnswerFormat, answer: &RequestAnswer) -> Value {
                 .as_array()
                 .into_iter()
                 .flatten()
-                .filter_map(|it| it["id"].as_str())
+                .filter_map(|question| question["id"].as_str())
             {
                 let given: Vec<&str> = form[id]
                     .as_str()
                     .into_iter()
-                    .filter(|it| !it.is_empty())
+                    .filter(|form| !form.is_empty())
                     .collect();
                 answers.insert(id.to_owned(), json!({ "answers": given }));
             }
@@ -673,14 +677,18 @@ fn format_answer(what: &AnswerFormat, answer: &RequestAnswer) -> Value {
 }
 
 fn read_plan(steps: &Value) -> AgentEvent {
-    let entries = steps.as_array().into_iter().flatten().map(|it| PlanEntry {
-        text: it["step"].as_str().unwrap_or_default().to_owned(),
-        status: match it["status"].as_str() {
-            Some("completed") => ToolStatus::Completed,
-            Some("inProgress") => ToolStatus::InProgress,
-            _ => ToolStatus::Pending,
-        },
-    });
+    let entries = steps
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|step| PlanEntry {
+            text: step["step"].as_str().unwrap_or_default().to_owned(),
+            status: match step["status"].as_str() {
+                Some("completed") => ToolStatus::Completed,
+                Some("inProgress") => ToolStatus::InProgress,
+                _ => ToolStatus::Pending,
+            },
+        });
     AgentEvent::Plan {
         entries: entries.collect(),
     }
@@ -729,7 +737,10 @@ impl Driver for CodexServerDriver {
         }
         // A turn without a known id cannot be interrupted yet. The answer to its start contains the
         // id.
-        let named = self.turn.as_ref().is_none_or(|it| it.id.is_some());
+        let named = self
+            .turn
+            .as_ref()
+            .is_none_or(|codex_turn| codex_turn.id.is_some());
         if let Some(thread) = self
             .thread_id
             .as_ref()
@@ -738,7 +749,7 @@ impl Driver for CodexServerDriver {
             let turn = self
                 .turn
                 .as_ref()
-                .and_then(|it| it.id.as_ref())
+                .and_then(|codex_turn| codex_turn.id.as_ref())
                 .unwrap_or(&self.last_turn_id);
             return Some(self.request(
                 "turn/interrupt",
@@ -755,7 +766,7 @@ impl Driver for CodexServerDriver {
         }
         let prompt = usize::try_from(self.sent_prompts)
             .ok()
-            .and_then(|it| wishes.prompts.get(it))
+            .and_then(|n| wishes.prompts.get(n))
             .filter(|_| !wishes.should_hold_prompts);
         if wishes.should_close_input && prompt.is_none() {
             return Some(InputAction::Close);
@@ -763,8 +774,9 @@ impl Driver for CodexServerDriver {
         let Some(thread) = &self.thread_id else {
             return self.opening_request();
         };
-        prompt.map(|it| {
-            let params = json!({ "threadId": thread, "input": [{ "type": "text", "text": it }] });
+        prompt.map(|prompt| {
+            let params =
+                json!({ "threadId": thread, "input": [{ "type": "text", "text": prompt }] });
             self.request("turn/start", params)
         })
     }
@@ -773,7 +785,7 @@ impl Driver for CodexServerDriver {
         let course = ConversationProgress {
             start_failure: self.start_failure.as_ref(),
             is_session_open: self.thread_id.is_some(),
-            running_turn: self.turn.as_ref().map(|it| it.is_cancelled),
+            running_turn: self.turn.as_ref().map(|codex_turn| codex_turn.is_cancelled),
             last_turn_failure: self.last_turn_failure.as_ref().map(Option::as_ref),
             is_input_closed: self.is_input_closed,
             answer: &self.answer,

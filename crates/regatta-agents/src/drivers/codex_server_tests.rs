@@ -34,7 +34,9 @@ fn send_notification(
 
 fn session_with_turn() -> DriverHarness {
     let mut stage = DriverHarness::new(server_setup());
-    stage.update_input(|it| it.prompts = vec!["Do it, with the secret.".to_owned()]);
+    stage.update_input(|session_input| {
+        session_input.prompts = vec!["Do it, with the secret.".to_owned()]
+    });
     let hello = single_line(stage.send_lines());
     assert_eq!(
         (&hello["method"], hello.get("jsonrpc")),
@@ -72,8 +74,9 @@ fn turn_is_translated_approved_and_counted() {
     assert!(
         matches!(&asked.content, RequestContent::Permission { tool, .. } if tool.command.as_deref() == Some("rm -r build"))
     );
-    stage.update_input(|it| {
-        it.answers
+    stage.update_input(|session_input| {
+        session_input
+            .answers
             .push(("0".to_owned(), RequestAnswer::Deny { reason: None }))
     });
     assert_eq!(
@@ -138,7 +141,7 @@ fn turn_is_translated_approved_and_counted() {
         used: 2430,
         size: 10_000
     }));
-    stage.update_input(|it| it.should_close_input = true);
+    stage.update_input(|session_input| session_input.should_close_input = true);
     assert_eq!(stage.send_inputs(), vec![InputAction::Close]);
     assert_eq!(stage.assess_exit(&Exit::Code(0)).class, None);
     stage.check_replay();
@@ -148,7 +151,7 @@ fn turn_is_translated_approved_and_counted() {
 fn interrupt_cancels_open_requests_and_waits_for_the_id_of_the_turn() {
     let mut stage = session_with_turn();
     stage.output(json!({ "id": "f", "method": "item/fileChange/requestApproval", "params": { "threadId": "t-1", "turnId": "u-1", "itemId": "i", "startedAtMs": 1 } }));
-    stage.update_input(|it| it.cancels = 1);
+    stage.update_input(|session_input| session_input.cancels = 1);
     let lines = stage.send_lines();
     assert_eq!(
         lines[0]["params"],
@@ -170,9 +173,9 @@ fn interrupt_cancels_open_requests_and_waits_for_the_id_of_the_turn() {
             ..
         })
     ));
-    stage.update_input(|it| it.prompts.push("Again.".to_owned()));
+    stage.update_input(|session_input| session_input.prompts.push("Again.".to_owned()));
     let turn = single_line(stage.send_lines());
-    stage.update_input(|it| it.cancels = 2);
+    stage.update_input(|session_input| session_input.cancels = 2);
     assert_eq!(stage.send_inputs(), vec![], "the turn has no id yet");
     stage.output(json!({ "id": turn["id"], "result": { "turn": { "id": "u-2" } } }));
     assert_eq!(single_line(stage.send_lines())["params"]["turnId"], "u-2");
@@ -231,7 +234,7 @@ fn missing_thread_is_replaced_by_a_new_thread() {
     let mut setup = server_setup();
     setup.resume = Some("t-0".to_owned());
     let mut stage = DriverHarness::new(setup);
-    stage.update_input(|it| it.prompts = vec!["Go.".to_owned()]);
+    stage.update_input(|session_input| session_input.prompts = vec!["Go.".to_owned()]);
     let hello = single_line(stage.send_lines());
     stage.output(json!({ "id": hello["id"], "result": {} }));
     let resume = stage.send_lines().pop().unwrap();
@@ -251,8 +254,8 @@ fn questions_are_answered_by_their_own_ids() {
     let mut stage = session_with_turn();
     stage.output(json!({ "id": 4, "method": "item/tool/requestUserInput", "params": { "threadId": "t-1", "turnId": "u-1", "itemId": "i", "isBlocking": true,
         "questions": [{ "id": "colour", "header": "h", "question": "Which?", "options": [{ "label": "Red", "description": "" }] }] } }));
-    stage.update_input(|it| {
-        it.answers.push((
+    stage.update_input(|session_input| {
+        session_input.answers.push((
             "4".to_owned(),
             RequestAnswer::Text {
                 text: "Red".to_owned(),

@@ -25,7 +25,7 @@ impl CommandDriver {
         let has_prompt_argument = argv
             .iter()
             .chain(&setup.profile.args)
-            .any(|it| it.contains(PROMPT_PLACEHOLDER));
+            .any(|argv| argv.contains(PROMPT_PLACEHOLDER));
         CommandDriver {
             has_prompt_argument,
             has_started: false,
@@ -113,7 +113,7 @@ mod tests {
 
     fn command_harness(argv: &[&str]) -> DriverHarness {
         DriverHarness::new(setup(Runtime::Command {
-            argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+            argv: argv.iter().map(|argv| (*argv).to_owned()).collect(),
         }))
     }
 
@@ -121,8 +121,8 @@ mod tests {
     fn prompt_is_sent_once_and_then_the_input_is_closed() {
         let mut stage = command_harness(&["cat"]);
         assert_eq!(stage.send_inputs(), vec![], "there is no prompt yet");
-        stage.update_input(|it| {
-            it.prompts = vec!["Do it.\nPlease.".to_owned(), "And more.".to_owned()]
+        stage.update_input(|session_input| {
+            session_input.prompts = vec!["Do it.\nPlease.".to_owned(), "And more.".to_owned()]
         });
         assert_eq!(
             stage.send_inputs(),
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn input_is_closed_if_the_prompt_is_an_argument() {
         let mut stage = command_harness(&["aider", "--message", "{prompt}"]);
-        stage.update_input(|it| it.prompts = vec!["Do it.".to_owned()]);
+        stage.update_input(|session_input| session_input.prompts = vec!["Do it.".to_owned()]);
         assert_eq!(stage.send_inputs(), vec![InputAction::Close]);
         assert!(stage.events.contains(&AgentEvent::TurnStarted { n: 0 }));
         stage.check_replay();

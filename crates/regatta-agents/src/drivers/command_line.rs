@@ -13,16 +13,20 @@ use super::{
 /// scripted agent. No secret is among the arguments, because every user of the machine can read a
 /// command line.
 pub fn command_line(setup: &DriverSetup, prompt: &str, regatta: &Path) -> Vec<String> {
-    let words = |list: &[&str]| list.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    let words = |list: &[&str]| {
+        list.iter()
+            .map(|list| (*list).to_owned())
+            .collect::<Vec<_>>()
+    };
     let ourselves = regatta.to_string_lossy();
     let given = |argv: &[String]| -> Vec<String> {
         let words = argv.iter().chain(&setup.profile.args);
         words
-            .map(|it| {
-                if it == REGATTA_PLACEHOLDER {
+            .map(|word| {
+                if word == REGATTA_PLACEHOLDER {
                     ourselves.to_string()
                 } else {
-                    it.replace(PROMPT_PLACEHOLDER, prompt)
+                    word.replace(PROMPT_PLACEHOLDER, prompt)
                 }
             })
             .collect()
@@ -39,7 +43,7 @@ pub fn command_line(setup: &DriverSetup, prompt: &str, regatta: &Path) -> Vec<St
             // These programs accept the model only as an argument. Others get it in the session.
             if let Some(model) = &setup.profile.model
                 && matches!(setup.program_name(), "gemini" | "qwen")
-                && !line.iter().any(|it| it == "-m" || it == "--model")
+                && !line.iter().any(|line| line == "-m" || line == "--model")
             {
                 line.extend(["--model".to_owned(), model.clone()]);
             }
@@ -70,7 +74,7 @@ fn claude_command_line(setup: &DriverSetup) -> Vec<String> {
     ]
     .iter()
     .chain(&["--permission-prompt-tool", "stdio"])
-    .map(|it| (*it).to_owned())
+    .map(|s| (*s).to_owned())
     .collect();
     let mut flag = |name: &str, value: Option<&str>| {
         if let Some(value) = value {
@@ -117,7 +121,7 @@ pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
     let mode = profile.mode.as_deref().unwrap_or_default();
     let named = |known: &[&str]| {
         mode.split(['+', ',', ' '])
-            .find(|it| known.contains(it))
+            .find(|mode| known.contains(mode))
             .map(str::to_owned)
     };
     let approval =
@@ -162,7 +166,9 @@ fn codex_command_line(setup: &DriverSetup, app_server: bool) -> Vec<String> {
     if profile.fast_mode == Some(true) {
         settings.push("service_tier=\"fast\"".to_owned());
     }
-    let settings = settings.into_iter().flat_map(|it| ["-c".to_owned(), it]);
+    let settings = settings
+        .into_iter()
+        .flat_map(|setting| ["-c".to_owned(), setting]);
     if app_server {
         return ["app-server".to_owned()]
             .into_iter()
@@ -260,9 +266,13 @@ pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
 /// there.
 pub fn home_files(setup: &DriverSetup) -> Vec<(String, String)> {
     let has_key = |name: &str| {
-        let keys = setup.profile.keys.iter().map(|it| it.name.as_str());
-        keys.chain(setup.profile.env.iter().map(|it| it.0.as_str()))
-            .any(|it| it == name)
+        let keys = setup
+            .profile
+            .keys
+            .iter()
+            .map(|secret_variable| secret_variable.name.as_str());
+        keys.chain(setup.profile.env.iter().map(|env| env.0.as_str()))
+            .any(|s| s == name)
     };
     let quiet = |sign_in: &str| -> Value {
         json!({
@@ -314,7 +324,7 @@ mod tests {
     }
 
     fn to_strings(list: &[&str]) -> Vec<String> {
-        list.iter().map(|it| (*it).to_owned()).collect()
+        list.iter().map(|list| (*list).to_owned()).collect()
     }
 
     #[test]
@@ -443,14 +453,14 @@ mod tests {
                 "-c service_tier=\"fast\"",
             ),
         ] {
-            let mut it = setup(runtime);
+            let mut driver_setup = setup(runtime);
             for (asked, on) in [(None, false), (Some(false), false), (Some(true), true)] {
-                it.profile.fast_mode = asked;
+                driver_setup.profile.fast_mode = asked;
                 assert_eq!(
-                    joined_command_line(&it).contains(switch),
+                    joined_command_line(&driver_setup).contains(switch),
                     on,
                     "{asked:?}: {}",
-                    joined_command_line(&it)
+                    joined_command_line(&driver_setup)
                 );
             }
         }
@@ -493,8 +503,8 @@ mod tests {
         let last = |setup: &DriverSetup, name: &str| {
             environment(setup)
                 .into_iter()
-                .rfind(|it| it.0 == name)
-                .map(|it| it.1)
+                .rfind(|pair| pair.0 == name)
+                .map(|pair| pair.1)
         };
         assert_eq!(last(&claude, "ENABLE_TOOL_SEARCH").as_deref(), Some("true"));
         assert_eq!(last(&claude, "PWD").as_deref(), Some("/workspace"));

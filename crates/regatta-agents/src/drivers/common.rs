@@ -236,17 +236,23 @@ impl<T> OpenRequests<T> {
 
     /// Removes the request with this id, because it was answered.
     pub(super) fn remove(&mut self, id: &Value) -> Option<OpenRequest<T>> {
-        let at = self.requests.iter().position(|it| it.id == *id)?;
+        let at = self
+            .requests
+            .iter()
+            .position(|open_request| open_request.id == *id)?;
         Some(self.requests.remove(at))
     }
 
     /// Cancels the open requests and returns the events that withdraw them.
     pub(super) fn cancel_all(&mut self) -> Vec<AgentEvent> {
-        let open = self.requests.iter_mut().filter(|it| !it.is_cancelled);
-        open.map(|it| {
-            it.is_cancelled = true;
+        let open = self
+            .requests
+            .iter_mut()
+            .filter(|open_request| !open_request.is_cancelled);
+        open.map(|open_request| {
+            open_request.is_cancelled = true;
             AgentEvent::RequestWithdrawn {
-                request: it.key.clone(),
+                request: open_request.key.clone(),
             }
         })
         .collect()
@@ -257,7 +263,7 @@ impl<T> OpenRequests<T> {
         let open = self
             .requests
             .iter_mut()
-            .find(|it| it.id == *id && !it.is_cancelled)?;
+            .find(|open_request| open_request.id == *id && !open_request.is_cancelled)?;
         open.is_cancelled = true;
         Some(AgentEvent::RequestWithdrawn {
             request: open.key.clone(),
@@ -283,7 +289,7 @@ impl<T> OpenRequests<T> {
             } else {
                 wished()
             };
-            answer.map(|it| (open, it))
+            answer.map(|request_answer| (open, request_answer))
         })
     }
 }
@@ -308,7 +314,7 @@ pub(super) fn choose_option<'a>(
     kinds.iter().find_map(|kind| {
         options
             .iter()
-            .filter(|it| it.kind == *kind)
+            .filter(|permission_option| permission_option.kind == *kind)
             .min_by(|a, b| a.id.cmp(&b.id))
     })
 }
@@ -332,9 +338,9 @@ pub(super) struct ConversationProgress<'a> {
 impl ConversationProgress<'_> {
     /// Judges the program's end. An exit code alone does not mean success.
     pub(super) fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
-        let of = |it: &ProgramFailure| {
+        let of = |program_failure: &ProgramFailure| {
             self.usage_total
-                .assessment(Some(it.class), it.detail.clone())
+                .assessment(Some(program_failure.class), program_failure.detail.clone())
         };
         let broken = |doing| of(&early_exit_failure(exit, self.errors, doing));
         if let Exit::NotStarted(why) = exit {
@@ -419,7 +425,8 @@ mod tests {
                     shuffled.reverse();
                 }
                 let chosen = |answer: RequestAnswer| {
-                    choose_option(&shuffled, &answer).map(|it| it.id.clone())
+                    choose_option(&shuffled, &answer)
+                        .map(|permission_option| permission_option.id.clone())
                 };
                 assert_eq!(chosen(RequestAnswer::Allow).as_deref(), Some("a"));
                 assert_eq!(
@@ -431,7 +438,8 @@ mod tests {
         }
         let only = [option("always", PermissionOptionKind::AllowAlways)];
         assert_eq!(
-            choose_option(&only, &RequestAnswer::Allow).map(|it| it.id.as_str()),
+            choose_option(&only, &RequestAnswer::Allow)
+                .map(|permission_option| permission_option.id.as_str()),
             Some("always")
         );
         assert_eq!(

@@ -90,7 +90,7 @@ fn class_from_data(data: &Value) -> Option<FailureClass> {
             // Codex writes `{"httpConnectionFailed": {"httpStatusCode": 503}}`.
             Value::Object(fields) => fields
                 .values()
-                .find_map(|it| it["httpStatusCode"].as_i64())
+                .find_map(|field| field["httpStatusCode"].as_i64())
                 .and_then(class_from_status),
             _ => None,
         };
@@ -112,8 +112,8 @@ fn class_from_data(data: &Value) -> Option<FailureClass> {
     }
     ["error", "details", "cause"]
         .iter()
-        .filter(|it| data[**it].is_object())
-        .find_map(|it| class_from_data(&data[*it]))
+        .filter(|s| data[**s].is_object())
+        .find_map(|s| class_from_data(&data[*s]))
 }
 
 /// Returns the class for the name of an error.
@@ -121,7 +121,7 @@ pub(crate) fn class_from_name(name: &str) -> Option<FailureClass> {
     let plain: String = name
         .chars()
         .filter(char::is_ascii_alphanumeric)
-        .map(|it| it.to_ascii_lowercase())
+        .map(|c| c.to_ascii_lowercase())
         .collect();
     Some(match plain.as_str() {
         "authenticationfailed"
@@ -309,8 +309,8 @@ pub(crate) fn class_from_text(text: &str) -> Option<FailureClass> {
     let by_phrase = || {
         ERROR_PHRASES
             .iter()
-            .find(|(_, phrases)| phrases.iter().any(|it| lower.contains(it)))
-            .map(|it| it.0)
+            .find(|(_, phrases)| phrases.iter().any(|phrase| lower.contains(phrase)))
+            .map(|pair| pair.0)
     };
     let model_unknown = lower.contains("model")
         && (lower.contains("does not exist") || contains_number(&lower, 404));
@@ -320,8 +320,8 @@ pub(crate) fn class_from_text(text: &str) -> Option<FailureClass> {
         .or_else(|| {
             statuses
                 .iter()
-                .find(|it| contains_number(&lower, **it))
-                .and_then(|it| class_from_status(*it))
+                .find(|statuse| contains_number(&lower, **statuse))
+                .and_then(|statuse| class_from_status(*statuse))
         })
 }
 
@@ -331,7 +331,7 @@ fn contains_number(text: &str, number: i64) -> bool {
     text.match_indices(&number).any(|(at, _)| {
         let before = text[..at].chars().next_back();
         let after = text[at + number.len()..].chars().next();
-        let part = |it: Option<char>| it.is_some_and(|it| it.is_alphanumeric() || it == '.');
+        let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '.');
         !part(before) && !after.is_some_and(char::is_alphanumeric)
     })
 }
@@ -352,7 +352,7 @@ const MAX_LIMIT_MS: u64 = 366 * 24 * 60 * 60 * 1000;
 pub(crate) fn limit_reset_time(text: &str, data: &Value, at: u64) -> Option<u64> {
     let found = reset_from_data(data, at, 0).or_else(|| reset_from_text(text, at));
     let found = found.or_else(|| reset_from_text(&data_text(data), at));
-    found.filter(|it| *it <= at.saturating_add(MAX_LIMIT_MS))
+    found.filter(|found| *found <= at.saturating_add(MAX_LIMIT_MS))
 }
 
 fn reset_from_data(data: &Value, at: u64, depth: u32) -> Option<u64> {
@@ -361,18 +361,18 @@ fn reset_from_data(data: &Value, at: u64, depth: u32) -> Option<u64> {
         let plain: String = key
             .chars()
             .filter(char::is_ascii_alphanumeric)
-            .map(|it| it.to_ascii_lowercase())
+            .map(|c| c.to_ascii_lowercase())
             .collect();
         let number = value
             .as_f64()
-            .or_else(|| value.as_str().and_then(|it| it.trim().parse().ok()));
+            .or_else(|| value.as_str().and_then(|value| value.trim().parse().ok()));
         let after = |milliseconds: f64| Some(at.saturating_add(to_count(milliseconds)));
         let found = match plain.as_str() {
             "resetsat" | "resetat" | "resettime" | "reset" | "resets" => {
                 number.and_then(date_to_unix_ms)
             }
             "retryafter" | "resetinseconds" | "resetsinseconds" | "retryafterseconds" => {
-                number.and_then(|it| after(it * 1000.0))
+                number.and_then(|number| after(number * 1000.0))
             }
             "retryafterms" | "retrydelayms" | "resetinms" => number.and_then(after),
             "retrydelay" => value.as_str().and_then(parse_duration_ms).and_then(after),
@@ -382,10 +382,10 @@ fn reset_from_data(data: &Value, at: u64, depth: u32) -> Option<u64> {
             return found;
         }
     }
-    fields.values().find_map(|it| match it {
+    fields.values().find_map(|field| match field {
         Value::Array(list) => list
             .iter()
-            .find_map(|it| reset_from_data(it, at, depth + 1)),
+            .find_map(|list| reset_from_data(list, at, depth + 1)),
         other => reset_from_data(other, at, depth + 1),
     })
 }
@@ -411,14 +411,14 @@ fn reset_from_text(text: &str, at: u64) -> Option<u64> {
             .split_once(mark)
             .and_then(|(_, rest)| parse_duration_ms(rest))
     });
-    found.map(|it| at.saturating_add(to_count(it)))
+    found.map(|found| at.saturating_add(to_count(found)))
 }
 
 /// Converts a time in seconds or milliseconds since 1970. Times before 2001 are rejected.
 fn date_to_unix_ms(number: f64) -> Option<u64> {
     match number {
-        it if it >= 1e11 => Some(to_count(it)),
-        it if it >= 1e9 => Some(to_count(it * 1000.0)),
+        x if x >= 1e11 => Some(to_count(x)),
+        x if x >= 1e9 => Some(to_count(x * 1000.0)),
         _ => None,
     }
 }
@@ -430,14 +430,14 @@ fn parse_duration_ms(text: &str) -> Option<f64> {
     let mut total = None;
     loop {
         let digits = rest
-            .find(|it: char| !it.is_ascii_digit() && it != '.')
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
             .unwrap_or(rest.len());
         let Ok(number) = rest[..digits].trim_end_matches('.').parse::<f64>() else {
             break;
         };
         let after = rest[digits..].trim_start();
         let word = after
-            .find(|it: char| !it.is_ascii_alphabetic())
+            .find(|c: char| !c.is_ascii_alphabetic())
             .unwrap_or(after.len());
         let unit = match &after[..word] {
             "ms" | "millisecond" | "milliseconds" => 1.0,

@@ -95,7 +95,7 @@ impl DriverHarness {
 
     /// Sends all inputs and returns the lines as JSON. Panics if the driver closes the input.
     pub(super) fn send_lines(&mut self) -> Vec<serde_json::Value> {
-        let json = |it: InputAction| match it {
+        let json = |input_action: InputAction| match input_action {
             InputAction::Line(line) => serde_json::from_str(&line).expect("the line is JSON"),
             InputAction::Close => panic!("the driver closed the input"),
         };
@@ -118,7 +118,7 @@ impl DriverHarness {
             let mut fresh = new_driver(&self.setup);
             self.journal[..cut]
                 .iter()
-                .for_each(|it| drop(fresh.on_record(it)));
+                .for_each(|journal| drop(fresh.on_record(journal)));
             for (_, wishes) in &self.input_history {
                 let (a, b) = (lived.next_input(wishes), fresh.next_input(wishes));
                 assert_eq!(a, b, "after {cut} records");
@@ -137,7 +137,7 @@ impl DriverHarness {
             }
             let rest: Vec<AgentEvent> = self.journal[cut..]
                 .iter()
-                .flat_map(|it| fresh.on_record(it))
+                .flat_map(|journal| fresh.on_record(journal))
                 .collect();
             assert!(
                 self.events.ends_with(&rest),
@@ -149,7 +149,7 @@ impl DriverHarness {
         for line in self
             .journal
             .iter()
-            .filter(|it| it.stream == JournalStream::In)
+            .filter(|journal| journal.stream == JournalStream::In)
         {
             let Ok(said) = serde_json::from_str::<serde_json::Value>(&line.line) else {
                 continue;
@@ -172,8 +172,8 @@ impl DriverHarness {
                 .input_history
                 .iter()
                 .rev()
-                .find(|it| it.0 <= place)
-                .map(|it| it.1.clone())
+                .find(|input_history| input_history.0 <= place)
+                .map(|input_history| input_history.1.clone())
                 .unwrap_or_default();
             let wants = fresh.next_input(&wishes);
             match (record.stream, wants) {

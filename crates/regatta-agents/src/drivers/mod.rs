@@ -82,7 +82,7 @@ impl DriverSetup {
         self.profile
             .cwd
             .as_ref()
-            .map_or_else(|| self.workspace.clone(), |it| self.workspace.join(it))
+            .map_or_else(|| self.workspace.clone(), |cwd| self.workspace.join(cwd))
     }
 
     /// Returns the id of the native session, for programs that accept a chosen id. It is always the
@@ -102,7 +102,7 @@ impl DriverSetup {
         let first = self
             .runtime
             .argv()
-            .and_then(|it| it.first())
+            .and_then(|runtime| runtime.first())
             .map_or("", String::as_str);
         first.rsplit('/').next().unwrap_or(first)
     }
@@ -159,7 +159,7 @@ pub fn fill_token(line: &str, token: &str) -> String {
 fn uuid_from_names(names: &[&str]) -> String {
     // The hash is FNV-1a with 128 bits, which is good enough because no secret depends on it.
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    for byte in names.iter().flat_map(|it| it.bytes().chain([0])) {
+    for byte in names.iter().flat_map(|name| name.bytes().chain([0])) {
         hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
     }
     // Some programs check that the UUID has version 4 and variant 1.
@@ -192,7 +192,7 @@ mod tests {
         assert_ne!(id, setup("A1", "/v").session_id());
         let parts: Vec<&str> = id.split('-').collect();
         assert_eq!(
-            parts.iter().map(|it| it.len()).collect::<Vec<_>>(),
+            parts.iter().map(|part| part.len()).collect::<Vec<_>>(),
             [8, 4, 4, 4, 12]
         );
         assert!(

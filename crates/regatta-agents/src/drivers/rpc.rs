@@ -39,9 +39,9 @@ impl RpcError {
             Value::String(text) => Some(text.as_str()),
             data => ["message", "details", "error"]
                 .iter()
-                .find_map(|it| data[*it].as_str()),
+                .find_map(|s| data[*s].as_str()),
         };
-        match more.filter(|it| !self.message.contains(it)) {
+        match more.filter(|more| !self.message.contains(more)) {
             Some(more) if self.message.is_empty() => more.to_owned(),
             Some(more) => format!("{}: {more}", self.message),
             None => self.message.clone(),
@@ -54,7 +54,7 @@ pub(crate) fn parse_message(line: &str) -> Option<RpcMessage> {
     let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(line) else {
         return None;
     };
-    let id = fields.remove("id").filter(|it| !it.is_null());
+    let id = fields.remove("id").filter(|field| !field.is_null());
     let method = match fields.remove("method") {
         Some(Value::String(method)) => Some(method),
         Some(_) => return None,

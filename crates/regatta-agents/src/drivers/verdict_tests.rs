@@ -244,7 +244,7 @@ fn limit_is_reported_before_the_end_of_its_turn() {
     );
     assert!(matches!(
         trouble.turn_end_events().as_slice(),
-        [AgentEvent::Limited { deadline_unix_ms: Some(it), .. }, AgentEvent::TurnEnded { stop: StopReason::Error, class: Some(FailureClass::RateLimit), .. }]
-            if *it == NOW_UNIX_MS + 5000
+        [AgentEvent::Limited { deadline_unix_ms: Some(n), .. }, AgentEvent::TurnEnded { stop: StopReason::Error, class: Some(FailureClass::RateLimit), .. }]
+            if *n == NOW_UNIX_MS + 5000
     ));
 }

@@ -38,7 +38,7 @@ impl AllowList {
     pub fn new(entries: &[String]) -> Result<AllowList, String> {
         entries
             .iter()
-            .map(|it| AllowListEntry::parse(it))
+            .map(|s| AllowListEntry::parse(s))
             .collect::<Result<_, _>>()
             .map(AllowList)
     }
@@ -65,10 +65,9 @@ impl AllowList {
     pub(super) fn allows_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
         is_public(address)
-            || self
-                .0
-                .iter()
-                .any(|it| it.host == HostPattern::Address(address) && it.matches_port(port))
+            || self.0.iter().any(|allow_list| {
+                allow_list.host == HostPattern::Address(address) && allow_list.matches_port(port)
+            })
     }
 }
 
@@ -83,13 +82,12 @@ impl AllowListEntry {
         };
         let (host, port) = split_port(entry.trim()).ok_or_else(wrong)?;
         let host = host.trim_end_matches('.').to_ascii_lowercase();
-        let name = |it: &str| {
-            !it.is_empty()
-                && it.len() <= 253
-                && it.split('.').all(|it| !it.is_empty() && it.len() <= 63)
-                && it
-                    .bytes()
-                    .all(|it| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_' | b'.'))
+        let name = |s: &str| {
+            !s.is_empty()
+                && s.len() <= 253
+                && s.split('.').all(|s| !s.is_empty() && s.len() <= 63)
+                && s.bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
         };
         let host = match (parse_address(&host), host.strip_prefix("*.")) {
             (Some(address), _) => HostPattern::Address(address),
@@ -105,7 +103,7 @@ impl AllowListEntry {
 
     fn matches_port(&self, port: u16) -> bool {
         self.port
-            .map_or(DEFAULT_PORTS.contains(&port), |it| it == port)
+            .map_or(DEFAULT_PORTS.contains(&port), |n| n == port)
     }
 }
 
@@ -133,17 +131,21 @@ pub(super) fn split_host_and_port(text: &str, usual: Option<u16>) -> Option<(Str
     let (host, port) = split_port(text)?;
     let fine = !host.is_empty()
         && host.len() <= 253
-        && host.bytes().all(|it| it.is_ascii_graphic() && it != b'/');
+        && host
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'/');
     fine.then_some((host.to_owned(), port.or(usual)?))
 }
 
 fn parse_port(text: &str) -> Option<u16> {
-    text.parse().ok().filter(|it| *it != 0)
+    text.parse().ok().filter(|text| *text != 0)
 }
 
 /// Parses an address. An IPv4 address that is mapped into IPv6 becomes the IPv4 address.
 pub(super) fn parse_address(host: &str) -> Option<IpAddr> {
-    host.parse::<IpAddr>().ok().map(|it| it.to_canonical())
+    host.parse::<IpAddr>()
+        .ok()
+        .map(|address| address.to_canonical())
 }
 
 /// Returns the location of the server of a URL.
@@ -172,14 +174,14 @@ pub(super) fn locate_tool_server(url: &str) -> Result<ToolServerLocation, String
 /// network.
 fn is_public(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(it) => {
-            let [a, b, c, _] = it.octets();
-            !(it.is_loopback()
-                || it.is_private()
-                || it.is_link_local()
-                || it.is_broadcast()
-                || it.is_multicast()
-                || it.is_documentation()
+        IpAddr::V4(ipv4_addr) => {
+            let [a, b, c, _] = ipv4_addr.octets();
+            !(ipv4_addr.is_loopback()
+                || ipv4_addr.is_private()
+                || ipv4_addr.is_link_local()
+                || ipv4_addr.is_broadcast()
+                || ipv4_addr.is_multicast()
+                || ipv4_addr.is_documentation()
                 || a == 0
                 || a >= 240
                 // These are the ranges for carrier NAT, for protocol assignments and for
@@ -188,8 +190,8 @@ fn is_public(address: IpAddr) -> bool {
                 || (a == 192 && b == 0 && c == 0)
                 || (a == 198 && (b == 18 || b == 19)))
         }
-        IpAddr::V6(it) => {
-            let s = it.segments();
+        IpAddr::V6(ipv6_addr) => {
+            let s = ipv6_addr.segments();
             let inner =
                 |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
             if s[..6] == [0; 6] || s[..6] == [0, 0, 0, 0, 0, 0xffff] {
@@ -217,13 +219,7 @@ mod tests {
     use super::*;
 
     fn allow_list(entries: &[&str]) -> AllowList {
-        AllowList::new(
-            &entries
-                .iter()
-                .map(|it| (*it).to_owned())
-                .collect::<Vec<_>>(),
-        )
-        .unwrap()
+        AllowList::new(&entries.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()).unwrap()
     }
 
     #[test]

@@ -78,7 +78,9 @@ impl EgressRoutes {
 
     /// Returns the proxy's address inside, if there is a proxy.
     pub fn proxy_address(&self) -> Option<SocketAddr> {
-        let taken = self.tools.is_some_and(|it| it.port() == PROXY_PORT);
+        let taken = self
+            .tools
+            .is_some_and(|address| address.port() == PROXY_PORT);
         let port = PROXY_PORT + u16::from(taken);
         (!self.allow.is_empty()).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
@@ -175,7 +177,7 @@ impl EgressGate {
         for (address, socket) in inside.into_iter().zip(sockets) {
             let (guard, tools) = (
                 Arc::clone(&guard),
-                self.routes.tools.filter(|it| *it == address),
+                self.routes.tools.filter(|tool| *tool == address),
             );
             std::thread::Builder::new()
                 .name("gate".to_owned())
@@ -208,7 +210,7 @@ impl GateState {
         drop(told);
         if times
             .checked_ilog10()
-            .is_some_and(|it| 10_u64.pow(it) == times)
+            .is_some_and(|time| 10_u64.pow(time) == times)
         {
             let why = if last && times == 1 {
                 format!("{why}; further hosts are not reported")
@@ -232,9 +234,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, guard: &Arc<GateState>) {
     let busy = Arc::new((Mutex::new(0_usize), Condvar::new()));
     loop {
-        let room = busy
-            .1
-            .wait_while(lock(&busy.0), |it| *it >= MAX_CONNECTIONS);
+        let room = busy.1.wait_while(lock(&busy.0), |n| *n >= MAX_CONNECTIONS);
         *room.unwrap_or_else(PoisonError::into_inner) += 1;
         let place = ConnectionSlot(Arc::clone(&busy));
         let client = match listener.accept() {
@@ -288,13 +288,16 @@ mod tests {
         let guard = GateState {
             allow_list: rules,
             refusal_counts: Mutex::default(),
-            on_refusal: Arc::new(move |it| lock(&hear).push(it)),
+            on_refusal: Arc::new(move |refused_connection| lock(&hear).push(refused_connection)),
         };
         for _ in 0..250 {
             guard.report_refusal("a.example:443", "it is not listed");
         }
         assert_eq!(
-            lock(&heard).iter().map(|it| it.times).collect::<Vec<_>>(),
+            lock(&heard)
+                .iter()
+                .map(|refused_connection| refused_connection.times)
+                .collect::<Vec<_>>(),
             [1, 10, 100]
         );
         for nth in 0..2 * MAX_REPORTED_HOSTS {

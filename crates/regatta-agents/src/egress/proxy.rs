@@ -79,7 +79,7 @@ pub(super) fn serve_client(mut client: TcpStream, guard: &GateState) -> io::Resu
     let addresses: Vec<IpAddr> = match allow_list::parse_address(&host) {
         Some(address) => vec![address],
         None => match (host.as_str(), port).to_socket_addrs() {
-            Ok(found) => found.map(|it| it.ip()).collect(),
+            Ok(found) => found.map(|address| address.ip()).collect(),
             Err(error) => {
                 return respond(
                     &mut client,
@@ -92,7 +92,7 @@ pub(super) fn serve_client(mut client: TcpStream, guard: &GateState) -> io::Resu
     let open: Vec<IpAddr> = addresses
         .iter()
         .copied()
-        .filter(|it| guard.allow_list.allows_address(*it, port))
+        .filter(|address| guard.allow_list.allows_address(*address, port))
         .collect();
     if let (true, Some(first)) = (open.is_empty(), addresses.first()) {
         return refuse(&format!(
@@ -155,7 +155,7 @@ fn read_head(client: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
         // The end may lie across two pieces.
         let from = head.len().saturating_sub(3);
         head.extend_from_slice(&piece[..length]);
-        if let Some(at) = head[from..].windows(4).position(|it| it == b"\r\n\r\n") {
+        if let Some(at) = head[from..].windows(4).position(|head| head == b"\r\n\r\n") {
             let rest = head.split_off(from + at + 4);
             return Ok(Some((head, rest)));
         }
@@ -173,7 +173,7 @@ fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
     let [method, target, version] = first.split(' ').collect::<Vec<_>>()[..] else {
         return Err(NO_REQUEST);
     };
-    if !version.starts_with("HTTP/1.") || !method.bytes().all(|it| it.is_ascii_uppercase()) {
+    if !version.starts_with("HTTP/1.") || !method.bytes().all(|byte| byte.is_ascii_uppercase()) {
         return Err(NO_REQUEST);
     }
     if method == "CONNECT" {
@@ -187,11 +187,11 @@ fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
     let (authority, path) = rest.split_at(at);
     // A host with a user name and a password before an @ is rejected.
     let (host, port) = allow_list::split_host_and_port(authority, Some(80))
-        .filter(|it| !it.0.contains('@'))
+        .filter(|pair| !pair.0.contains('@'))
         .ok_or(NO_REQUEST)?;
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut rewritten = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {authority}\r\n");
-    for line in lines.take_while(|it| !it.is_empty()) {
+    for line in lines.take_while(|s| !s.is_empty()) {
         let name = line
             .split(':')
             .next()
@@ -326,11 +326,8 @@ fn copy_both_ways(client: &TcpStream, server: &TcpStream, first: &[u8]) -> io::R
         }
         // A poll reports a lost peer even if no event was requested from it. Then there is nothing
         // left to do.
-        let gone = |it: usize| {
-            asked[it].is_empty()
-                && fds[it]
-                    .revents()
-                    .intersects(PollFlags::HUP | PollFlags::ERR)
+        let gone = |n: usize| {
+            asked[n].is_empty() && fds[n].revents().intersects(PollFlags::HUP | PollFlags::ERR)
         };
         if gone(0) || gone(1) {
             return Ok(());

@@ -12,11 +12,11 @@ use super::mounts::{MountPlan, PathContent};
 pub(super) fn find_bubblewrap(path: &[PathBuf]) -> Option<PathBuf> {
     let candidates = path
         .iter()
-        .filter(|it| it.is_absolute())
-        .map(|it| it.join("bwrap"));
-    candidates
-        .into_iter()
-        .find(|it| rustix::fs::access(it, rustix::fs::Access::EXEC_OK).is_ok() && it.is_file())
+        .filter(|path| path.is_absolute())
+        .map(|path| path.join("bwrap"));
+    candidates.into_iter().find(|path| {
+        rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file()
+    })
 }
 
 /// A bubblewrap invocation around a program.
@@ -35,7 +35,7 @@ impl BubblewrapCommand<'_> {
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec![self.program.into()];
         let mut say = |words: &[&dyn AsRef<std::ffi::OsStr>]| {
-            line.extend(words.iter().map(|it| it.as_ref().to_owned()))
+            line.extend(words.iter().map(|as_ref| as_ref.as_ref().to_owned()))
         };
         // Root gets a user namespace too, because without one it would keep its capabilities.
         say(&[

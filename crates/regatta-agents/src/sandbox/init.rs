@@ -47,7 +47,7 @@ pub fn failure_reason(code: i32, last_line: &str) -> Option<String> {
     }
     let reason = last_line
         .strip_prefix(NOT_CONFINED_PREFIX)
-        .map(|it| format!("The sandbox could not be set up: {it}"));
+        .map(|last_line| format!("The sandbox could not be set up: {last_line}"));
     reason.or_else(|| {
         last_line
             .strip_prefix(NOT_STARTED_PREFIX)
@@ -91,7 +91,8 @@ fn not_confined(why: String) -> String {
 
 fn read_settings(order_file: &Path) -> Result<InitSettings, String> {
     let order = fs::read(order_file).map_err(|error| error.to_string());
-    let order = order.and_then(|it| serde_json::from_slice(&it).map_err(|error| error.to_string()));
+    let order =
+        order.and_then(|order| serde_json::from_slice(&order).map_err(|error| error.to_string()));
     order
         .map_err(|error| not_confined(format!("{} cannot be read ({error})", order_file.display())))
 }
@@ -148,7 +149,7 @@ fn run_namespace_step(order_file: &Path, program: &[OsString]) -> Result<ExitCod
             Ok(Some((reaped, status))) if reaped.as_raw_nonzero().get().unsigned_abs() == pid => {
                 let code = status
                     .exit_status()
-                    .or_else(|| status.terminating_signal().map(|it| it + 128));
+                    .or_else(|| status.terminating_signal().map(|status| status + 128));
                 return Ok(ExitCode::from(
                     u8::try_from(code.unwrap_or(255)).unwrap_or(255),
                 ));
@@ -222,7 +223,7 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status
         .code()
-        .or_else(|| status.signal().map(|it| it + 128))
+        .or_else(|| status.signal().map(|status| status + 128))
         .unwrap_or(255);
     ExitCode::from(u8::try_from(code).unwrap_or(255))
 }
@@ -261,7 +262,7 @@ fn set_resource_limits(order: &InitSettings) -> Result<(), String> {
         let Some(most) = most else { continue };
         // A limit that is already lower stays.
         let now = rustix::process::getrlimit(resource);
-        let most = now.maximum.map_or(most, |it| it.min(most));
+        let most = now.maximum.map_or(most, |maximum| maximum.min(most));
         setrlimit(
             resource,
             Rlimit {
@@ -324,12 +325,12 @@ fn check_restrictions(order: &InitSettings) -> Result<(), String> {
     ];
     if let Some(path) = settings
         .iter()
-        .find(|it| OpenOptions::new().write(true).open(it).is_ok())
+        .find(|setting| OpenOptions::new().write(true).open(setting).is_ok())
     {
         return Err(format!("{path} could still be written"));
     }
     let checks = &order.checks;
-    if let Some(path) = checks.closed.iter().find(|it| File::open(it).is_ok()) {
+    if let Some(path) = checks.closed.iter().find(|path| File::open(path).is_ok()) {
         return Err(format!("{} could still be read", path.display()));
     }
     // Each start uses its own file name, because attempts of one agent share a home and have the
@@ -338,7 +339,11 @@ fn check_restrictions(order: &InitSettings) -> Result<(), String> {
         .map_err(|error| format!("random bytes could not be read ({error})"))?;
     let make_file =
         |dir: &Path| create_and_remove_file(&dir.join(format!(".regatta-check-{name}")));
-    if let Some(dir) = checks.unwritable.iter().find(|it| make_file(it).is_ok()) {
+    if let Some(dir) = checks
+        .unwritable
+        .iter()
+        .find(|path| make_file(path).is_ok())
+    {
         return Err(format!("{} could still be written", dir.display()));
     }
     for dir in &checks.writable {
@@ -373,9 +378,9 @@ fn check_only_loopback() -> Result<(), String> {
     let four = four
         .lines()
         .skip(1)
-        .filter_map(|it| it.split_whitespace().next());
-    let six = six.lines().filter_map(|it| it.split_whitespace().last());
-    match four.chain(six).find(|it| *it != "lo") {
+        .filter_map(|four| four.split_whitespace().next());
+    let six = six.lines().filter_map(|six| six.split_whitespace().last());
+    match four.chain(six).find(|four| *four != "lo") {
         Some(name) => Err(format!(
             "the network of the sandbox has a route through {name}"
         )),
@@ -392,5 +397,5 @@ fn create_and_remove_file(path: &Path) -> io::Result<()> {
 /// Returns whether there is a route to the internet. Connecting such a socket only chooses a route
 /// and sends nothing.
 fn has_internet_route() -> bool {
-    UdpSocket::bind("0.0.0.0:0").is_ok_and(|it| it.connect("192.0.2.1:9").is_ok())
+    UdpSocket::bind("0.0.0.0:0").is_ok_and(|udp_socket| udp_socket.connect("192.0.2.1:9").is_ok())
 }

@@ -66,7 +66,7 @@ pub(super) fn restrict_files(plan: &MountPlan) -> Result<(), String> {
     }
     let ruleset = Ruleset::default()
         .handle_access(AccessFs::from_all(REQUESTED_ABI))
-        .and_then(|it| it.scope(Scope::from_all(REQUESTED_ABI)))
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(REQUESTED_ABI)))
         .and_then(Ruleset::create)
         .map_err(|error| say(&error))?;
     let mut rules = LandlockRules {
@@ -150,7 +150,7 @@ impl LandlockRules<'_> {
                 .places
                 .iter()
                 .any(|(place, _)| *place == entry.path());
-            let link = entry.file_type().map_or(true, |it| it.is_symlink());
+            let link = entry.file_type().map_or(true, |kind| kind.is_symlink());
             if !own && !link {
                 self.grant(&entry.path(), access)?;
             }
@@ -169,7 +169,7 @@ impl LandlockRules<'_> {
         let Ok(fd) = PathFd::new(path) else {
             return Ok(());
         };
-        let is_dir = fs::metadata(path).is_ok_and(|it| it.is_dir());
+        let is_dir = fs::metadata(path).is_ok_and(|metadata| metadata.is_dir());
         let access = if is_dir {
             access
         } else {

@@ -276,7 +276,10 @@ fn choose_mechanism(
     report: &SandboxReport,
 ) -> Result<Option<SandboxMechanism>, AgentError> {
     if let Some(named) = confine.mechanism {
-        return match report.finding(named).and_then(|it| it.problem.clone()) {
+        return match report
+            .finding(named)
+            .and_then(|mechanism_finding| mechanism_finding.problem.clone())
+        {
             Some(why) => Err(messages::mechanism_does_not_work(named, &why)),
             None => Ok(Some(named)),
         };
@@ -317,12 +320,13 @@ fn prepare_with(
     let dir =
         fs::canonicalize(begins).map_err(|error| messages::path_not_accessible(begins, error))?;
     let mut limits = confine.limits;
-    limits.processes = limits.processes.map(|it| {
-        it + if mechanism == SandboxMechanism::Landlock {
-            count_user_threads()
-        } else {
-            0
-        }
+    limits.processes = limits.processes.map(|process| {
+        process
+            + if mechanism == SandboxMechanism::Landlock {
+                count_user_threads()
+            } else {
+                0
+            }
     });
     // Landlock leaves no socket through which the init process could reach the shim.
     let held = confine.waits_for_shim && mechanism != SandboxMechanism::Landlock;
@@ -431,9 +435,9 @@ pub fn verify(prepared: &PreparedSandbox) -> Result<(), AgentError> {
 /// and must not be writable.
 fn plan_checks(confine: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     let seen = |path: &Path| {
-        fs::canonicalize(path).is_ok_and(|it| {
+        fs::canonicalize(path).is_ok_and(|path| {
             matches!(
-                plan.entry_for(&it),
+                plan.entry_for(&path),
                 Some((
                     _,
                     PathContent::Read | PathContent::Write | PathContent::WriteFrom(_)
@@ -445,12 +449,17 @@ fn plan_checks(confine: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     let mut closed: Vec<PathBuf> = vec![];
     // These are the token, the database with its journal, and other files at the top of the data
     // directory.
-    closed.extend(["token", "regatta.db", "regatta.db-wal"].map(|it| confine.data_dir.join(it)));
+    closed.extend(["token", "regatta.db", "regatta.db-wal"].map(|s| confine.data_dir.join(s)));
     closed.extend(files_in(&confine.data_dir, 4));
     closed.extend(ensure_canary(&confine.data_dir));
     closed.extend(other_workspace(&confine.workspace));
-    closed.extend(confine.hidden_paths.iter().map(|it| it.join(".git/HEAD")));
-    closed.extend(confine.hidden_paths.iter().map(|it| it.join("HEAD")));
+    closed.extend(
+        confine
+            .hidden_paths
+            .iter()
+            .map(|path| path.join(".git/HEAD")),
+    );
+    closed.extend(confine.hidden_paths.iter().map(|path| path.join("HEAD")));
     for home in homes {
         closed.extend(files_in(&home.join(".ssh"), 4));
         let known = [
@@ -461,9 +470,9 @@ fn plan_checks(confine: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
             ".config/gh/hosts.yml",
             ".bashrc",
         ];
-        closed.extend(known.map(|it| home.join(it)));
+        closed.extend(known.map(|known| home.join(known)));
     }
-    closed.retain(|it| fs::File::open(it).is_ok() && !seen(it));
+    closed.retain(|path| fs::File::open(path).is_ok() && !seen(path));
     let mut unwritable: Vec<PathBuf> = [Path::new("/usr"), Path::new("/etc"), Path::new("/")]
         .map(Path::to_owned)
         .to_vec();
@@ -472,14 +481,14 @@ fn plan_checks(confine: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     unwritable.extend(confine.hidden_paths.clone());
     unwritable.extend(homes.clone());
     let written = |path: &Path| {
-        fs::canonicalize(path).is_ok_and(|it| {
+        fs::canonicalize(path).is_ok_and(|path| {
             matches!(
-                plan.entry_for(&it),
+                plan.entry_for(&path),
                 Some((_, PathContent::Write | PathContent::WriteFrom(_)))
             )
         })
     };
-    unwritable.retain(|it| !written(it));
+    unwritable.retain(|path| !written(path));
     SandboxChecks {
         closed,
         unwritable,
@@ -505,8 +514,8 @@ fn ensure_canary(data_dir: &Path) -> Option<PathBuf> {
 fn files_in(dir: &Path, most: usize) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
-        .filter(|it| it.file_type().is_ok_and(|it| it.is_file()))
-        .map(|it| it.path())
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
+        .map(|entry| entry.path())
         .take(most)
         .collect()
 }
@@ -516,11 +525,11 @@ fn other_workspace(workspace: &Path) -> Option<PathBuf> {
     let siblings = fs::read_dir(workspace.parent()?)
         .ok()?
         .flatten()
-        .map(|it| it.path());
+        .map(|entry| entry.path());
     siblings
-        .filter(|it| it != workspace)
-        .map(|it| it.join(".git/HEAD"))
-        .find(|it| it.exists())
+        .filter(|path| path != workspace)
+        .map(|path| path.join(".git/HEAD"))
+        .find(|path| path.exists())
 }
 
 /// Returns the number of this user's tasks. Without a user namespace the kernel counts all of them
@@ -530,9 +539,9 @@ fn count_user_threads() -> u64 {
     let me = rustix::process::getuid().as_raw();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mine = processes
-        .filter(|it| it.metadata().is_ok_and(|it| it.uid() == me))
-        .map(|it| it.path().join("task"));
-    mine.map(|it| fs::read_dir(it).map_or(0, |it| it.count() as u64))
+        .filter(|entry| entry.metadata().is_ok_and(|metadata| metadata.uid() == me))
+        .map(|entry| entry.path().join("task"));
+    mine.map(|path| fs::read_dir(path).map_or(0, |read_dir| read_dir.count() as u64))
         .sum()
 }
 
@@ -541,10 +550,10 @@ fn toolchain_env(confine: &SandboxSpec) -> Vec<(String, String)> {
     let rustup = confine
         .user_homes
         .iter()
-        .map(|it| it.join(".rustup"))
-        .find(|it| it.is_dir());
+        .map(|path| path.join(".rustup"))
+        .find(|path| path.is_dir());
     rustup
-        .and_then(|it| Some(("RUSTUP_HOME".to_owned(), it.to_str()?.to_owned())))
+        .and_then(|path| Some(("RUSTUP_HOME".to_owned(), path.to_str()?.to_owned())))
         .into_iter()
         .collect()
 }
@@ -607,6 +616,6 @@ pub fn level_name(level: SandboxLevel) -> &'static str {
 /// Returns the directories of this process's own PATH.
 fn search_path() -> Vec<PathBuf> {
     std::env::var_os("PATH")
-        .map(|it| std::env::split_paths(&it).collect())
+        .map(|name| std::env::split_paths(&name).collect())
         .unwrap_or_default()
 }

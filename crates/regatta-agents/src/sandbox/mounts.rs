@@ -182,16 +182,16 @@ pub(super) fn plan_mounts(confine: &SandboxSpec) -> Result<MountPlan, AgentError
     for (listed, what) in confine
         .read_paths
         .iter()
-        .map(|it| (it, PathContent::Read))
+        .map(|path| (path, PathContent::Read))
         .chain(
             confine
                 .write_paths
                 .iter()
-                .map(|it| (it, PathContent::Write)),
+                .map(|path| (path, PathContent::Write)),
         )
     {
         let path = real(listed)?;
-        if let Some(closed) = closed.iter().find(|it| path.starts_with(it)) {
+        if let Some(closed) = closed.iter().find(|closed| path.starts_with(closed)) {
             return Err(messages::listed_path_is_closed(listed, closed));
         }
         draft.grant(path, what);
@@ -213,7 +213,7 @@ pub(super) fn plan_mounts(confine: &SandboxSpec) -> Result<MountPlan, AgentError
     }
     let tmp = real(&confine.tmp)?;
     for path in ["/tmp", "/var/tmp"].map(Path::new) {
-        if fs::canonicalize(path).is_ok_and(|it| it == path) {
+        if fs::canonicalize(path).is_ok_and(|item| item == path) {
             draft
                 .granted
                 .insert(path.to_owned(), PathContent::WriteFrom(tmp.clone()));
@@ -240,7 +240,7 @@ impl MountPlanDraft {
         // The home of some accounts is a system directory.
         let system = ["/usr", "/etc", "/bin", "/sbin", "/lib"]
             .iter()
-            .any(|it| path.starts_with(it));
+            .any(|s| path.starts_with(s));
         if let Ok(path) = fs::canonicalize(path)
             && path.parent().is_some()
             && !system
@@ -286,7 +286,7 @@ impl MountPlanDraft {
             self.grant_read_if_exists(Path::new("/etc/resolv.conf"));
             // Files that this user cannot read need not be hidden, and every mount costs time.
             let readable =
-                |it: &PathBuf| rustix::fs::access(it, rustix::fs::Access::READ_OK).is_ok();
+                |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::READ_OK).is_ok();
             self.hidden.extend(
                 MACHINE_SECRETS
                     .map(PathBuf::from)
@@ -298,15 +298,15 @@ impl MountPlanDraft {
 
     /// Adds the directories of PATH with their libraries, and the program itself.
     fn add_path_programs(&mut self, confine: &SandboxSpec, homes: &[PathBuf]) {
-        for dir in confine.search_path.iter().filter(|it| it.is_absolute()) {
+        for dir in confine.search_path.iter().filter(|path| path.is_absolute()) {
             let Ok(real) = fs::canonicalize(dir) else {
                 continue;
             };
             // `/opt/tool/bin` needs `/opt/tool/lib`, but `~/bin` does not need `~/lib`.
             let prefix = real
                 .parent()
-                .filter(|it| real.ends_with("bin") && it.parent().is_some());
-            if let Some(prefix) = prefix.filter(|it| !exposes_home(it, homes)) {
+                .filter(|path| real.ends_with("bin") && path.parent().is_some());
+            if let Some(prefix) = prefix.filter(|path| !exposes_home(path, homes)) {
                 self.grant_read_if_exists(&prefix.join("lib"));
                 self.grant_read_if_exists(&prefix.join("libexec"));
             }
@@ -331,8 +331,10 @@ impl MountPlanDraft {
 
     /// Adds the program's file, or the node package around it.
     fn add_installation(&mut self, program: &Path, homes: &[PathBuf]) {
-        let modules = program.ancestors().find(|it| it.ends_with("node_modules"));
-        match modules.filter(|it| !exposes_home(it, homes)) {
+        let modules = program
+            .ancestors()
+            .find(|path| path.ends_with("node_modules"));
+        match modules.filter(|path| !exposes_home(path, homes)) {
             Some(modules) => self.grant(modules.to_owned(), PathContent::Read),
             None => self.grant(program.to_owned(), PathContent::Read),
         }
@@ -350,8 +352,9 @@ impl MountPlanDraft {
     fn add_link(&mut self, name: &Path, real: &Path) {
         let parent_is_real = name
             .parent()
-            .is_some_and(|it| fs::canonicalize(it).is_ok_and(|real| real == it));
-        if parent_is_real && fs::symlink_metadata(name).is_ok_and(|it| it.is_symlink()) {
+            .is_some_and(|path| fs::canonicalize(path).is_ok_and(|real| real == path));
+        if parent_is_real && fs::symlink_metadata(name).is_ok_and(|metadata| metadata.is_symlink())
+        {
             self.granted
                 .insert(name.to_owned(), PathContent::Link(real.to_owned()));
         }
@@ -363,10 +366,10 @@ impl MountPlanDraft {
         let mut all: Vec<(PathBuf, Option<PathContent>)> = self
             .granted
             .into_iter()
-            .map(|(path, it)| (path, Some(it)))
+            .map(|(path, path_content)| (path, Some(path_content)))
             .collect();
         for path in self.hidden {
-            if !all.iter().any(|(it, _)| *it == path) {
+            if !all.iter().any(|(item, _)| *item == path) {
                 all.push((path, None));
             }
         }
@@ -375,8 +378,8 @@ impl MountPlanDraft {
         for (path, what) in all {
             let above = path
                 .parent()
-                .and_then(|it| plan.entry_for(it))
-                .map(|(_, it)| it.clone());
+                .and_then(|path| plan.entry_for(path))
+                .map(|(_, path_content)| path_content.clone());
             let what = match (what, above) {
                 // The program's own /dev has a writable /dev/shm.
                 (None, None) if path.starts_with("/dev/shm") => PathContent::Empty,
@@ -409,7 +412,7 @@ impl MountPlanDraft {
 
 /// Returns whether a directory is empty.
 fn is_empty_dir(path: &Path) -> bool {
-    fs::read_dir(path).is_ok_and(|mut it| it.next().is_none())
+    fs::read_dir(path).is_ok_and(|mut read_dir| read_dir.next().is_none())
 }
 
 /// Returns whether a directory contains a home or lies directly in one. Showing all of it would
@@ -473,7 +476,8 @@ mod tests {
             whole.map(|(path, what)| (PathBuf::from(path), what))
         );
         assert_eq!(
-            plan.entry_for(&Path::new(data).join("x")).map(|it| &it.1),
+            plan.entry_for(&Path::new(data).join("x"))
+                .map(|plan| &plan.1),
             Some(&PathContent::Empty)
         );
     }

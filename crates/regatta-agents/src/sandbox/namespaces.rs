@@ -87,7 +87,7 @@ fn write_proc_self(name: &str, text: &str) -> Result<(), String> {
     let done = fs::OpenOptions::new()
         .write(true)
         .open(&path)
-        .and_then(|mut it| it.write_all(text.as_bytes()));
+        .and_then(|mut file| file.write_all(text.as_bytes()));
     done.map_err(|error| format!("{path} could not be written ({error})"))
 }
 
@@ -253,8 +253,8 @@ fn unescape_mount_path(field: &str) -> PathBuf {
     while let Some((first, behind)) = rest.split_first() {
         let octal = rest
             .get(1..4)
-            .and_then(|it| std::str::from_utf8(it).ok())
-            .map(|it| u8::from_str_radix(it, 8));
+            .and_then(|rest| std::str::from_utf8(rest).ok())
+            .map(|rest| u8::from_str_radix(rest, 8));
         if let (b'\\', Some(Ok(byte))) = (first, octal) {
             bytes.push(byte);
             rest = &rest[4..];
@@ -358,7 +358,7 @@ pub(super) fn bring_up_loopback() -> Result<(), String> {
         let code = answer
             .get(16..20)
             .filter(|_| length >= 20)
-            .and_then(|it| it.try_into().ok());
+            .and_then(|answer| answer.try_into().ok());
         match code.map(i32::from_ne_bytes) {
             Some(0) => Ok(()),
             Some(error) => Err(rustix::io::Errno::from_raw_os_error(-error)),

@@ -36,21 +36,24 @@ impl SandboxReport {
     pub fn best_mechanism(&self) -> Option<SandboxMechanism> {
         self.findings
             .iter()
-            .find(|it| it.problem.is_none())
-            .map(|it| it.mechanism)
+            .find(|mechanism_finding| mechanism_finding.problem.is_none())
+            .map(|mechanism_finding| mechanism_finding.mechanism)
     }
 
     /// Returns the result for one mechanism.
     pub fn finding(&self, mechanism: SandboxMechanism) -> Option<&MechanismFinding> {
-        self.findings.iter().find(|it| it.mechanism == mechanism)
+        self.findings
+            .iter()
+            .find(|mechanism_finding| mechanism_finding.mechanism == mechanism)
     }
 
     /// Returns the reasons of the mechanisms that do not work, as sentences.
     pub fn problems(&self) -> Vec<String> {
-        let reason = |it: &MechanismFinding| {
-            it.problem
+        let reason = |mechanism_finding: &MechanismFinding| {
+            mechanism_finding
+                .problem
                 .as_ref()
-                .map(|why| format!("{}: {why}", it.mechanism))
+                .map(|why| format!("{}: {why}", mechanism_finding.mechanism))
         };
         self.findings.iter().filter_map(reason).collect()
     }
@@ -71,7 +74,9 @@ pub fn detect_mechanisms(exe: &Path) -> SandboxReport {
     known
         .entry(key)
         .or_insert_with(|| SandboxReport {
-            findings: SandboxMechanism::ALL.map(|it| detect(it, exe)).to_vec(),
+            findings: SandboxMechanism::ALL
+                .map(|sandbox_mechanism| detect(sandbox_mechanism, exe))
+                .to_vec(),
         })
         .clone()
 }
@@ -86,8 +91,8 @@ fn detect(mechanism: SandboxMechanism, exe: &Path) -> MechanismFinding {
                     .arg("--version")
                     .output()
                     .ok()
-                    .and_then(|it| {
-                        String::from_utf8(it.stdout)
+                    .and_then(|output| {
+                        String::from_utf8(output.stdout)
                             .ok()?
                             .split_whitespace()
                             .last()

@@ -66,7 +66,7 @@ pub(super) fn install_filters(sockets: AllowedSockets) -> Result<(), String> {
 
 fn filters(sockets: AllowedSockets) -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> =
-        REFUSED_CALLS.iter().map(|it| (*it, vec![])).collect();
+        REFUSED_CALLS.iter().map(|n| (*n, vec![])).collect();
     let typed = |value| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
     refused.insert(
         libc::SYS_ioctl,
@@ -85,17 +85,17 @@ fn filters(sockets: AllowedSockets) -> Result<Vec<BpfProgram>, seccompiler::Back
     }
     // A rule matches when all of its conditions match, which here means that the family is none of
     // the allowed ones.
-    let other = families.into_iter().map(|it| {
+    let other = families.into_iter().map(|family| {
         SeccompCondition::new(
             0,
             SeccompCmpArgLen::Dword,
             SeccompCmpOp::Ne,
-            u64::from(it.unsigned_abs()),
+            u64::from(family.unsigned_abs()),
         )
     });
     let other = SeccompRule::new(other.collect::<Result<_, _>>()?)?;
     let foreign = BTreeMap::from([(libc::SYS_socket, vec![other])]);
-    let missing = MISSING_CALLS.iter().map(|it| (*it, vec![])).collect();
+    let missing = MISSING_CALLS.iter().map(|n| (*n, vec![])).collect();
     [
         (refused, libc::EPERM),
         (missing, libc::ENOSYS),

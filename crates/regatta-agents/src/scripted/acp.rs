@@ -82,7 +82,7 @@ struct SavedSession {
 
 impl SavedSession {
     fn path(id: &str) -> Option<PathBuf> {
-        let plain = !id.is_empty() && id.chars().all(|it| it.is_ascii_alphanumeric() || it == '-');
+        let plain = !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
         let home = std::env::var_os(SESSIONS_HOME_VARIABLE)
             .or_else(|| std::env::var_os("HOME"))
             .filter(|_| plain)?;
@@ -230,7 +230,7 @@ impl AcpServer<'_> {
         let option = |id: &str, category: &str, current: &str, values: [&str; 2]| {
             json!({
                 "id": id, "name": id, "category": category, "type": "select", "currentValue": current,
-                "options": values.map(|it| json!({ "value": it, "name": it })),
+                "options": values.map(|s| json!({ "value": s, "name": s })),
             })
         };
         json!([
@@ -524,7 +524,7 @@ impl ClientChannel for AcpChannel<'_> {
             "plan" => {
                 let entries = content["entries"].as_array().into_iter().flatten();
                 let entries: Vec<Value> =
-                    entries.map(|it| json!({ "content": it, "priority": "medium", "status": "pending" })).collect();
+                    entries.map(|value| json!({ "content": value, "priority": "medium", "status": "pending" })).collect();
                 self.update(json!({ "sessionUpdate": "plan", "entries": entries }));
             }
             "tool" => self.update(json!({
@@ -620,7 +620,7 @@ impl ClientChannel for AcpChannel<'_> {
         };
         let mut tool = json!({
             "toolCallId": format!("ask-{}", self.next_id), "title": permission.what(), "status": "pending",
-            "kind": kind.map_or(json!("execute"), |it| json!(it)),
+            "kind": kind.map_or(json!("execute"), |tool_kind| json!(tool_kind)),
         });
         tool["rawInput"] = match kind {
             None => json!({ "command": permission.what() }),

@@ -18,7 +18,7 @@ const CANNOT_ASK: &str = "The scripted agent cannot ask a person without a proto
 
 pub(super) fn main(script_file: Option<PathBuf>, out: &mut dyn Write) -> ExitCode {
     let mut voice = JsonLinesChannel { out };
-    let Ok(mut agent) = std::env::current_dir().and_then(|it| ScriptRunner::new(&it)) else {
+    let Ok(mut agent) = std::env::current_dir().and_then(|path| ScriptRunner::new(&path)) else {
         return ExitCode::FAILURE;
     };
     let steps = match load_steps(script_file) {

@@ -23,9 +23,11 @@ impl ToolClient {
         let server = params["mcpServers"]
             .as_array()?
             .iter()
-            .find(|it| it["type"] == "http")?;
+            .find(|param| param["type"] == "http")?;
         let headers = server["headers"].as_array()?;
-        let authorization = headers.iter().find(|it| it["name"] == "Authorization")?;
+        let authorization = headers
+            .iter()
+            .find(|header| header["name"] == "Authorization")?;
         Some(ToolClient {
             url: server["url"].as_str()?.to_owned(),
             authorization: authorization["value"].as_str()?.to_owned(),
@@ -93,7 +95,7 @@ impl ToolClient {
         stream.read_to_end(&mut answer)?;
         let end = answer
             .windows(4)
-            .position(|it| it == b"\r\n\r\n")
+            .position(|answer| answer == b"\r\n\r\n")
             .ok_or_else(|| bad("the answer is incomplete"))?;
         Ok(answer.split_off(end + 4))
     }

@@ -83,19 +83,24 @@ impl ControlSocket {
                 }
             }
         }
-        if self.clients.iter().any(|it| it.awaits_after.is_some()) {
+        if self
+            .clients
+            .iter()
+            .any(|control_client| control_client.awaits_after.is_some())
+        {
             let n = self.shared.await_growth();
-            for guest in self
-                .clients
-                .iter_mut()
-                .filter(|it| it.awaits_after.is_some_and(|it| it < n))
-            {
+            for guest in self.clients.iter_mut().filter(|control_client| {
+                control_client
+                    .awaits_after
+                    .is_some_and(|awaits_after| awaits_after < n)
+            }) {
                 guest.awaits_after = None;
                 guest.queue_reply(&ShimReply::Grew { record: n });
             }
         }
         self.clients.iter_mut().for_each(ControlClient::flush);
-        self.clients.retain(|it| !it.is_gone);
+        self.clients
+            .retain(|control_client| !control_client.is_gone);
         self.accept_clients();
         // Of several stop commands the one with the shortest grace period counts.
         self.terminator
@@ -167,12 +172,12 @@ impl ControlSocket {
                 Some(ORPHAN_GRACE_PERIOD)
             }
             Ok(length) => {
-                let stops = buffer[..length].split(|it| *it == b'\n').filter_map(|it| {
-                    match serde_json::from_slice(it) {
+                let stops = buffer[..length]
+                    .split(|byte| *byte == b'\n')
+                    .filter_map(|buffer| match serde_json::from_slice(buffer) {
                         Ok(ShimCommand::Stop { grace_ms }) => Some(Duration::from_millis(grace_ms)),
                         _ => None,
-                    }
-                });
+                    });
                 stops.min()
             }
             Err(_) => None,
@@ -226,7 +231,7 @@ impl ControlClient {
     }
 
     fn next_line(&mut self) -> Option<Vec<u8>> {
-        let at = self.received.iter().position(|it| *it == b'\n')?;
+        let at = self.received.iter().position(|byte| *byte == b'\n')?;
         let rest = self.received.split_off(at + 1);
         let mut line = std::mem::replace(&mut self.received, rest);
         line.truncate(at);

@@ -143,16 +143,20 @@ impl JournalThread {
 
     fn step(&mut self, piece: &mut [u8]) -> io::Result<()> {
         let now = Instant::now();
-        let pause = self.journal.bucket.time_to_wait(now).map(|it| now + it);
-        let sync_at = self.unsynced_since.map(|it| it + SYNC_DELAY);
+        let pause = self
+            .journal
+            .bucket
+            .time_to_wait(now)
+            .map(|duration| now + duration);
+        let sync_at = self.unsynced_since.map(|instant| instant + SYNC_DELAY);
         let until = [pause, sync_at].into_iter().flatten().min();
 
         let bell = PollFd::new(&self.shared.journal_wakeup.0, PollFlags::IN);
         let wants = self.partial_input.is_some() || self.shared.has_input();
         // Even a poll for no event reports that the program has closed its end.
-        let input = self.input.as_ref().map(|it| {
+        let input = self.input.as_ref().map(|pipe_writer| {
             PollFd::new(
-                it,
+                pipe_writer,
                 if wants {
                     PollFlags::OUT
                 } else {
@@ -164,7 +168,7 @@ impl JournalThread {
             .sources
             .iter()
             .filter(|_| pause.is_none())
-            .map(|it| PollFd::new(&it.pipe, PollFlags::IN));
+            .map(|output_pipe| PollFd::new(&output_pipe.pipe, PollFlags::IN));
         let mut fds: Vec<PollFd<'_>> = [Some(bell), input]
             .into_iter()
             .flatten()
@@ -173,12 +177,15 @@ impl JournalThread {
         poll_until(&mut fds, until)?;
         let mut ready = fds
             .iter()
-            .map(|it| it.revents())
+            .map(|poll_fd| poll_fd.revents())
             .collect::<Vec<_>>()
             .into_iter();
         drop(fds);
 
-        if ready.next().is_some_and(|it| !it.is_empty()) {
+        if ready
+            .next()
+            .is_some_and(|poll_flags| !poll_flags.is_empty())
+        {
             self.shared.journal_wakeup.clear();
         }
         self.write_marks()?;
@@ -190,7 +197,7 @@ impl JournalThread {
                 self.write_input()?;
             }
         }
-        let mut readable = ready.map(|it| !it.is_empty());
+        let mut readable = ready.map(|poll_flags| !poll_flags.is_empty());
         let mut ended = Vec::new();
         for source in &mut self.sources {
             if readable.next() == Some(true) {
@@ -207,7 +214,7 @@ impl JournalThread {
         self.publish()?;
         if self
             .unsynced_since
-            .is_some_and(|it| it + SYNC_DELAY <= Instant::now())
+            .is_some_and(|instant| instant + SYNC_DELAY <= Instant::now())
         {
             self.sync()?;
         }

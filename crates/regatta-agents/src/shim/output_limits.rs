@@ -105,7 +105,7 @@ impl LineSplitter {
         most: usize,
         mut line: impl FnMut(&[u8], u64) -> Result<(), E>,
     ) -> Result<(), E> {
-        for part in piece.split_inclusive(|it| *it == b'\n') {
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
             match part.strip_suffix(b"\n") {
                 Some(whole)
                     if self.partial.is_empty() && self.cut_bytes == 0 && whole.len() <= most =>

@@ -32,10 +32,10 @@ impl PausedProgram {
     /// Starts to move a program that was just started into its control group. After a pause the
     /// first move takes the kernel some milliseconds; later moves are quick.
     pub(super) fn new(program: u32, cgroup: Option<Cgroup>) -> PausedProgram {
-        let cgroup_move = cgroup.and_then(|it| {
-            let group = it.clone();
+        let cgroup_move = cgroup.and_then(|cgroup| {
+            let group = cgroup.clone();
             let first = spawn_thread("cgroup", move || group.add(program));
-            Some((it, log_failure("start a thread", first)?))
+            Some((cgroup, log_failure("start a thread", first)?))
         });
         PausedProgram {
             program,
@@ -87,7 +87,7 @@ impl PausedProgram {
         for _ in 0..MAX_SEARCHES {
             let members: HashSet<u32> = cgroup.members().into_iter().collect();
             let mut outside = process_and_descendants(self.program)?;
-            outside.retain(|it| !members.contains(it));
+            outside.retain(|outside| !members.contains(outside));
             if outside.is_empty() {
                 return Some(cgroup);
             }

@@ -146,7 +146,7 @@ impl ShimState {
         let lines = input
             .queue
             .iter()
-            .filter(|it| matches!(it, ProgramInput::Line(_)))
+            .filter(|program_input| matches!(program_input, ProgramInput::Line(_)))
             .count();
         input.queue = VecDeque::new();
         lines as u64
@@ -252,7 +252,7 @@ mod tests {
             ShimReply::Refused { .. }
         ));
         assert_eq!(shared.accept_input(2, line("eightbyt")), ShimReply::Busy);
-        assert!(matches!(shared.next_input(), Some(ProgramInput::Line(it)) if it == "one"));
+        assert!(matches!(shared.next_input(), Some(ProgramInput::Line(s)) if s == "one"));
         shared.on_input_sent(3);
         assert_eq!(shared.accept_input(2, line("eightbyt")), ShimReply::Ok);
         assert_eq!(shared.accept_input(3, ProgramInput::End), ShimReply::Ok);

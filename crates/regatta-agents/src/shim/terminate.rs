@@ -35,11 +35,11 @@ impl TreeTerminator {
 
     /// Returns the time of the next step if no event comes first.
     pub(super) fn next_step_at(&self) -> Option<Instant> {
-        self.kill_at.map(|it| {
+        self.kill_at.map(|instant| {
             if self.has_program_ended {
-                it.min(Instant::now() + TERM_INTERVAL)
+                instant.min(Instant::now() + TERM_INTERVAL)
             } else {
-                it
+                instant
             }
         })
     }
@@ -58,9 +58,12 @@ impl TreeTerminator {
         }
         if let Some(grace) = stop.or(leftover) {
             let after = Instant::now() + grace.min(MAX_GRACE_PERIOD);
-            self.kill_at = Some(self.kill_at.map_or(after, |it| it.min(after)));
+            self.kill_at = Some(self.kill_at.map_or(after, |instant| instant.min(after)));
         }
-        if self.kill_at.is_some_and(|it| it <= Instant::now()) {
+        if self
+            .kill_at
+            .is_some_and(|instant| instant <= Instant::now())
+        {
             drop(self.tree.kill());
             self.kill_at = Some(Instant::now() + KILL_INTERVAL);
         }

@@ -179,7 +179,7 @@ fn p3_shutdown_ends_running_checks_and_begins_no_new_check() {
         assert!(
             runs.join()
                 .unwrap()
-                .is_err_and(|it| it.message.contains("is shutting down"))
+                .is_err_and(|error| error.message.contains("is shutting down"))
         );
     });
     world.assert_nothing_runs();
@@ -449,7 +449,7 @@ fn s6_s11_a_sandboxed_check_reaches_only_its_directory_and_the_toolchain_caches(
         assert!(found.sandbox.is_some(), "{level:?}: {found:?}");
         for secret in ["mine", "rows"] {
             assert!(
-                !found.output.lines().any(|it| it == secret),
+                !found.output.lines().any(|output| output == secret),
                 "{level:?}: {found:?}"
             );
         }
@@ -546,6 +546,9 @@ fn p3_a_sandboxed_check_that_times_out_is_ended_with_all_its_processes() {
 /// Returns the resident memory of this process in KiB.
 fn resident_memory_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|it| it.starts_with("VmRSS")).unwrap();
+    let line = status
+        .lines()
+        .find(|status| status.starts_with("VmRSS"))
+        .unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

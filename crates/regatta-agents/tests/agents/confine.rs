@@ -17,7 +17,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let it = World {
+        let world = World {
             directory: tempfile::Builder::new()
                 .prefix("regatta-confine-")
                 .tempdir()
@@ -32,19 +32,19 @@ impl World {
             "home/listed",
             "repo",
         ] {
-            fs::create_dir_all(it.path(dir)).unwrap();
+            fs::create_dir_all(world.path(dir)).unwrap();
         }
-        fs::write(it.path("data/regatta.db"), "the database").unwrap();
-        fs::write(it.path("home/.ssh/id_ed25519"), "the ssh key").unwrap();
-        fs::write(it.path("home/listed/file"), "a listed file").unwrap();
-        fs::write(it.path("data/run/prompt.md"), "the prompt").unwrap();
+        fs::write(world.path("data/regatta.db"), "the database").unwrap();
+        fs::write(world.path("home/.ssh/id_ed25519"), "the ssh key").unwrap();
+        fs::write(world.path("home/listed/file"), "a listed file").unwrap();
+        fs::write(world.path("data/run/prompt.md"), "the prompt").unwrap();
         // The files are as git would create them, for the tests that do not use git.
         for dir in [
             "data/vaults/shop.git/objects",
             "data/workspaces/shop/A1/.git",
             "data/workspaces/shop/A2/.git",
         ] {
-            fs::create_dir_all(it.path(dir)).unwrap();
+            fs::create_dir_all(world.path(dir)).unwrap();
         }
         for file in [
             "data/workspaces/shop/A2/a.txt",
@@ -52,29 +52,29 @@ impl World {
             "data/vaults/shop.git/config",
             "repo/a.txt",
         ] {
-            fs::write(it.path(file), "hello").unwrap();
+            fs::write(world.path(file), "hello").unwrap();
         }
-        it
+        world
     }
 
     fn with_git() -> World {
-        let it = World::new();
-        it.run_shell("rm -rf repo/* data/vaults/* data/workspaces/*");
-        it.run_shell("git init -q --bare data/vaults/shop.git");
-        it.run_shell(
+        let world = World::new();
+        world.run_shell("rm -rf repo/* data/vaults/* data/workspaces/*");
+        world.run_shell("git init -q --bare data/vaults/shop.git");
+        world.run_shell(
             "git init -q repo && echo hello > repo/a.txt && cd repo && git add . && git \
             -c user.name=x -c user.email=x@x commit -qm first && git push -q \
             ../data/vaults/shop.git HEAD:refs/heads/main",
         );
         for name in ["A1", "A2"] {
-            it.run_shell(&format!(
+            world.run_shell(&format!(
                 "git init -q data/workspaces/shop/{name} && cd data/workspaces/shop/{name} && \
                 echo $OLDPWD/data/vaults/shop.git/objects > .git/objects/info/alternates && git \
                 update-ref HEAD $(git -C ../../../vaults/shop.git rev-parse main) && git reset -q \
                 --hard && git config user.name tester && git config user.email t@t"
             ));
         }
-        it
+        world
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -155,7 +155,11 @@ fn fixture_exe() -> PathBuf {
 /// Returns the mechanisms that work on this machine, of which there must be at least one.
 fn working_mechanisms() -> Vec<SandboxMechanism> {
     let report = sandbox::detect_mechanisms(&fixture_exe());
-    let works = |it: &SandboxMechanism| report.finding(*it).is_some_and(|it| it.problem.is_none());
+    let works = |sandbox_mechanism: &SandboxMechanism| {
+        report
+            .finding(*sandbox_mechanism)
+            .is_some_and(|mechanism_finding| mechanism_finding.problem.is_none())
+    };
     let working: Vec<_> = SandboxMechanism::ALL.into_iter().filter(works).collect();
     assert!(
         !working.is_empty(),
@@ -174,7 +178,7 @@ fn text(bytes: &[u8]) -> String {
 fn check_scripts(world: fn() -> World, levels: &[SandboxLevel], possible: bool, scripts: &[&str]) {
     let all: String = scripts
         .iter()
-        .map(|it| format!("( {it}\n) >&2; echo $?\n"))
+        .map(|script| format!("( {script}\n) >&2; echo $?\n"))
         .collect();
     for mechanism in working_mechanisms() {
         for level in levels {
@@ -269,7 +273,7 @@ fn s6_protected_files_stay_closed_when_a_directory_around_them_is_listed() {
             "data/vaults/shop.git/objects/evil",
         ];
         assert!(
-            evil.iter().all(|it| !world.path(it).exists()),
+            evil.iter().all(|evil| !world.path(evil).exists()),
             "{mechanism}"
         );
         assert!(
@@ -402,8 +406,8 @@ fn s11_every_mechanism_allows_only_the_listed_hosts_or_refuses_the_list() {
         let (tell, told) = std::sync::mpsc::channel();
         let tell = std::sync::Mutex::new(tell);
         let attend = std::thread::spawn(move || {
-            gate.serve_any(std::sync::Arc::new(move |it| {
-                drop(tell.lock().unwrap().send(it))
+            gate.serve_any(std::sync::Arc::new(move |refused_connection| {
+                drop(tell.lock().unwrap().send(refused_connection))
             }))
         });
         let output = world.run_sandboxed(
@@ -419,7 +423,9 @@ fn s11_every_mechanism_allows_only_the_listed_hosts_or_refuses_the_list() {
             text(&output.stderr)
         );
         assert_eq!(
-            told.try_iter().map(|it| it.to).collect::<Vec<_>>(),
+            told.try_iter()
+                .map(|refused_connection| refused_connection.to)
+                .collect::<Vec<_>>(),
             [other.to_string()],
             "{mechanism}"
         );
@@ -441,7 +447,7 @@ fn s11_a_sandbox_that_fails_its_own_check_stops_the_start() {
         assert!(
             closed
                 .iter()
-                .any(|it| it.as_str().unwrap().ends_with("regatta.db")),
+                .any(|closed| closed.as_str().unwrap().ends_with("regatta.db")),
             "{closed:?}"
         );
         closed.push(world.path("home/listed/file").to_str().unwrap().into());
@@ -472,7 +478,7 @@ fn held_program_starts_only_after_its_shim_releases_it() {
     use regatta_agents::egress::{EgressGate, EgressRoutes};
     for mechanism in working_mechanisms()
         .into_iter()
-        .filter(|it| *it != SandboxMechanism::Landlock)
+        .filter(|sandbox_mechanism| *sandbox_mechanism != SandboxMechanism::Landlock)
     {
         let world = World::new();
         let mut confine = world.sandbox_spec(SandboxLevel::Workspace, mechanism);
@@ -605,7 +611,7 @@ fn limits_are_in_force_and_the_programs_exit_code_is_kept() {
             prepared
                 .warnings
                 .iter()
-                .any(|it| it.contains("limit of processes")),
+                .any(|warning| warning.contains("limit of processes")),
             exempt
         );
         if !exempt {
@@ -637,7 +643,10 @@ fn sandboxed_program_cannot_signal_or_inspect_other_processes() {
         victim.kill().unwrap();
         victim.wait().unwrap();
         assert!(!text(&output.stdout).contains("s3cret"), "{mechanism}");
-        let closed = !prepared.warnings.iter().any(|it| it.contains("Signals"));
+        let closed = !prepared
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("Signals"));
         assert!(alive || !closed, "{mechanism}: {}", text(&output.stderr));
     }
 }

@@ -62,11 +62,7 @@ impl AcpConversation {
             .unwrap();
         let (sender, output) = channel();
         let lines = BufReader::new(program.stdout.take().unwrap()).lines();
-        std::thread::spawn(move || {
-            lines
-                .map_while(Result::ok)
-                .try_for_each(|it| sender.send(it))
-        });
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|s| sender.send(s)));
         let driver = drivers::new_driver(&setup);
         let (journal, events) = (vec![], vec![]);
         AcpConversation {
@@ -95,7 +91,7 @@ impl AcpConversation {
             self.driver = drivers::new_driver(&self.setup);
             self.journal
                 .iter()
-                .for_each(|it| drop(self.driver.on_record(it)));
+                .for_each(|journal| drop(self.driver.on_record(journal)));
         }
         self.events.extend(self.driver.on_record(&record));
         self.journal.push(record);
@@ -136,7 +132,7 @@ impl AcpConversation {
     }
 
     fn wait_for_turn_end(&mut self) -> (StopReason, Option<FailureClass>, String) {
-        self.wait_for(|it| match it {
+        self.wait_for(|agent_event| match agent_event {
             AgentEvent::TurnEnded {
                 stop,
                 class,
@@ -147,7 +143,7 @@ impl AcpConversation {
     }
 
     fn wait_for_request(&mut self) -> (String, RequestContent) {
-        self.wait_for(|it| match it {
+        self.wait_for(|agent_event| match agent_event {
             AgentEvent::RequestMade(ask) => Some((ask.id.clone(), ask.content.clone())),
             _ => None,
         })
@@ -222,16 +218,14 @@ fn replaying_the_journal_after_every_third_record_changes_nothing() {
         talk.wait_for_turn_end(),
         (StopReason::EndTurn, None, "Second.".to_owned())
     );
-    assert!(
-        talk.events
-            .iter()
-            .any(|it| matches!(it, AgentEvent::Plan { entries } if entries.len() == 2))
-    );
+    assert!(talk.events.iter().any(
+        |agent_event| matches!(agent_event, AgentEvent::Plan { entries } if entries.len() == 2)
+    ));
     assert!(talk.events.contains(&AgentEvent::Context {
         used: 900,
         size: 1000
     }));
-    let ran = |it: &AgentEvent| matches!(it, AgentEvent::Tool(tool) if tool.output.as_deref() == Some("one") && tool.status == ToolStatus::Completed);
+    let ran = |agent_event: &AgentEvent| matches!(agent_event, AgentEvent::Tool(tool) if tool.output.as_deref() == Some("one") && tool.status == ToolStatus::Completed);
     assert!(talk.events.iter().any(ran), "{:#?}", talk.events);
     assert_eq!(
         fs::read_to_string(talk.setup.workspace.join("a.txt")).unwrap(),
@@ -266,7 +260,9 @@ fn turn_is_cancelled_while_the_program_waits_sleeps_or_runs_a_command() {
             |_| {},
         );
         talk.session_input.prompts = vec!["Go.".to_owned()];
-        talk.wait_for(|it| matches!(it, AgentEvent::Message { .. }).then_some(()));
+        talk.wait_for(|agent_event| {
+            matches!(agent_event, AgentEvent::Message { .. }).then_some(())
+        });
         talk.session_input.cancels = 1;
         assert_eq!(talk.wait_for_turn_end().0, StopReason::Cancelled);
         assert!(!talk.events.contains(&AgentEvent::Message {
@@ -281,7 +277,7 @@ fn later_process_loads_a_session_and_continues_it() {
     let script = json!([{"say": "One."}, {"end_turn": true}, {"say": "Two."}]);
     let mut talk = AcpConversation::start(&home, &script, |_| {});
     talk.session_input.prompts = vec!["Go.".to_owned()];
-    let session = talk.wait_for(|it| match it {
+    let session = talk.wait_for(|agent_event| match agent_event {
         AgentEvent::Started { session, .. } => session.clone(),
         _ => None,
     });
@@ -298,7 +294,7 @@ fn later_process_loads_a_session_and_continues_it() {
     let messages: Vec<&AgentEvent> = talk
         .events
         .iter()
-        .filter(|it| matches!(it, AgentEvent::Message { .. }))
+        .filter(|agent_event| matches!(agent_event, AgentEvent::Message { .. }))
         .collect();
     assert_eq!(
         messages,
@@ -327,7 +323,7 @@ fn every_class_of_failure_is_reported_as_that_class() {
     let mut talk =
         AcpConversation::start(&home, &json!([{"rate_limit": {"reset_in": "90s"}}]), |_| {});
     talk.session_input.prompts = vec!["Go.".to_owned()];
-    let until = talk.wait_for(|it| match it {
+    let until = talk.wait_for(|agent_event| match agent_event {
         AgentEvent::Limited {
             deadline_unix_ms: until_wall,
             ..
@@ -338,7 +334,7 @@ fn every_class_of_failure_is_reported_as_that_class() {
 
     let mut talk = AcpConversation::start(&home, &json!([{"say": "x"}, {"crash": true}]), |_| {});
     talk.session_input.prompts = vec!["Go.".to_owned()];
-    talk.wait_for(|it| matches!(it, AgentEvent::Message { .. }).then_some(()));
+    talk.wait_for(|agent_event| matches!(agent_event, AgentEvent::Message { .. }).then_some(()));
     assert_eq!(talk.end().class, Some(FailureClass::Crashed));
     // A denied permission makes the agent fail with a message.
     let mut talk = AcpConversation::start(&home, &json!([{"permission": "rm -rf /"}]), |_| {});
@@ -363,8 +359,8 @@ fn output_of_300_kb_arrives_whole() {
     let bytes: usize = talk
         .journal
         .iter()
-        .filter(|it| it.stream == JournalStream::Out)
-        .map(|it| it.line.len() + 1)
+        .filter(|journal| journal.stream == JournalStream::Out)
+        .map(|journal| journal.line.len() + 1)
         .sum();
     assert!(bytes >= 300_000, "{bytes}");
 }

@@ -43,15 +43,17 @@ fn read_records(adapter: &AgentsAdapter) -> Vec<JournalRecord> {
         .transcript(A1, 1, usize::MAX)
         .unwrap()
         .into_iter()
-        .map(|it| it.record)
+        .map(|transcript_line| transcript_line.record)
         .collect()
 }
 
 fn segments(dir: &Path) -> Vec<PathBuf> {
-    let all = fs::read_dir(dir).unwrap().map(|it| it.unwrap().path());
+    let all = fs::read_dir(dir)
+        .unwrap()
+        .map(|result| result.unwrap().path());
     let mut found: Vec<PathBuf> = all
-        .filter(|it| {
-            it.file_name()
+        .filter(|path| {
+            path.file_name()
                 .unwrap()
                 .to_string_lossy()
                 .starts_with("journal-")
@@ -95,7 +97,8 @@ fn copy_reads_like_the_original_journal() {
     );
     let said = here.transcript(A1, 1, usize::MAX).unwrap();
     assert!(
-        said.iter().any(|it| !it.events.is_empty()),
+        said.iter()
+            .any(|transcript_line| !transcript_line.events.is_empty()),
         "the records have events"
     );
     assert_eq!(there.transcript(A1, 1, usize::MAX).unwrap(), said);
@@ -177,9 +180,9 @@ fn d8_d2_a_copy_that_is_cut_at_any_byte_continues() {
     copying_adapter(&world).append_copy(A1, &all).unwrap();
     let path = segments(&copy_dir(&world)).pop().unwrap();
     let whole = fs::read(&path).unwrap();
-    let ends: Vec<usize> = (0..whole.len()).filter(|it| whole[*it] == b'\n').collect();
+    let ends: Vec<usize> = (0..whole.len()).filter(|n| whole[*n] == b'\n').collect();
     for at in 0..=whole.len() {
-        let left = ends.iter().filter(|it| **it < at).count();
+        let left = ends.iter().filter(|end| **end < at).count();
         let older = [b"x", &whole[..whole.len() / 2]].concat();
         for rubbish in [&b""[..], &[0; 50], &older, b"{\"n\":1}\n"] {
             fs::write(&path, [&whole[..at], rubbish].concat()).unwrap();
@@ -302,7 +305,7 @@ fn heading_of_another_attempt_is_refused() {
             .transcript(A1, 1, 100)
             .unwrap()
             .iter()
-            .all(|it| it.events.is_empty())
+            .all(|transcript_line| transcript_line.events.is_empty())
     );
     there.store_heading(A1, &heading).unwrap();
     there.store_heading(A1, &heading).unwrap();
@@ -426,7 +429,7 @@ fn records_are_read_in_bounded_parts() {
         parts.push(part.len());
     }
     assert_eq!((from, parts.iter().sum::<usize>()), (21, 20));
-    assert!(parts.iter().all(|it| *it <= 4), "{parts:?}");
+    assert!(parts.iter().all(|part| *part <= 4), "{parts:?}");
     assert_eq!(there.records(A1, 3, 2).unwrap(), all[2..4]);
     assert_eq!(there.records(A1, 21, 2), Ok(vec![]));
     there.append_copy(A1, &numbered_records([21])).unwrap();

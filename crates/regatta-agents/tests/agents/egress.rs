@@ -116,7 +116,7 @@ ls -A $TMPDIR | grep egress; true",
     let marks: Vec<String> = world
         .records()
         .iter()
-        .filter(|it| it.stream == JournalStream::Mark)
+        .filter(|journal| journal.stream == JournalStream::Mark)
         .filter_map(regatta_agents::record_text)
         .collect();
     // The fifth refusal has no record, because the same host was refused before.
@@ -164,7 +164,7 @@ fn s11_a_listed_name_that_resolves_to_this_machine_is_refused() {
             world
                 .lines(JournalStream::Mark)
                 .iter()
-                .any(|it| it.contains("resolves to 127.0.0.1")),
+                .any(|world| world.contains("resolves to 127.0.0.1")),
             also.is_none()
         );
     }

@@ -20,7 +20,7 @@ fn mark_texts(world: &World) -> Vec<String> {
     world
         .records()
         .iter()
-        .filter(|it| it.stream == JournalStream::Mark)
+        .filter(|journal| journal.stream == JournalStream::Mark)
         .filter_map(regatta_agents::record_text)
         .collect()
 }
@@ -43,8 +43,8 @@ fn p2_binary_output_is_kept_as_text_and_the_last_line_needs_no_newline() {
     );
     let raw = fs::read(noise.workspace.join("noise")).unwrap();
     let expected: Vec<String> = raw
-        .split(|it| *it == b'\n')
-        .map(|it| String::from_utf8_lossy(it).into_owned())
+        .split(|byte| *byte == b'\n')
+        .map(|raw| String::from_utf8_lossy(raw).into_owned())
         .collect();
     let found = noise.lines(JournalStream::Out);
     assert_eq!(
@@ -77,7 +77,11 @@ fn p2_a_long_line_is_cut_and_the_missing_bytes_are_counted() {
         mark_texts(&world),
         ["[4000 more bytes of this line were cut]"]
     );
-    let order: Vec<JournalStream> = world.records().iter().map(|it| it.stream).collect();
+    let order: Vec<JournalStream> = world
+        .records()
+        .iter()
+        .map(|journal| journal.stream)
+        .collect();
     assert_eq!(
         order,
         [
@@ -99,16 +103,16 @@ fn p2_a_full_journal_counts_dropped_lines_and_the_program_continues() {
     });
     assert_eq!(world.run("seq 1 100000"), Exit::Code(0));
     let lines = world.lines(JournalStream::Out);
-    let expected: Vec<String> = (1..=100_000).map(|it: u32| it.to_string()).collect();
+    let expected: Vec<String> = (1..=100_000).map(|n: u32| n.to_string()).collect();
     assert!(lines.len() > 100 && lines.len() < 2000, "{}", lines.len());
     assert_eq!(lines, expected[..lines.len()]);
     let dropped = &expected[lines.len()..];
-    let bytes: usize = dropped.iter().map(|it| it.len() + 1).sum();
+    let bytes: usize = dropped.iter().map(|dropped| dropped.len() + 1).sum();
     let last = format!("[{} lines, {bytes} bytes, were dropped]", dropped.len());
     assert_eq!(mark_texts(&world)[1..], [last]);
     let size: u64 = journal_files(&world)
         .iter()
-        .map(|it| it.metadata().unwrap().len())
+        .map(|path| path.metadata().unwrap().len())
         .sum();
     assert!(size < 60_000, "{size} bytes");
     assert!(journal_files(&world).len() > 3);
@@ -117,9 +121,9 @@ fn p2_a_full_journal_counts_dropped_lines_and_the_program_continues() {
 fn journal_files(world: &World) -> Vec<std::path::PathBuf> {
     let all = fs::read_dir(world.run_dir())
         .unwrap()
-        .map(|it| it.unwrap().path());
-    all.filter(|it| {
-        it.file_name()
+        .map(|result| result.unwrap().path());
+    all.filter(|path| {
+        path.file_name()
             .unwrap()
             .to_string_lossy()
             .starts_with("journal-")
@@ -144,7 +148,7 @@ fn p8_a_flooding_program_is_slowed_down_and_loses_nothing() {
     });
     let size: u64 = journal_files(&world)
         .iter()
-        .map(|it| it.metadata().unwrap().len())
+        .map(|path| path.metadata().unwrap().len())
         .sum();
     let allowed = (2 << 20) + (before.elapsed().as_secs() + 20) * (1 << 20);
     assert!(size < allowed, "{size} bytes are more than {allowed}");
@@ -152,7 +156,7 @@ fn p8_a_flooding_program_is_slowed_down_and_loses_nothing() {
         world
             .lines(JournalStream::Out)
             .iter()
-            .all(|it| it == "flood")
+            .all(|world| world == "flood")
     );
     assert_eq!(
         world.adapter.stop(A1, Duration::from_secs(5)),
@@ -210,14 +214,14 @@ fn p2_thirty_simultaneous_programs_lose_no_output() {
             });
         }
     });
-    let expected: Vec<String> = (1..=2100).map(|it: u32| it.to_string()).collect();
+    let expected: Vec<String> = (1..=2100).map(|n: u32| n.to_string()).collect();
     for attempt in attempts {
         let records = world.adapter.read_journal(attempt, 1, usize::MAX).unwrap();
         let of = |stream| {
             records
                 .iter()
-                .filter(move |it| it.stream == stream)
-                .map(|it| it.line.as_str())
+                .filter(move |journal| journal.stream == stream)
+                .map(|journal| journal.line.as_str())
         };
         assert_eq!(
             of(JournalStream::Out)
@@ -309,7 +313,7 @@ fn journals_of_ended_attempts_are_compressed_then_removed() {
     let (whole, sized) = (world.records(), |world: &World| -> u64 {
         journal_files(world)
             .iter()
-            .map(|it| it.metadata().unwrap().len())
+            .map(|path| path.metadata().unwrap().len())
             .sum()
     });
     let before = sized(&world);

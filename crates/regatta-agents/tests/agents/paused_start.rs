@@ -78,8 +78,8 @@ fn p3_every_process_of_a_sandboxed_program_is_in_its_control_group() {
     while let Some(parent) = below.get(next).copied() {
         below.extend(
             list_processes()
-                .filter(|it| it.parent_pid == parent)
-                .map(|it| it.pid),
+                .filter(|process| process.parent_pid == parent)
+                .map(|process| process.pid),
         );
         next += 1;
     }

@@ -27,10 +27,14 @@ fn p2_the_exit_and_all_output_of_a_program_are_kept() {
         Ok(ProcessState::Exited(Exit::Code(7)))
     );
     let mut lines = vec!["Do it.".to_owned(), world.workspace.display().to_string()];
-    lines.extend((1..=200_000).map(|it| it.to_string()));
+    lines.extend((1..=200_000).map(|n| n.to_string()));
     assert_eq!(world.lines(JournalStream::Out), lines);
     assert_eq!(world.lines(JournalStream::Err), ["Do it."]);
-    assert!((1..).zip(world.records()).all(|(n, it)| it.position == n));
+    assert!(
+        (1..)
+            .zip(world.records())
+            .all(|(n, journal)| journal.position == n)
+    );
 }
 
 #[test]
@@ -126,10 +130,10 @@ fn p6_a_second_shim_runs_nothing_and_keeps_the_exit_record() {
     assert_eq!(world.file("count"), "ran\n");
     let names = fs::read_dir(world.run_dir())
         .unwrap()
-        .map(|it| it.unwrap().file_name().into_string().unwrap());
+        .map(|result| result.unwrap().file_name().into_string().unwrap());
     assert_eq!(
         names
-            .filter(|it| it.contains("exit") || it.ends_with(".tmp"))
+            .filter(|name| name.contains("exit") || name.ends_with(".tmp"))
             .collect::<Vec<_>>(),
         ["exit.json"]
     );
@@ -154,7 +158,9 @@ fn p6_simultaneous_stops_and_waits_get_the_same_exit() {
             })
         };
         let all = [ask(true), ask(false), ask(true), ask(false)];
-        all.into_iter().map(|it| it.join().unwrap()).collect()
+        all.into_iter()
+            .map(|scoped_join_handle| scoped_join_handle.join().unwrap())
+            .collect()
     });
     assert_eq!(exits, vec![Exit::Lost; 4]);
 }
@@ -188,7 +194,7 @@ fn p1_a_program_outlives_the_daemon_that_started_it() {
     assert_eq!(world.output(), "before\nafter\n");
     eventually("the shim is gone", || {
         crate::support::process_entry(adopted.pid)
-            .is_none_or(|it| it.start_ticks != adopted.start_ticks || it.is_zombie)
+            .is_none_or(|process| process.start_ticks != adopted.start_ticks || process.is_zombie)
     });
 }
 
@@ -327,11 +333,11 @@ fn s3_a_program_sees_only_the_allowed_variables() {
             "{seen}"
         );
         let listed =
-            |it: &str| LIST.contains(&it) || (mode == "check" && PLACES.contains(&it)) || it == "_";
-        let strange: Vec<&str> = seen.lines().filter(|it| !listed(it)).collect();
+            |s: &str| LIST.contains(&s) || (mode == "check" && PLACES.contains(&s)) || s == "_";
+        let strange: Vec<&str> = seen.lines().filter(|seen| !listed(seen)).collect();
         assert_eq!(strange, Vec::<&str>::new(), "in {mode}");
         assert!(
-            !seen.lines().any(|it| it == "https_proxy"),
+            !seen.lines().any(|seen| seen == "https_proxy"),
             "a proxy with a password is a secret"
         );
     }

@@ -120,7 +120,11 @@ fn program_output_and_exit_are_reported() {
         (verdict.exit, verdict.class),
         (Exit::Code(3), Some(FailureClass::Crashed))
     );
-    let mut words: Vec<String> = notes.messages().into_iter().map(|it| it.1).collect();
+    let mut words: Vec<String> = notes
+        .messages()
+        .into_iter()
+        .map(|message| message.1)
+        .collect();
     words.sort();
     assert_eq!(words, ["one", "two"]);
     // After the program's end, a second loop reports the same events from the beginning.
@@ -162,7 +166,7 @@ fn prompts_and_answers_alternate_until_the_input_is_closed() {
     start_session_script(&world, ECHO_SCRIPT);
     let notes = RecordingSink::default();
     *notes.input.lock().unwrap() = SessionInput {
-        prompts: (0..50).map(|it| format!("\"line\" {it}")).collect(),
+        prompts: (0..50).map(|n| format!("\"line\" {n}")).collect(),
         should_close_input: true,
         ..SessionInput::default()
     };
@@ -172,11 +176,16 @@ fn prompts_and_answers_alternate_until_the_input_is_closed() {
         (Exit::Code(4), "51 answers")
     );
     let expected: Vec<String> = (0..50)
-        .map(|it| format!("got \"line\" {it}"))
+        .map(|n| format!("got \"line\" {n}"))
         .chain(["over".to_owned()])
         .collect();
     assert_eq!(world.lines(JournalStream::Out), expected);
-    let streams: Vec<JournalStream> = world.records().iter().map(|it| it.stream).take(4).collect();
+    let streams: Vec<JournalStream> = world
+        .records()
+        .iter()
+        .map(|journal| journal.stream)
+        .take(4)
+        .collect();
     assert_eq!(
         streams,
         [
@@ -217,10 +226,10 @@ fn p1_p2_replacing_the_session_loop_in_mid_turn_loses_and_repeats_nothing() {
             self.0.assess_exit(exit)
         }
     }
-    let prompts: Vec<String> = (0..40).map(|it| format!("p{it}")).collect();
+    let prompts: Vec<String> = (0..40).map(|n| format!("p{n}")).collect();
     let expected: Vec<String> = prompts
         .iter()
-        .flat_map(|it| (1..=5).map(move |i| format!("{it}.{i}")))
+        .flat_map(|prompt| (1..=5).map(move |i| format!("{prompt}.{i}")))
         .collect();
     let mut verdict = None;
     for life in 1_usize.. {
@@ -254,7 +263,11 @@ fn p1_p2_replacing_the_session_loop_in_mid_turn_loses_and_repeats_nothing() {
             notes.should_stop.store(true, Ordering::SeqCst);
             attendant.join().unwrap()
         });
-        let heard: Vec<String> = notes.messages().into_iter().map(|it| it.1).collect();
+        let heard: Vec<String> = notes
+            .messages()
+            .into_iter()
+            .map(|message| message.1)
+            .collect();
         assert_eq!(heard, expected[..heard.len()], "in life {life}");
         if verdict.is_some() {
             assert!(
@@ -321,7 +334,7 @@ fn silence_is_reported_repeatedly_and_its_end_once() {
                 .lock()
                 .unwrap()
                 .windows(2)
-                .all(|it| it != [false, false]),
+                .all(|silences| silences != [false, false]),
             "the end of the silence is reported once"
         );
     });
@@ -525,7 +538,7 @@ fn program_that_closes_its_input_gets_a_record_and_no_more_lines() {
         world
             .records()
             .last()
-            .is_some_and(|it| it.stream == JournalStream::InEnd)
+            .is_some_and(|journal| journal.stream == JournalStream::InEnd)
     });
     assert_eq!(
         TestShimConnection::open(&world).request(json!({"do": "say", "k": 1, "line": "x"}))["it"],
@@ -609,7 +622,10 @@ fn transcript_is_read_in_parts_while_it_grows() {
                 notes.messages().len() == nth + 1
             });
             let lines = world.adapter.transcript(A1, from, 100).unwrap();
-            let places: Vec<u64> = lines.iter().map(|it| it.record.position).collect();
+            let places: Vec<u64> = lines
+                .iter()
+                .map(|transcript_line| transcript_line.record.position)
+                .collect();
             assert_eq!(places, [from, from + 1]);
             from += 2;
         }
@@ -618,7 +634,10 @@ fn transcript_is_read_in_parts_while_it_grows() {
     });
     let whole = world.adapter.transcript(A1, 1, usize::MAX).unwrap();
     assert_eq!(
-        whole.iter().map(|it| it.record.clone()).collect::<Vec<_>>(),
+        whole
+            .iter()
+            .map(|transcript_line| transcript_line.record.clone())
+            .collect::<Vec<_>>(),
         world.records()
     );
     assert_eq!(world.adapter.transcript(A1, 3, 2).unwrap(), whole[2..4]);

@@ -51,7 +51,7 @@ fn suspended_program_is_resumed_and_ends_after_sigterm() {
     world.start("trap 'exit 9' TERM; kill -STOP $$; sleep 1000");
     let shim = world.shim_identity();
     eventually("the program is stopped", || {
-        list_processes().any(|it| it.parent_pid == shim.pid && it.is_stopped)
+        list_processes().any(|process| process.parent_pid == shim.pid && process.is_stopped)
     });
     assert_eq!(
         world.adapter.stop(A1, Duration::from_secs(20)).unwrap(),
@@ -269,12 +269,12 @@ fn p7_orphans_that_end_are_reaped_while_the_program_runs() {
     world.wait_for("up");
     let shim = world.shim_identity();
     eventually("no zombie is left", || {
-        !list_processes().any(|it| it.parent_pid == shim.pid && it.is_zombie)
+        !list_processes().any(|process| process.parent_pid == shim.pid && process.is_zombie)
     });
     stop_and_check(&world);
     // The shim is a child of this process and must not stay a zombie.
     eventually("the shim is reaped", || {
-        process_entry(shim.pid).is_none_or(|it| it.start_ticks != shim.start_ticks)
+        process_entry(shim.pid).is_none_or(|process| process.start_ticks != shim.start_ticks)
     });
 }
 

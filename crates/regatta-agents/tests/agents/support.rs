@@ -69,7 +69,7 @@ impl World {
             attempt: A1,
             agent: AgentName::new("tester").unwrap(),
             runtime: Runtime::Command {
-                argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+                argv: argv.iter().map(|argv| (*argv).to_owned()).collect(),
             },
             profile: Profile {
                 sandbox: Some(SandboxLevel::Off),
@@ -121,8 +121,8 @@ impl World {
     pub(crate) fn lines(&self, stream: JournalStream) -> Vec<String> {
         self.records()
             .into_iter()
-            .filter(|it| it.stream == stream)
-            .map(|it| it.line)
+            .filter(|journal| journal.stream == stream)
+            .map(|journal| journal.line)
             .collect()
     }
 
@@ -148,18 +148,19 @@ impl World {
     /// command line.
     pub(crate) fn living_processes(&self) -> Vec<String> {
         let has = |file: String| {
-            fs::read(file).is_ok_and(|it| String::from_utf8_lossy(&it).contains(&self.token))
+            fs::read(file).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(&self.token))
         };
         list_processes()
-            .filter(|it| !it.is_zombie && it.pid != std::process::id())
-            .filter(|it| {
-                has(format!("/proc/{}/environ", it.pid)) || has(format!("/proc/{}/cmdline", it.pid))
+            .filter(|process| !process.is_zombie && process.pid != std::process::id())
+            .filter(|process| {
+                has(format!("/proc/{}/environ", process.pid))
+                    || has(format!("/proc/{}/cmdline", process.pid))
             })
-            .map(|it| {
-                let line = fs::read(format!("/proc/{}/cmdline", it.pid)).unwrap_or_default();
+            .map(|process| {
+                let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
                 format!(
                     "{} {}",
-                    it.pid,
+                    process.pid,
                     String::from_utf8_lossy(&line).replace('\0', " ")
                 )
             })
@@ -181,7 +182,7 @@ impl Drop for World {
             .flatten()
             .flatten()
         {
-            if let Some(attempt) = entry.file_name().to_str().and_then(|it| it.parse().ok()) {
+            if let Some(attempt) = entry.file_name().to_str().and_then(|s| s.parse().ok()) {
                 drop(self.adapter.stop(attempt, Duration::ZERO));
             }
         }
@@ -200,8 +201,8 @@ pub(crate) fn printed_output(adapter: &AgentsAdapter, attempt: AttemptId) -> Str
     let records = adapter.read_journal(attempt, 1, usize::MAX).unwrap();
     let printed = records
         .into_iter()
-        .filter(|it| matches!(it.stream, JournalStream::Out | JournalStream::Err));
-    printed.map(|it| it.line + "\n").collect()
+        .filter(|journal| matches!(journal.stream, JournalStream::Out | JournalStream::Err));
+    printed.map(|journal| journal.line + "\n").collect()
 }
 
 pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
@@ -223,7 +224,7 @@ pub(crate) struct ProcessEntry {
 pub(crate) fn list_processes() -> impl Iterator<Item = ProcessEntry> {
     fs::read_dir("/proc")
         .unwrap()
-        .filter_map(|it| process_entry(it.ok()?.file_name().to_str()?.parse().ok()?))
+        .filter_map(|result| process_entry(result.ok()?.file_name().to_str()?.parse().ok()?))
 }
 
 pub(crate) fn process_entry(pid: u32) -> Option<ProcessEntry> {

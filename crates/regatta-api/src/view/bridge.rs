@@ -78,37 +78,48 @@ pub struct ConversationLineView {
 
 impl ConversationLineView {
     /// Builds the row of a conversation.
-    pub fn new(it: &Conversation) -> ConversationLineView {
-        let last = it.turns.last().map(|it| {
+    pub fn new(conversation: &Conversation) -> ConversationLineView {
+        let last = conversation.turns.last().map(|conversation_turn| {
             format!(
                 "{}: {}",
-                it.by.name,
-                it.text.lines().next().unwrap_or_default()
+                conversation_turn.by.name,
+                conversation_turn.text.lines().next().unwrap_or_default()
             )
         });
-        let word = match it {
-            it if it.closed => "closed",
-            it if it.turns.iter().any(|it| it.state == TurnState::Working) => "working",
-            it if !it.held.is_empty() => "held",
-            it if it.expired => "resting",
+        let word = match conversation {
+            conversation if conversation.closed => "closed",
+            conversation
+                if conversation
+                    .turns
+                    .iter()
+                    .any(|conversation_turn| conversation_turn.state == TurnState::Working) =>
+            {
+                "working"
+            }
+            conversation if !conversation.held.is_empty() => "held",
+            conversation if conversation.expired => "resting",
             _ => "idle",
         };
         ConversationLineView {
-            id: it.id,
-            key: it.key.clone(),
-            service: it.service,
-            agent: it.agent.clone(),
-            project: it.project.clone(),
-            title: it.title.clone(),
-            url: it.url.clone(),
-            task: it.task,
+            id: conversation.id,
+            key: conversation.key.clone(),
+            service: conversation.service,
+            agent: conversation.agent.clone(),
+            project: conversation.project.clone(),
+            title: conversation.title.clone(),
+            url: conversation.url.clone(),
+            task: conversation.task,
             word: word.into(),
-            turns: it.turn_count,
-            queued: it.queued_count(),
+            turns: conversation.turn_count,
+            queued: conversation.queued_count(),
             last: last.unwrap_or_default().chars().take(200).collect(),
-            unshown: it.unshown_posts().count(),
-            dead: it.posts.iter().filter(|it| it.failure.is_some()).count(),
-            updated_wall: it.updated_unix_ms,
+            unshown: conversation.unshown_posts().count(),
+            dead: conversation
+                .posts
+                .iter()
+                .filter(|thread_post| thread_post.failure.is_some())
+                .count(),
+            updated_wall: conversation.updated_unix_ms,
         }
     }
 }

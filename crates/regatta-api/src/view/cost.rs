@@ -97,8 +97,8 @@ pub fn price_text(sum: &CostSum, tokens: impl Fn(u64) -> String) -> String {
 }
 
 /// Returns in words when a ceiling is reached. `clock` formats a date for the reader's own clock.
-pub fn forecast_text(it: &CapForecast, clock: impl Fn(u64) -> String) -> String {
-    match it {
+pub fn forecast_text(cap_forecast: &CapForecast, clock: impl Fn(u64) -> String) -> String {
+    match cap_forecast {
         CapForecast::Reached => "the cap is reached".into(),
         CapForecast::ReachedAt { unix_ms: wall } => {
             format!("cap reached about {} at this rate", clock(*wall))
@@ -117,16 +117,16 @@ impl SpendResultsView {
                 Some(each) => format!("{} each", format_dollars(each)),
                 None => price_text(&self.landed, tokens),
             };
-            let lines = self.lines.map(|it| {
-                let of = if it.tasks < self.landed.tasks {
-                    format!(" of the last {}", it.tasks)
+            let lines = self.lines.map(|landed_lines| {
+                let of = if landed_lines.tasks < self.landed.tasks {
+                    format!(" of the last {}", landed_lines.tasks)
                 } else {
                     String::new()
                 };
                 format!(
                     " · {} tokens for each of {} lines{of}",
-                    tokens(it.tokens_each),
-                    it.lines
+                    tokens(landed_lines.tokens_each),
+                    landed_lines.lines
                 )
             });
             said.push(format!(
@@ -157,18 +157,18 @@ mod tests {
     use super::*;
 
     fn test_sum(tasks: usize, input: u64, micro_usd: Option<u64>, unpriced: u64) -> CostSum {
-        let mut it = CostSum {
+        let mut cost_sum = CostSum {
             tasks,
             unpriced,
             ..CostSum::default()
         };
-        (it.spent.usage.input, it.spent.usage.micro_usd) = (input, micro_usd);
-        it
+        (cost_sum.spent.usage.input, cost_sum.spent.usage.micro_usd) = (input, micro_usd);
+        cost_sum
     }
 
     #[test]
     fn prices_and_forecasts_are_described_in_words() {
-        let price = |it: CostSum| price_text(&it, |it| it.to_string());
+        let price = |cost_sum: CostSum| price_text(&cost_sum, |n| n.to_string());
         assert_eq!(price(test_sum(0, 0, None, 0)), "-");
         assert_eq!(price(test_sum(1, 9, None, 9)), "no price reported");
         assert_eq!(
@@ -181,7 +181,7 @@ mod tests {
             price(test_sum(1, 9, Some(2_840_000), 7)),
             "$2.84 + 7 tok unpriced"
         );
-        let said = |it| forecast_text(&it, |wall| format!("[{wall}]"));
+        let said = |cap_forecast| forecast_text(&cap_forecast, |wall| format!("[{wall}]"));
         assert_eq!(
             said(CapForecast::ReachedAt { unix_ms: 7 }),
             "cap reached about [7] at this rate"
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn landed_and_wasted_cost_is_described_in_words() {
-        let plain = |it: u64| it.to_string();
+        let plain = |n: u64| n.to_string();
         assert_eq!(
             SpendResultsView::default().sentences(plain),
             Vec::<String>::new()

@@ -75,23 +75,25 @@ impl GraphView {
             Some(task) => layout::lay_out(&layout::neighbourhood(task, &items), Some(task)),
             None => layout::lay_out(&items, None),
         };
-        let by_id: BTreeMap<TaskId, &TaskRowView> =
-            rows.iter().map(|(it, _)| (it.id, it)).collect();
+        let by_id: BTreeMap<TaskId, &TaskRowView> = rows
+            .iter()
+            .map(|(task_row, _)| (task_row.id, task_row))
+            .collect();
         let nodes: Vec<GraphNodeView> = laid
             .nodes
             .into_iter()
-            .map(|it| node_view(it, &by_id))
+            .map(|layout_node| node_view(layout_node, &by_id))
             .collect();
-        let edge = |it: layout::LayoutEdge| GraphEdgeView {
-            from: it.from,
-            to: it.to,
-            through: it.through,
-            critical: it.is_critical,
+        let edge = |layout_edge: layout::LayoutEdge| GraphEdgeView {
+            from: layout_edge.from,
+            to: layout_edge.to,
+            through: layout_edge.through,
+            critical: layout_edge.is_critical,
         };
         GraphView {
             title,
             text: summary_text(&nodes, laid.columns),
-            tasks: nodes.iter().map(|it| it.tasks.len()).sum(),
+            tasks: nodes.iter().map(|graph_node| graph_node.tasks.len()).sum(),
             columns: laid.columns,
             rows: laid.rows,
             nodes,
@@ -101,17 +103,20 @@ impl GraphView {
     }
 }
 
-fn layout_task((it, status): &(TaskRowView, TaskStatus)) -> LayoutTask<'_> {
+fn layout_task((task_row, status): &(TaskRowView, TaskStatus)) -> LayoutTask<'_> {
     LayoutTask {
-        id: it.id,
-        needs: &it.blocked_by,
-        label: &it.word,
+        id: task_row.id,
+        needs: &task_row.blocked_by,
+        label: &task_row.word,
         progress: TaskProgress::from_status(*status),
     }
 }
 
-fn node_view(it: layout::LayoutNode, rows: &BTreeMap<TaskId, &TaskRowView>) -> GraphNodeView {
-    let members: Vec<&TaskRowView> = it
+fn node_view(
+    layout_node: layout::LayoutNode,
+    rows: &BTreeMap<TaskId, &TaskRowView>,
+) -> GraphNodeView {
+    let members: Vec<&TaskRowView> = layout_node
         .tasks
         .iter()
         .filter_map(|id| rows.get(id).copied())
@@ -120,12 +125,12 @@ fn node_view(it: layout::LayoutNode, rows: &BTreeMap<TaskId, &TaskRowView>) -> G
     let mut counts: BTreeMap<(DisplayState, &str), usize> = BTreeMap::new();
     members
         .iter()
-        .for_each(|it| *counts.entry((it.at, &it.word)).or_default() += 1);
+        .for_each(|task_row| *counts.entry((task_row.at, &task_row.word)).or_default() += 1);
     let mut counts: Vec<((DisplayState, &str), usize)> = counts.into_iter().collect();
-    counts.sort_by_key(|it| std::cmp::Reverse(it.1));
+    counts.sort_by_key(|count| std::cmp::Reverse(count.1));
     let (at, word) = counts
         .first()
-        .map_or((DisplayState::Waiting, ""), |it| it.0);
+        .map_or((DisplayState::Waiting, ""), |count| count.0);
     let one = match members[..] {
         [one] => Some(one),
         _ => None,
@@ -138,26 +143,28 @@ fn node_view(it: layout::LayoutNode, rows: &BTreeMap<TaskId, &TaskRowView>) -> G
             .join(", ")
     };
     GraphNodeView {
-        column: it.column,
-        row: it.row,
-        label: one.map_or_else(many, |it| it.subject.clone()),
+        column: layout_node.column,
+        row: layout_node.row,
+        label: one.map_or_else(many, |task_row| task_row.subject.clone()),
         word: word.into(),
         at,
-        agent: one.and_then(|it| it.agent.clone()),
-        needs: one.map(|it| it.blocked_by.clone()).unwrap_or_default(),
-        tasks: it.tasks,
-        critical: it.is_critical,
+        agent: one.and_then(|task_row| task_row.agent.clone()),
+        needs: one
+            .map(|task_row| task_row.blocked_by.clone())
+            .unwrap_or_default(),
+        tasks: layout_node.tasks,
+        critical: layout_node.is_critical,
     }
 }
 
 fn summary_text(nodes: &[GraphNodeView], waves: u32) -> String {
     let counted =
         |many: usize, what: &str| format!("{many} {what}{}", if many == 1 { "" } else { "s" });
-    let tasks = nodes.iter().map(|it| it.tasks.len()).sum();
+    let tasks = nodes.iter().map(|graph_node| graph_node.tasks.len()).sum();
     let folded: Vec<usize> = nodes
         .iter()
-        .map(|it| it.tasks.len())
-        .filter(|it| *it > 1)
+        .map(|graph_node| graph_node.tasks.len())
+        .filter(|node| *node > 1)
         .collect();
     let text = format!(
         "{} in {}",
@@ -198,7 +205,7 @@ mod tests {
         let value = serde_json::json!({
             "id": format!("T{id}"), "project": "shop", "mission": null, "subject": format!("thing {id}"), "word": word,
             "at": at, "agent": "ann", "text": "", "since_wall": 0, "wave": 0, "priority": 2,
-            "blocked_by": needs.iter().map(|it| format!("T{it}")).collect::<Vec<_>>(),
+            "blocked_by": needs.iter().map(|need| format!("T{need}")).collect::<Vec<_>>(),
         });
         (serde_json::from_value(value).unwrap(), status)
     }
@@ -238,7 +245,7 @@ mod tests {
         assert_eq!((near.tasks, near.text.as_str()), (3, "3 tasks in 3 waves"));
 
         let mut many: Vec<(TaskRowView, TaskStatus)> = (1..=80)
-            .map(|it| test_row(it, &[], DisplayState::Landed, TaskStatus::Completed))
+            .map(|n| test_row(n, &[], DisplayState::Landed, TaskStatus::Completed))
             .collect();
         many.extend([
             test_row(81, &[], DisplayState::Failed, TaskStatus::Cancelled),
@@ -252,7 +259,7 @@ mod tests {
         let labels: Vec<(&str, DisplayState)> = folded
             .nodes
             .iter()
-            .map(|it| (it.label.as_str(), it.at))
+            .map(|graph_node| (graph_node.label.as_str(), graph_node.at))
             .collect();
         // A failed task is not finished, because others may wait for its retry.
         let expected = [

@@ -72,35 +72,43 @@ impl InboxView {
     pub fn list(board: &Board, project: Option<&ProjectName>, now: Now) -> Vec<InboxView> {
         let all = inbox::open_items(board, now).into_iter();
         // Items that concern the whole fleet are shown in every project.
-        let wanted = |it: &OpenItem| {
-            it.project.is_none() || project.is_none_or(|only| it.project.as_ref() == Some(only))
+        let wanted = |open_item: &OpenItem| {
+            open_item.project.is_none()
+                || project.is_none_or(|only| open_item.project.as_ref() == Some(only))
         };
         all.filter(wanted)
-            .map(|it| InboxView::new(board, it))
+            .map(|open_item| InboxView::new(board, open_item))
             .collect()
     }
 
-    fn new(board: &Board, it: OpenItem) -> InboxView {
-        let ways = item_choices(board, &it);
-        let choices = match it.request.as_ref().map(|it| &it.content) {
+    fn new(board: &Board, open_item: OpenItem) -> InboxView {
+        let ways = item_choices(board, &open_item);
+        let choices = match open_item
+            .request
+            .as_ref()
+            .map(|agent_request| &agent_request.content)
+        {
             Some(RequestContent::Permission { .. }) => vec!["allow".to_owned(), "deny".to_owned()],
             Some(RequestContent::Question { choices, .. }) => choices.clone(),
-            None => ways.iter().map(|it| it.choice.clone()).collect(),
+            None => ways
+                .iter()
+                .map(|inbox_choice| inbox_choice.choice.clone())
+                .collect(),
         };
         InboxView {
-            id: it.item.to_string(),
-            kind: it.kind.name().into(),
-            task: it.task,
-            project: it.project,
-            agent: it.agent,
-            subject: it.subject,
-            why: it.why,
+            id: open_item.item.to_string(),
+            kind: open_item.kind.name().into(),
+            task: open_item.task,
+            project: open_item.project,
+            agent: open_item.agent,
+            subject: open_item.subject,
+            why: open_item.why,
             choices,
             ways,
-            since_wall: it.since_unix_ms,
-            escalated: it.is_escalated,
-            snoozed_until_wall: it.snoozed.map(|it| it.deadline_unix_ms),
-            ask: it.request,
+            since_wall: open_item.since_unix_ms,
+            escalated: open_item.is_escalated,
+            snoozed_until_wall: open_item.snoozed.map(|snooze| snooze.deadline_unix_ms),
+            ask: open_item.request,
         }
     }
 
@@ -138,14 +146,15 @@ impl InboxView {
         let nth = word
             .parse::<usize>()
             .ok()
-            .and_then(|it| self.ways.get(it.checked_sub(1)?));
+            .and_then(|parse| self.ways.get(parse.checked_sub(1)?));
         let named = || {
             self.ways
                 .iter()
-                .find(|it| it.choice.eq_ignore_ascii_case(word))
+                .find(|inbox_choice| inbox_choice.choice.eq_ignore_ascii_case(word))
         };
-        let begins =
-            |it: &&InboxChoice| !word.is_empty() && it.choice.split(' ').next() == Some(word);
+        let begins = |inbox_choice: &&InboxChoice| {
+            !word.is_empty() && inbox_choice.choice.split(' ').next() == Some(word)
+        };
         nth.or_else(named).or_else(|| self.ways.iter().find(begins))
     }
 }
@@ -162,15 +171,18 @@ fn new_choice(choice: &str, verb: &str, input: Value, line: String) -> InboxChoi
 }
 
 /// Returns the choices of an item that have a verb of their own.
-fn item_choices(board: &Board, it: &OpenItem) -> Vec<InboxChoice> {
-    let id = &it.item;
+fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
+    let id = &open_item.item;
     let of = || json!({ "id": id });
     let said = || json!({ "id": id, "text": "" });
-    let words = |it: InboxChoice| InboxChoice {
+    let words = |inbox_choice: InboxChoice| InboxChoice {
         words: Some("/text".into()),
-        ..it
+        ..inbox_choice
     };
-    let grave = |it: InboxChoice| InboxChoice { grave: true, ..it };
+    let grave = |inbox_choice: InboxChoice| InboxChoice {
+        grave: true,
+        ..inbox_choice
+    };
     let leave = |choice: &str, ms: u64| {
         let time = if ms == LEAVE_SNOOZE_MS { "24h" } else { "15m" };
         new_choice(
@@ -180,11 +192,11 @@ fn item_choices(board: &Board, it: &OpenItem) -> Vec<InboxChoice> {
             format!("regatta inbox snooze {id} {time}"),
         )
     };
-    let task = match it.item {
+    let task = match open_item.item {
         InboxItem::Task(task) => board.tasks.get(&task).or_else(|| board.failed.get(&task)),
         _ => None,
     };
-    match it.kind {
+    match open_item.kind {
         InboxKind::Permission | InboxKind::Question => vec![],
         InboxKind::Review => vec![
             new_choice("land", "land", of(), format!("regatta land {id}")),
@@ -208,7 +220,7 @@ fn item_choices(board: &Board, it: &OpenItem) -> Vec<InboxChoice> {
                 of(),
                 format!("regatta retry {id}"),
             )];
-            if task.is_some_and(|it| it.submission.is_some()) {
+            if task.is_some_and(|task| task.submission.is_some()) {
                 all.push(new_choice(
                     "land",
                     "land",
@@ -243,7 +255,7 @@ fn item_choices(board: &Board, it: &OpenItem) -> Vec<InboxChoice> {
         InboxKind::Failed => {
             let drop = new_choice("drop", "drop", said(), format!("regatta drop {id}"));
             // Leads and conversations are started again at their origin, not retried.
-            let again = task.is_none_or(|it| it.is_polled());
+            let again = task.is_none_or(|task| task.is_polled());
             let retry =
                 again.then(|| new_choice("retry", "retry", of(), format!("regatta retry {id}")));
             retry.into_iter().chain([drop]).collect()
@@ -259,13 +271,13 @@ fn item_choices(board: &Board, it: &OpenItem) -> Vec<InboxChoice> {
             new_choice("stop", "stop", of(), format!("regatta stop {id}")),
         ],
         InboxKind::Budget => {
-            let InboxItem::Budget(scope) = &it.item else {
+            let InboxItem::Budget(scope) = &open_item.item else {
                 return vec![];
             };
             let raised = board
                 .budgets
                 .get(scope)
-                .map(|it| doubled_ceiling(&it.ceiling))
+                .map(|budget| doubled_ceiling(&budget.ceiling))
                 .unwrap_or_default();
             let (says, flags) = ceiling_texts(&raised);
             let line = format!("regatta budget set {scope}{flags}");
@@ -275,11 +287,11 @@ fn item_choices(board: &Board, it: &OpenItem) -> Vec<InboxChoice> {
                 leave("leave", LEAVE_SNOOZE_MS),
             ]
         }
-        InboxKind::Credential if matches!(it.item, InboxItem::Bridge(_)) => {
+        InboxKind::Credential if matches!(open_item.item, InboxItem::Bridge(_)) => {
             vec![leave("leave", LEAVE_SNOOZE_MS)]
         }
         InboxKind::Credential | InboxKind::Setup => {
-            let Some(agent) = &it.agent else {
+            let Some(agent) = &open_item.agent else {
                 return vec![];
             };
             vec![new_choice(
@@ -310,40 +322,40 @@ fn item_choices(board: &Board, it: &OpenItem) -> Vec<InboxChoice> {
 }
 
 /// Returns a ceiling with every limit doubled.
-fn doubled_ceiling(it: &Ceiling) -> Ceiling {
-    let twice = |it: Option<u64>| it.map(|it| it.saturating_mul(2));
+fn doubled_ceiling(ceiling: &Ceiling) -> Ceiling {
+    let twice = |n: Option<u64>| n.map(|n| n.saturating_mul(2));
     Ceiling {
-        tokens: twice(it.tokens),
-        micro_usd: twice(it.micro_usd),
-        turns: twice(it.turns),
-        attempts: twice(it.attempts),
-        wall_ms: twice(it.wall_ms),
+        tokens: twice(ceiling.tokens),
+        micro_usd: twice(ceiling.micro_usd),
+        turns: twice(ceiling.turns),
+        attempts: twice(ceiling.attempts),
+        wall_ms: twice(ceiling.wall_ms),
     }
 }
 
 /// Returns a ceiling in words, and as flags of `regatta budget set`.
-fn ceiling_texts(it: &Ceiling) -> (String, String) {
+fn ceiling_texts(ceiling: &Ceiling) -> (String, String) {
     let (mut says, mut flags) = (Vec::new(), String::new());
-    if let Some(tokens) = it.tokens {
+    if let Some(tokens) = ceiling.tokens {
         says.push(format!("{tokens} tokens"));
         flags += &format!(" --tokens {tokens}");
     }
-    if let Some(money) = it.micro_usd {
+    if let Some(money) = ceiling.micro_usd {
         says.push(budget::format_dollars(money));
         flags += &format!(
             " --usd {}",
             budget::format_dollars(money).trim_start_matches('$')
         );
     }
-    if let Some(turns) = it.turns {
+    if let Some(turns) = ceiling.turns {
         says.push(format!("{turns} turns"));
         flags += &format!(" --turns {turns}");
     }
-    if let Some(attempts) = it.attempts {
+    if let Some(attempts) = ceiling.attempts {
         says.push(format!("{attempts} attempts"));
         flags += &format!(" --attempts {attempts}");
     }
-    if let Some(ms) = it.wall_ms {
+    if let Some(ms) = ceiling.wall_ms {
         says.push(regatta_core::refusal::seconds(ms));
         flags += &format!(" --time {}ms", ms);
     }
@@ -418,23 +430,24 @@ mod tests {
         ];
         for kind in InboxKind::ALL {
             assert!(
-                items.iter().any(|it| it.0 == kind),
+                items.iter().any(|item| item.0 == kind),
                 "{kind:?} is not tested"
             );
         }
         for (kind, item, choices) in items {
-            let it = InboxView::new(&board, open(kind, item));
+            let inbox = InboxView::new(&board, open(kind, item));
             assert_eq!(
                 (
-                    it.ways
+                    inbox
+                        .ways
                         .iter()
-                        .map(|it| it.choice.as_str())
+                        .map(|inbox_choice| inbox_choice.choice.as_str())
                         .collect::<Vec<_>>(),
-                    it.kind.as_str()
+                    inbox.kind.as_str()
                 ),
                 (choices, kind.name())
             );
-            for (nth, way) in it.ways.iter().enumerate() {
+            for (nth, way) in inbox.ways.iter().enumerate() {
                 let mut input = way.input.clone();
                 if let Some(place) = &way.words {
                     *input.pointer_mut(place).expect("words have a place") = json!("some words");
@@ -444,15 +457,15 @@ mod tests {
                 assert!(way.line.starts_with("regatta "), "{}", way.line);
                 let word = way.choice.split(' ').next().unwrap();
                 for said in [way.choice.as_str(), word, &(nth + 1).to_string()] {
-                    assert_eq!(it.find_choice(said), Some(way), "{said}");
+                    assert_eq!(inbox.find_choice(said), Some(way), "{said}");
                 }
             }
             assert_eq!(
                 (
-                    it.find_choice("nothing"),
-                    it.find_choice(""),
-                    it.find_choice("0"),
-                    it.find_choice("99")
+                    inbox.find_choice("nothing"),
+                    inbox.find_choice(""),
+                    inbox.find_choice("0"),
+                    inbox.find_choice("99")
                 ),
                 (None, None, None, None)
             );
@@ -469,7 +482,7 @@ mod tests {
     #[test]
     fn equal_requests_are_one_group_and_snoozed_items_are_not_awake() {
         let ask = |choices: &[&str]| {
-            let choices = choices.iter().map(|it| (*it).to_owned()).collect();
+            let choices = choices.iter().map(|choice| (*choice).to_owned()).collect();
             Some(AgentRequest {
                 id: "1".into(),
                 content: RequestContent::Question {

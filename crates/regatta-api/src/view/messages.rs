@@ -47,7 +47,7 @@ impl HookView {
         let running = board
             .firings
             .values()
-            .filter(|it| it.hook == hook.id)
+            .filter(|firing| firing.hook == hook.id)
             .count();
         HookView {
             hook: hook.clone(),
@@ -70,7 +70,10 @@ pub struct HookTestView {
 pub fn without_firing_token(firing: &Firing) -> Firing {
     Firing {
         token: 0,
-        claim: firing.claim.map(|it| FiringClaim { token: 0, ..it }),
+        claim: firing.claim.map(|firing_claim| FiringClaim {
+            token: 0,
+            ..firing_claim
+        }),
         ..firing.clone()
     }
 }

@@ -65,7 +65,7 @@ impl LandingView {
         LandingView {
             landing: landing.id,
             task: landing.task,
-            subject: task.map(|it| it.subject.clone()).unwrap_or_default(),
+            subject: task.map(|task| task.subject.clone()).unwrap_or_default(),
             agent: landing.agent.clone(),
             position: None,
             state: state.into(),
@@ -74,10 +74,10 @@ impl LandingView {
             files: landing.submission.changed.clone(),
             queued_wall: landing.queued_unix_ms,
             branch: landing.branch.to_string(),
-            conflicts: task.map_or(0, |it| it.conflicts.len()),
+            conflicts: task.map_or(0, |task| task.conflicts.len()),
             settled: task.map_or(0, |task| task.settled_conflicts.len()),
             taken_back_by: None,
-            fixups: task.map_or(0, |it| it.fixups),
+            fixups: task.map_or(0, |task| task.fixups),
         }
     }
 }
@@ -171,7 +171,7 @@ fn landings_and_batches(
     project: &ProjectName,
     now: Now,
 ) -> (Vec<LandingView>, Vec<BatchView>) {
-    let task_of = |id: &LandingId| board.landings.get(id).map(|it| it.task);
+    let task_of = |id: &LandingId| board.landings.get(id).map(|landing| landing.task);
     let (mut queue, mut batches): (Vec<LandingView>, Vec<BatchView>) = (Vec::new(), Vec::new());
     for batch in batches::batches_of(board, project, now) {
         for id in &batch.landings {
@@ -179,7 +179,7 @@ fn landings_and_batches(
                 continue;
             };
             let detail = landing_detail(board, landing, &batch, queue.last());
-            let task = board.tasks.get(&landing.task).map(|it| &**it);
+            let task = board.tasks.get(&landing.task).map(|task| &**task);
             let mut view = LandingView::build(
                 landing,
                 task,
@@ -226,8 +226,8 @@ fn landing_detail(
 ) -> String {
     let names = |ids: &mut dyn Iterator<Item = LandingId>| -> String {
         let named: Vec<String> = ids
-            .filter_map(|it| board.landings.get(&it))
-            .map(|it| it.task.to_string())
+            .filter_map(|id| board.landings.get(&id))
+            .map(|landing| landing.task.to_string())
             .collect();
         match named.get(..MAX_NAMED_LANDINGS) {
             Some(first) if named.len() > MAX_NAMED_LANDINGS => format!(
@@ -242,20 +242,20 @@ fn landing_detail(
         .landings
         .iter()
         .copied()
-        .filter(|it| *it != landing.id);
+        .filter(|id| *id != landing.id);
     match batch.progress {
         LandingProgress::Held => landing.held.clone().unwrap_or_default(),
         LandingProgress::Moving | LandingProgress::Passed | LandingProgress::Testing => {
             let with = names(&mut others);
             let on = batch
                 .stands_on
-                .map(|it| names(&mut [it].into_iter()))
+                .map(|id| names(&mut [id].into_iter()))
                 .unwrap_or_default();
             let parts = [("with", with), ("on top of", on)];
             parts
                 .iter()
-                .filter(|it| !it.1.is_empty())
-                .map(|it| format!("{} {}", it.0, it.1))
+                .filter(|part| !part.1.is_empty())
+                .map(|part| format!("{} {}", part.0, part.1))
                 .collect::<Vec<_>>()
                 .join(", ")
         }
@@ -264,7 +264,7 @@ fn landing_detail(
             let reason = batch
                 .failed
                 .as_deref()
-                .and_then(|it| it.lines().next())
+                .and_then(|failed| failed.lines().next())
                 .unwrap_or_default();
             let at = if batch.landings.len() > 1 {
                 format!("one of {all} breaks its train")
@@ -287,7 +287,9 @@ fn landing_detail(
                 format!("conflicts with {names}, and lands after")
             }
         }
-        LandingProgress::Queued => before.map_or(String::new(), |it| format!("after {}", it.task)),
+        LandingProgress::Queued => {
+            before.map_or(String::new(), |landing| format!("after {}", landing.task))
+        }
     }
 }
 
@@ -296,12 +298,13 @@ pub fn landing_states(board: &Board, now: Now) -> BTreeMap<LandingId, &'static s
     let tracks = board
         .projects
         .keys()
-        .flat_map(|it| batches::batches_of(board, it, now));
+        .flat_map(|project| batches::batches_of(board, project, now));
     tracks
-        .flat_map(|it| {
-            it.landings
+        .flat_map(|queue_batch| {
+            queue_batch
+                .landings
                 .into_iter()
-                .map(move |car| (car, landing_state_label(it.progress)))
+                .map(move |car| (car, landing_state_label(queue_batch.progress)))
         })
         .collect()
 }

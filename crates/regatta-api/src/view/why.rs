@@ -45,7 +45,11 @@ impl WhyView {
         if !task.status.is_waiting() {
             return vec![];
         }
-        let holds = |kind: WaitKind| view.waits.iter().any(|it| it.kind == kind);
+        let holds = |kind: WaitKind| {
+            view.waits
+                .iter()
+                .any(|wait_reason| wait_reason.kind == kind)
+        };
         let mut clear = Vec::new();
         let mut say = |kind: WaitKind, text: String| {
             if !holds(kind) {
@@ -64,7 +68,7 @@ impl WhyView {
         }
         say(WaitKind::Policy, "no rule blocks it".into());
         let family = candidate_agents(board, task)
-            .find(|it| provider_outage::find_parked(board, it).is_none());
+            .find(|agent| provider_outage::find_parked(board, agent).is_none());
         if let Some(agent) = family
             && !holds(WaitKind::RateLimit)
         {
@@ -93,13 +97,15 @@ fn candidate_agents<'a>(
     board: &'a Board,
     task: &'a Task,
 ) -> impl Iterator<Item = &'a agent::Agent> {
-    let mission = task.mission.and_then(|it| board.missions.get(&it));
-    let of_mission = mission.map_or(&[][..], |it| &it.agents[..]).iter();
+    let mission = task.mission.and_then(|id| board.missions.get(&id));
+    let of_mission = mission
+        .map_or(&[][..], |mission| &mission.agents[..])
+        .iter();
     let named = task
         .assignee
         .iter()
         .chain(of_mission.filter(|_| task.assignee.is_none()));
-    named.filter_map(|it| board.agents.get(it).map(|it| &**it))
+    named.filter_map(|agent| board.agents.get(agent).map(|agent| &**agent))
 }
 
 /// Why an agent is idle, or its activity.
@@ -116,14 +122,14 @@ pub struct AgentWhyView {
 
 impl AgentWhyView {
     /// Builds the view of an agent, judged as a poll would judge it.
-    pub fn new(board: &Board, it: &agent::Agent, now: Now) -> AgentWhyView {
-        let agent = AgentView::new(board, it, now);
+    pub fn new(board: &Board, item: &agent::Agent, now: Now) -> AgentWhyView {
+        let agent = AgentView::new(board, item, now);
         let mut waits = Vec::new();
         let mut say = |kind, text: String| waits.push(WaitReason { kind, text });
         if let Some(why) = &agent.agent.offline {
             say(WaitKind::Runner, format!("it is offline: {why}"));
         }
-        if let Some(parked) = provider_outage::find_parked(board, it) {
+        if let Some(parked) = provider_outage::find_parked(board, item) {
             let kind = if parked.deadline_fleet_ms.is_some() {
                 WaitKind::RateLimit
             } else {
@@ -141,20 +147,20 @@ impl AgentWhyView {
             );
             say(WaitKind::Slot, text);
         }
-        if let Some(text) = runner::no_runner_reason(board, it) {
+        if let Some(text) = runner::no_runner_reason(board, item) {
             say(WaitKind::Runner, text);
         }
         if let Some(text) = machine_full_reason(board) {
             say(WaitKind::Machine, text);
         }
         let own = |task: &&std::sync::Arc<Task>| {
-            task.assignee.as_ref() == Some(&it.name) && task.status.is_waiting()
+            task.assignee.as_ref() == Some(&item.name) && task.status.is_waiting()
         };
         let line: Vec<TaskId> = board
             .tasks
             .values()
             .filter(own)
-            .map(|it| it.id)
+            .map(|task| task.id)
             .take(50)
             .collect();
         if waits.is_empty() && agent.capacity.current == 0 {
@@ -187,9 +193,9 @@ impl AgentWhyView {
 /// Returns a duration in a short form: `12s`, `4m`, `3h`, `2d`.
 pub fn short_duration(ms: u64) -> String {
     match ms / 1_000 {
-        it @ 0..60 => format!("{it}s"),
-        it @ 60..3_600 => format!("{}m", it / 60),
-        it @ 3_600..172_800 => format!("{}h", it / 3_600),
-        it => format!("{}d", it / 86_400),
+        n @ 0..60 => format!("{n}s"),
+        n @ 60..3_600 => format!("{}m", n / 60),
+        n @ 3_600..172_800 => format!("{}h", n / 3_600),
+        n => format!("{}d", n / 86_400),
     }
 }

@@ -690,8 +690,9 @@ mod tests {
             .join("; ")
     }
 
-    fn instance_names(it: &BridgeRegistry) -> Vec<String> {
-        it.instances
+    fn instance_names(bridge_registry: &BridgeRegistry) -> Vec<String> {
+        bridge_registry
+            .instances
             .iter()
             .map(|pair| format!("{}:{}", pair.service, pair.agent))
             .collect()
@@ -704,32 +705,42 @@ mod tests {
 
     #[test]
     fn without_settings_there_is_one_agent_called_default_and_no_bridge() {
-        let it = registry_from_env(&[]);
-        assert_eq!(it.agents[0].0.as_str(), "default");
-        assert_eq!(it.agents[0].1.command.as_deref(), Some(DEFAULT_COMMAND));
-        assert!(it.instances.is_empty() && it.disabled.is_empty());
-        let it = registry_from_env(&[
+        let bridge_registry = registry_from_env(&[]);
+        assert_eq!(bridge_registry.agents[0].0.as_str(), "default");
+        assert_eq!(
+            bridge_registry.agents[0].1.command.as_deref(),
+            Some(DEFAULT_COMMAND)
+        );
+        assert!(bridge_registry.instances.is_empty() && bridge_registry.disabled.is_empty());
+        let bridge_registry = registry_from_env(&[
             ("ACP_AGENT_COMMAND", "my-agent --acp"),
             ("TELEGRAM_BOT_TOKEN", "1:x"),
         ]);
-        assert_eq!(it.agents[0].1.command.as_deref(), Some("my-agent --acp"));
-        assert_eq!(instance_names(&it), ["telegram:default"]);
+        assert_eq!(
+            bridge_registry.agents[0].1.command.as_deref(),
+            Some("my-agent --acp")
+        );
+        assert_eq!(instance_names(&bridge_registry), ["telegram:default"]);
     }
 
     #[test]
     fn first_agent_is_the_default_and_two_defaults_are_an_error() {
-        let it = registry_from_env(&[TWO_AGENTS, ("TELEGRAM_BOT_TOKEN", "1:x")]);
-        assert_eq!(instance_names(&it), ["telegram:my-claude"]);
+        let bridge_registry = registry_from_env(&[TWO_AGENTS, ("TELEGRAM_BOT_TOKEN", "1:x")]);
+        assert_eq!(instance_names(&bridge_registry), ["telegram:my-claude"]);
         let both =
             r#"{"a": {"command": "x", "default": true}, "b": {"command": "y", "default": true}}"#;
-        let it = registry_from_env(&[
+        let bridge_registry = registry_from_env(&[
             ("AGENTS_JSON", both),
             ("TELEGRAM_BOT_TOKEN", "1:x"),
             ("TELEGRAM_BOT_TOKEN__B", "2:y"),
         ]);
-        assert!(fault_texts(&it).contains("a and b"), "{}", fault_texts(&it));
+        assert!(
+            fault_texts(&bridge_registry).contains("a and b"),
+            "{}",
+            fault_texts(&bridge_registry)
+        );
         assert_eq!(
-            instance_names(&it),
+            instance_names(&bridge_registry),
             ["telegram:b"],
             "only the variable with a suffix belongs to an agent"
         );
@@ -741,12 +752,17 @@ mod tests {
             "{\"a\": {\"comand\": \"x\"}}",
             "{\"../a\": {\"command\": \"x\"}}",
         ] {
-            let it = registry_from_env(&[("AGENTS_JSON", bad), ("TELEGRAM_BOT_TOKEN", "1:x")]);
-            assert_eq!(it.faults.is_empty(), bad.is_empty(), "{bad}");
-            assert_eq!(instance_names(&it).is_empty(), !bad.is_empty(), "{bad}");
+            let bridge_registry =
+                registry_from_env(&[("AGENTS_JSON", bad), ("TELEGRAM_BOT_TOKEN", "1:x")]);
+            assert_eq!(bridge_registry.faults.is_empty(), bad.is_empty(), "{bad}");
+            assert_eq!(
+                instance_names(&bridge_registry).is_empty(),
+                !bad.is_empty(),
+                "{bad}"
+            );
         }
-        let it = registry_from_env(&[("AGENTS_JSON", r#"{"a": {"comand": "x"}}"#)]);
-        assert_eq!(it.faults[0].hint, "write \"command\"");
+        let bridge_registry = registry_from_env(&[("AGENTS_JSON", r#"{"a": {"comand": "x"}}"#)]);
+        assert_eq!(bridge_registry.faults[0].hint, "write \"command\"");
         let twins = r#"{"my-a": {"command": "x"}, "my_a": {"command": "y"}}"#;
         assert!(fault_texts(&registry_from_env(&[("AGENTS_JSON", twins)])).contains("MY_A"));
     }
@@ -760,20 +776,21 @@ mod tests {
             ("TELEGRAM_BOT_TOKEN__B", "2:y"),
             ("TELEGRAM_BOT_TOKEN", "3:z"),
         ];
-        let it = registry_from_env(&[&[("AGENTS_JSON", one)], &vars[..]].concat());
+        let bridge_registry = registry_from_env(&[&[("AGENTS_JSON", one)], &vars[..]].concat());
         assert_eq!(
-            instance_names(&it),
+            instance_names(&bridge_registry),
             ["telegram:b"],
             "b does not get the token of the default agent"
         );
-        let Credentials::Telegram { bot_token } = &it.instances[0].credentials else {
+        let Credentials::Telegram { bot_token } = &bridge_registry.instances[0].credentials else {
             panic!()
         };
         assert_eq!(bot_token.reveal(), "2:y");
         assert!(
-            it.disabled[0].why.contains("comand") && it.disabled[0].is_reported,
+            bridge_registry.disabled[0].why.contains("comand")
+                && bridge_registry.disabled[0].is_reported,
             "{:?}",
-            it.disabled
+            bridge_registry.disabled
         );
         // A section that cannot be parsed disables every pair, because the permitted people are
         // unknown.
@@ -781,28 +798,31 @@ mod tests {
             agents: vec![],
             config: Err("unknown variant `x`".into()),
         };
-        let it = read_registry(settings, &|name: &str| {
+        let bridge_registry = read_registry(settings, &|name: &str| {
             Ok((name == "TELEGRAM_BOT_TOKEN").then(|| "1:x".to_owned()))
         });
-        assert!(instance_names(&it).is_empty() && it.config.allow.is_empty());
         assert!(
-            it.disabled[0].why.contains("unknown variant"),
-            "{:?}",
-            it.disabled
+            instance_names(&bridge_registry).is_empty() && bridge_registry.config.allow.is_empty()
         );
-        assert_eq!(it.faults.len(), 1);
+        assert!(
+            bridge_registry.disabled[0].why.contains("unknown variant"),
+            "{:?}",
+            bridge_registry.disabled
+        );
+        assert_eq!(bridge_registry.faults.len(), 1);
     }
 
     #[test]
     fn variables_of_the_default_agent_can_have_its_suffix() {
-        let it = registry_from_env(&[TWO_AGENTS, ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "1:x")]);
-        assert_eq!(instance_names(&it), ["telegram:my-claude"]);
-        let it = registry_from_env(&[
+        let bridge_registry =
+            registry_from_env(&[TWO_AGENTS, ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "1:x")]);
+        assert_eq!(instance_names(&bridge_registry), ["telegram:my-claude"]);
+        let bridge_registry = registry_from_env(&[
             TWO_AGENTS,
             ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "1:x"),
             ("TELEGRAM_BOT_TOKEN", "2:y"),
         ]);
-        let Credentials::Telegram { bot_token } = &it.instances[0].credentials else {
+        let Credentials::Telegram { bot_token } = &bridge_registry.instances[0].credentials else {
             panic!()
         };
         assert_eq!(
@@ -842,7 +862,7 @@ mod tests {
             ("SLACK_BOT_TOKEN", Ok("b")),
             ("SLACK_APP_TOKEN", Err("the file is gone")),
         ]);
-        let it = read_registry(
+        let bridge_registry = read_registry(
             settings(),
             &TestVariables {
                 before: before.clone(),
@@ -850,30 +870,31 @@ mod tests {
             },
         );
         assert_eq!(
-            it.disabled
+            bridge_registry
+                .disabled
                 .iter()
                 .map(|off| off.why.as_str())
                 .collect::<Vec<_>>(),
             ["the file is gone"]
         );
         assert_eq!(
-            it.used_variables.get("SLACK_APP_TOKEN"),
+            bridge_registry.used_variables.get("SLACK_APP_TOKEN"),
             Some(&VariableOrigin::Remembered),
             "the variable stays remembered"
         );
         // The environment has some variables of the pair, so the others are no longer wanted.
         let now = BTreeMap::from([("SLACK_BOT_TOKEN", "c"), ("SLACK_SIGNING_SECRET", "s")]);
-        let it = read_registry(
+        let bridge_registry = read_registry(
             settings(),
             &TestVariables {
                 now,
                 before: before.clone(),
             },
         );
-        assert_eq!(instance_names(&it), ["slack:default"]);
-        assert_eq!(it.used_variables.get("SLACK_APP_TOKEN"), None);
+        assert_eq!(instance_names(&bridge_registry), ["slack:default"]);
+        assert_eq!(bridge_registry.used_variables.get("SLACK_APP_TOKEN"), None);
         // A variable that is set and empty means that the pair is not wanted.
-        let it = read_registry(
+        let bridge_registry = read_registry(
             settings(),
             &TestVariables {
                 now: BTreeMap::from([("SLACK_BOT_TOKEN", "")]),
@@ -881,11 +902,11 @@ mod tests {
             },
         );
         assert!(
-            instance_names(&it).is_empty()
-                && it.disabled.is_empty()
-                && it.used_variables.is_empty(),
+            instance_names(&bridge_registry).is_empty()
+                && bridge_registry.disabled.is_empty()
+                && bridge_registry.used_variables.is_empty(),
             "{:?}",
-            it.disabled
+            bridge_registry.disabled
         );
     }
 
@@ -906,7 +927,7 @@ mod tests {
     /// enabled.
     #[test]
     fn unreadable_credential_disables_only_its_own_pair() {
-        let it = read_registry(
+        let bridge_registry = read_registry(
             BridgeSettings::new(&[], BridgesConfig::default()),
             &|name: &str| match name {
                 "SLACK_BOT_TOKEN" => Err("the file gives nothing".into()),
@@ -914,8 +935,8 @@ mod tests {
                 _ => Ok(None),
             },
         );
-        assert_eq!(instance_names(&it), ["telegram:default"]);
-        let off: Vec<String> = it
+        assert_eq!(instance_names(&bridge_registry), ["telegram:default"]);
+        let off: Vec<String> = bridge_registry
             .disabled
             .iter()
             .map(|pair| format!("{}: {}", pair.service, pair.why))
@@ -929,8 +950,9 @@ mod tests {
     /// A service may return the token that it was sent. Texts for people do not contain the token.
     #[test]
     fn secrets_are_removed_from_texts_of_a_service() {
-        let it = registry_from_env(&[("SLACK_BOT_TOKEN", "xoxb-1"), ("SLACK_APP_TOKEN", "xapp-2")]);
-        let words = it.instances[0]
+        let bridge_registry =
+            registry_from_env(&[("SLACK_BOT_TOKEN", "xoxb-1"), ("SLACK_APP_TOKEN", "xapp-2")]);
+        let words = bridge_registry.instances[0]
             .credentials
             .redact("xoxb-1 is no token, nor is xapp-2; look at SLACK_BOT_TOKEN");
         assert_eq!(words, "… is no token, nor is …; look at SLACK_BOT_TOKEN");
@@ -950,9 +972,16 @@ mod tests {
             ("LINEAR_WEBHOOK_SECRET", "s"),
             ("LINEAR_AGENT_ID__CODEX", "i2"),
         ];
-        let it = registry_from_env(&all);
-        assert_eq!(instance_names(&it), ["slack:my-claude", "linear:my-claude"]);
-        let off: Vec<&str> = it.disabled.iter().map(|it| it.why.as_str()).collect();
+        let bridge_registry = registry_from_env(&all);
+        assert_eq!(
+            instance_names(&bridge_registry),
+            ["slack:my-claude", "linear:my-claude"]
+        );
+        let off: Vec<&str> = bridge_registry
+            .disabled
+            .iter()
+            .map(|disabled_bridge| disabled_bridge.why.as_str())
+            .collect();
         assert!(
             off[0].starts_with("SLACK_BOT_TOKEN__CODEX is not set"),
             "{off:?}"
@@ -963,29 +992,39 @@ mod tests {
         );
         // The suffix of a name with a hyphen has an underscore.
         let swapped = r#"{"codex": {"command": "y"}, "my-claude": {"command": "x"}}"#;
-        let it = registry_from_env(&[
+        let bridge_registry = registry_from_env(&[
             ("AGENTS_JSON", swapped),
             ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "2:y"),
         ]);
-        assert_eq!(instance_names(&it), ["telegram:my-claude"]);
+        assert_eq!(instance_names(&bridge_registry), ["telegram:my-claude"]);
     }
 
     /// Guards against a fault of an older bridge, in which a route without a secret accepted every
     /// request.
     #[test]
     fn missing_webhook_secret_is_a_warning_and_the_route_stays() {
-        let it = registry_from_env(&[("GITHUB_APP_ID", "1"), ("GITHUB_PRIVATE_KEY", "a\\nb")]);
+        let bridge_registry =
+            registry_from_env(&[("GITHUB_APP_ID", "1"), ("GITHUB_PRIVATE_KEY", "a\\nb")]);
         let Credentials::Github {
             private_key,
             webhook_secret,
             ..
-        } = &it.instances[0].credentials
+        } = &bridge_registry.instances[0].credentials
         else {
             panic!()
         };
         assert_eq!((private_key.reveal(), webhook_secret), ("a\nb", &None));
-        assert!(it.instances[0].warning.as_ref().unwrap().contains("503"));
-        assert_eq!(it.instances[0].route.as_deref(), Some("/webhooks/github"));
+        assert!(
+            bridge_registry.instances[0]
+                .warning
+                .as_ref()
+                .unwrap()
+                .contains("503")
+        );
+        assert_eq!(
+            bridge_registry.instances[0].route.as_deref(),
+            Some("/webhooks/github")
+        );
     }
 
     #[test]
@@ -1001,9 +1040,10 @@ mod tests {
             ["slack:default"]
         );
         let wrong = [&vars[..], &[("ENABLED_SERVICES", "slakc")]].concat();
-        let it = registry_from_env(&wrong);
+        let bridge_registry = registry_from_env(&wrong);
         assert!(
-            fault_texts(&it).contains("slakc") && instance_names(&it).is_empty(),
+            fault_texts(&bridge_registry).contains("slakc")
+                && instance_names(&bridge_registry).is_empty(),
             "an unknown name enables no service"
         );
         let partly = [&vars[..], &[("ENABLED_SERVICES", "slakc,telegram")]].concat();

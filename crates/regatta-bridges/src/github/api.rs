@@ -85,14 +85,18 @@ impl GithubApi {
 
     /// Returns whether this is our app, by the configured id or by the id that GitHub returned.
     pub(crate) fn is_own_app(&self, id: &Value) -> bool {
-        let known = self.state().identity.as_ref().map(|it| it.id);
+        let known = self
+            .state()
+            .identity
+            .as_ref()
+            .map(|github_identity| github_identity.id);
         id.as_u64()
             .is_some_and(|id| Some(id) == known || id.to_string() == self.app_id)
     }
 
     /// Returns whether a header names another app than ours. A client id cannot be compared.
     pub(crate) fn is_for_other_app(&self, id: &str) -> bool {
-        let all_digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+        let all_digits = |s: &str| !s.is_empty() && s.bytes().all(|byte| byte.is_ascii_digit());
         all_digits(id) && all_digits(&self.app_id) && id != self.app_id
     }
 
@@ -136,7 +140,7 @@ impl GithubApi {
         let token = self.repo_token(repo).await?;
         let mut answer = self.send_once(&token, method.clone(), &path, body).await?;
         if answer.status == 401 {
-            self.state().tokens.retain(|_, it| it.0 != token);
+            self.state().tokens.retain(|_, pair| pair.0 != token);
             let token = self.repo_token(repo).await?;
             answer = self.send_once(&token, method.clone(), &path, body).await?;
         }
@@ -183,8 +187,8 @@ impl GithubApi {
         let shut = self
             .state()
             .blocked_until
-            .map(|it| it.saturating_duration_since(Instant::now()));
-        if let Some(pause) = shut.filter(|it| !it.is_zero()) {
+            .map(|instant| instant.saturating_duration_since(Instant::now()));
+        if let Some(pause) = shut.filter(|duration| !duration.is_zero()) {
             return Err(ServiceError::RetryAfter(pause));
         }
         let mut call = HttpCall::new(method, format!("{}{path}", self.url))
@@ -197,7 +201,11 @@ impl GithubApi {
         if let Some(pause) = pause {
             // GitHub extends the pause of callers that continue during it.
             let (until, mut state) = (Instant::now() + pause, self.state());
-            state.blocked_until = Some(state.blocked_until.map_or(until, |it| it.max(until)));
+            state.blocked_until = Some(
+                state
+                    .blocked_until
+                    .map_or(until, |instant| instant.max(until)),
+            );
         }
         Ok(answer)
     }
@@ -205,7 +213,11 @@ impl GithubApi {
     fn app_token(&self) -> Result<String, ServiceError> {
         let now = unix_time_ms() / 1_000;
         let mut state = self.state();
-        if let Some((token, _)) = state.app_token.as_ref().filter(|it| it.1 > now) {
+        if let Some((token, _)) = state
+            .app_token
+            .as_ref()
+            .filter(|app_token| app_token.1 > now)
+        {
             return Ok(token.clone());
         }
         let key = self
@@ -226,8 +238,8 @@ impl GithubApi {
             self.state()
                 .tokens
                 .get(repo)
-                .filter(|it| it.1 > now)
-                .map(|it| it.0.clone())
+                .filter(|token| token.1 > now)
+                .map(|token| token.0.clone())
         };
         if let Some(token) = known() {
             return Ok(token);
@@ -239,7 +251,7 @@ impl GithubApi {
         }
         let path = format!("/repos/{}/installation", checked_repo_name(repo)?);
         let found = self.call_as_app(Method::GET, &path).await;
-        let found = found.map_err(|it| match it {
+        let found = found.map_err(|error| match error {
             ServiceError::Rejected(_) => {
                 ServiceError::Rejected(format!("the app is not installed at {repo}"))
             }
@@ -279,7 +291,7 @@ impl GithubApi {
             return Ok(me);
         }
         let said = self.call_as_app(Method::GET, "/app").await?.body;
-        let slug = said["slug"].as_str().filter(|it| !it.is_empty());
+        let slug = said["slug"].as_str().filter(|said| !said.is_empty());
         let slug = slug.ok_or_else(|| {
             ServiceError::OutcomeUnknown("GitHub returned no name of the app".into())
         })?;
@@ -303,13 +315,14 @@ impl GithubApi {
     pub(crate) async fn can_write(&self, repo: &str, login: &str) -> Result<bool, ServiceError> {
         let of = (repo.to_owned(), login.to_owned());
         let known = self.state().write_permissions.get(&of).copied();
-        if let Some((may, _)) = known.filter(|it| it.1.elapsed() < PERMISSION_CACHE_LIFETIME) {
+        if let Some((may, _)) = known.filter(|known| known.1.elapsed() < PERMISSION_CACHE_LIFETIME)
+        {
             return Ok(may);
         }
         if login.is_empty()
             || !login
                 .bytes()
-                .all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_')
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
         {
             return Ok(false);
         }
@@ -326,7 +339,7 @@ impl GithubApi {
                 let is = |field: &str, words: &[&str]| {
                     answer.body[field]
                         .as_str()
-                        .is_some_and(|it| words.contains(&it))
+                        .is_some_and(|body| words.contains(&body))
                 };
                 is("permission", &["admin", "maintain", "write"])
                     || is("role_name", &["admin", "maintain", "write"])
@@ -411,17 +424,16 @@ fn classify_answer(
 pub(crate) fn has_next(answer: &HttpAnswer) -> bool {
     answer
         .header("link")
-        .is_some_and(|it| it.contains("rel=\"next\""))
+        .is_some_and(|answer| answer.contains("rel=\"next\""))
 }
 
 /// Checks that a repository's name cannot be anything else in an address.
 fn checked_repo_name(repo: &str) -> Result<&str, ServiceError> {
-    let is_name = |it: &str| {
-        !it.is_empty()
-            && !matches!(it, "." | "..")
-            && it
-                .bytes()
-                .all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+    let is_name = |s: &str| {
+        !s.is_empty()
+            && !matches!(s, "." | "..")
+            && s.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
     };
     match repo.split_once('/') {
         Some((owner, name)) if is_name(owner) && is_name(name) => Ok(repo),
@@ -435,11 +447,11 @@ pub(crate) use crate::http::percent_encoded as escaped;
 
 /// Returns GitHub's reason for a refusal.
 fn error_text(answer: &HttpAnswer) -> String {
-    let text = |it: &Value| it.as_str().map(str::to_owned);
+    let text = |value: &Value| value.as_str().map(str::to_owned);
     let more = answer.body["errors"]
         .as_array()
-        .and_then(|it| it.first())
-        .and_then(|it| text(&it["message"]).or(text(it)));
+        .and_then(|body| body.first())
+        .and_then(|body| text(&body["message"]).or(text(body)));
     let words = text(&answer.body["message"])
         .into_iter()
         .chain(more)
@@ -480,10 +492,10 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, headers: &[(&'static str, &str)], message: &str) -> HttpAnswer {
-        let pair = |it: &(&'static str, &str)| {
+        let pair = |pair: &(&'static str, &str)| {
             (
-                HeaderName::from_static(it.0),
-                HeaderValue::from_str(it.1).unwrap(),
+                HeaderName::from_static(pair.0),
+                HeaderValue::from_str(pair.1).unwrap(),
             )
         };
         let headers: HeaderMap = headers.iter().map(pair).collect();
@@ -498,8 +510,8 @@ mod tests {
     /// never.
     #[test]
     fn class_of_an_answer_follows_from_its_status_headers_and_message() {
-        let mean = |it: HttpAnswer| match classify_answer(
-            it,
+        let mean = |http_answer: HttpAnswer| match classify_answer(
+            http_answer,
             &Method::POST,
             "/repos/a/b/issues/1/comments?x=secret",
         ) {
@@ -513,7 +525,7 @@ mod tests {
             ("x-ratelimit-remaining", "0"),
             (unix_time_ms() / 1_000 + 100).to_string(),
         );
-        for (it, meant) in [
+        for (http_answer, meant) in [
             (answer(200, &[], ""), "ok"),
             (answer(201, &[("retry-after", "9")], ""), "ok"),
             (
@@ -568,8 +580,8 @@ mod tests {
                 "unknown",
             ),
         ] {
-            let words = format!("{} {}", it.status, error_text(&it));
-            let found = mean(it);
+            let words = format!("{} {}", http_answer.status, error_text(&http_answer));
+            let found = mean(http_answer);
             assert!(found.starts_with(meant), "{words}: {found}");
             assert!(!found.contains("secret"), "{found}");
         }

@@ -62,19 +62,18 @@ pub(super) async fn show_check_runs(desk: &Intake, api: &GithubApi) {
         let board = changes.borrow_and_update().clone();
         shown.retain(|id, _| board.conversations.contains_key(id));
         let mut wake = Instant::now() + REFRESH_INTERVAL;
-        let own = board
-            .conversations
-            .values()
-            .filter(|it| it.agent == desk.agent && it.pushed.is_some());
-        for it in own.filter(|_| !desk.is_paused()) {
-            let state = shown.entry(it.id).or_default();
-            let Some(wanted) = check_content(desk, &board, it) else {
+        let own = board.conversations.values().filter(|conversation| {
+            conversation.agent == desk.agent && conversation.pushed.is_some()
+        });
+        for conversation in own.filter(|_| !desk.is_paused()) {
+            let state = shown.entry(conversation.id).or_default();
+            let Some(wanted) = check_content(desk, &board, conversation) else {
                 continue;
             };
             if state.content.as_ref() == Some(&wanted) {
                 continue;
             }
-            if let Some(at) = state.not_before.filter(|it| *it > Instant::now()) {
+            if let Some(at) = state.not_before.filter(|instant| *instant > Instant::now()) {
                 wake = wake.min(at);
                 continue;
             }
@@ -99,7 +98,9 @@ pub(super) async fn show_check_runs(desk: &Intake, api: &GithubApi) {
                     };
                     state.not_before = Some(Instant::now() + pause);
                     wake = wake.min(Instant::now() + pause);
-                    desk.update_health(|it| it.trouble = Some(error_text(&trouble)));
+                    desk.update_health(|bridge_health| {
+                        bridge_health.trouble = Some(error_text(&trouble))
+                    });
                 }
             }
         }
@@ -111,26 +112,33 @@ pub(super) async fn show_check_runs(desk: &Intake, api: &GithubApi) {
 }
 
 /// Returns the content of a conversation's check run; nothing if it has no landing.
-fn check_content(desk: &Intake, board: &Board, it: &Conversation) -> Option<CheckContent> {
-    let pushed = it.pushed.as_ref().filter(|it| it.failure.is_none())?;
-    let repo = match it.service {
-        Service::Github => it.address.get("repo")?.clone(),
+fn check_content(
+    desk: &Intake,
+    board: &Board,
+    conversation: &Conversation,
+) -> Option<CheckContent> {
+    let pushed = conversation
+        .pushed
+        .as_ref()
+        .filter(|pushed_work| pushed_work.failure.is_none())?;
+    let repo = match conversation.service {
+        Service::Github => conversation.address.get("repo")?.clone(),
         _ => {
             let maps = desk.registry().config.map.iter();
-            maps.filter(|map| map.project.as_ref() == Some(&it.project))
+            maps.filter(|map| map.project.as_ref() == Some(&conversation.project))
                 .find_map(|map| map.github.clone())?
         }
     };
-    let task = it.task.and_then(|it| board.tasks.get(&it));
+    let task = conversation.task.and_then(|id| board.tasks.get(&id));
     let (status, conclusion, title, summary) = match task {
         Some(task)
             if task.status == TaskStatus::Landing && is_submission_of(task, &pushed.commit) =>
         {
-            let landing = task.landing.and_then(|it| board.landings.get(&it));
-            match landing.map(|it| &it.state) {
+            let landing = task.landing.and_then(|id| board.landings.get(&id));
+            match landing.map(|landing| &landing.state) {
                 Some(LandingState::Queued) | None => {
                     let why = landing
-                        .and_then(|it| it.held.clone())
+                        .and_then(|landing| landing.held.clone())
                         .unwrap_or_else(|| "other tasks are ahead of it".into());
                     (
                         "queued",
@@ -149,10 +157,10 @@ fn check_content(desk: &Intake, board: &Board, it: &Conversation) -> Option<Chec
             }
         }
         // The result belongs to the pushed commit; a later commit gets its own check run.
-        _ => match it
+        _ => match conversation
             .landing_end
             .as_ref()
-            .filter(|it| *it.work() == pushed.commit)?
+            .filter(|conversation_landing_end| *conversation_landing_end.work() == pushed.commit)?
         {
             ConversationLandingEnd::Landed { commit, .. } => (
                 "completed",
@@ -171,7 +179,7 @@ fn check_content(desk: &Intake, board: &Board, it: &Conversation) -> Option<Chec
     Some(CheckContent {
         repo,
         commit: pushed.commit.to_string(),
-        key: it.key.clone(),
+        key: conversation.key.clone(),
         status,
         conclusion,
         title,
@@ -185,7 +193,7 @@ fn check_content(desk: &Intake, board: &Board, it: &Conversation) -> Option<Chec
 fn is_submission_of(task: &Task, commit: &CommitId) -> bool {
     task.submission
         .as_ref()
-        .is_some_and(|it| it.commit == *commit)
+        .is_some_and(|submission| submission.commit == *commit)
 }
 
 /// Creates the check run, or updates the existing one. Returns its id.
@@ -194,7 +202,7 @@ async fn create_or_update(
     wanted: &CheckContent,
     known: Option<(String, u64)>,
 ) -> Result<u64, ServiceError> {
-    let id = match known.filter(|it| it.0 == wanted.commit) {
+    let id = match known.filter(|known| known.0 == wanted.commit) {
         Some((_, id)) => Some(id),
         None => find_check_run(api, wanted).await?,
     };
@@ -245,11 +253,12 @@ async fn find_check_run(
     let found = api
         .call_repo(&wanted.repo, Method::GET, &path, None)
         .await?;
-    let ours =
-        |it: &&Value| it["external_id"] == json!(wanted.key) && api.is_own_app(&it["app"]["id"]);
+    let ours = |value: &&Value| {
+        value["external_id"] == json!(wanted.key) && api.is_own_app(&value["app"]["id"])
+    };
     let runs = found.body["check_runs"]
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default();
-    Ok(runs.iter().find(ours).and_then(|it| it["id"].as_u64()))
+    Ok(runs.iter().find(ours).and_then(|run| run["id"].as_u64()))
 }

@@ -121,10 +121,10 @@ impl GithubInbound {
 
     /// Returns whether the event was caused by our own app.
     fn is_own_event(&self, me: &GithubIdentity, payload: &Value, event: &str) -> bool {
-        let login = |it: &Value| {
-            it["login"]
+        let login = |value: &Value| {
+            value["login"]
                 .as_str()
-                .is_some_and(|it| it.eq_ignore_ascii_case(&me.login))
+                .is_some_and(|s| s.eq_ignore_ascii_case(&me.login))
         };
         let what = match event {
             "issues" => &payload["issue"],
@@ -167,40 +167,50 @@ impl GithubInbound {
         &self,
         desk: &Intake,
         me: &GithubIdentity,
-        it: GithubMessage<'_>,
+        github_message: GithubMessage<'_>,
     ) -> Result<Option<IncomingMessage>, ServiceError> {
-        let Some(number) = it.issue["number"].as_u64() else {
+        let Some(number) = github_message.issue["number"].as_u64() else {
             return Ok(None);
         };
-        let thread = format!("github:{}:{number}", it.repo);
+        let thread = format!("github:{}:{number}", github_message.repo);
         let key = format!("{thread}:{}", desk.agent);
-        let mentions = markup::mentioned_names(&it.text);
+        let mentions = markup::mentioned_names(&github_message.text);
         let is_us = |name: &str| {
             name.eq_ignore_ascii_case(&me.slug) || name.eq_ignore_ascii_case(&me.login)
         };
-        let called = match it.assignee {
+        let called = match github_message.assignee {
             Some(whom) => whom["login"].as_str().is_some_and(is_us),
-            None => mentions.iter().any(|it| is_us(it)),
+            None => mentions.iter().any(|mention| is_us(mention)),
         };
-        let ours = called || (it.may_continue && desk.has_conversation(&key));
+        let ours = called || (github_message.may_continue && desk.has_conversation(&key));
         if !ours {
             return Ok(None); // not for this agent, so nothing is looked up
         }
         let until = Instant::now() + READ_TIMEOUT;
         let by = self
-            .requester(desk, it.repo, it.author, it.association)
+            .requester(
+                desk,
+                github_message.repo,
+                github_message.author,
+                github_message.association,
+            )
             .await?;
         // Whole threads are read only for people who may ask.
         let mut context = None;
-        if called && desk.may_ask(&by) && desk.needs_context(it.repo) {
-            context = timeout_at(until, self.thread_text(it.repo, number, &it.source))
-                .await
-                .ok()
-                .flatten();
+        if called && desk.may_ask(&by) && desk.needs_context(github_message.repo) {
+            context = timeout_at(
+                until,
+                self.thread_text(github_message.repo, number, &github_message.source),
+            )
+            .await
+            .ok()
+            .flatten();
         }
         let mut pull = None;
         if desk.may_ask(&by) {
-            pull = match timeout_at(until, self.requested_review(desk, &it, number)).await {
+            pull = match timeout_at(until, self.requested_review(desk, &github_message, number))
+                .await
+            {
                 Ok(found) => found?,
                 Err(_) => {
                     return Err(ServiceError::OutcomeUnknown(
@@ -209,18 +219,26 @@ impl GithubInbound {
                 }
             };
         }
-        let context: Vec<String> = context.into_iter().chain(it.code_lines).collect();
+        let context: Vec<String> = context
+            .into_iter()
+            .chain(github_message.code_lines)
+            .collect();
         let number = number.to_string();
         let place = [
-            ("repo", it.repo),
+            ("repo", github_message.repo),
             ("number", &number),
-            ("kind", it.kind),
-            ("reply_to", &it.reply_to),
+            ("kind", github_message.kind),
+            ("reply_to", &github_message.reply_to),
         ];
-        let text = |name: &str| it.issue[name].as_str().unwrap_or_default().to_owned();
+        let text = |name: &str| {
+            github_message.issue[name]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
         Ok(Some(IncomingMessage {
-            delivery: it.delivery,
-            channel: it.repo.to_owned(),
+            delivery: github_message.delivery,
+            channel: github_message.repo.to_owned(),
             thread,
             key,
             address: place
@@ -228,14 +246,14 @@ impl GithubInbound {
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect::<BTreeMap<_, _>>(),
             title: text("title"),
-            url: Some(text("html_url")).filter(|it| !it.is_empty()),
+            url: Some(text("html_url")).filter(|s| !s.is_empty()),
             author: by,
-            text: markup::visible_text(&it.text, &me.slug),
-            source: it.source,
+            text: markup::visible_text(&github_message.text, &me.slug),
+            source: github_message.source,
             mentions_agent: called,
             // A comment that begins with a mention is addressed to that person.
             addresses_another: !called
-                && (is_addressed(&it.text, &mentions)
+                && (is_addressed(&github_message.text, &mentions)
                     || mentions.iter().any(|name| desk.is_other_agent(name))),
             context: (!context.is_empty()).then(|| context.join("\n\n")),
             // A file on GitHub is a link in the text.
@@ -249,20 +267,22 @@ impl GithubInbound {
     async fn requested_review(
         &self,
         desk: &Intake,
-        it: &GithubMessage<'_>,
+        github_message: &GithubMessage<'_>,
         thread: u64,
     ) -> Result<Option<PullRequest>, ServiceError> {
-        if !review::asks_for_review(&it.text) {
+        if !review::asks_for_review(&github_message.text) {
             return Ok(None);
         }
-        let is_pull = matches!(it.kind, "pull" | "review_comment");
-        let Some(number) = review::first_number(&it.text).or(is_pull.then_some(thread)) else {
+        let is_pull = matches!(github_message.kind, "pull" | "review_comment");
+        let Some(number) = review::first_number(&github_message.text).or(is_pull.then_some(thread))
+        else {
             return Ok(None);
         };
         let board = desk.board();
         let is_ours = |pull: &regatta_core::conversation::ConversationPull| {
             pull.number == number
-                && pull.thread.as_deref() == Some(&format!("github:{}:{number}", it.repo))
+                && pull.thread.as_deref()
+                    == Some(&format!("github:{}:{number}", github_message.repo))
         };
         if board
             .conversations
@@ -273,14 +293,19 @@ impl GithubInbound {
         }
         let pull = match self
             .api
-            .call_repo(it.repo, Method::GET, &format!("/pulls/{number}"), None)
+            .call_repo(
+                github_message.repo,
+                Method::GET,
+                &format!("/pulls/{number}"),
+                None,
+            )
             .await
         {
             Ok(answer) => answer.body,
             Err(ServiceError::Rejected(_)) => return Ok(None), // there is no such pull request
             Err(trouble) => return Err(trouble),
         };
-        let diff = match self.api.pull_diff(it.repo, number).await {
+        let diff = match self.api.pull_diff(github_message.repo, number).await {
             Ok(diff) => shorten_diff(&diff),
             Err(ServiceError::Rejected(why)) => format!("(The diff is not available: {why})"),
             Err(trouble) => return Err(trouble),
@@ -307,18 +332,18 @@ impl GithubInbound {
             .body;
         let own = source
             .strip_prefix("comment:")
-            .and_then(|it| it.parse::<u64>().ok());
-        let is_own = |it: &Value| own.is_some() && it["id"].as_u64() == own;
+            .and_then(|source| source.parse::<u64>().ok());
+        let is_own = |value: &Value| own.is_some() && value["id"].as_u64() == own;
         let comments = self
             .api
             .list_until(repo, &format!("/issues/{number}/comments"), is_own)
             .await
             .ok()?;
-        let line = |it: &Value| {
-            let text = markup::visible_text(it["body"].as_str().unwrap_or_default(), "");
+        let line = |value: &Value| {
+            let text = markup::visible_text(value["body"].as_str().unwrap_or_default(), "");
             format!(
                 "{}: {text}",
-                it["user"]["login"].as_str().unwrap_or("somebody")
+                value["user"]["login"].as_str().unwrap_or("somebody")
             )
         };
         let first = format!(
@@ -328,7 +353,7 @@ impl GithubInbound {
         );
         let before: Vec<String> = comments
             .iter()
-            .take_while(|it| !is_own(it))
+            .take_while(|comment| !is_own(comment))
             .map(line)
             .collect();
         let rest = before.join("\n");
@@ -379,7 +404,7 @@ impl GithubInbound {
         let digest: String = Sha256::digest(body)
             .iter()
             .take(12)
-            .map(|it| format!("{it:02x}"))
+            .map(|byte| format!("{byte:02x}"))
             .collect();
         let delivery = format!("check:{}:{digest}", check["id"]);
         ReceiveOutcome::Events(vec![IncomingEvent::RetryRequested {
@@ -470,7 +495,7 @@ impl Inbound for GithubInbound {
             let header = |name: &str| {
                 headers
                     .get(name)
-                    .and_then(|it| it.to_str().ok())
+                    .and_then(|value| value.to_str().ok())
                     .unwrap_or_default()
             };
             let given = header("x-hub-signature-256")
@@ -631,7 +656,7 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
             let root = comment["in_reply_to_id"].as_u64().unwrap_or(id);
             let line = comment["line"]
                 .as_u64()
-                .map_or(String::new(), |it| format!(" line {it}"));
+                .map_or(String::new(), |comment| format!(" line {comment}"));
             let path = comment["path"].as_str().unwrap_or_default();
             let hunk = comment["diff_hunk"].as_str().unwrap_or_default();
             let over = hunk.chars().count().saturating_sub(MAX_HUNK_CHARS);
@@ -655,7 +680,7 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
                 delivery: format!("review:{}", review["id"].as_u64()?),
                 issue: pull,
                 kind: "pull",
-                text: Some(body(review)).filter(|it| !it.trim().is_empty())?,
+                text: Some(body(review)).filter(|s| !s.trim().is_empty())?,
                 source: format!("issue:{}", pull["number"]),
                 association: &review["author_association"],
                 may_continue: true,
@@ -700,7 +725,8 @@ mod tests {
         );
         let created = json!({ "action": "created", "issue": { "number": 7 }, "comment": { "id": 5, "body": "x" } });
         assert_eq!(deleted_source("issue_comment", &created), None);
-        let heard = parse_message("issue_comment", "acme/shop", &created).map(|it| it.source);
+        let heard = parse_message("issue_comment", "acme/shop", &created)
+            .map(|github_message| github_message.source);
         assert_eq!(heard.as_deref(), Some("comment:5"));
         assert_eq!(
             deleted_source(

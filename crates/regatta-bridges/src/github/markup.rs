@@ -40,7 +40,7 @@ fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
         let kind = match (fence, parse_fence(inner).filter(|_| indent < 4)) {
             (Some((sign, long)), closes) => {
                 if closes
-                    .is_some_and(|(it, many, rest)| it == sign && many >= long && rest.is_empty())
+                    .is_some_and(|(c, many, rest)| c == sign && many >= long && rest.is_empty())
                 {
                     fence = None;
                 }
@@ -105,8 +105,8 @@ fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
 
 /// Returns the character and the length of a fence, and the text after it.
 fn parse_fence(line: &str) -> Option<(char, usize, &str)> {
-    let sign = line.chars().next().filter(|it| matches!(it, '`' | '~'))?;
-    let many = line.chars().take_while(|it| *it == sign).count();
+    let sign = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
+    let many = line.chars().take_while(|c| *c == sign).count();
     let rest = line[many..].trim();
     (many >= 3 && !(sign == '`' && rest.contains('`'))).then_some((sign, many, rest))
 }
@@ -114,8 +114,8 @@ fn parse_fence(line: &str) -> Option<(char, usize, &str)> {
 fn is_list_item(line: &str) -> bool {
     let digits = line.chars().take_while(char::is_ascii_digit).count();
     match digits {
-        0 => ["- ", "* ", "+ "].iter().any(|it| line.starts_with(it)),
-        1..=9 => [". ", ") "].iter().any(|it| line[digits..].starts_with(it)),
+        0 => ["- ", "* ", "+ "].iter().any(|s| line.starts_with(s)),
+        1..=9 => [". ", ") "].iter().any(|s| line[digits..].starts_with(s)),
         _ => false,
     }
 }
@@ -147,7 +147,7 @@ fn split_prose(text: &str, within: Range<usize>, kind: PartKind) -> Vec<(Range<u
         if let Some(escaped) = rest.strip_prefix('\\') {
             at += 1 + escaped.chars().next().map_or(0, char::len_utf8);
         } else if rest.starts_with('`') {
-            let long = rest.bytes().take_while(|it| *it == b'`').count();
+            let long = rest.bytes().take_while(|byte| *byte == b'`').count();
             match inline_code_end(&rest[long..], long) {
                 Some(end) => {
                     push(start..at, kind);
@@ -158,7 +158,7 @@ fn split_prose(text: &str, within: Range<usize>, kind: PartKind) -> Vec<(Range<u
                 None => at += long,
             }
         } else if rest.starts_with("<!--") {
-            let end = rest.find("-->").map_or(within.end, |it| at + it + 3);
+            let end = rest.find("-->").map_or(within.end, |rest| at + rest + 3);
             push(start..at, kind);
             push(at..end, PartKind::Hidden);
             (start, at) = (end, end);
@@ -176,7 +176,7 @@ fn inline_code_end(text: &str, long: usize) -> Option<usize> {
     while let Some(next) = text[at..].find('`') {
         let many = text[at + next..]
             .bytes()
-            .take_while(|it| *it == b'`')
+            .take_while(|byte| *byte == b'`')
             .count();
         at += next + many;
         if many == long {
@@ -186,8 +186,8 @@ fn inline_code_end(text: &str, long: usize) -> Option<usize> {
     None
 }
 
-fn is_name_char(it: char) -> bool {
-    it.is_alphanumeric() || it == '_' || it == '-'
+fn is_name_char(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '-'
 }
 
 /// Returns the mentions in the prose of a text: the range from the `@` on, and the name in lower
@@ -196,7 +196,7 @@ fn find_mentions(text: &str) -> Vec<(Range<usize>, String)> {
     let mut found = Vec::new();
     for (range, _) in split_parts(text)
         .into_iter()
-        .filter(|it| it.1 == PartKind::Prose)
+        .filter(|split_part| split_part.1 == PartKind::Prose)
     {
         for (at, _) in text[range.clone()].match_indices('@') {
             let at = range.start + at;
@@ -205,7 +205,7 @@ fn find_mentions(text: &str) -> Vec<(Range<usize>, String)> {
             }
             let name: String = text[at + 1..range.end]
                 .chars()
-                .take_while(|it| is_name_char(*it))
+                .take_while(|c| is_name_char(*c))
                 .collect();
             if !name.is_empty() {
                 found.push((at..at + 1 + name.len(), name.to_lowercase()));
@@ -218,19 +218,19 @@ fn find_mentions(text: &str) -> Vec<(Range<usize>, String)> {
 /// Returns the names that a text mentions, in lower case. Mentions in code, quotes and hidden parts
 /// do not count.
 pub(crate) fn mentioned_names(text: &str) -> Vec<String> {
-    find_mentions(text).into_iter().map(|it| it.1).collect()
+    find_mentions(text).into_iter().map(|pair| pair.1).collect()
 }
 
 /// Returns a message as people see it: without hidden comments, and without our own mention.
 pub(crate) fn visible_text(text: &str, slug: &str) -> String {
     let mut gone: Vec<Range<usize>> = split_parts(text)
         .into_iter()
-        .filter(|it| it.1 == PartKind::Hidden)
-        .map(|it| it.0)
+        .filter(|split_part| split_part.1 == PartKind::Hidden)
+        .map(|split_part| split_part.0)
         .collect();
     for (range, _) in find_mentions(text)
         .into_iter()
-        .filter(|it| it.1.eq_ignore_ascii_case(slug))
+        .filter(|pair| pair.1.eq_ignore_ascii_case(slug))
     {
         let bot = "[bot]";
         let end = if text[range.end..].starts_with(bot) {
@@ -240,7 +240,7 @@ pub(crate) fn visible_text(text: &str, slug: &str) -> String {
         };
         gone.push(range.start..end);
     }
-    gone.sort_by_key(|it| it.start);
+    gone.sort_by_key(|range| range.start);
     let (mut kept, mut at) = (String::with_capacity(text.len()), 0);
     for range in gone {
         kept.push_str(&text[at..range.start]);
@@ -284,7 +284,7 @@ pub(crate) fn without_mentions(text: &str) -> String {
 fn closing_fence(text: &str) -> Option<String> {
     let mut open: Option<(char, usize)> = None;
     let found = split_parts(text);
-    for (range, _) in found.iter().filter(|it| it.1 == PartKind::Code) {
+    for (range, _) in found.iter().filter(|found| found.1 == PartKind::Code) {
         // Each line of a code block is a part of its own. Inline code is no fence, because it has
         // its end.
         let line = &text[range.clone()];
@@ -310,7 +310,7 @@ fn push_without_mentions(said: &mut String, text: &str) {
         let behind = &rest[at + sign..];
         let is_at = rest[at..].starts_with('@') || sign > 1;
         let before = said.chars().next_back().is_some_and(char::is_alphanumeric);
-        let calls = is_at && !before && behind.starts_with(|it: char| it.is_alphanumeric());
+        let calls = is_at && !before && behind.starts_with(|c: char| c.is_alphanumeric());
         if calls && !is_in_address(said) {
             said.extend(['@', ZERO_WIDTH_SPACE]);
         } else {
@@ -323,7 +323,7 @@ fn push_without_mentions(said: &mut String, text: &str) {
 
 /// Returns the length of an HTML entity that stands for `@`.
 fn at_entity_length(text: &str) -> Option<usize> {
-    let end = text.char_indices().take(12).find(|it| it.1 == ';')?.0 + 1;
+    let end = text.char_indices().take(12).find(|text| text.1 == ';')?.0 + 1;
     let name = text[..end].to_ascii_lowercase();
     let name = name.strip_prefix('&')?.strip_suffix(';')?;
     let number = match name.strip_prefix('#') {
@@ -339,12 +339,12 @@ fn at_entity_length(text: &str) -> Option<usize> {
 /// Returns whether the next character belongs to a web address, which a zero-width space would
 /// break.
 fn is_in_address(before: &str) -> bool {
-    let ends = |it: char| it.is_whitespace() || "()[]<>\"'".contains(it);
+    let ends = |c: char| c.is_whitespace() || "()[]<>\"'".contains(c);
     let long: usize = before
         .chars()
         .rev()
         .take(MAX_ADDRESS_CHARS)
-        .take_while(|it| !ends(*it))
+        .take_while(|c| !ends(*c))
         .map(char::len_utf8)
         .sum();
     let word = &before[before.len() - long..];
@@ -360,7 +360,7 @@ fn is_in_address(before: &str) -> bool {
     host.contains('.')
         && host
             .bytes()
-            .all(|it| it.is_ascii_alphanumeric() || b"-.:".contains(&it))
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-.:".contains(&byte))
 }
 
 #[cfg(test)]
@@ -432,7 +432,7 @@ mod tests {
         ];
         for text in texts {
             let found = split_parts(text);
-            let whole: String = found.iter().map(|it| &text[it.0.clone()]).collect();
+            let whole: String = found.iter().map(|found| &text[found.0.clone()]).collect();
             assert_eq!(whole, text, "{found:?}");
         }
     }

@@ -62,7 +62,7 @@ impl GithubOutbound {
         let id: u64 = id
             .split(':')
             .next()
-            .and_then(|it| it.parse().ok())
+            .and_then(|id| id.parse().ok())
             .ok_or_else(|| unknown_source(source))?;
         let path = match kind {
             "comment" => format!("/issues/comments/{id}/reactions"),
@@ -139,14 +139,14 @@ impl GithubOutbound {
             target_issue(shot)?,
         );
         let mark = hidden_mark(&shot.post_mark);
-        let ours = |it: &Value| {
-            let by_us = it["user"]["login"]
+        let ours = |value: &Value| {
+            let by_us = value["user"]["login"]
                 .as_str()
-                .is_some_and(|it| it.eq_ignore_ascii_case(&me.login));
+                .is_some_and(|s| s.eq_ignore_ascii_case(&me.login));
             by_us
-                && it["body"]
+                && value["body"]
                     .as_str()
-                    .is_some_and(|it| it.trim_end().ends_with(&mark))
+                    .is_some_and(|s| s.trim_end().ends_with(&mark))
         };
         let path = match place {
             CommentThread::Issue => format!("/issues/{number}/comments"),
@@ -157,8 +157,8 @@ impl GithubOutbound {
         let found = self.api.list_until(target_repo(shot), &path, ours).await?;
         Ok(found
             .iter()
-            .find(|it| ours(it))
-            .and_then(|it| it["id"].as_u64())
+            .find(|found| ours(found))
+            .and_then(|found| found["id"].as_u64())
             .map(|id| place.comment_name(id)))
     }
 
@@ -172,8 +172,7 @@ impl GithubOutbound {
         if let Some(name) = self.find_open_pull_request(shot, head, base).await? {
             return Ok(name);
         }
-        let asked =
-            target_issue(shot).map_or(String::new(), |it| format!("\n\nAsked for in #{it}."));
+        let asked = target_issue(shot).map_or(String::new(), |n| format!("\n\nAsked for in #{n}."));
         let text: String = markup::without_mentions(body)
             .chars()
             .take(MAX_COMMENT_CHARS)
@@ -215,7 +214,7 @@ impl GithubOutbound {
         Ok(found
             .body
             .as_array()
-            .and_then(|it| it.first())
+            .and_then(|body| body.first())
             .and_then(pull_request_name))
     }
 }
@@ -233,7 +232,10 @@ fn target_repo(shot: &SendRequest) -> &str {
 }
 
 fn target_issue(shot: &SendRequest) -> Result<u64, ServiceError> {
-    let number = shot.address.get("number").and_then(|it| it.parse().ok());
+    let number = shot
+        .address
+        .get("number")
+        .and_then(|address| address.parse().ok());
     number.ok_or_else(|| ServiceError::Rejected("the issue of this conversation is unknown".into()))
 }
 
@@ -243,10 +245,10 @@ fn target_thread(shot: &SendRequest) -> CommentThread {
     let root = match shot.address.get("source") {
         Some(source) => source
             .strip_prefix("review_comment:")
-            .and_then(|it| it.split(':').next_back()),
+            .and_then(|source| source.split(':').next_back()),
         None => shot.address.get("reply_to").map(String::as_str),
     };
-    root.and_then(|it| it.parse().ok())
+    root.and_then(|root| root.parse().ok())
         .map_or(CommentThread::Issue, CommentThread::ReviewThread)
 }
 
@@ -257,7 +259,7 @@ fn hidden_mark(mark: &str) -> String {
 fn is_gone(why: &str) -> bool {
     ["GitHub says 404", "GitHub says 410"]
         .iter()
-        .any(|it| why.contains(it))
+        .any(|s| why.contains(s))
 }
 
 fn unknown_source(source: &str) -> ServiceError {
@@ -334,12 +336,12 @@ fn card_text(card: &PostCard) -> String {
     let above = [
         render::card_header(card),
         lines.format_plan(card),
-        Some(card.text.clone()).filter(|it| !it.trim().is_empty()),
+        Some(card.text.clone()).filter(|s| !s.trim().is_empty()),
     ];
     let mut parts: Vec<String> = above
         .into_iter()
         .flatten()
-        .map(|it| markup::without_mentions(&it))
+        .map(|above| markup::without_mentions(&above))
         .collect();
     parts.extend(text_commands(&card.buttons, &card.text));
     parts.extend(render::link_line(card));
@@ -364,14 +366,20 @@ fn text_commands(buttons: &[CardButton], text: &str) -> Vec<String> {
     let has = |word: &str| {
         buttons
             .iter()
-            .any(|it| it.value.starts_with(&format!("{word}:")))
+            .any(|card_button| card_button.value.starts_with(&format!("{word}:")))
     };
     let mut lines = Vec::new();
     let choices: Vec<String> = buttons
         .iter()
-        .filter(|it| it.value.starts_with("choice-"))
+        .filter(|card_button| card_button.value.starts_with("choice-"))
         .enumerate()
-        .map(|(nth, it)| format!("{}. {}", nth + 1, markup::without_mentions(&it.label)))
+        .map(|(nth, card_button)| {
+            format!(
+                "{}. {}",
+                nth + 1,
+                markup::without_mentions(&card_button.label)
+            )
+        })
         .collect();
     if !choices.is_empty() {
         lines.push(choices.join("\n"));
@@ -424,7 +432,13 @@ mod tests {
         let pieces = test_outbound().split_card(&card);
         let bodies: Vec<String> = pieces
             .iter()
-            .map(|it| format!("{}\n\n{}", card_text(it), hidden_mark("regatta:V1:1:0")))
+            .map(|post_card| {
+                format!(
+                    "{}\n\n{}",
+                    card_text(post_card),
+                    hidden_mark("regatta:V1:1:0")
+                )
+            })
             .collect();
         assert!(bodies.len() > 3);
         for body in &bodies {
@@ -485,7 +499,7 @@ mod tests {
         let at = |pairs: &[(&str, &str)]| {
             let place: BTreeMap<String, String> = pairs
                 .iter()
-                .map(|it| (it.0.to_owned(), it.1.to_owned()))
+                .map(|pair| (pair.0.to_owned(), pair.1.to_owned()))
                 .collect();
             let sight = SendContent::Card(PostCard::default());
             target_thread(&SendRequest {
@@ -523,7 +537,7 @@ mod tests {
             test_outbound()
                 .rate_limits(&shot)
                 .into_iter()
-                .map(|it| it.key)
+                .map(|rate_limit| rate_limit.key)
                 .collect::<Vec<_>>()
         };
         assert_eq!(

@@ -49,20 +49,20 @@ impl MissedDeliveries {
         self.read_list(api).await?;
         let mut asked = 0;
         for guid in self.due_deliveries() {
-            let Some(it) = self.failed.get_mut(&guid) else {
+            let Some(failed_delivery) = self.failed.get_mut(&guid) else {
                 continue;
             };
-            it.tries += 1;
+            failed_delivery.tries += 1;
             match api
                 .call_as_app(
                     Method::POST,
-                    &format!("/app/hook/deliveries/{}/attempts", it.latest),
+                    &format!("/app/hook/deliveries/{}/attempts", failed_delivery.latest),
                 )
                 .await
             {
                 Ok(_) => asked += 1,
                 // The delivery is too old, and GitHub has deleted it.
-                Err(ServiceError::Rejected(_)) => it.tries = MAX_TRIES,
+                Err(ServiceError::Rejected(_)) => failed_delivery.tries = MAX_TRIES,
                 Err(trouble) => return Err(trouble),
             }
         }
@@ -75,22 +75,22 @@ impl MissedDeliveries {
         let mut due: Vec<(u64, &String)> = self
             .failed
             .iter()
-            .filter(|it| it.1.tries < MAX_TRIES)
-            .map(|it| (it.1.first, it.0))
+            .filter(|failed| failed.1.tries < MAX_TRIES)
+            .map(|failed| (failed.1.first, failed.0))
             .collect();
         due.sort_unstable();
         due.into_iter()
             .take(MAX_REQUESTS_PER_SEARCH)
-            .map(|it| it.1.clone())
+            .map(|due| due.1.clone())
             .collect()
     }
 
     async fn read_list(&mut self, api: &GithubApi) -> Result<(), ServiceError> {
         let mut cursor = None::<String>;
         for _ in 0..MAX_PAGES {
-            let more = cursor
-                .as_ref()
-                .map_or(String::new(), |it| format!("&cursor={}", escaped(it)));
+            let more = cursor.as_ref().map_or(String::new(), |cursor| {
+                format!("&cursor={}", escaped(cursor))
+            });
             let answer = api
                 .call_as_app(
                     Method::GET,
@@ -102,7 +102,7 @@ impl MissedDeliveries {
                 .as_array()
                 .map(Vec::as_slice)
                 .unwrap_or_default();
-            let fresh = rows.iter().filter(|it| self.record_entry(it)).count();
+            let fresh = rows.iter().filter(|row| self.record_entry(row)).count();
             cursor = next_cursor(&answer);
             // An older entry may be listed before a newer one, so only a whole page of known
             // entries is the end.
@@ -129,7 +129,7 @@ impl MissedDeliveries {
         }
         let good = line["status_code"]
             .as_u64()
-            .is_some_and(|it| (200..300).contains(&it));
+            .is_some_and(|line| (200..300).contains(&line));
         if good {
             self.failed.remove(guid);
             if self.arrived.len() > MAX_REMEMBERED {
@@ -140,7 +140,7 @@ impl MissedDeliveries {
             && is_relevant(line)
             && self.failed.len() < MAX_REMEMBERED
         {
-            let it = self
+            let failed_delivery = self
                 .failed
                 .entry(guid.to_owned())
                 .or_insert(FailedDelivery {
@@ -148,7 +148,10 @@ impl MissedDeliveries {
                     latest: id,
                     tries: 0,
                 });
-            (it.first, it.latest) = (it.first.min(id), it.latest.max(id));
+            (failed_delivery.first, failed_delivery.latest) = (
+                failed_delivery.first.min(id),
+                failed_delivery.latest.max(id),
+            );
         }
         true
     }
@@ -175,7 +178,7 @@ fn next_cursor(answer: &HttpAnswer) -> Option<String> {
     let next = answer
         .header("link")?
         .split(',')
-        .find(|it| it.contains("rel=\"next\""))?;
+        .find(|answer| answer.contains("rel=\"next\""))?;
     let query = next
         .split_once('<')?
         .1
@@ -183,8 +186,13 @@ fn next_cursor(answer: &HttpAnswer) -> Option<String> {
         .0
         .split_once('?')?
         .1;
-    let cursor = query.split('&').find_map(|it| it.strip_prefix("cursor="))?;
-    Some(cursor.to_owned()).filter(|it| it.bytes().all(|it| it.is_ascii_graphic() && it != b'%'))
+    let cursor = query
+        .split('&')
+        .find_map(|query| query.strip_prefix("cursor="))?;
+    Some(cursor.to_owned()).filter(|s| {
+        s.bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'%')
+    })
 }
 
 #[cfg(test)]
@@ -198,15 +206,15 @@ mod tests {
         let line = |id: u64, guid: &str, status: u64, event: &str| json!({"id": id, "guid": guid, "status_code": status, "event": event, "action": "created"});
         let mut missed = MissedDeliveries::default();
         // The newest is listed first.
-        for it in [
+        for value in [
             line(9, "b", 200, "issue_comment"),
             line(8, "a", 502, "issue_comment"),
             line(7, "b", 0, "issue_comment"),
             line(6, "c", 500, "installation"),
             line(5, "d", 202, "issue_comment"),
         ] {
-            assert!(missed.record_entry(&it));
-            assert!(!missed.record_entry(&it), "the entry was listed before");
+            assert!(missed.record_entry(&value));
+            assert!(!missed.record_entry(&value), "the entry was listed before");
         }
         assert_eq!(
             missed.failed,
@@ -238,14 +246,14 @@ mod tests {
         let line = |id: u64, guid: &str| json!({"id": id, "guid": guid, "status_code": 502, "event": "issue_comment", "action": "created"});
         let mut missed = MissedDeliveries::default();
         // "c" was sent first, and again after all others.
-        for it in [
+        for value in [
             line(9, "c"),
             line(8, "a"),
             line(7, "d"),
             line(6, "b"),
             line(5, "c"),
         ] {
-            missed.record_entry(&it);
+            missed.record_entry(&value);
         }
         assert_eq!(missed.due_deliveries(), ["c", "b", "d", "a"]);
         missed.failed.get_mut("b").unwrap().tries = MAX_TRIES;

@@ -30,8 +30,8 @@ impl AppKey {
                 );
             }
         };
-        pair.map(AppKey).map_err(|it| {
-            format!("the private key cannot be used ({it}); download one from the app's settings")
+        pair.map(AppKey).map_err(|key_rejected| {
+            format!("the private key cannot be used ({key_rejected}); download one from the app's settings")
         })
     }
 
@@ -71,7 +71,7 @@ fn base64_url(bytes: &[u8]) -> String {
     for chunk in bytes.chunks(3) {
         let held = chunk
             .iter()
-            .fold(0_u32, |held, it| held << 8 | u32::from(*it))
+            .fold(0_u32, |held, byte| held << 8 | u32::from(*byte))
             << (8 * (3 - chunk.len()));
         for at in 0..=chunk.len() {
             text.push(char::from(ALPHABET[(held >> (18 - 6 * at) & 63) as usize]));

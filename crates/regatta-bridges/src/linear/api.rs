@@ -114,7 +114,7 @@ impl LinearApi {
             return Ok(me);
         }
         let said = self.query(VIEWER_QUERY, json!({}), None).await?;
-        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let viewer = &said["viewer"];
         let me = LinearIdentity {
             id: text(&viewer["id"]),
@@ -143,7 +143,7 @@ impl LinearApi {
             Ok(me) => self
                 .look_up_person(id)
                 .await
-                .map(|it| it.map(|person| (me, person))),
+                .map(|linear_person| linear_person.map(|person| (me, person))),
             Err(trouble) => Err(trouble),
         };
         let (me, person) = match asked {
@@ -309,18 +309,23 @@ fn requested_pause(answer: &HttpAnswer) -> Duration {
     if let Some(pause) = answer.retry_after() {
         return pause;
     }
-    let header = |name: &str| answer.headers.get(name).and_then(|it| it.to_str().ok());
-    let number = |name: &str| header(name).and_then(|it| it.trim().parse::<f64>().ok());
+    let header = |name: &str| {
+        answer
+            .headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+    };
+    let number = |name: &str| header(name).and_then(|s| s.trim().parse::<f64>().ok());
     let limits = [
         "x-ratelimit-requests",
         "x-ratelimit-complexity",
         "x-ratelimit-endpoint-requests",
     ];
-    let used_up = |limit: &&str| number(&format!("{limit}-remaining")).is_some_and(|it| it < 1.0);
+    let used_up = |limit: &&str| number(&format!("{limit}-remaining")).is_some_and(|x| x < 1.0);
     let resets = limits
         .into_iter()
         .filter(used_up)
-        .filter_map(|it| number(&format!("{it}-reset")));
+        .filter_map(|limit| number(&format!("{limit}-reset")));
     let latest = resets.fold(0.0_f64, f64::max);
     let now = unix_time_ms() as f64;
     if latest <= now {
@@ -355,7 +360,7 @@ mod tests {
         );
         for (status, body) in [(400, error_body("RATELIMITED", "slow")), (429, Value::Null)] {
             assert!(
-                matches!(classify_answer("X", answer(status, body)), Err(ServiceError::RetryAfter(it)) if it == DEFAULT_PAUSE)
+                matches!(classify_answer("X", answer(status, body)), Err(ServiceError::RetryAfter(duration)) if duration == DEFAULT_PAUSE)
             );
         }
         for (status, body) in [
@@ -398,23 +403,25 @@ mod tests {
     /// Only the exhausted limit counts. The other limit has room and resets much later.
     #[test]
     fn pause_is_read_from_the_headers() {
-        let mut it = answer(400, error_body("RATELIMITED", "slow"));
+        let mut http_answer = answer(400, error_body("RATELIMITED", "slow"));
         let mut set = |name: &'static str, value: u64| {
-            it.headers
+            http_answer
+                .headers
                 .insert(name, HeaderValue::from_str(&value.to_string()).unwrap());
         };
         set("x-ratelimit-requests-remaining", 0);
         set("x-ratelimit-requests-reset", unix_time_ms() + 30_000);
         set("x-ratelimit-complexity-remaining", 9_000);
         set("x-ratelimit-complexity-reset", unix_time_ms() + 900_000);
-        let Err(ServiceError::RetryAfter(pause)) = classify_answer("X", it.clone()) else {
+        let Err(ServiceError::RetryAfter(pause)) = classify_answer("X", http_answer.clone()) else {
             panic!("not rate limited")
         };
         assert!((25..=30).contains(&pause.as_secs()), "{pause:?}");
-        it.headers
+        http_answer
+            .headers
             .insert("retry-after", HeaderValue::from_static("3"));
         assert_eq!(
-            classify_answer("X", it),
+            classify_answer("X", http_answer),
             Err(ServiceError::RetryAfter(Duration::from_secs(3)))
         );
     }

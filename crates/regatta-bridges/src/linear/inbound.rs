@@ -125,8 +125,8 @@ impl LinearInbound {
             if session["appUser"]["id"].as_str() != Some(&self.agent_id) {
                 continue;
             }
-            for it in self.missed_events(desk, me, &session).await {
-                desk.accept(it)
+            for incoming_event in self.missed_events(desk, me, &session).await {
+                desk.accept(incoming_event)
                     .await
                     .map_err(ServiceError::OutcomeUnknown)?;
             }
@@ -146,21 +146,23 @@ impl LinearInbound {
             session["status"].as_str(),
             Some("pending" | "active" | "awaitingInput" | "stale" | "stopping")
         );
-        let at = |it: &Value| parse_unix_ms(&it["createdAt"]);
+        let at = |value: &Value| parse_unix_ms(&value["createdAt"]);
         let mut activities: Vec<&Value> = session["activities"]["nodes"]
             .as_array()
             .into_iter()
             .flatten()
             .collect();
-        activities.sort_by_key(|it| at(it));
-        let last_own = activities.iter().rposition(|it| self.is_own_activity(it));
+        activities.sort_by_key(|activity| at(activity));
+        let last_own = activities
+            .iter()
+            .rposition(|activity| self.is_own_activity(activity));
         // If we know the conversation, every prompt is checked against the deliveries. Otherwise
         // prompts before our last activity count as answered.
         let known = desk.conversation(&conversation_key(text_id(session)));
         let from = if known.is_some() {
             0
         } else {
-            last_own.map_or(0, |it| it + 1)
+            last_own.map_or(0, |last_own| last_own + 1)
         };
         let mut found = Vec::new();
         let mut first = String::new();
@@ -180,10 +182,10 @@ impl LinearInbound {
             let taken = desk.was_handled(&prompt_delivery_id(text_id(activity)));
             let before = known
                 .as_ref()
-                .is_some_and(|it| at(activity) < it.created_unix_ms);
+                .is_some_and(|conversation| at(activity) < conversation.created_unix_ms);
             let beginning = activity["content"]["body"]
                 .as_str()
-                .is_some_and(|it| cut_to_max_length(it.trim()) == first);
+                .is_some_and(|activity| cut_to_max_length(activity.trim()) == first);
             if !prompt || taken || before || beginning || !is_recent_enough(at(activity)) {
                 continue;
             }
@@ -255,7 +257,7 @@ impl Inbound for LinearInbound {
             };
             let given = headers
                 .get("linear-signature")
-                .and_then(|it| it.to_str().ok())
+                .and_then(|value| value.to_str().ok())
                 .unwrap_or_default();
             if !signature::is_valid(secret, &[body], given) {
                 return ReceiveOutcome::Refused {
@@ -274,9 +276,9 @@ impl Inbound for LinearInbound {
             // The header is not signed, but the date within the body is.
             let fresh = payload["webhookTimestamp"]
                 .as_u64()
-                .is_some_and(|it| unix_time_ms().abs_diff(it) <= MAX_DELIVERY_AGE_MS);
+                .is_some_and(|payload| unix_time_ms().abs_diff(payload) <= MAX_DELIVERY_AGE_MS);
             if !fresh {
-                let again = ours && delivery_id(&payload).is_some_and(|it| desk.was_handled(&it));
+                let again = ours && delivery_id(&payload).is_some_and(|s| desk.was_handled(&s));
                 if again {
                     tracing::info!(agent = %desk.agent, "Linear repeated a delivery that was \
                         handled before");
@@ -296,7 +298,10 @@ impl Inbound for LinearInbound {
             let events: Vec<IncomingEvent> =
                 self.parse_delivery(&payload).await.into_iter().collect();
             // Linear repeats a delivery only much later, so Linear is searched before that.
-            if events.iter().any(|it| it.requester().is_uncertain) {
+            if events
+                .iter()
+                .any(|incoming_event| incoming_event.requester().is_uncertain)
+            {
                 self.search_needed.notify_one();
             }
             ReceiveOutcome::Events(events)
@@ -308,8 +313,8 @@ fn conversation_key(session: &str) -> String {
     format!("linear:{session}")
 }
 
-fn text_id(it: &Value) -> &str {
-    it["id"].as_str().unwrap_or_default()
+fn text_id(value: &Value) -> &str {
+    value["id"].as_str().unwrap_or_default()
 }
 
 fn author(activity: &Value) -> &Value {
@@ -336,13 +341,15 @@ fn prompt_delivery_id(activity: &str) -> String {
 
 /// Returns a message with the place of a session. Webhooks and the API use the same field names.
 fn message_in_session(session: &Value) -> Option<IncomingMessage> {
-    let id = session["id"].as_str().filter(|it| !it.is_empty())?;
+    let id = session["id"]
+        .as_str()
+        .filter(|session| !session.is_empty())?;
     let issue = &session["issue"];
-    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (identifier, title) = (text(&issue["identifier"]), text(&issue["title"]));
     let team = issue["team"]["key"]
         .as_str()
-        .or(identifier.split_once('-').map(|it| it.0))
+        .or(identifier.split_once('-').map(|identifier| identifier.0))
         .unwrap_or_default();
     let place = [
         ("session", id),
@@ -355,7 +362,7 @@ fn message_in_session(session: &Value) -> Option<IncomingMessage> {
         key: conversation_key(id),
         address: place
             .iter()
-            .map(|(name, it)| ((*name).to_owned(), (*it).to_owned()))
+            .map(|(name, place)| ((*name).to_owned(), (*place).to_owned()))
             .collect::<BTreeMap<_, _>>(),
         title: format!("{identifier} {title}").trim().to_owned(),
         url: session["url"]
@@ -384,7 +391,7 @@ fn session_request(
     );
     let told = told
         .map(str::trim)
-        .filter(|it| !it.is_empty())
+        .filter(|told| !told.is_empty())
         .unwrap_or(about.trim())
         .to_owned();
     let comment = session["comment"]["body"].as_str().unwrap_or_default();
@@ -417,13 +424,13 @@ fn without_mention(text: &str, me: &LinearIdentity) -> String {
         return text.to_owned();
     };
     let mut names = [&me.display_name, &me.name];
-    names.sort_by_key(|it| std::cmp::Reverse(it.len())); // one name may be a prefix of the other
+    names.sort_by_key(|name| std::cmp::Reverse(name.len())); // one name may be a prefix of the other
     for name in names {
         let named = rest
             .get(..name.len())
-            .is_some_and(|it| it.eq_ignore_ascii_case(name));
+            .is_some_and(|rest| rest.eq_ignore_ascii_case(name));
         let rest = rest.get(name.len()..).unwrap_or_default();
-        if named && !name.is_empty() && !rest.starts_with(|it: char| it.is_alphanumeric()) {
+        if named && !name.is_empty() && !rest.starts_with(|c: char| c.is_alphanumeric()) {
             return rest.trim_start_matches([':', ',']).trim().to_owned();
         }
     }
@@ -448,11 +455,11 @@ fn cut_to_max_length(text: &str) -> String {
 }
 
 /// Returns a date in milliseconds; 0 if it cannot be read, which counts as long ago.
-fn parse_unix_ms(it: &Value) -> u64 {
-    let read = it
+fn parse_unix_ms(value: &Value) -> u64 {
+    let read = value
         .as_str()
-        .and_then(|it| it.parse::<jiff::Timestamp>().ok());
-    read.and_then(|it| u64::try_from(it.as_millisecond()).ok())
+        .and_then(|s| s.parse::<jiff::Timestamp>().ok());
+    read.and_then(|time| u64::try_from(time.as_millisecond()).ok())
         .unwrap_or(0)
 }
 
@@ -565,11 +572,11 @@ mod tests {
     #[test]
     fn only_the_value_of_an_offered_option_is_an_answer() {
         assert_eq!(
-            parse_choice("allow:Q7").map(|it| it.0),
+            parse_choice("allow:Q7").map(|pair| pair.0),
             Some("allow".into())
         );
         assert_eq!(
-            parse_choice("choice-1:Q7").map(|it| it.0),
+            parse_choice("choice-1:Q7").map(|pair| pair.0),
             Some("choice-1".into())
         );
         for body in [

@@ -85,7 +85,9 @@ impl LinearOutbound {
                 (json!("select"), json!({"options": options}));
         }
         self.api.create_activity(&input).await?;
-        self.with_display(session, |it| it.has_shown_activity = true);
+        self.with_display(session, |session_display| {
+            session_display.has_shown_activity = true
+        });
         Ok(())
     }
 
@@ -95,16 +97,20 @@ impl LinearOutbound {
         card: &PostCard,
         session: &str,
     ) -> Result<String, ServiceError> {
-        let it = self.intake.conversation(&format!("linear:{session}"));
+        let conversation = self.intake.conversation(&format!("linear:{session}"));
         let now = ConversationNow {
-            is_working: it.as_ref().is_some_and(|it| it.current_turn().is_some()),
-            is_waiting: it
+            is_working: conversation
                 .as_ref()
-                .is_some_and(|it| pending_approval(&self.intake.board(), it).is_some()),
+                .is_some_and(|conversation| conversation.current_turn().is_some()),
+            is_waiting: conversation.as_ref().is_some_and(|conversation| {
+                pending_approval(&self.intake.board(), conversation).is_some()
+            }),
         };
         // A new store counts from one again, and its activities must not get the ids of the old
         // store's.
-        let born = it.as_ref().map_or(0, |it| it.created_unix_ms);
+        let born = conversation
+            .as_ref()
+            .map_or(0, |conversation| conversation.created_unix_ms);
         let of = format!("{born} {}", shot.post_mark);
         let shown_as = shot.existing_name.as_deref().unwrap_or_default();
         let name = match (activity_of_card(card, now), card.tone) {
@@ -137,8 +143,8 @@ impl LinearOutbound {
     ) -> Result<String, ServiceError> {
         let content = act.content.to_string();
         let sum = derived_id(&[&content]);
-        let awake = self.with_display(session, |it| {
-            std::mem::replace(&mut it.has_shown_activity, true)
+        let awake = self.with_display(session, |session_display| {
+            std::mem::replace(&mut session_display.has_shown_activity, true)
         });
         if shown_as.ends_with(&sum) {
             if awake {
@@ -161,7 +167,7 @@ impl LinearOutbound {
     /// shown.
     async fn update_session(&self, session: &str, card: &PostCard) -> Result<(), ServiceError> {
         let plan = plan_json(card);
-        let told = self.with_display(session, |it| it.clone());
+        let told = self.with_display(session, |session_display| session_display.clone());
         let mut input = json!({});
         if let Some(plan) = plan
             .as_ref()
@@ -172,7 +178,7 @@ impl LinearOutbound {
         let fresh: Vec<&(String, String)> = card
             .links
             .iter()
-            .filter(|it| !told.links.contains(it))
+            .filter(|link| !told.links.contains(link))
             .collect();
         if !fresh.is_empty() {
             let links = fresh
@@ -185,14 +191,14 @@ impl LinearOutbound {
         }
         match self.api.update_session(session, &input).await {
             Ok(()) => {}
-            Err(ServiceError::Rejected(why)) => {
-                self.intake.update_health(|it| it.trouble = Some(why))
-            }
+            Err(ServiceError::Rejected(why)) => self
+                .intake
+                .update_health(|bridge_health| bridge_health.trouble = Some(why)),
             Err(trouble) => return Err(trouble),
         }
-        self.with_display(session, |it| {
-            it.plan = plan.or(it.plan.take());
-            it.links.extend(fresh.into_iter().cloned());
+        self.with_display(session, |session_display| {
+            session_display.plan = plan.or(session_display.plan.take());
+            session_display.links.extend(fresh.into_iter().cloned());
         });
         Ok(())
     }
@@ -297,7 +303,7 @@ fn activity_of_card(card: &PostCard, now: ConversationNow) -> Option<LinearActiv
             let options = card
                 .buttons
                 .iter()
-                .map(|it| (it.label.clone(), it.value.clone()))
+                .map(|card_button| (card_button.label.clone(), card_button.value.clone()))
                 .collect();
             LinearActivity {
                 options,
@@ -314,12 +320,12 @@ fn activity_of_card(card: &PostCard, now: ConversationNow) -> Option<LinearActiv
 /// some since.
 fn progress_activity(card: &PostCard) -> LinearActivity {
     let doing = card.activity.as_deref().unwrap_or("working");
-    let says = card.text.lines().any(|it| it.starts_with("> "));
+    let says = card.text.lines().any(|text| text.starts_with("> "));
     let step = card
         .text
         .lines()
         .rev()
-        .find_map(|it| it.strip_prefix("- `"))
+        .find_map(|text| text.strip_prefix("- `"))
         .filter(|_| !says);
     match step {
         Some(step) => {
@@ -361,7 +367,7 @@ fn derived_id(parts: &[&str]) -> String {
     bytes.copy_from_slice(&hash.finalize()[..16]);
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
-    let hex: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     format!(
         "{}-{}-{}-{}-{}",
         &hex[..8],
@@ -428,7 +434,8 @@ mod tests {
         ] {
             let act = activity_of_card(&card(tone), now);
             assert_eq!(
-                act.as_ref().and_then(|it| it.content["type"].as_str()),
+                act.as_ref()
+                    .and_then(|linear_activity| linear_activity.content["type"].as_str()),
                 kind,
                 "{tone:?} {now:?}"
             );

@@ -214,7 +214,7 @@ impl SlackApi {
         let of_team = person["team_id"]
             .as_str()
             .or(team)
-            .is_some_and(|it| it == me.team);
+            .is_some_and(|person| person == me.team);
         let profile = &person["profile"];
         let names = [
             profile["display_name"].as_str(),
@@ -226,7 +226,7 @@ impl SlackApi {
             name: names
                 .into_iter()
                 .flatten()
-                .find(|it| !it.is_empty())
+                .find(|name| !name.is_empty())
                 .unwrap_or(user)
                 .to_owned(),
             is_in_team: of_team && !guest,

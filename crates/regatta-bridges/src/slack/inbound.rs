@@ -46,7 +46,7 @@ struct SlackEnvelope {
 impl SlackEnvelope {
     /// Returns the thread that the envelope belongs to.
     fn thread(&self) -> String {
-        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (event, clicked) = (&self.payload["event"], &self.payload["container"]);
         let or = |one: &Value, other: &Value| {
             if one.is_string() {
@@ -100,8 +100,8 @@ impl SlackInbound {
         let me = self.api.identity().await?;
         desk.set_names(&[&me.user, &me.bot, &me.name]);
         let url = self.api.open_socket().await?;
-        let unknown = |it: tokio_tungstenite::tungstenite::Error| {
-            ServiceError::OutcomeUnknown(format!("the socket broke: {it}"))
+        let unknown = |error: tokio_tungstenite::tungstenite::Error| {
+            ServiceError::OutcomeUnknown(format!("the socket broke: {error}"))
         };
         let (socket, _) = connect_async(url).await.map_err(unknown)?;
         let (mut write, mut read) = socket.split();
@@ -187,10 +187,12 @@ impl SlackInbound {
         &self,
         desk: &Intake,
         place: String,
-        it: SlackEnvelope,
+        slack_envelope: SlackEnvelope,
     ) -> (String, String, Result<(), String>) {
-        let kept = self.handle(desk, &it.kind, &it.payload).await;
-        (place, it.id, kept)
+        let kept = self
+            .handle(desk, &slack_envelope.kind, &slack_envelope.payload)
+            .await;
+        (place, slack_envelope.id, kept)
     }
 
     async fn handle(&self, desk: &Intake, kind: &str, payload: &Value) -> Result<(), String> {
@@ -265,7 +267,7 @@ impl SlackInbound {
         };
         let team = payload["team_id"]
             .as_str()
-            .filter(|it| !it.is_empty())
+            .filter(|payload| !payload.is_empty())
             .unwrap_or(&me.team);
         let thread = format!("slack:{team}:{channel}:{root}");
         let key = format!("{thread}:{}", desk.agent);
@@ -311,7 +313,7 @@ impl SlackInbound {
             // A message that begins with a mention is addressed to that person.
             addresses_another: !called
                 && (text("text").trim_start().starts_with("<@")
-                    || mentions.iter().any(|it| desk.is_other_agent(it))),
+                    || mentions.iter().any(|mention| desk.is_other_agent(mention))),
             context,
             attachments: attachment_names(event),
             pull: None,
@@ -324,7 +326,7 @@ impl SlackInbound {
         let mut lines = Vec::new();
         for message in messages
             .iter()
-            .filter(|it| it["ts"].as_str().is_some_and(|it| it < before))
+            .filter(|message| message["ts"].as_str().is_some_and(|s| s < before))
         {
             let user = message["user"].as_str().unwrap_or_default();
             let who = self.api.requester(user, None).await;
@@ -371,7 +373,7 @@ impl SlackInbound {
         let known = board
             .conversations
             .get(&conversation)
-            .filter(|it| it.agent == desk.agent)?;
+            .filter(|conversation| conversation.agent == desk.agent)?;
         let here = payload["channel"]["id"].as_str();
         if known.address.get("channel").map(String::as_str) != here {
             return None;
@@ -484,7 +486,7 @@ impl Inbound for SlackInbound {
             let header = |name: &str| {
                 headers
                     .get(name)
-                    .and_then(|it| it.to_str().ok())
+                    .and_then(|value| value.to_str().ok())
                     .unwrap_or_default()
             };
             let at = header("x-slack-request-timestamp");
@@ -499,7 +501,7 @@ impl Inbound for SlackInbound {
             }
             let fresh = at
                 .parse::<u64>()
-                .is_ok_and(|it| (unix_time_ms() / 1_000).abs_diff(it) <= MAX_REQUEST_AGE_S);
+                .is_ok_and(|parse| (unix_time_ms() / 1_000).abs_diff(parse) <= MAX_REQUEST_AGE_S);
             if !fresh {
                 return ReceiveOutcome::Refused {
                     status: 401,
@@ -540,18 +542,20 @@ fn error_text(trouble: &ServiceError) -> String {
 /// Returns the `payload` field of a form, parsed.
 fn form_payload(body: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(body).ok()?;
-    let field = text.split('&').find_map(|it| it.strip_prefix("payload="))?;
+    let field = text
+        .split('&')
+        .find_map(|text| text.strip_prefix("payload="))?;
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.bytes();
-    while let Some(it) = rest.next() {
-        bytes.push(match it {
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
             b'+' => b' ',
             b'%' => {
                 let (high, low) = (rest.next()?, rest.next()?);
-                let digit = |it: u8| {
-                    char::from(it)
+                let digit = |byte: u8| {
+                    char::from(byte)
                         .to_digit(16)
-                        .and_then(|it| u8::try_from(it).ok())
+                        .and_then(|n| u8::try_from(n).ok())
                 };
                 digit(high)? * 16 + digit(low)?
             }

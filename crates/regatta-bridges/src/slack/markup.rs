@@ -27,7 +27,7 @@ pub(crate) fn plain_text(text: &str, own: &str) -> String {
 fn plain_token(text: &str, own: &str) -> String {
     let (what, label) = text
         .split_once('|')
-        .map_or((text, None), |it| (it.0, Some(it.1)));
+        .map_or((text, None), |text| (text.0, Some(text.1)));
     match (what.chars().next(), label) {
         (Some('@'), _) if &what[1..] == own => String::new(),
         (Some('@'), label) => format!("@{}", label.unwrap_or(&what[1..])),
@@ -40,9 +40,9 @@ fn plain_token(text: &str, own: &str) -> String {
 
 /// Returns the ids of the people that a text mentions.
 pub(crate) fn mentioned_ids(text: &str) -> Vec<String> {
-    let found = text.split("<@").skip(1).filter_map(|it| {
-        let end = it.find(['>', '|'])?;
-        Some(it[..end].to_owned())
+    let found = text.split("<@").skip(1).filter_map(|text| {
+        let end = text.find(['>', '|'])?;
+        Some(text[..end].to_owned())
     });
     found.collect()
 }

@@ -43,12 +43,13 @@ impl SlackOutbound {
         if known.is_none() && shot.may_exist {
             // The message may exist, because a call was under way when the last run ended.
             let messages = self.api.thread_messages(&channel, &thread).await?;
-            let ours =
-                |it: &&Value| it["metadata"]["event_payload"]["mark"] == json!(shot.post_mark);
+            let ours = |value: &&Value| {
+                value["metadata"]["event_payload"]["mark"] == json!(shot.post_mark)
+            };
             known = messages
                 .iter()
                 .find(ours)
-                .and_then(|it| it["ts"].as_str())
+                .and_then(|message| message["ts"].as_str())
                 .map(str::to_owned);
         }
         match known {
@@ -151,15 +152,15 @@ fn card_blocks(card: &PostCard, words: &str) -> Value {
             .iter()
             .take(25)
             .enumerate()
-            .map(|(nth, it)| {
-                let label: String = it.label.chars().take(75).collect();
+            .map(|(nth, card_button)| {
+                let label: String = card_button.label.chars().take(75).collect();
                 let mut button = json!({
                     "type": "button",
                     "action_id": format!("regatta-{nth}"),
                     "text": {"type": "plain_text", "text": label, "emoji": true},
-                    "value": it.value,
+                    "value": card_button.value,
                 });
-                if it.is_dangerous {
+                if card_button.is_dangerous {
                     button["style"] = json!("danger");
                 }
                 button

@@ -128,7 +128,7 @@ fn classify_answer(method: &str, mut answer: HttpAnswer) -> Result<Value, Servic
         429 => {
             let seconds = answer.body["parameters"]["retry_after"]
                 .as_f64()
-                .filter(|it| (0.0..86_400.0).contains(it));
+                .filter(|body| (0.0..86_400.0).contains(body));
             let pause = seconds
                 .map(Duration::from_secs_f64)
                 .or_else(|| answer.retry_after());

@@ -50,7 +50,9 @@ impl TelegramInbound {
             self.handle_update(desk, &me, &update)
                 .await
                 .map_err(ServiceError::OutcomeUnknown)?;
-            *offset = update["update_id"].as_i64().map_or(*offset, |it| it + 1);
+            *offset = update["update_id"]
+                .as_i64()
+                .map_or(*offset, |update| update + 1);
         }
         Ok(())
     }
@@ -64,7 +66,7 @@ impl TelegramInbound {
         if let Some(click) = update.get("callback_query") {
             let taken = async {
                 match parse_click(&desk.board(), desk, click) {
-                    Some(it) => desk.accept(it).await,
+                    Some(incoming_event) => desk.accept(incoming_event).await,
                     None => Ok(()),
                 }
             };
@@ -73,7 +75,7 @@ impl TelegramInbound {
         }
         match update
             .get("message")
-            .and_then(|it| parse_message(desk, me, it))
+            .and_then(|update| parse_message(desk, me, update))
         {
             Some(said) => desk.accept(IncomingEvent::Message(said)).await,
             None => Ok(()),
@@ -136,7 +138,7 @@ fn requester(user: &Value) -> Requester {
     Requester {
         id: user["id"]
             .as_i64()
-            .map(|it| it.to_string())
+            .map(|user| user.to_string())
             .unwrap_or_default(),
         name: user["username"].as_str().unwrap_or_default().to_owned(),
         is_bot: user["is_bot"].as_bool().unwrap_or(false),
@@ -167,11 +169,15 @@ fn parse_message(desk: &Intake, me: &TelegramIdentity, message: &Value) -> Optio
     by.is_bot |= message.get("sender_chat").is_some();
     let read = markup::parse_text(text, entities, me);
     let reply = &message["reply_to_message"];
-    let names_another = read.other_mentions.iter().any(|it| desk.is_other_agent(it));
+    let names_another = read
+        .other_mentions
+        .iter()
+        .any(|other_mention| desk.is_other_agent(other_mention));
     let replies_to = reply["from"]["id"].as_i64();
     let is_private = message["chat"]["type"].as_str() == Some("private");
     let called = is_private || read.mentions_agent || (replies_to == Some(me.id) && !names_another);
-    let to_another = replies_to.is_some_and(|it| desk.is_other_agent(&it.to_string()));
+    let to_another =
+        replies_to.is_some_and(|replies_to| desk.is_other_agent(&replies_to.to_string()));
     let root = conversation_root(&board, chat, id, message);
     let thread = format!("telegram:{chat}:{root}");
     let key = format!("{thread}:{}", desk.agent);
@@ -194,14 +200,17 @@ fn parse_message(desk: &Intake, me: &TelegramIdentity, message: &Value) -> Optio
         .filter(|_| replies_to != Some(me.id));
     let context = answered
         .filter(|_| called && desk.needs_context(&chat.to_string()))
-        .map(|it| {
+        .map(|answered| {
             let who = requester(&reply["from"]);
             let name = if who.name.is_empty() {
                 who.id
             } else {
                 who.name
             };
-            format!("{name}: {}", it.chars().take(16_000).collect::<String>())
+            format!(
+                "{name}: {}",
+                answered.chars().take(16_000).collect::<String>()
+            )
         });
     let title = message["chat"]["title"]
         .as_str()
@@ -276,8 +285,8 @@ fn conversation_root(board: &Board, chat: i64, id: i64, message: &Value) -> Stri
     let known = board
         .conversations
         .values()
-        .find(|it| contains_message(it, chat, answered));
-    match known.and_then(|it| it.address.get("root").cloned()) {
+        .find(|conversation| contains_message(conversation, chat, answered));
+    match known.and_then(|conversation| conversation.address.get("root").cloned()) {
         Some(root) => root,
         None => message["message_thread_id"]
             .as_i64()
@@ -287,16 +296,20 @@ fn conversation_root(board: &Board, chat: i64, id: i64, message: &Value) -> Stri
 }
 
 /// Returns whether a message is part of a conversation, as far as the board remembers.
-fn contains_message(it: &Conversation, chat: i64, message: i64) -> bool {
+fn contains_message(conversation: &Conversation, chat: i64, message: i64) -> bool {
     let (chat, message) = (chat.to_string(), message.to_string());
-    let here = it.service == Service::Telegram && it.address.get("chat") == Some(&chat);
-    here && (it.address.get("root") == Some(&message)
-        || it
+    let here = conversation.service == Service::Telegram
+        && conversation.address.get("chat") == Some(&chat);
+    here && (conversation.address.get("root") == Some(&message)
+        || conversation
             .posts
             .iter()
-            .flat_map(|it| &it.refs)
-            .any(|it| message_number(it) == message)
-        || it.turns.iter().any(|it| it.source == message))
+            .flat_map(|thread_post| &thread_post.refs)
+            .any(|post| message_number(post) == message)
+        || conversation
+            .turns
+            .iter()
+            .any(|conversation_turn| conversation_turn.source == message))
 }
 
 fn message_url(chat: &Value, id: i64) -> Option<String> {
@@ -309,7 +322,7 @@ fn message_url(chat: &Value, id: i64) -> Option<String> {
     let number = chat["id"].as_i64()?.to_string();
     number
         .strip_prefix("-100")
-        .map(|it| format!("https://t.me/c/{it}/{id}"))
+        .map(|number| format!("https://t.me/c/{number}/{id}"))
 }
 
 /// Parses a pressed button. Only conversations of the same chat are accepted, whatever the request
@@ -321,10 +334,10 @@ fn parse_click(board: &Board, desk: &Intake, click: &Value) -> Option<IncomingEv
         requester(&click["from"]),
         format!("click:{}", click["id"].as_str()?),
     );
-    let here = |it: &&Arc<Conversation>| {
-        it.service == Service::Telegram
-            && it.agent == desk.agent
-            && it.address.get("chat") == Some(&chat)
+    let here = |conversation: &&Arc<Conversation>| {
+        conversation.service == Service::Telegram
+            && conversation.agent == desk.agent
+            && conversation.address.get("chat") == Some(&chat)
     };
     if of.starts_with('Q') {
         let approval: ApprovalId = of.parse().ok()?;
@@ -333,7 +346,7 @@ fn parse_click(board: &Board, desk: &Intake, click: &Value) -> Option<IncomingEv
             .conversations
             .values()
             .filter(here)
-            .find(|it| it.task == Some(task))?;
+            .find(|conversation| conversation.task == Some(task))?;
         return Some(IncomingEvent::ButtonPressed {
             delivery,
             approval,

@@ -25,7 +25,7 @@ pub(crate) fn parse_text(text: &str, entities: &Value, me: &TelegramIdentity) ->
         let number = |name: &str| {
             entity[name]
                 .as_u64()
-                .and_then(|it| usize::try_from(it).ok())
+                .and_then(|entity| usize::try_from(entity).ok())
         };
         let (Some(from), Some(length)) = (number("offset"), number("length")) else {
             continue;
@@ -52,9 +52,11 @@ pub(crate) fn parse_text(text: &str, entities: &Value, me: &TelegramIdentity) ->
                 String::new()
             }
             Some("text_mention") => {
-                found
-                    .other_mentions
-                    .extend(entity["user"]["id"].as_i64().map(|it| it.to_string()));
+                found.other_mentions.extend(
+                    entity["user"]["id"]
+                        .as_i64()
+                        .map(|entity| entity.to_string()),
+                );
                 continue;
             }
             Some("bot_command") if from == 0 => {
@@ -92,9 +94,9 @@ pub(crate) fn to_html(text: &str) -> String {
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         let trimmed = line.trim_start();
-        let fence: String = trimmed.chars().take_while(|it| *it == '`').collect();
+        let fence: String = trimmed.chars().take_while(|c| *c == '`').collect();
         let fence = if fence.is_empty() {
-            trimmed.chars().take_while(|it| *it == '~').collect()
+            trimmed.chars().take_while(|c| *c == '~').collect()
         } else {
             fence
         };
@@ -105,8 +107,8 @@ pub(crate) fn to_html(text: &str) -> String {
                 .next()
                 .unwrap_or_default()
                 .into();
-            let closes = |it: &str| {
-                it.trim().len() >= fence.len() && it.trim().chars().all(|c| fence.starts_with(c))
+            let closes = |s: &str| {
+                s.trim().len() >= fence.len() && s.trim().chars().all(|c| fence.starts_with(c))
             };
             let mut code = Vec::new();
             for line in lines.by_ref() {
@@ -119,18 +121,18 @@ pub(crate) fn to_html(text: &str) -> String {
         } else if trimmed.starts_with('|')
             && lines
                 .peek()
-                .is_some_and(|it| it.trim_start().starts_with("|-"))
+                .is_some_and(|s| s.trim_start().starts_with("|-"))
         {
             // A table is readable only in a fixed-width font.
             let mut rows = vec![escape_html(trimmed)];
-            while let Some(row) = lines.next_if(|it| it.trim_start().starts_with('|')) {
+            while let Some(row) = lines.next_if(|s| s.trim_start().starts_with('|')) {
                 rows.push(escape_html(row.trim_start()));
             }
             found.push(code_block_html(&rows.join("\n"), ""));
         } else if trimmed.starts_with('>') {
-            let bare = |it: &str| inline_html(it.trim_start().trim_start_matches(['>', ' ']), true);
+            let bare = |s: &str| inline_html(s.trim_start().trim_start_matches(['>', ' ']), true);
             let mut quote = vec![bare(trimmed)];
-            while let Some(next) = lines.next_if(|it| it.trim_start().starts_with('>')) {
+            while let Some(next) = lines.next_if(|s| s.trim_start().starts_with('>')) {
                 quote.push(bare(next));
             }
             found.push(format!(
@@ -148,7 +150,7 @@ fn code_block_html(code: &str, language: &str) -> String {
     let named = !language.is_empty()
         && language
             .chars()
-            .all(|it| it.is_ascii_alphanumeric() || "+-_#.".contains(it));
+            .all(|c| c.is_ascii_alphanumeric() || "+-_#.".contains(c));
     if named {
         format!("<pre><code class=\"language-{language}\">{code}</code></pre>")
     } else {
@@ -159,7 +161,7 @@ fn code_block_html(code: &str, language: &str) -> String {
 fn line_html(line: &str) -> String {
     let trimmed = line.trim_start();
     let indent = &line[..line.len() - trimmed.len()];
-    let hashes = trimmed.chars().take_while(|it| *it == '#').count();
+    let hashes = trimmed.chars().take_while(|c| *c == '#').count();
     if (1..=6).contains(&hashes) && trimmed[hashes..].starts_with(' ') {
         return format!(
             "<b>{}</b>",
@@ -200,7 +202,7 @@ fn inline_html(text: &str, links: bool) -> String {
                 .chars()
                 .next()
                 .filter(char::is_ascii_punctuation)
-                .map(|it| (escape_html(&it.to_string()), 2)),
+                .map(|c| (escape_html(&c.to_string()), 2)),
             '`' => code_html(rest),
             '*' | '_' | '~' => emphasis_html(rest, before, links),
             '[' if links => link_html(rest),
@@ -257,7 +259,7 @@ fn emphasis_html(rest: &str, before: char, links: bool) -> Option<(String, usize
                 && rest[mark.len()..]
                     .chars()
                     .next()
-                    .is_some_and(|it| !it.is_whitespace())
+                    .is_some_and(|c| !c.is_whitespace())
         })?;
     let by_word = mark.starts_with('_');
     if by_word && before.is_alphanumeric() {
@@ -297,7 +299,7 @@ fn link_html(rest: &str) -> Option<(String, usize)> {
     let lower = target.to_ascii_lowercase();
     let safe = ["https://", "http://", "mailto:"]
         .iter()
-        .any(|it| lower.starts_with(it));
+        .any(|s| lower.starts_with(s));
     let shown = inline_html(label, false);
     let shown = if safe && !label.is_empty() {
         format!("<a href=\"{}\">{shown}</a>", escape_html(target))
@@ -480,7 +482,7 @@ mod tests {
             let html = to_html(&text);
             let shown = strip_tags(&html);
             prop_assert!(shown.is_some(), "{html}");
-            let units = |it: &str| it.encode_utf16().count();
+            let units = |s: &str| s.encode_utf16().count();
             let shown = shown.unwrap_or_default().replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
             prop_assert!(units(&shown.replace("&amp;", "&")) <= units(&text) + 2, "{html} is \
                 longer than {text}");

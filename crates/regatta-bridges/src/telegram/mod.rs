@@ -17,5 +17,5 @@ fn message_name(message: &str, sum: &str) -> String {
 
 /// Returns the number of a message of ours.
 fn message_number(name: &str) -> &str {
-    name.split_once(' ').map_or(name, |it| it.0)
+    name.split_once(' ').map_or(name, |name| name.0)
 }

@@ -104,7 +104,7 @@ impl TelegramOutbound {
                 json!({"message_id": number_or_text(reply), "allow_sending_without_reply": true});
         }
         let said = self.call_or_drop_markup("sendMessage", body, text).await?;
-        let number = said["message_id"].as_i64().map(|it| it.to_string());
+        let number = said["message_id"].as_i64().map(|said| said.to_string());
         number.ok_or_else(|| {
             ServiceError::OutcomeUnknown("sendMessage: Telegram returned no message id".into())
         })
@@ -190,7 +190,7 @@ fn split_by_units(text: &str) -> Vec<String> {
         if most <= MAX_TEXT_UNITS / 2
             || pieces
                 .iter()
-                .all(|it| it.encode_utf16().count() <= MAX_TEXT_UNITS)
+                .all(|piece| piece.encode_utf16().count() <= MAX_TEXT_UNITS)
         {
             return pieces; // no character has more than two units
         }
@@ -199,7 +199,10 @@ fn split_by_units(text: &str) -> Vec<String> {
 }
 
 fn target_chat(shot: &SendRequest) -> Result<Value, ServiceError> {
-    let chat = shot.address.get("chat").map(|it| number_or_text(it));
+    let chat = shot
+        .address
+        .get("chat")
+        .map(|address| number_or_text(address));
     chat.ok_or_else(|| {
         ServiceError::Rejected("the Telegram chat of this conversation is unknown".into())
     })
@@ -207,7 +210,7 @@ fn target_chat(shot: &SendRequest) -> Result<Value, ServiceError> {
 
 fn number_or_text(text: &str) -> Value {
     text.parse::<i64>()
-        .map_or_else(|_| json!(text), |it| json!(it))
+        .map_or_else(|_| json!(text), |parse| json!(parse))
 }
 
 fn set_topic(body: &mut Value, shot: &SendRequest) {
@@ -245,10 +248,14 @@ fn message_hash(text: &str, keyboard: &Value) -> String {
 fn keyboard_rows(buttons: &[CardButton]) -> Value {
     let mut rows: Vec<Vec<Value>> = Vec::new();
     let mut room = 0;
-    for it in buttons.iter().filter(|it| it.value.len() <= 64).take(25) {
-        let label: String = it.label.chars().take(60).collect();
+    for card_button in buttons
+        .iter()
+        .filter(|card_button| card_button.value.len() <= 64)
+        .take(25)
+    {
+        let label: String = card_button.label.chars().take(60).collect();
         let length = label.chars().count() + 4;
-        let button = json!({"text": label, "callback_data": it.value});
+        let button = json!({"text": label, "callback_data": card_button.value});
         match rows.last_mut().filter(|_| room >= length) {
             Some(row) => row.push(button),
             None => {
@@ -306,13 +313,16 @@ mod tests {
                 assert!(card_text(piece).encode_utf16().count() <= 4_096);
                 assert_eq!(piece.buttons.is_empty(), at + 1 < pieces.len());
             }
-            let letters = |it: &str| {
-                it.chars()
-                    .filter(|it| it.is_alphabetic() || *it == '🚀')
+            let letters = |s: &str| {
+                s.chars()
+                    .filter(|c| c.is_alphabetic() || *c == '🚀')
                     .count()
             };
             assert_eq!(
-                pieces.iter().map(|it| letters(&it.text)).sum::<usize>(),
+                pieces
+                    .iter()
+                    .map(|post_card| letters(&post_card.text))
+                    .sum::<usize>(),
                 letters(&text),
                 "letters were lost"
             );
@@ -336,7 +346,7 @@ mod tests {
             .as_array()
             .unwrap()
             .iter()
-            .map(|it| it.as_array().unwrap().len())
+            .map(|row| row.as_array().unwrap().len())
             .collect();
         assert_eq!(rows, [3, 1]);
         assert_eq!(keyboard_rows(&[]), json!([]));

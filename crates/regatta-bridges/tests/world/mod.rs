@@ -117,7 +117,9 @@ fn run_agent(program: &FakeProgram) -> Exit {
             id: "7".into(),
             content: RequestContent::Permission { tool, options },
         }));
-        match program.wait_for_input(|it| it.answers.iter().any(|it| it.0 == "7")) {
+        match program.wait_for_input(|session_input| {
+            session_input.answers.iter().any(|answer| answer.0 == "7")
+        }) {
             Ok(wishes) => answer = format!("{:?}", wishes.answers),
             Err(exit) => return exit,
         }
@@ -169,7 +171,7 @@ impl World {
                 clock: 20.0,
                 ..BridgesConfig::default()
             },
-            names: names.iter().map(|it| (*it).to_owned()).collect(),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
             port,
             running: None,
         }
@@ -200,9 +202,9 @@ impl World {
         let listed: Vec<(String, AgentEntry)> = self
             .names
             .iter()
-            .map(|it| {
+            .map(|name| {
                 (
-                    it.clone(),
+                    name.clone(),
                     AgentEntry {
                         command: Some("talks".into()),
                         ..AgentEntry::default()
@@ -287,7 +289,7 @@ impl World {
             .board()
             .conversations
             .values()
-            .map(|it| Conversation::clone(it))
+            .map(|conversation| Conversation::clone(conversation))
             .collect()
     }
 
@@ -302,14 +304,14 @@ impl World {
         let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
         loop {
             let board = changes.borrow_and_update().clone();
-            let it = board.conversations.get(&ConversationId(id));
-            if it.is_some_and(|it| holds(it)) {
+            let conversation = board.conversations.get(&ConversationId(id));
+            if conversation.is_some_and(|conversation| holds(conversation)) {
                 return;
             }
             let more = tokio::time::timeout_at(deadline, changes.changed()).await;
             assert!(
                 matches!(more, Ok(Ok(()))),
-                "timed out before {what}: {it:#?}"
+                "timed out before {what}: {conversation:#?}"
             );
         }
     }
@@ -331,8 +333,8 @@ impl World {
 
     /// Waits until all posts of a conversation are shown and no turn works.
     pub(crate) async fn wait_until_idle(&self, id: u64) {
-        self.wait_for(id, "every post is shown", |it| {
-            it.current_turn().is_none() && it.unshown_posts().next().is_none()
+        self.wait_for(id, "every post is shown", |conversation| {
+            conversation.current_turn().is_none() && conversation.unshown_posts().next().is_none()
         })
         .await;
     }

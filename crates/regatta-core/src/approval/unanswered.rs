@@ -238,11 +238,9 @@ fn leave_unread_answers(draft: &mut Draft, task: TaskId) {
 /// Handles the program's withdrawal of a request. If somebody stopped or held the attempt, a
 /// question stays open, because the agent did not change its mind.
 pub(crate) fn on_program_withdrew(draft: &mut Draft, attempt: &Attempt, ask: &str) {
-    let found = draft
-        .board()
-        .approvals
-        .values()
-        .find(|it| it.attempt == attempt.id && it.request.id == ask && it.is_open());
+    let found = draft.board().approvals.values().find(|approval| {
+        approval.attempt == attempt.id && approval.request.id == ask && approval.is_open()
+    });
     let Some(asked) = found.cloned() else { return };
     let is_cut_short = attempt.stopping.is_some() || attempt.session.hold_reason.is_some();
     if is_cut_short && asked.is_question() && keeps_questions(draft.board(), asked.task) {
@@ -263,8 +261,8 @@ pub(crate) fn on_task_ended(draft: &mut Draft, id: TaskId, reason: &str) {
         .board()
         .approvals
         .values()
-        .filter(|it| it.task == id)
-        .map(|it| (it.id, it.attempt))
+        .filter(|approval| approval.task == id)
+        .map(|approval| (approval.id, approval.attempt))
         .collect();
     for (approval, attempt) in asked {
         // A live attempt withdraws its own requests when it ends.
@@ -465,7 +463,7 @@ pub(crate) fn question_gate(board: &Board, task: &Task) -> QuestionGate {
     let policy = board
         .projects
         .get(&task.project)
-        .map(|it| it.settings.landing.unanswered)
+        .map(|project| project.settings.landing.unanswered)
         .unwrap_or_default();
     let holds = |asked: &&Approval| asked.assumed.is_none() || policy == UnansweredPolicy::Wait;
     let waiting = open_questions(board, task.id).find(holds);

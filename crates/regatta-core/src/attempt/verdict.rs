@@ -140,7 +140,7 @@ pub fn apply_verdict(
                 .board()
                 .attempts
                 .get(&id)
-                .and_then(|it| it.result.clone());
+                .and_then(|attempt| attempt.result.clone());
             match manifest_discovery::finish(draft, &task, result.as_ref()) {
                 Ok(()) => {
                     end(draft, id, AttemptCause::Reported, "");
@@ -155,13 +155,14 @@ pub fn apply_verdict(
             base,
             changed,
         } if task.duty == Some(TaskDuty::Lead) => {
-            let result = draft
-                .board()
-                .attempts
-                .get(&id)
-                .and_then(|it| it.result.as_ref().map(|it| it.detail.clone()));
+            let result = draft.board().attempts.get(&id).and_then(|attempt| {
+                attempt
+                    .result
+                    .as_ref()
+                    .map(|work_result| work_result.detail.clone())
+            });
             let said = result
-                .filter(|it| !it.trim().is_empty())
+                .filter(|result| !result.trim().is_empty())
                 .or_else(|| task.output.clone())
                 .unwrap_or_default();
             let work = Submission {
@@ -183,21 +184,22 @@ pub fn apply_verdict(
             base,
             changed,
         } if task.is_conversation() => {
-            let result = draft
-                .board()
-                .attempts
-                .get(&id)
-                .and_then(|it| it.result.as_ref().map(|it| it.detail.clone()));
+            let result = draft.board().attempts.get(&id).and_then(|attempt| {
+                attempt
+                    .result
+                    .as_ref()
+                    .map(|work_result| work_result.detail.clone())
+            });
             let last = attempt
                 .session
                 .last_turn_end
                 .as_ref()
-                .map(|it| it.detail.clone());
+                .map(|turn_end| turn_end.detail.clone());
             let said = result
                 .into_iter()
                 .chain(task.output.clone())
                 .chain(last)
-                .find(|it| !it.trim().is_empty());
+                .find(|result| !result.trim().is_empty());
             let work = Submission {
                 attempt: id,
                 commit,
@@ -220,7 +222,7 @@ pub fn apply_verdict(
                 .board()
                 .attempts
                 .get(&id)
-                .and_then(|it| it.result.clone());
+                .and_then(|attempt| attempt.result.clone());
             match thread_answers::finish(draft, &task, (&attempt, result.as_ref()), now)? {
                 Ok(()) => {
                     end(draft, id, AttemptCause::Reported, "");
@@ -235,7 +237,7 @@ pub fn apply_verdict(
                 .board()
                 .attempts
                 .get(&id)
-                .and_then(|it| it.result.clone());
+                .and_then(|attempt| attempt.result.clone());
             match review::finish(draft, &task, (&attempt.agent, result.as_ref()), now)? {
                 Ok(()) => {
                     end(draft, id, AttemptCause::Reported, "");
@@ -254,7 +256,7 @@ pub fn apply_verdict(
                 .board()
                 .projects
                 .get(&task.project)
-                .map(|it| it.settings.run.clone())
+                .map(|project| project.settings.run.clone())
                 .unwrap_or_default();
             let (_, outside) = scope_escape::split_by_manifest(&task, &run, &changed);
             if let Some(reason) = guard::never_lands_reason(&changed, &special) {
@@ -287,14 +289,18 @@ pub fn apply_verdict(
         WorkVerdict::Passed { .. } | WorkVerdict::NoWorkspace
             if task.expects == Expects::Report =>
         {
-            let reported =
-                |it: &WorkResult| !it.detail.trim().is_empty() || !it.artifacts.is_empty();
+            let reported = |work_result: &WorkResult| {
+                !work_result.detail.trim().is_empty() || !work_result.artifacts.is_empty()
+            };
             let result = draft
                 .board()
                 .attempts
                 .get(&id)
-                .and_then(|it| it.result.clone());
-            let said = task.output.as_ref().is_some_and(|it| !it.trim().is_empty());
+                .and_then(|attempt| attempt.result.clone());
+            let said = task
+                .output
+                .as_ref()
+                .is_some_and(|output| !output.trim().is_empty());
             if said || result.as_ref().is_some_and(reported) {
                 approval::warn_unanswered(draft, task.id);
                 end(draft, id, AttemptCause::Reported, "");
@@ -320,7 +326,7 @@ pub fn apply_verdict(
                 .board()
                 .projects
                 .get(&task.project)
-                .map(|it| it.settings.run.not_needed);
+                .map(|project| project.settings.run.not_needed);
             match run.unwrap_or_default() {
                 NotNeededPolicy::Done => {
                     approval::warn_unanswered(draft, task.id);

@@ -33,7 +33,7 @@ impl Board {
                 let since = self
                     .tasks
                     .get(id)
-                    .map_or(now.unix_ms, |it| it.updated_unix_ms);
+                    .map_or(now.unix_ms, |task| task.updated_unix_ms);
                 self.change_task(
                     *id,
                     Now {
@@ -51,7 +51,7 @@ impl Board {
                 self.change_budget(scope, rows, |budget| budget.snoozed = snooze)
             }
             InboxItem::Agent(name) => self.snooze_parked(&format!("agent:{name}"), snooze, rows),
-            InboxItem::Bridge(it) => self.snooze_parked(&it.parked_name(), snooze, rows),
+            InboxItem::Bridge(bridge) => self.snooze_parked(&bridge.parked_name(), snooze, rows),
             InboxItem::Request(_) => {} // permission requests of programs cannot be snoozed
         }
     }
@@ -71,9 +71,9 @@ impl Board {
         snooze: Option<Snooze>,
         item: impl FnOnce() -> InboxItem,
     ) {
-        if let Some(it) = snooze {
+        if let Some(entry) = snooze {
             self.timers
-                .insert((it.deadline_fleet_ms, Deadline::Snooze(item())));
+                .insert((entry.deadline_fleet_ms, Deadline::Snooze(item())));
         }
     }
 
@@ -82,9 +82,9 @@ impl Board {
         snooze: Option<Snooze>,
         item: impl FnOnce() -> InboxItem,
     ) {
-        if let Some(it) = snooze {
+        if let Some(entry) = snooze {
             self.timers
-                .remove(&(it.deadline_fleet_ms, Deadline::Snooze(item())));
+                .remove(&(entry.deadline_fleet_ms, Deadline::Snooze(item())));
         }
     }
 

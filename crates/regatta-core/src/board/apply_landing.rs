@@ -15,20 +15,20 @@ use super::{Board, Row, RowKey, Rows};
 impl Board {
     pub(super) fn apply_landing(&mut self, event: &Event, now: Now, rows: &mut Rows) {
         match event {
-            Event::LandingQueued(it) => {
-                self.counters.landing = it.landing().id.0;
-                self.put_landing(it.landing().clone(), rows);
+            Event::LandingQueued(landing_queued) => {
+                self.counters.landing = landing_queued.landing().id.0;
+                self.put_landing(landing_queued.landing().clone(), rows);
             }
-            Event::LandingBegun(it) => {
-                let ahead = it.ahead().clone().unwrap_or_default();
-                for id in ahead.iter().chain([it.landing()]) {
+            Event::LandingBegun(landing_begun) => {
+                let ahead = landing_begun.ahead().clone().unwrap_or_default();
+                for id in ahead.iter().chain([landing_begun.landing()]) {
                     self.change_landing(*id, rows, |landing| {
                         (landing.held, landing.retry_fleet_ms) = (None, None);
                         landing.deferred_behind.clear();
                     });
                 }
-                self.change_landing(*it.landing(), rows, |landing| {
-                    let unverified = it.unverified().clone().unwrap_or_default();
+                self.change_landing(*landing_begun.landing(), rows, |landing| {
+                    let unverified = landing_begun.unverified().clone().unwrap_or_default();
                     landing.state = LandingState::Trying {
                         ahead,
                         base: None,
@@ -38,36 +38,44 @@ impl Board {
                     landing.tries += 1;
                 });
             }
-            Event::LandingValidated(it) => self.change_landing(*it.landing(), rows, |landing| {
-                let carries = it.carries().clone().unwrap_or_default();
-                landing.state = LandingState::Validated {
-                    old: it.old().clone(),
-                    new: it.new().clone(),
-                    carries,
-                };
-                (landing.failed_trial, landing.faults) = (None, 0);
-            }),
-            Event::LandingRed(it) => self.change_landing(*it.landing(), rows, |landing| {
-                let LandingState::Trying { ahead, .. } =
-                    std::mem::replace(&mut landing.state, LandingState::Queued)
-                else {
-                    return;
-                };
-                let settled = it.settled().clone().unwrap_or_default();
-                landing.failed_trial = Some(FailedTrial {
-                    ahead,
-                    reason: it.reason().clone(),
-                    output: it.output().clone(),
-                    settled,
-                });
-            }),
-            Event::LandingSuspected(it) => {
+            Event::LandingValidated(landing_validated) => {
+                self.change_landing(*landing_validated.landing(), rows, |landing| {
+                    let carries = landing_validated.carries().clone().unwrap_or_default();
+                    landing.state = LandingState::Validated {
+                        old: landing_validated.old().clone(),
+                        new: landing_validated.new().clone(),
+                        carries,
+                    };
+                    (landing.failed_trial, landing.faults) = (None, 0);
+                })
+            }
+            Event::LandingRed(landing_red) => {
+                self.change_landing(*landing_red.landing(), rows, |landing| {
+                    let LandingState::Trying { ahead, .. } =
+                        std::mem::replace(&mut landing.state, LandingState::Queued)
+                    else {
+                        return;
+                    };
+                    let settled = landing_red.settled().clone().unwrap_or_default();
+                    landing.failed_trial = Some(FailedTrial {
+                        ahead,
+                        reason: landing_red.reason().clone(),
+                        output: landing_red.output().clone(),
+                        settled,
+                    });
+                })
+            }
+            Event::LandingSuspected(landing_suspected) => {
                 let is_first = self
                     .landings
-                    .get(it.landing())
+                    .get(landing_suspected.landing())
                     .is_some_and(|landing| landing.faults == 0);
-                self.record_landing_end(*it.landing(), is_first.then_some(true), rows);
-                self.change_landing(*it.landing(), rows, |landing| {
+                self.record_landing_end(
+                    *landing_suspected.landing(),
+                    is_first.then_some(true),
+                    rows,
+                );
+                self.change_landing(*landing_suspected.landing(), rows, |landing| {
                     landing.faults += 1;
                     // The failed trial is kept until the landings it was tried with have landed.
                     let red = landing
@@ -75,9 +83,10 @@ impl Board {
                         .take()
                         .filter(|_| landing.faults >= MAX_FAULTS);
                     discard_trial(landing);
-                    (landing.failed_trial, landing.deferred_behind) = (red, it.behind().clone());
+                    (landing.failed_trial, landing.deferred_behind) =
+                        (red, landing_suspected.behind().clone());
                 });
-                self.detach_from_trials(*it.landing(), None, rows);
+                self.detach_from_trials(*landing_suspected.landing(), None, rows);
             }
             Event::LandingSquashed(event) => {
                 self.change_landing(*event.landing(), rows, |landing| {
@@ -85,63 +94,73 @@ impl Board {
                 });
                 self.detach_from_trials(*event.landing(), None, rows);
             }
-            Event::LandingDeferred(it) => {
-                self.change_landing(*it.landing(), rows, |landing| {
+            Event::LandingDeferred(landing_deferred) => {
+                self.change_landing(*landing_deferred.landing(), rows, |landing| {
                     discard_trial(landing);
                     landing.hold_count = None; // the landing waits for other landings now
-                    landing.deferred_behind = it.behind().clone();
+                    landing.deferred_behind = landing_deferred.behind().clone();
                 });
-                self.detach_from_trials(*it.landing(), None, rows);
+                self.detach_from_trials(*landing_deferred.landing(), None, rows);
             }
-            Event::LandingReturned(it) => self.change_landing(*it.landing(), rows, |landing| {
-                landing.state = LandingState::Queued
-            }),
-            Event::LandingApproved(it) => {
-                self.change_landing(*it.landing(), rows, |landing| {
-                    landing.approved = Some(it.by().clone())
+            Event::LandingReturned(landing_returned) => {
+                self.change_landing(*landing_returned.landing(), rows, |landing| {
+                    landing.state = LandingState::Queued
+                })
+            }
+            Event::LandingApproved(landing_approved) => {
+                self.change_landing(*landing_approved.landing(), rows, |landing| {
+                    landing.approved = Some(landing_approved.by().clone())
                 });
             }
-            Event::LandingAsked(it) => self.change_landing(*it.landing(), rows, |landing| {
-                landing.first = *it.first();
-                if it.under().is_some() {
-                    landing.lent_claim = it.under().clone();
-                }
-                (landing.held, landing.retry_fleet_ms) = (None, None);
-            }),
-            Event::LandingMoving(it) => self.change_landing(*it.landing(), rows, |landing| {
-                if let LandingState::Validated { old, new, carries } = landing.state.clone() {
-                    landing.state = LandingState::Moving {
-                        old,
-                        new,
-                        fence: *it.fence(),
-                        carries,
-                    };
-                }
-            }),
-            Event::LandingHeld(it) => {
-                self.change_landing(*it.landing(), rows, |landing| {
+            Event::LandingAsked(landing_asked) => {
+                self.change_landing(*landing_asked.landing(), rows, |landing| {
+                    landing.first = *landing_asked.first();
+                    if landing_asked.under().is_some() {
+                        landing.lent_claim = landing_asked.under().clone();
+                    }
+                    (landing.held, landing.retry_fleet_ms) = (None, None);
+                })
+            }
+            Event::LandingMoving(landing_moving) => {
+                self.change_landing(*landing_moving.landing(), rows, |landing| {
+                    if let LandingState::Validated { old, new, carries } = landing.state.clone() {
+                        landing.state = LandingState::Moving {
+                            old,
+                            new,
+                            fence: *landing_moving.fence(),
+                            carries,
+                        };
+                    }
+                })
+            }
+            Event::LandingHeld(landing_held) => {
+                self.change_landing(*landing_held.landing(), rows, |landing| {
                     discard_trial(landing);
                     let before = landing.hold_count.take();
                     landing.hold_count = Some(HoldCount {
-                        reason: it.reason().clone(),
-                        times: before.as_ref().map_or(0, |it| it.times) + 1,
-                        since_unix_ms: before.map_or(now.unix_ms, |it| it.since_unix_ms),
+                        reason: landing_held.reason().clone(),
+                        times: before.as_ref().map_or(0, |hold_count| hold_count.times) + 1,
+                        since_unix_ms: before
+                            .map_or(now.unix_ms, |hold_count| hold_count.since_unix_ms),
                     });
-                    landing.held = Some(it.reason().clone());
-                    landing.retry_fleet_ms = *it.retry_at();
+                    landing.held = Some(landing_held.reason().clone());
+                    landing.retry_fleet_ms = *landing_held.retry_at();
                 });
-                self.detach_from_trials(*it.landing(), None, rows);
+                self.detach_from_trials(*landing_held.landing(), None, rows);
             }
-            Event::LandingLanded(it) => {
-                self.record_landing_end(*it.landing(), Some(false), rows);
-                let tip = it.tip().as_ref().unwrap_or(it.commit());
-                if let Some(settled) = it.settled() {
-                    self.change_task(*it.task(), now, rows, |task| {
+            Event::LandingLanded(landing_landed) => {
+                self.record_landing_end(*landing_landed.landing(), Some(false), rows);
+                let tip = landing_landed
+                    .tip()
+                    .as_ref()
+                    .unwrap_or(landing_landed.commit());
+                if let Some(settled) = landing_landed.settled() {
+                    self.change_task(*landing_landed.task(), now, rows, |task| {
                         task.record_conflicts(settled);
                         task.settled_conflicts.clone_from(settled);
                     });
                 }
-                if let Some(landing) = self.landings.get(it.landing()).cloned() {
+                if let Some(landing) = self.landings.get(landing_landed.landing()).cloned() {
                     self.change_record(&landing.project, rows, |record| {
                         record.tip = Some(tip.clone());
                         if let Some(undone) = landing.submission.undoes {
@@ -149,49 +168,53 @@ impl Board {
                         }
                     });
                 }
-                self.detach_from_trials(*it.landing(), Some(tip), rows);
-                self.change_landing(*it.landing(), rows, |landing| {
+                self.detach_from_trials(*landing_landed.landing(), Some(tip), rows);
+                self.change_landing(*landing_landed.landing(), rows, |landing| {
                     landing.end = Some(LandingEnd::Landed {
-                        commit: it.commit().clone(),
+                        commit: landing_landed.commit().clone(),
                         unix_ms: now.unix_ms,
                     });
                 });
             }
-            Event::LandingEnded(it) => {
+            Event::LandingEnded(landing_ended) => {
                 // A landing that failed its trials was counted when it was first suspected.
                 let is_counted = self
                     .landings
-                    .get(it.landing())
+                    .get(landing_ended.landing())
                     .is_some_and(|landing| landing.faults > 0);
-                self.record_landing_end(*it.landing(), it.fault().filter(|_| !is_counted), rows);
-                self.detach_from_trials(*it.landing(), None, rows);
-                self.change_landing(*it.landing(), rows, |landing| {
+                self.record_landing_end(
+                    *landing_ended.landing(),
+                    landing_ended.fault().filter(|_| !is_counted),
+                    rows,
+                );
+                self.detach_from_trials(*landing_ended.landing(), None, rows);
+                self.change_landing(*landing_ended.landing(), rows, |landing| {
                     landing.end = Some(LandingEnd::Removed {
-                        reason: it.reason().clone(),
+                        reason: landing_ended.reason().clone(),
                         unix_ms: now.unix_ms,
                     });
                 });
             }
-            Event::QueueOvertaken(it) => {
+            Event::QueueOvertaken(queue_overtaken) => {
                 for id in self
-                    .queue_of(it.project())
-                    .map(|it| it.id)
+                    .queue_of(queue_overtaken.project())
+                    .map(|landing| landing.id)
                     .collect::<Vec<_>>()
                 {
                     self.change_landing(id, rows, discard_trial);
                 }
             }
-            Event::QueueHeld(it) => {
-                self.change_record(it.project(), rows, |record| {
-                    record.held = Some(it.hold().clone())
+            Event::QueueHeld(queue_held) => {
+                self.change_record(queue_held.project(), rows, |record| {
+                    record.held = Some(queue_held.hold().clone())
                 });
             }
-            Event::QueueReleased(it) => {
-                self.change_record(it.project(), rows, |record| record.held = None)
+            Event::QueueReleased(queue_released) => {
+                self.change_record(queue_released.project(), rows, |record| record.held = None)
             }
-            Event::QueueUnpushed(it) => {
-                self.change_record(it.project(), rows, |record| {
-                    record.unpushed = Some(it.unpushed().clone())
+            Event::QueueUnpushed(queue_unpushed) => {
+                self.change_record(queue_unpushed.project(), rows, |record| {
+                    record.unpushed = Some(queue_unpushed.unpushed().clone())
                 });
             }
             Event::TrunkCompared(event) => {
@@ -210,8 +233,10 @@ impl Board {
                 );
                 record.tip = event.tip().clone();
             }),
-            Event::QueuePushed(it) => {
-                self.change_record(it.project(), rows, |record| record.unpushed = None)
+            Event::QueuePushed(queue_pushed) => {
+                self.change_record(queue_pushed.project(), rows, |record| {
+                    record.unpushed = None
+                })
             }
             _ => {}
         }
@@ -221,12 +246,16 @@ impl Board {
     /// `landed`, it landed as that commit, and trials that were based on it are now based on the
     /// trunk. Without, those trials no longer count.
     fn detach_from_trials(&mut self, gone: LandingId, landed: Option<&CommitId>, rows: &mut Rows) {
-        let Some(project) = self.landings.get(&gone).map(|it| it.project.clone()) else {
+        let Some(project) = self
+            .landings
+            .get(&gone)
+            .map(|landing| landing.project.clone())
+        else {
             return;
         };
         let others: Vec<_> = self
             .queue_of(&project)
-            .filter(|it| it.id != gone)
+            .filter(|landing| landing.id != gone)
             .cloned()
             .collect();
         for before in others {
@@ -240,9 +269,12 @@ impl Board {
 
     /// Records the end of a landing. Later batches get their size from these records.
     fn record_landing_end(&mut self, id: LandingId, failed: Option<bool>, rows: &mut Rows) {
-        if let (Some(failed), Some(project)) =
-            (failed, self.landings.get(&id).map(|it| it.project.clone()))
-        {
+        if let (Some(failed), Some(project)) = (
+            failed,
+            self.landings
+                .get(&id)
+                .map(|landing| landing.project.clone()),
+        ) {
             self.change_record(&project, rows, |record| record.record_outcome(failed));
         }
     }
@@ -289,28 +321,28 @@ fn discard_trial(landing: &mut Landing) {
 }
 
 fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
-    landing.deferred_behind.retain(|it| *it != gone);
+    landing.deferred_behind.retain(|id| *id != gone);
     let carried = |carries: &[CarriedLanding]| {
         carries
             .iter()
-            .find(|it| it.landing == gone)
-            .map(|it| it.commit.clone())
+            .find(|carried_landing| carried_landing.landing == gone)
+            .map(|carried_landing| carried_landing.commit.clone())
     };
     let with = |carries: &[CarriedLanding]| carried(carries).is_some();
     // The gone landing landed as another commit than the commit that was merged and validated here.
     let differs = |carries: &[CarriedLanding], commit: &CommitId| {
-        carried(carries).is_some_and(|it| it != *commit)
+        carried(carries).is_some_and(|id| id != *commit)
     };
     if let Some(red) = &mut landing.failed_trial {
         match (red.ahead.contains(&gone), landed) {
-            (true, Some(_)) => red.ahead.retain(|it| *it != gone),
+            (true, Some(_)) => red.ahead.retain(|id| *id != gone),
             (false, None) => {}
             _ => landing.failed_trial = None,
         }
     }
     match (&mut landing.state, landed) {
         (LandingState::Trying { ahead, base, .. }, Some(commit)) if ahead.contains(&gone) => {
-            ahead.retain(|it| *it != gone);
+            ahead.retain(|id| *id != gone);
             *base = Some(commit.clone());
         }
         (LandingState::Trying { void, .. }, Some(_)) => *void = true,
@@ -319,7 +351,7 @@ fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
             landing.state = LandingState::Queued
         }
         (LandingState::Validated { carries, old, .. }, Some(commit)) if with(carries) => {
-            carries.retain(|it| it.landing != gone);
+            carries.retain(|carried_landing| carried_landing.landing != gone);
             *old = commit.clone();
         }
         (LandingState::Validated { .. }, Some(_)) => landing.state = LandingState::Queued,
@@ -327,7 +359,7 @@ fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
             landing.state = LandingState::Queued
         }
         (LandingState::Moving { carries, old, .. }, Some(commit)) if with(carries) => {
-            carries.retain(|it| it.landing != gone);
+            carries.retain(|carried_landing| carried_landing.landing != gone);
             *old = commit.clone();
         }
         _ => {}

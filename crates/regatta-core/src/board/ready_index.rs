@@ -48,7 +48,7 @@ impl PartialEq for ReadyIndex {
 }
 
 fn hash(parts: [&str; 2]) -> u64 {
-    let bytes = parts.iter().flat_map(|it| it.bytes());
+    let bytes = parts.iter().flat_map(|part| part.bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
@@ -56,16 +56,16 @@ fn hash(parts: [&str; 2]) -> u64 {
 
 /// Returns the directories above a pattern, deepest first, without the project's own directory.
 fn ancestor_dirs(uri: &Uri) -> impl Iterator<Item = &str> {
-    let start = uri.as_str().find("://").map_or(0, |it| it + 3);
+    let start = uri.as_str().find("://").map_or(0, |uri| uri + 3);
     let inside = uri.as_str()[start..]
         .find('/')
-        .map_or(uri.as_str().len(), |it| start + it + 1);
+        .map_or(uri.as_str().len(), |uri| start + uri + 1);
     let literal = uri.literal_segments();
     let last = literal.len();
     literal
         .match_indices('/')
-        .map(|it| it.0)
-        .filter(move |it| *it >= inside)
+        .map(|match_indice| match_indice.0)
+        .filter(move |match_indice| *match_indice >= inside)
         .chain((last < uri.as_str().len() && last > inside).then_some(last))
         .collect::<Vec<_>>()
         .into_iter()
@@ -80,7 +80,7 @@ impl ReadyIndex {
         let mut hottest: Option<(u32, &Uri)> = None;
         for uri in uris {
             let heat = self.count_up(hash([uri.as_str(), ""]));
-            if heat >= GROUP_THRESHOLD && hottest.is_none_or(|it| it.0 < heat) {
+            if heat >= GROUP_THRESHOLD && hottest.is_none_or(|hottest| hottest.0 < heat) {
                 hottest = Some((heat, uri));
             }
             for folder in ancestor_dirs(uri) {
@@ -88,17 +88,17 @@ impl ReadyIndex {
             }
         }
         let folder = || {
-            let hot = |it: &&str| {
+            let hot = |s: &&str| {
                 self.demand
-                    .get(&hash([it, SUBTREE_SUFFIX]))
-                    .is_some_and(|it| *it >= GROUP_THRESHOLD)
+                    .get(&hash([s, SUBTREE_SUFFIX]))
+                    .is_some_and(|demand| *demand >= GROUP_THRESHOLD)
             };
             uris.iter()
                 .find_map(|uri| ancestor_dirs(uri).find(hot))
-                .and_then(|it| Uri::new(&format!("{it}{SUBTREE_SUFFIX}")).ok())
+                .and_then(|uris| Uri::new(&format!("{uris}{SUBTREE_SUFFIX}")).ok())
         };
         let place = (task.priority, task.id);
-        match hottest.map(|it| it.1.clone()).or_else(folder) {
+        match hottest.map(|hottest| hottest.1.clone()).or_else(folder) {
             Some(uri) => self.group(line, place, shared, uri),
             None => self.ungroup(line, place),
         }
@@ -182,29 +182,32 @@ impl Board {
         let here: Vec<(GroupKey, OrdSet<TaskRank>)> = lots
             .groups
             .range((line.clone(), false, first)..)
-            .take_while(|it| it.0.0 == *line)
-            .filter(|it| !self.is_pattern_taken(&it.0.2, it.0.1, agent))
-            .map(|it| (it.0.clone(), it.1.clone()))
+            .take_while(|group| group.0.0 == *line)
+            .filter(|group| !self.is_pattern_taken(&group.0.2, group.0.1, agent))
+            .map(|group| (group.0.clone(), group.1.clone()))
             .collect();
         let mut sources = Vec::with_capacity(here.len() + 1);
         for (key, places) in here {
             if places.len() < GROUP_THRESHOLD as usize / 2 {
                 lots.groups.remove(&key);
-                places.iter().for_each(|it| lots.ungroup(line, *it));
+                places.iter().for_each(|place| lots.ungroup(line, *place));
             } else {
                 sources.push(places);
             }
         }
         sources.extend(lots.ungrouped.get(line).cloned());
-        let mut heads: Vec<_> = sources.iter().map(|it| it.iter()).collect();
+        let mut heads: Vec<_> = sources
+            .iter()
+            .map(|generic_ord_set| generic_ord_set.iter())
+            .collect();
         let mut order: BinaryHeap<Reverse<(TaskRank, usize)>> = heads
             .iter_mut()
             .enumerate()
-            .filter_map(|(nth, it)| it.next().map(|it| Reverse((*it, nth))))
+            .filter_map(|(nth, head)| head.next().map(|pair| Reverse((*pair, nth))))
             .collect();
         while let Some(Reverse((place, nth))) = order.pop() {
-            order.extend(heads[nth].next().map(|it| Reverse((*it, nth))));
-            let Some(task) = self.tasks.get(&place.1).filter(|it| fits(it)) else {
+            order.extend(heads[nth].next().map(|head| Reverse((*head, nth))));
+            let Some(task) = self.tasks.get(&place.1).filter(|task| fits(task)) else {
                 continue;
             };
             let shared = manifest::claim_mode(self, task) == ClaimMode::Shared;

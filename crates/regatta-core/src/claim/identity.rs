@@ -122,12 +122,12 @@ pub(super) fn uses_by_others(board: &Board, uri: &Uri, party: Party) -> Vec<(Cla
         .attempts
         .values()
         .filter(|attempt| does_attempt_hold(attempt, uri))
-        .map(|it| ClaimOwner::Attempt(it.id));
+        .map(|attempt| ClaimOwner::Attempt(attempt.id));
     let landings = board
         .landings
         .values()
         .filter(|landing| does_landing_hold(landing, uri))
-        .map(|it| ClaimOwner::Landing(it.id));
+        .map(|landing| ClaimOwner::Landing(landing.id));
     attempts
         .chain(landings)
         .filter(is_others)

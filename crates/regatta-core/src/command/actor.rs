@@ -49,8 +49,8 @@ impl Actor {
 }
 
 impl From<Actor> for String {
-    fn from(it: Actor) -> String {
-        it.to_string()
+    fn from(actor: Actor) -> String {
+        actor.to_string()
     }
 }
 

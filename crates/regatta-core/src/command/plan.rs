@@ -24,8 +24,9 @@ pub(super) fn start_mission(
             "put [[task]] tables into the plan",
         ));
     }
-    if let Some((nth, wrong)) = tasks.iter().enumerate().find_map(|(nth, it)| {
-        it.after
+    if let Some((nth, wrong)) = tasks.iter().enumerate().find_map(|(nth, planned_task)| {
+        planned_task
+            .after
             .iter()
             .find(|on| **on >= tasks.len())
             .map(|on| (nth, *on))
@@ -53,16 +54,16 @@ pub(super) fn start_mission(
         };
         // A blocker further down the plan does not exist yet. It is added when all tasks exist.
         let (before, after): (Vec<usize>, Vec<usize>) =
-            planned.after.iter().partition(|it| **it < nth);
+            planned.after.iter().partition(|after| **after < nth);
         add.blocked_by
-            .extend(before.iter().map(|it| TaskId(first + *it as u64)));
+            .extend(before.iter().map(|before| TaskId(first + *before as u64)));
         let own = add.blocked_by.clone();
         let task = task::add(draft, add, Some((id, step)), now)?;
         if !after.is_empty() {
             later.push((
                 task,
                 own.into_iter()
-                    .chain(after.iter().map(|it| TaskId(first + *it as u64)))
+                    .chain(after.iter().map(|after| TaskId(first + *after as u64)))
                     .collect(),
             ));
         }
@@ -103,16 +104,16 @@ fn plan_steps(
     let place = |id: &TaskId| {
         adopt
             .iter()
-            .position(|it| it == id)
-            .map(|it| tasks.len() + it)
+            .position(|task_id| task_id == id)
+            .map(|adopt| tasks.len() + adopt)
     };
-    let planned = tasks.iter().map(|it| OwnershipTask {
-        files: it.task.files.clone(),
-        after: it
+    let planned = tasks.iter().map(|planned_task| OwnershipTask {
+        files: planned_task.task.files.clone(),
+        after: planned_task
             .after
             .iter()
             .copied()
-            .chain(it.task.blocked_by.iter().filter_map(place))
+            .chain(planned_task.task.blocked_by.iter().filter_map(place))
             .collect(),
     });
     let adopted = adopt.iter().map(|id| match board.tasks.get(id) {
@@ -126,7 +127,7 @@ fn plan_steps(
     let run = board
         .projects
         .get(&ask.project)
-        .map(|it| it.settings.run.clone())
+        .map(|project| project.settings.run.clone())
         .unwrap_or_default();
     let rules = OwnershipRules {
         run: &run,
@@ -134,11 +135,11 @@ fn plan_steps(
         isolate: ask.isolate,
     };
     let first = board.counters.task + 1;
-    let name = |it: usize| {
+    let name = |n: usize| {
         adopt
-            .get(it.wrapping_sub(tasks.len()))
+            .get(n.wrapping_sub(tasks.len()))
             .copied()
-            .unwrap_or(TaskId(first + it as u64))
+            .unwrap_or(TaskId(first + n as u64))
     };
     manifest::mission_steps(&parts, rules, ask.mode).map_err(|cycle| Refusal::Cycle {
         tasks: cycle.into_iter().map(name).collect(),

@@ -101,10 +101,10 @@ pub enum ShowOutcome {
 }
 
 /// Adds a post at its first stage.
-fn add_post(it: &mut Conversation, what: PostContent) {
-    it.post_count += 1;
+fn add_post(conversation: &mut Conversation, what: PostContent) {
+    conversation.post_count += 1;
     let post = ThreadPost {
-        number: it.post_count,
+        number: conversation.post_count,
         content: what,
         stage: 1,
         shown: 0,
@@ -113,70 +113,72 @@ fn add_post(it: &mut Conversation, what: PostContent) {
         answer: None,
         failure: None,
     };
-    it.posts.push(post);
+    conversation.posts.push(post);
 }
 
-pub(super) fn add_seen(it: &mut Conversation, source: &str) {
+pub(super) fn add_seen(conversation: &mut Conversation, source: &str) {
     add_post(
-        it,
+        conversation,
         PostContent::Seen {
             source: source.to_owned(),
         },
     );
 }
 
-pub(super) fn add_queued(it: &mut Conversation, turn: u64, ahead: usize) {
-    add_post(it, PostContent::Queued { turn, ahead });
+pub(super) fn add_queued(conversation: &mut Conversation, turn: u64, ahead: usize) {
+    add_post(conversation, PostContent::Queued { turn, ahead });
 }
 
-pub(super) fn add_turn(it: &mut Conversation, turn: u64) {
-    add_post(it, PostContent::Turn { turn });
+pub(super) fn add_turn(conversation: &mut Conversation, turn: u64) {
+    add_post(conversation, PostContent::Turn { turn });
 }
 
-pub(super) fn add_note(it: &mut Conversation, tone: NoteTone, text: String) {
-    add_post(it, PostContent::Note { tone, text });
+pub(super) fn add_note(conversation: &mut Conversation, tone: NoteTone, text: String) {
+    add_post(conversation, PostContent::Note { tone, text });
 }
 
 /// Adds a post for a pull request after a push, once per branch. After a branch has landed, the
 /// next work has another branch.
-pub(super) fn add_pull_request(it: &mut Conversation) {
-    let pushed = it.pushed.as_ref().is_some_and(|it| it.failure.is_none());
-    let branch = it
+pub(super) fn add_pull_request(conversation: &mut Conversation) {
+    let pushed = conversation
+        .pushed
+        .as_ref()
+        .is_some_and(|pushed_work| pushed_work.failure.is_none());
+    let branch = conversation
         .turns
         .iter()
         .rev()
-        .find_map(|it| it.work.as_ref())
-        .map(|it| it.branch.as_str());
-    let has = it
-        .pull
-        .as_ref()
-        .is_some_and(|it| it.branch.is_none() || it.branch.as_deref() == branch);
+        .find_map(|conversation_turn| conversation_turn.work.as_ref())
+        .map(|turn_work| turn_work.branch.as_str());
+    let has = conversation.pull.as_ref().is_some_and(|conversation_pull| {
+        conversation_pull.branch.is_none() || conversation_pull.branch.as_deref() == branch
+    });
     if pushed
         && !has
-        && !it
+        && !conversation
             .posts
             .iter()
-            .any(|it| it.content == PostContent::Pull && it.is_due())
+            .any(|thread_post| thread_post.content == PostContent::Pull && thread_post.is_due())
     {
-        add_post(it, PostContent::Pull);
+        add_post(conversation, PostContent::Pull);
     }
 }
 
 /// Raises the stage of the posts of turns that ended, and of the last ended turn in any case.
-pub(super) fn restage_last_turn(it: &mut Conversation) {
-    let ended: Vec<u64> = it
+pub(super) fn restage_last_turn(conversation: &mut Conversation) {
+    let ended: Vec<u64> = conversation
         .turns
         .iter()
-        .filter(|it| it.ended_unix_ms.is_some())
-        .map(|it| it.number)
+        .filter(|conversation_turn| conversation_turn.ended_unix_ms.is_some())
+        .map(|conversation_turn| conversation_turn.number)
         .collect();
-    let last = it
+    let last = conversation
         .turns
         .iter()
         .rev()
-        .find(|it| it.ended_unix_ms.is_some())
-        .map(|it| it.number);
-    for post in &mut it.posts {
+        .find(|conversation_turn| conversation_turn.ended_unix_ms.is_some())
+        .map(|conversation_turn| conversation_turn.number);
+    for post in &mut conversation.posts {
         if let PostContent::Turn { turn } = post.content
             && (post.stage == 1 && ended.contains(&turn) || Some(turn) == last)
         {
@@ -186,14 +188,14 @@ pub(super) fn restage_last_turn(it: &mut Conversation) {
 }
 
 /// Raises the stage of a "waits" post whose message no longer waits.
-pub(super) fn restage_queued(it: &mut Conversation) {
-    let waits: Vec<u64> = it
+pub(super) fn restage_queued(conversation: &mut Conversation) {
+    let waits: Vec<u64> = conversation
         .turns
         .iter()
         .filter(|turn| turn.state == super::TurnState::Queued)
         .map(|turn| turn.number)
         .collect();
-    for post in &mut it.posts {
+    for post in &mut conversation.posts {
         if let PostContent::Queued { turn, .. } = post.content
             && post.stage == 1
             && !waits.contains(&turn)
@@ -208,11 +210,13 @@ pub(crate) fn on_approval_asked(draft: &mut Draft, approval: ApprovalId, now: No
     let Some(asked) = draft.board().approvals.get(&approval).cloned() else {
         return;
     };
-    let Some(mut it) = find_by_task(draft.board(), asked.task).filter(|_| asked.is_open()) else {
+    let Some(mut conversation) =
+        find_by_task(draft.board(), asked.task).filter(|_| asked.is_open())
+    else {
         return;
     };
-    add_post(&mut it, PostContent::Ask { approval });
-    record_change(draft, it, now);
+    add_post(&mut conversation, PostContent::Ask { approval });
+    record_change(draft, conversation, now);
 }
 
 /// Posts in the thread that a request was answered or withdrawn.
@@ -221,25 +225,23 @@ pub(crate) fn on_approval_decided(draft: &mut Draft, approval: ApprovalId, how: 
         .board()
         .conversations
         .values()
-        .find(|it| has_approval_post(it, approval));
-    let Some(mut it) = found.map(|it| Conversation::clone(it)) else {
+        .find(|conversation| has_approval_post(conversation, approval));
+    let Some(mut conversation) = found.map(|conversation| Conversation::clone(conversation)) else {
         return;
     };
-    for post in it
-        .posts
-        .iter_mut()
-        .filter(|it| it.content == PostContent::Ask { approval } && it.answer.is_none())
-    {
+    for post in conversation.posts.iter_mut().filter(|thread_post| {
+        thread_post.content == PostContent::Ask { approval } && thread_post.answer.is_none()
+    }) {
         post.stage += 1;
         post.answer = Some(how.chars().take(400).collect());
     }
-    record_change(draft, it, now);
+    record_change(draft, conversation, now);
 }
 
-fn has_approval_post(it: &Conversation, approval: ApprovalId) -> bool {
-    it.posts
-        .iter()
-        .any(|it| it.content == PostContent::Ask { approval } && it.answer.is_none())
+fn has_approval_post(conversation: &Conversation, approval: ApprovalId) -> bool {
+    conversation.posts.iter().any(|thread_post| {
+        thread_post.content == PostContent::Ask { approval } && thread_post.answer.is_none()
+    })
 }
 
 /// Records that a bridge begins to make a post.
@@ -249,13 +251,17 @@ pub(super) fn begin_post(
     n: u64,
     now: Now,
 ) -> Result<(), Refusal> {
-    let mut it = find(draft.board(), id)?;
-    let Some(post) = it.posts.iter_mut().find(|it| it.number == n) else {
+    let mut conversation = find(draft.board(), id)?;
+    let Some(post) = conversation
+        .posts
+        .iter_mut()
+        .find(|thread_post| thread_post.number == n)
+    else {
         return Ok(());
     };
     if !post.begun {
         post.begun = true;
-        record_change(draft, it, now);
+        record_change(draft, conversation, now);
     }
     Ok(())
 }
@@ -268,10 +274,14 @@ pub(super) fn on_shown(
     shown: ShowOutcome,
     now: Now,
 ) -> Result<(), Refusal> {
-    let Ok(mut it) = find(draft.board(), id) else {
+    let Ok(mut conversation) = find(draft.board(), id) else {
         return Ok(());
     };
-    let Some(post) = it.posts.iter_mut().find(|it| it.number == n) else {
+    let Some(post) = conversation
+        .posts
+        .iter_mut()
+        .find(|thread_post| thread_post.number == n)
+    else {
         return Ok(());
     };
     match shown {
@@ -281,20 +291,23 @@ pub(super) fn on_shown(
         }
         ShowOutcome::Never { why } => post.failure = Some(why.chars().take(500).collect()),
     }
-    record_change(draft, it, now);
+    record_change(draft, conversation, now);
     Ok(())
 }
 
 /// Drops the oldest posts that need not be shown any more.
-pub(super) fn trim_posts(it: &mut Conversation) {
-    while it.posts.len() > super::MAX_POSTS {
-        let working = it.current_turn().map(|it| it.number);
-        let old = it.posts.iter().position(|it| {
-            let open = matches!(it.content, PostContent::Ask { .. }) && it.answer.is_none();
-            !it.is_due() && !open && working.is_none_or(|n| !it.is_of_turn(n))
+pub(super) fn trim_posts(conversation: &mut Conversation) {
+    while conversation.posts.len() > super::MAX_POSTS {
+        let working = conversation
+            .current_turn()
+            .map(|conversation_turn| conversation_turn.number);
+        let old = conversation.posts.iter().position(|thread_post| {
+            let open = matches!(thread_post.content, PostContent::Ask { .. })
+                && thread_post.answer.is_none();
+            !thread_post.is_due() && !open && working.is_none_or(|n| !thread_post.is_of_turn(n))
         });
         match old {
-            Some(at) => _ = it.posts.remove(at),
+            Some(at) => _ = conversation.posts.remove(at),
             None => break,
         }
     }

@@ -83,7 +83,7 @@ fn words(text: &str) -> impl Iterator<Item = String> + '_ {
 
 /// Returns the reason why nothing can be reviewed, for a message that asks only for a review.
 pub(super) fn nothing_to_review(
-    it: &Conversation,
+    conversation: &Conversation,
     ask: &ThreadMessage,
     has_work: bool,
 ) -> Option<String> {
@@ -97,7 +97,7 @@ pub(super) fn nothing_to_review(
              name one that an agent here has opened."
         )),
         // In a later message, "it" can mean something that was said before.
-        ReviewTarget::ThisThread if it.turn_count == 0 => Some(
+        ReviewTarget::ThisThread if conversation.turn_count == 0 => Some(
             "There is nothing here to review. Say what to look at, as in `review PR #42`.".into(),
         ),
         ReviewTarget::ThisThread => None,

@@ -102,18 +102,18 @@ pub fn neighbourhood<'a>(task: TaskId, all: &[LayoutTask<'a>]) -> Vec<LayoutTask
     let mut near = BTreeSet::from([task]);
     for _ in 0..MAX_HOPS {
         let mut more = Vec::new();
-        for it in all {
-            if near.contains(&it.id) {
-                more.extend(it.needs);
+        for layout_task in all {
+            if near.contains(&layout_task.id) {
+                more.extend(layout_task.needs);
             }
-            if it.needs.iter().any(|need| near.contains(need)) {
-                more.push(it.id);
+            if layout_task.needs.iter().any(|need| near.contains(need)) {
+                more.push(layout_task.id);
             }
         }
         near.extend(more);
     }
     all.iter()
-        .filter(|it| near.contains(&it.id))
+        .filter(|layout_task| near.contains(&layout_task.id))
         .copied()
         .collect()
 }
@@ -121,12 +121,16 @@ pub fn neighbourhood<'a>(task: TaskId, all: &[LayoutTask<'a>]) -> Vec<LayoutTask
 /// Lays tasks out. `keep` is never folded, because somebody asked about this task.
 pub fn lay_out(tasks: &[LayoutTask<'_>], keep: Option<TaskId>) -> GraphLayout {
     // A task that is named twice is drawn once.
-    let by_id: BTreeMap<TaskId, LayoutTask<'_>> = tasks.iter().map(|it| (it.id, *it)).collect();
+    let by_id: BTreeMap<TaskId, LayoutTask<'_>> = tasks
+        .iter()
+        .map(|layout_task| (layout_task.id, *layout_task))
+        .collect();
     let tasks: Vec<LayoutTask<'_>> = by_id.values().copied().collect();
     let places: BTreeMap<TaskId, usize> =
         by_id.keys().enumerate().map(|(at, id)| (*id, at)).collect();
-    let needs = |it: &LayoutTask<'_>| {
-        it.needs
+    let needs = |layout_task: &LayoutTask<'_>| {
+        layout_task
+            .needs
             .iter()
             .filter_map(|need| places.get(need).copied())
             .collect()
@@ -139,7 +143,7 @@ pub fn lay_out(tasks: &[LayoutTask<'_>], keep: Option<TaskId>) -> GraphLayout {
         critical_path: way.iter().copied().collect(),
     };
     let folded = folding.fold(FoldedGraph {
-        members: (0..tasks.len()).map(|it| vec![it]).collect(),
+        members: (0..tasks.len()).map(|n| vec![n]).collect(),
         needs,
         columns,
     });
@@ -150,15 +154,15 @@ pub fn lay_out(tasks: &[LayoutTask<'_>], keep: Option<TaskId>) -> GraphLayout {
 /// columns of its dependencies. The daemon accepts no cycles, but a layout must terminate for any
 /// input.
 fn assign_columns(mut needs: Vec<Vec<usize>>) -> (Vec<Vec<usize>>, Vec<u32>) {
-    for it in &mut needs {
-        it.sort_unstable();
-        it.dedup();
+    for items in &mut needs {
+        items.sort_unstable();
+        items.dedup();
     }
     loop {
         match waves(&needs) {
             Ok(columns) => return (needs, columns),
             Err(circle) => match circle[..] {
-                [one, next, ..] => needs[one].retain(|it| *it != next),
+                [one, next, ..] => needs[one].retain(|need| *need != next),
                 _ => needs.iter_mut().for_each(Vec::clear),
             },
         }
@@ -169,7 +173,7 @@ fn assign_columns(mut needs: Vec<Vec<usize>>) -> (Vec<Vec<usize>>, Vec<u32>) {
 /// smaller ids wins.
 fn critical_path(tasks: &[LayoutTask<'_>], needs: &[Vec<usize>], columns: &[u32]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tasks.len()).collect();
-    order.sort_by_key(|it| columns[*it]);
+    order.sort_by_key(|order| columns[*order]);
     let mut ways: Vec<(u32, Option<usize>)> = vec![(0, None); tasks.len()];
     let first = |one: &usize, other: &usize| other.cmp(one);
     for at in order {
@@ -178,13 +182,13 @@ fn critical_path(tasks: &[LayoutTask<'_>], needs: &[Vec<usize>], columns: &[u32]
             .copied()
             .max_by(|a, b| ways[*a].0.cmp(&ways[*b].0).then(first(a, b)));
         let open = u32::from(tasks[at].progress != TaskProgress::Ended);
-        ways[at] = (before.map_or(0, |it| ways[it].0) + open, before);
+        ways[at] = (before.map_or(0, |before| ways[before].0) + open, before);
     }
     let mut at = (0..tasks.len()).max_by(|a, b| ways[*a].0.cmp(&ways[*b].0).then(first(a, b)));
     let mut way = Vec::new();
-    while let Some(it) = at {
-        way.extend((tasks[it].progress != TaskProgress::Ended).then_some(it));
-        at = ways[it].1;
+    while let Some(n) = at {
+        way.extend((tasks[n].progress != TaskProgress::Ended).then_some(n));
+        at = ways[n].1;
     }
     way.reverse();
     if way.len() > 1 { way } else { vec![] }
@@ -218,9 +222,11 @@ impl FoldedGraph {
         }
         let mut needs = vec![vec![]; members.len()];
         for (at, of) in self.needs.iter().enumerate() {
-            needs[into[at]].extend(of.iter().map(|it| into[*it]).filter(|it| *it != into[at]));
+            needs[into[at]].extend(of.iter().map(|of| into[*of]).filter(|of| *of != into[at]));
         }
-        members.iter_mut().for_each(|it| it.sort_unstable());
+        members
+            .iter_mut()
+            .for_each(|members| members.sort_unstable());
         let (needs, columns) = assign_columns(needs);
         FoldedGraph {
             members,
@@ -239,7 +245,7 @@ impl FoldedGraph {
         self.needs
             .iter()
             .flatten()
-            .for_each(|it| needed[*it] = true);
+            .for_each(|need| needed[*need] = true);
         needed
     }
 }
@@ -256,53 +262,57 @@ impl FoldInput<'_> {
     fn fold(&self, all: FoldedGraph) -> FoldedGraph {
         type FoldStep<'a> = &'a dyn Fn(FoldedGraph) -> FoldedGraph;
         let steps: [FoldStep<'_>; 5] = [
-            &|it| self.fold_ended(it),
-            &|it| self.fold_leaves(it),
-            &|it| self.fold_columns(it, |at| self.needs_no_attention(at)),
-            &|it| self.fold_columns(it, |at| self.excludes_kept_task(at)),
-            &|it| self.fold_tail(it),
+            &|folded_graph| self.fold_ended(folded_graph),
+            &|folded_graph| self.fold_leaves(folded_graph),
+            &|folded_graph| self.fold_columns(folded_graph, |at| self.needs_no_attention(at)),
+            &|folded_graph| self.fold_columns(folded_graph, |at| self.excludes_kept_task(at)),
+            &|folded_graph| self.fold_tail(folded_graph),
         ];
-        steps.iter().fold(
-            all,
-            |it, step| if it.len() > MAX_BOXES { step(it) } else { it },
-        )
+        steps.iter().fold(all, |folded_graph, step| {
+            if folded_graph.len() > MAX_BOXES {
+                step(folded_graph)
+            } else {
+                folded_graph
+            }
+        })
     }
 
     /// Returns whether a box does not contain the task to keep visible.
     fn excludes_kept_task(&self, at: &[usize]) -> bool {
-        at.iter().all(|it| Some(self.tasks[*it].id) != self.keep)
+        at.iter().all(|at| Some(self.tasks[*at].id) != self.keep)
     }
 
     /// Returns whether nothing in a box needs attention.
     fn needs_no_attention(&self, at: &[usize]) -> bool {
         self.excludes_kept_task(at)
-            && at.iter().all(|it| {
-                self.tasks[*it].progress != TaskProgress::Active && !self.critical_path.contains(it)
+            && at.iter().all(|at| {
+                self.tasks[*at].progress != TaskProgress::Active && !self.critical_path.contains(at)
             })
     }
 
     /// Returns the status word of a box.
     fn label_of(&self, at: &[usize]) -> &str {
-        at.first().map_or("", |it| self.tasks[*it].label)
+        at.first().map_or("", |at| self.tasks[*at].label)
     }
 
     /// Folds tasks that are over and whose dependencies are over. Each connected piece becomes one
     /// box, and all pieces that no open task waits for share one box.
-    fn fold_ended(&self, it: FoldedGraph) -> FoldedGraph {
-        let mut order: Vec<usize> = (0..it.len()).collect();
-        order.sort_by_key(|at| it.columns[*at]);
-        let mut over = vec![false; it.len()];
+    fn fold_ended(&self, folded_graph: FoldedGraph) -> FoldedGraph {
+        let mut order: Vec<usize> = (0..folded_graph.len()).collect();
+        order.sort_by_key(|at| folded_graph.columns[*at]);
+        let mut over = vec![false; folded_graph.len()];
         for at in order {
-            let ended = it.members[at]
+            let ended = folded_graph.members[at]
                 .iter()
-                .all(|it| self.tasks[*it].progress == TaskProgress::Ended);
+                .all(|member| self.tasks[*member].progress == TaskProgress::Ended);
             over[at] = ended
-                && self.excludes_kept_task(&it.members[at])
-                && it.needs[at].iter().all(|need| over[*need]);
+                && self.excludes_kept_task(&folded_graph.members[at])
+                && folded_graph.needs[at].iter().all(|need| over[*need]);
         }
-        let mut pieces = UnionFind::new(it.len());
+        let mut pieces = UnionFind::new(folded_graph.len());
         let links = || {
-            it.needs
+            folded_graph
+                .needs
                 .iter()
                 .enumerate()
                 .flat_map(|(at, needs)| needs.iter().map(move |need| (*need, at)))
@@ -310,42 +320,51 @@ impl FoldInput<'_> {
         links()
             .filter(|(_, at)| over[*at])
             .for_each(|(need, at)| pieces.union(need, at));
-        let piece: Vec<usize> = (0..it.len()).map(|at| pieces.root(at)).collect();
+        let piece: Vec<usize> = (0..folded_graph.len()).map(|at| pieces.root(at)).collect();
         let waited: BTreeSet<usize> = links()
             .filter(|(_, at)| !over[*at])
             .map(|(need, _)| piece[need])
             .collect();
-        it.join_equal(|_, at| over[at].then(|| Some(piece[at]).filter(|it| waited.contains(it))))
+        folded_graph
+            .join_equal(|_, at| over[at].then(|| Some(piece[at]).filter(|n| waited.contains(n))))
     }
 
     /// Folds tasks with equal dependencies and the same status word for which no task waits.
-    fn fold_leaves(&self, it: FoldedGraph) -> FoldedGraph {
-        let needed = it.needed();
-        let leaf = |it: &FoldedGraph, at: usize| {
-            let whole = !needed[at] && self.needs_no_attention(&it.members[at]);
-            whole.then(|| (it.needs[at].clone(), self.label_of(&it.members[at])))
+    fn fold_leaves(&self, folded_graph: FoldedGraph) -> FoldedGraph {
+        let needed = folded_graph.needed();
+        let leaf = |folded_graph: &FoldedGraph, at: usize| {
+            let whole = !needed[at] && self.needs_no_attention(&folded_graph.members[at]);
+            whole.then(|| {
+                (
+                    folded_graph.needs[at].clone(),
+                    self.label_of(&folded_graph.members[at]),
+                )
+            })
         };
-        it.join_equal(leaf)
+        folded_graph.join_equal(leaf)
     }
 
     /// Folds the tasks of one wave that have the same status word.
-    fn fold_columns(&self, it: FoldedGraph, may: impl Fn(&[usize]) -> bool) -> FoldedGraph {
-        it.join_equal(|it, at| {
-            let of = &it.members[at];
-            may(of).then(|| (it.columns[at], self.label_of(of)))
+    fn fold_columns(
+        &self,
+        folded_graph: FoldedGraph,
+        may: impl Fn(&[usize]) -> bool,
+    ) -> FoldedGraph {
+        folded_graph.join_equal(|folded_graph, at| {
+            let of = &folded_graph.members[at];
+            may(of).then(|| (folded_graph.columns[at], self.label_of(of)))
         })
     }
 
     /// Folds everything after as many waves as can be read. Around one task nothing is that far
     /// away, except tasks before it, and then all of them are drawn.
-    fn fold_tail(&self, it: FoldedGraph) -> FoldedGraph {
-        let mut last: Vec<u32> = it.columns.clone();
+    fn fold_tail(&self, folded_graph: FoldedGraph) -> FoldedGraph {
+        let mut last: Vec<u32> = folded_graph.columns.clone();
         last.sort_unstable();
         match last.get(MAX_BOXES - 1) {
-            Some(from) if self.keep.is_none() => {
-                it.join_equal(|it, at| (it.columns[at] >= *from).then_some(()))
-            }
-            _ => it,
+            Some(from) if self.keep.is_none() => folded_graph
+                .join_equal(|folded_graph, at| (folded_graph.columns[at] >= *from).then_some(())),
+            _ => folded_graph,
         }
     }
 }
@@ -388,27 +407,30 @@ struct LayoutGrid {
 fn compute_layout(tasks: &[LayoutTask<'_>], folded: &FoldedGraph, way: &[usize]) -> GraphLayout {
     let mut boxes_of = vec![0; tasks.len()];
     for (at, members) in folded.members.iter().enumerate() {
-        members.iter().for_each(|it| boxes_of[*it] = at);
+        members.iter().for_each(|member| boxes_of[*member] = at);
     }
     let steps: BTreeSet<(usize, usize)> = way
         .windows(2)
-        .map(|it| (boxes_of[it[0]], boxes_of[it[1]]))
-        .filter(|it| it.0 != it.1)
+        .map(|way| (boxes_of[way[0]], boxes_of[way[1]]))
+        .filter(|way| way.0 != way.1)
         .collect();
     let (mut grid, paths) = LayoutGrid::from_folded(folded, &steps);
     grid.sort();
     let rows = grid.assign_rows();
     let mut place: Vec<(u32, u32)> = rows.iter().map(|row| (0, *row)).collect();
     for (column, cells) in (0..).zip(&grid.columns) {
-        cells.iter().for_each(|it| place[*it].0 = column);
+        cells.iter().for_each(|cell| place[*cell].0 = column);
     }
     let mut order: Vec<usize> = (0..folded.len()).collect();
-    order.sort_by_key(|it| place[*it]);
-    let critical: BTreeSet<usize> = way.iter().map(|it| boxes_of[*it]).collect();
+    order.sort_by_key(|order| place[*order]);
+    let critical: BTreeSet<usize> = way.iter().map(|way| boxes_of[*way]).collect();
     let node = |at: &usize| LayoutNode {
         column: place[*at].0,
         row: place[*at].1,
-        tasks: folded.members[*at].iter().map(|it| tasks[*it].id).collect(),
+        tasks: folded.members[*at]
+            .iter()
+            .map(|member| tasks[*member].id)
+            .collect(),
         is_critical: critical.contains(at),
     };
     let mut listed = vec![0; order.len()];
@@ -418,7 +440,7 @@ fn compute_layout(tasks: &[LayoutTask<'_>], folded: &FoldedGraph, way: &[usize])
         .for_each(|(nth, at)| listed[*at] = nth);
     let edge = |path: Vec<usize>| {
         let ends = (*path.first()?, *path.last()?);
-        let through = path.iter().map(|it| place[*it]).collect();
+        let through = path.iter().map(|path| place[*path]).collect();
         Some(LayoutEdge {
             from: listed[ends.0],
             to: listed[ends.1],
@@ -427,13 +449,13 @@ fn compute_layout(tasks: &[LayoutTask<'_>], folded: &FoldedGraph, way: &[usize])
         })
     };
     let mut edges: Vec<LayoutEdge> = paths.into_iter().filter_map(edge).collect();
-    edges.sort_by_key(|it| (it.from, it.to));
+    edges.sort_by_key(|layout_edge| (layout_edge.from, layout_edge.to));
     GraphLayout {
         columns: grid.columns.len() as u32,
-        rows: rows.iter().max().map_or(0, |it| it + 1),
+        rows: rows.iter().max().map_or(0, |row| row + 1),
         nodes: order.iter().map(node).collect(),
         edges,
-        critical: way.iter().map(|it| tasks[*it].id).collect(),
+        critical: way.iter().map(|way| tasks[*way].id).collect(),
     }
 }
 
@@ -444,7 +466,11 @@ impl LayoutGrid {
         folded: &FoldedGraph,
         steps: &BTreeSet<(usize, usize)>,
     ) -> (LayoutGrid, Vec<Vec<usize>>) {
-        let wide = folded.columns.iter().max().map_or(0, |it| *it as usize + 1);
+        let wide = folded
+            .columns
+            .iter()
+            .max()
+            .map_or(0, |column| *column as usize + 1);
         let mut pieces = UnionFind::new(folded.len());
         let mut alone = vec![true; folded.len()];
         for (at, needs) in folded.needs.iter().enumerate() {
@@ -455,12 +481,12 @@ impl LayoutGrid {
         }
         // Connected boxes stay together, and isolated boxes come last.
         let mut order: Vec<usize> = (0..folded.len()).collect();
-        order.sort_by_key(|it| (alone[*it], pieces.root(*it), *it));
+        order.sort_by_key(|order| (alone[*order], pieces.root(*order), *order));
         let mut rank = vec![0; order.len()];
         order
             .iter()
             .enumerate()
-            .for_each(|(nth, it)| rank[*it] = nth);
+            .for_each(|(nth, order)| rank[*order] = nth);
         let mut grid = LayoutGrid {
             columns: vec![vec![]; wide],
             before: vec![vec![]; folded.len()],
@@ -469,7 +495,7 @@ impl LayoutGrid {
         };
         order
             .iter()
-            .for_each(|it| grid.columns[folded.columns[*it] as usize].push(*it));
+            .for_each(|order| grid.columns[folded.columns[*order] as usize].push(*order));
         // All edges out of one box share their cells.
         let mut cells: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut paths = Vec::new();
@@ -484,7 +510,7 @@ impl LayoutGrid {
                 }
                 path.push(to);
                 path.windows(2)
-                    .for_each(|it| grid.link(it[0], it[1], steps.contains(&(*from, to))));
+                    .for_each(|path| grid.link(path[0], path[1], steps.contains(&(*from, to))));
                 paths.push(path);
             }
         }
@@ -497,7 +523,7 @@ impl LayoutGrid {
         rank.push(rank[from]);
         self.before.push(vec![]);
         self.after.push(vec![]);
-        let place = self.columns[column].partition_point(|it| rank[*it] <= rank[from]);
+        let place = self.columns[column].partition_point(|column| rank[*column] <= rank[from]);
         self.columns[column].insert(place, cell);
         cell
     }
@@ -537,14 +563,14 @@ impl LayoutGrid {
                 };
                 let middle = |place: usize, of: &[usize]| match of.len() {
                     0 => place * 100,
-                    many => of.iter().map(|it| places[*it]).sum::<usize>() * 100 / many,
+                    many => of.iter().map(|of| places[*of]).sum::<usize>() * 100 / many,
                 };
                 let cells = self.columns[at].iter().enumerate();
                 let mut keyed: Vec<(usize, usize)> = cells
-                    .map(|(nth, it)| (middle(nth, &links[*it]), *it))
+                    .map(|(nth, cell)| (middle(nth, &links[*cell]), *cell))
                     .collect();
-                keyed.sort_by_key(|it| it.0);
-                self.columns[at] = keyed.into_iter().map(|it| it.1).collect();
+                keyed.sort_by_key(|keyed| keyed.0);
+                self.columns[at] = keyed.into_iter().map(|keyed| keyed.1).collect();
             }
             let crossings = self.crossings(&mut places);
             if crossings < best.0 {
@@ -571,7 +597,7 @@ impl LayoutGrid {
             // that end below it.
             let mut ends = vec![0; self.columns[column].len() + 1];
             for cell in &self.columns[column - 1] {
-                let to = || self.after[*cell].iter().map(|it| places[*it]);
+                let to = || self.after[*cell].iter().map(|after| places[*after]);
                 for place in to() {
                     // A Fenwick tree gives the number of ends at `place` and above.
                     let (mut at, mut above) = (place + 1, 0);
@@ -602,17 +628,17 @@ impl LayoutGrid {
             column
                 .iter()
                 .enumerate()
-                .for_each(|(nth, it)| rows[*it] = nth as i64);
+                .for_each(|(nth, column)| rows[*column] = nth as i64);
         }
         // First align with the previous column, then with the next one, then with both.
         let wide = self.columns.len();
-        (1..wide).for_each(|it| self.move_to_preferred_rows(it, (true, false), &mut rows));
+        (1..wide).for_each(|n| self.move_to_preferred_rows(n, (true, false), &mut rows));
         (0..wide)
             .rev()
-            .for_each(|it| self.move_to_preferred_rows(it, (false, true), &mut rows));
+            .for_each(|n| self.move_to_preferred_rows(n, (false, true), &mut rows));
         (0..wide)
             .chain((0..wide).rev())
-            .for_each(|it| self.move_to_preferred_rows(it, (true, true), &mut rows));
+            .for_each(|n| self.move_to_preferred_rows(n, (true, true), &mut rows));
         let used: Vec<i64> = rows
             .iter()
             .copied()
@@ -620,7 +646,7 @@ impl LayoutGrid {
             .into_iter()
             .collect();
         rows.iter()
-            .map(|it| used.partition_point(|other| other < it) as u32)
+            .map(|row| used.partition_point(|other| other < row) as u32)
             .collect()
     }
 
@@ -657,18 +683,18 @@ impl LayoutGrid {
         let before = self.before[cell]
             .iter()
             .filter(|_| left)
-            .map(|it| (rows[*it], (*it, cell)));
+            .map(|before| (rows[*before], (*before, cell)));
         let after = self.after[cell]
             .iter()
             .filter(|_| right)
-            .map(|it| (rows[*it], (cell, *it)));
+            .map(|after| (rows[*after], (cell, *after)));
         let linked: Vec<(i64, (usize, usize))> = before.chain(after).collect();
         let heavy: Vec<i64> = linked
             .iter()
-            .filter(|it| self.critical_links.contains(&it.1))
-            .map(|it| it.0)
+            .filter(|linked| self.critical_links.contains(&linked.1))
+            .map(|linked| linked.0)
             .collect();
-        let all: Vec<i64> = linked.iter().map(|it| it.0).collect();
+        let all: Vec<i64> = linked.iter().map(|linked| linked.0).collect();
         let middle = |of: &[i64]| of.iter().sum::<i64>().div_euclid(of.len().max(1) as i64);
         match (heavy.is_empty(), all.is_empty()) {
             (false, _) => (middle(&heavy), 16),
@@ -690,7 +716,7 @@ mod tests {
         let of = |stand| {
             TaskStatus::ALL
                 .into_iter()
-                .filter(|it| TaskProgress::from_status(*it) == stand)
+                .filter(|task_status| TaskProgress::from_status(*task_status) == stand)
                 .collect::<Vec<_>>()
         };
         assert_eq!(
@@ -720,15 +746,15 @@ mod tests {
     fn layout_of(given: &[TestTask], keep: Option<u64>) -> GraphLayout {
         let needs: Vec<Vec<TaskId>> = given
             .iter()
-            .map(|it| it.1.iter().map(|it| TaskId(*it)).collect())
+            .map(|given| given.1.iter().map(|n| TaskId(*n)).collect())
             .collect();
-        let item = |(it, needs): (&TestTask, &'static [TaskId])| LayoutTask {
-            id: TaskId(it.0),
+        let item = |(row, needs): (&TestTask, &'static [TaskId])| LayoutTask {
+            id: TaskId(row.0),
             needs,
-            label: status_of(it.2).0,
-            progress: status_of(it.2).1,
+            label: status_of(row.2).0,
+            progress: status_of(row.2).1,
         };
-        let needs: Vec<&'static [TaskId]> = needs.into_iter().map(|it| &*it.leak()).collect();
+        let needs: Vec<&'static [TaskId]> = needs.into_iter().map(|ids| &*ids.leak()).collect();
         let items: Vec<LayoutTask<'_>> = given.iter().zip(needs).map(item).collect();
         match keep {
             Some(keep) => lay_out(&neighbourhood(TaskId(keep), &items), Some(TaskId(keep))),
@@ -738,23 +764,32 @@ mod tests {
 
     /// Formats a layout as `T1@0,0 T2+3@1,0*`: first task, number of further tasks, column, row,
     /// and `*` on the critical path.
-    fn format_layout(it: &GraphLayout) -> String {
-        let node = |it: &LayoutNode| {
-            let more = if it.tasks.len() > 1 {
-                format!("+{}", it.tasks.len() - 1)
+    fn format_layout(graph_layout: &GraphLayout) -> String {
+        let node = |layout_node: &LayoutNode| {
+            let more = if layout_node.tasks.len() > 1 {
+                format!("+{}", layout_node.tasks.len() - 1)
             } else {
                 String::new()
             };
-            let mark = if it.is_critical { "*" } else { "" };
-            format!("T{}{more}@{},{}{mark}", it.tasks[0].0, it.column, it.row)
+            let mark = if layout_node.is_critical { "*" } else { "" };
+            format!(
+                "T{}{more}@{},{}{mark}",
+                layout_node.tasks[0].0, layout_node.column, layout_node.row
+            )
         };
-        it.nodes.iter().map(node).collect::<Vec<_>>().join(" ")
+        graph_layout
+            .nodes
+            .iter()
+            .map(node)
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
-    fn format_edges(it: &GraphLayout) -> Vec<String> {
-        let name = |at: usize| format!("T{}", it.nodes[at].tasks[0].0);
-        let mark = |it: &LayoutEdge| if it.is_critical { "*" } else { "" };
-        it.edges
+    fn format_edges(graph_layout: &GraphLayout) -> Vec<String> {
+        let name = |at: usize| format!("T{}", graph_layout.nodes[at].tasks[0].0);
+        let mark = |layout_edge: &LayoutEdge| if layout_edge.is_critical { "*" } else { "" };
+        graph_layout
+            .edges
             .iter()
             .map(|edge| format!("{}-{}{}", name(edge.from), name(edge.to), mark(edge)))
             .collect()
@@ -838,7 +873,7 @@ mod tests {
             layout_of(given, None)
                 .critical
                 .iter()
-                .map(|it| it.0)
+                .map(|id| id.0)
                 .collect::<Vec<_>>()
         };
         // T3 ends the longest path of all tasks, T5 the longest path of open tasks.
@@ -873,7 +908,7 @@ mod tests {
 
     #[test]
     fn the_neighbourhood_of_a_task_is_two_steps_in_each_direction() {
-        let chain: Vec<TestTask> = (1..=9).map(|it| (it, vec![it - 1], '-')).collect();
+        let chain: Vec<TestTask> = (1..=9).map(|n| (n, vec![n - 1], '-')).collect();
         let near = layout_of(&chain, Some(5));
         assert_eq!(
             format_layout(&near),
@@ -888,16 +923,16 @@ mod tests {
         // Up to sixty tasks are drawn one by one, whatever their status.
         let many = |many: u64| {
             (1..=many)
-                .map(|it| (it, vec![], 'l'))
+                .map(|n| (n, vec![], 'l'))
                 .collect::<Vec<TestTask>>()
         };
         assert_eq!(layout_of(&many(60), None).nodes.len(), 60);
         check(&many(61), "T1+60@0,0");
         // One landed chain has an open end, and no task waits for the other.
         let mut chains: Vec<TestTask> = (1..=40)
-            .map(|it| (it, vec![it - 1], if it < 39 { 'l' } else { '-' }))
+            .map(|n| (n, vec![n - 1], if n < 39 { 'l' } else { '-' }))
             .collect();
-        chains.extend((41..=80).map(|it| (it, if it == 41 { vec![] } else { vec![it - 1] }, 'l')));
+        chains.extend((41..=80).map(|n| (n, if n == 41 { vec![] } else { vec![n - 1] }, 'l')));
         check(&chains, "T1+37@0,0 T41+39@0,1 T39@1,0* T40@2,0*");
         // Pieces that no open task waits for share one box.
         chains.extend([(81, vec![], 'l'), (82, vec![81], 'l')]);
@@ -912,7 +947,7 @@ mod tests {
         );
         // Leaves with equal dependencies and status are folded; working tasks stay visible.
         let mut leaves: Vec<TestTask> = (2..=70)
-            .map(|it| (it, vec![1], if it < 11 { '-' } else { 'l' }))
+            .map(|n| (n, vec![1], if n < 11 { '-' } else { 'l' }))
             .collect();
         leaves.push((1, vec![], 'w'));
         (leaves[7].2, leaves[8].2) = ('w', 'w');
@@ -922,14 +957,14 @@ mod tests {
         );
         // Pairs: tasks of one wave with the same status are folded, except on the critical path.
         let pairs: Vec<TestTask> = (1..=70)
-            .map(|it| (it, if it % 2 == 0 { vec![it - 1] } else { vec![] }, '-'))
+            .map(|n| (n, if n % 2 == 0 { vec![n - 1] } else { vec![] }, '-'))
             .collect();
         check(&pairs, "T1@0,0* T3+33@0,1 T2@1,0* T4+33@1,1");
         // Working tasks are folded, too, if all of them work.
-        let busy: Vec<TestTask> = (1..=70).map(|it| (it, vec![], 'w')).collect();
+        let busy: Vec<TestTask> = (1..=70).map(|n| (n, vec![], 'w')).collect();
         check(&busy, "T1+69@0,0");
         // A very long chain is cut where it can no longer be read.
-        let chain: Vec<TestTask> = (1..=300).map(|it| (it, vec![it - 1], '-')).collect();
+        let chain: Vec<TestTask> = (1..=300).map(|n| (n, vec![n - 1], '-')).collect();
         let cut = layout_of(&chain, None);
         assert_eq!(
             (
@@ -943,13 +978,13 @@ mod tests {
 
     #[test]
     fn the_task_in_the_centre_is_never_folded() {
-        let mut given: Vec<TestTask> = (2..=90).map(|it| (it, vec![1], '-')).collect();
+        let mut given: Vec<TestTask> = (2..=90).map(|n| (n, vec![1], '-')).collect();
         given.push((1, vec![], 'l'));
         let near = layout_of(&given, Some(50));
         assert_eq!(
             near.nodes
                 .iter()
-                .filter(|it| it.tasks == [TaskId(50)])
+                .filter(|layout_node| layout_node.tasks == [TaskId(50)])
                 .count(),
             1
         );
@@ -970,15 +1005,15 @@ mod tests {
         assert!(
             format_edges(&third)
                 .iter()
-                .any(|it| it.starts_with("T3-T1")),
+                .any(|format_edge| format_edge.starts_with("T3-T1")),
             "an edge outside the cycle was left out"
         );
-        let all: Vec<TestTask> = (0..80).map(|it| (it, (0..80).collect(), '-')).collect();
+        let all: Vec<TestTask> = (0..80).map(|n| (n, (0..80).collect(), '-')).collect();
         assert_eq!(
             layout_of(&all, None)
                 .nodes
                 .iter()
-                .map(|it| it.tasks.len())
+                .map(|layout_node| layout_node.tasks.len())
                 .sum::<usize>(),
             80
         );
@@ -989,7 +1024,7 @@ mod tests {
     fn a_change_of_status_moves_no_task() {
         let given = |at: char| -> Vec<TestTask> {
             (1..=50)
-                .map(|it| (it, vec![it / 2, it / 3], if it == 7 { at } else { 'l' }))
+                .map(|n| (n, vec![n / 2, n / 3], if n == 7 { at } else { 'l' }))
                 .collect()
         };
         let places = |at: char| layout_of(&given(at), None).nodes;
@@ -997,43 +1032,51 @@ mod tests {
     }
 
     /// Checks the properties that each layout must have.
-    fn check_properties(given: &[TestTask], it: &GraphLayout, keep: Option<u64>) {
-        let mut drawn: Vec<u64> = it
+    fn check_properties(given: &[TestTask], graph_layout: &GraphLayout, keep: Option<u64>) {
+        let mut drawn: Vec<u64> = graph_layout
             .nodes
             .iter()
-            .flat_map(|it| it.tasks.iter().map(|it| it.0))
+            .flat_map(|layout_node| layout_node.tasks.iter().map(|id| id.0))
             .collect();
         drawn.sort_unstable();
         if keep.is_none() {
-            let mut all: Vec<u64> = given.iter().map(|it| it.0).collect();
+            let mut all: Vec<u64> = given.iter().map(|given| given.0).collect();
             all.sort_unstable();
             assert_eq!(drawn, all, "a task is in no box or in two boxes");
             assert!(
-                it.nodes.len() <= MAX_BOXES.max(1),
+                graph_layout.nodes.len() <= MAX_BOXES.max(1),
                 "{} boxes",
-                it.nodes.len()
+                graph_layout.nodes.len()
             );
         }
-        let places: BTreeSet<(u32, u32)> = it.nodes.iter().map(|it| (it.column, it.row)).collect();
+        let places: BTreeSet<(u32, u32)> = graph_layout
+            .nodes
+            .iter()
+            .map(|layout_node| (layout_node.column, layout_node.row))
+            .collect();
         assert_eq!(
             places.len(),
-            it.nodes.len(),
+            graph_layout.nodes.len(),
             "two boxes in the same cell: {}",
-            format_layout(it)
+            format_layout(graph_layout)
         );
         assert!(
             places
                 .iter()
-                .all(|place| place.0 < it.columns && place.1 < it.rows)
+                .all(|place| place.0 < graph_layout.columns && place.1 < graph_layout.rows)
         );
-        assert!(it.nodes.is_sorted_by_key(|it| (it.column, it.row)));
+        assert!(
+            graph_layout
+                .nodes
+                .is_sorted_by_key(|layout_node| (layout_node.column, layout_node.row))
+        );
         let mut cells: BTreeMap<(u32, u32), usize> = BTreeMap::new();
-        for edge in &it.edges {
-            let (from, to) = (&it.nodes[edge.from], &it.nodes[edge.to]);
+        for edge in &graph_layout.edges {
+            let (from, to) = (&graph_layout.nodes[edge.from], &graph_layout.nodes[edge.to]);
             assert!(
                 from.column < to.column,
                 "an edge goes backwards in {}",
-                format_layout(it)
+                format_layout(graph_layout)
             );
             let wide = to.column - from.column;
             assert_eq!(
@@ -1044,7 +1087,7 @@ mod tests {
             assert!(
                 (from.column..)
                     .zip(&edge.through)
-                    .all(|(column, it)| it.0 == column)
+                    .all(|(column, pair)| pair.0 == column)
             );
             assert_eq!(edge.through.first(), Some(&(from.column, from.row)));
             assert_eq!(edge.through.last(), Some(&(to.column, to.row)));
@@ -1059,17 +1102,17 @@ mod tests {
         }
         // A task's dependencies are before it or in the same box.
         let at = |id: u64| {
-            it.nodes
+            graph_layout
+                .nodes
                 .iter()
-                .position(|it| it.tasks.contains(&TaskId(id)))
+                .position(|layout_node| layout_node.tasks.contains(&TaskId(id)))
         };
-        for (id, needs, _) in given.iter().filter(|it| drawn.contains(&it.0)) {
-            for need in needs.iter().filter(|it| drawn.contains(it)) {
+        for (id, needs, _) in given.iter().filter(|given| drawn.contains(&given.0)) {
+            for need in needs.iter().filter(|need| drawn.contains(need)) {
                 let (from, to) = (at(*need), at(*id));
-                let linked = it
-                    .edges
-                    .iter()
-                    .any(|it| Some(it.from) == from && Some(it.to) == to);
+                let linked = graph_layout.edges.iter().any(|layout_edge| {
+                    Some(layout_edge.from) == from && Some(layout_edge.to) == to
+                });
                 assert!(from == to || linked, "T{need}-T{id} is not drawn");
             }
         }
@@ -1097,7 +1140,7 @@ mod tests {
         fn every_task_is_drawn_once_and_every_edge_goes_forward(given in graphs(), near in 1..130_u64) {
             let given: Vec<TestTask> = given
                 .into_iter()
-                .map(|(id, needs, state)| (id, needs.into_iter().filter(|it| *it < id).collect(), state))
+                .map(|(id, needs, state)| (id, needs.into_iter().filter(|need| *need < id).collect(), state))
                 .collect();
             let all = layout_of(&given, None);
             check_properties(&given, &all, None);

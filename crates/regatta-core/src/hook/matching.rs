@@ -34,10 +34,10 @@ impl HookInput<'_> {
     /// Returns the cause that is recorded with a firing.
     pub fn cause(&self) -> FiringCause {
         match self {
-            HookInput::Message(it) => FiringCause::Message {
-                message: it.id,
-                channel: it.channel.clone(),
-                sender: it.sender.clone(),
+            HookInput::Message(message) => FiringCause::Message {
+                message: message.id,
+                channel: message.channel.clone(),
+                sender: message.sender.clone(),
             },
             HookInput::Event { event, .. } => FiringCause::Event {
                 kind: event.kind().to_owned(),
@@ -50,7 +50,7 @@ impl HookInput<'_> {
     /// Returns the number of hooks in the chain that led to it.
     pub fn depth(&self) -> u32 {
         match self {
-            HookInput::Message(it) => it.depth,
+            HookInput::Message(message) => message.depth,
             HookInput::Event { depth, .. } | HookInput::Free { depth, .. } => *depth,
         }
     }
@@ -58,7 +58,7 @@ impl HookInput<'_> {
     /// Returns the actor that caused it.
     fn by(&self) -> &Actor {
         match self {
-            HookInput::Message(it) => &it.sender,
+            HookInput::Message(message) => &message.sender,
             HookInput::Event { by, .. } | HookInput::Free { by, .. } => by,
         }
     }
@@ -119,7 +119,7 @@ pub fn evaluate(board: &Board, hook: &Hook, occasion: &HookInput<'_>, now: Now) 
     if hook
         .recent_firings
         .iter()
-        .filter(|it| **it + FIRING_WINDOW_MS > now.fleet_ms)
+        .filter(|recent_firing| **recent_firing + FIRING_WINDOW_MS > now.fleet_ms)
         .count()
         >= MAX_FIRINGS_PER_WINDOW
     {
@@ -186,13 +186,13 @@ fn message_mismatch(trigger: &HookTrigger, message: &Message) -> Option<String> 
         }
         _ => {}
     }
-    if let Some(want) = label.filter(|it| !message.labels.contains(it)) {
+    if let Some(want) = label.filter(|label| !message.labels.contains(label)) {
         return Some(format!("the message has no label {want}"));
     }
-    if let Some(want) = mention.filter(|it| !message.mentions.contains(it)) {
+    if let Some(want) = mention.filter(|agent| !message.mentions.contains(agent)) {
         return Some(format!("the message does not mention @{want}"));
     }
-    let want = prefix.filter(|it| !starts_with_prefix(&message.text, it))?;
+    let want = prefix.filter(|prefix| !starts_with_prefix(&message.text, prefix))?;
     Some(format!("the message does not begin with {want}"))
 }
 
@@ -205,7 +205,7 @@ fn starts_with_prefix(text: &str, prefix: &str) -> bool {
     prefix
         .chars()
         .flat_map(char::to_lowercase)
-        .all(|it| text.next() == Some(it))
+        .all(|c| text.next() == Some(c))
 }
 
 /// Returns the word by which a message asks that no hook fires, if there is one: `!nohooks` for all
@@ -213,7 +213,7 @@ fn starts_with_prefix(text: &str, prefix: &str) -> bool {
 fn opt_out_word(text: &str, on_mention: bool) -> Option<&'static str> {
     let mut words = text
         .split_whitespace()
-        .map(|it| it.trim_end_matches(['.', ',', ';', ':', '?', ')']));
+        .map(|text| text.trim_end_matches(['.', ',', ';', ':', '?', ')']));
     let kind = if on_mention {
         "!noathooks"
     } else {
@@ -222,7 +222,7 @@ fn opt_out_word(text: &str, on_mention: bool) -> Option<&'static str> {
     words.find_map(|word| {
         ["!nohooks", kind]
             .into_iter()
-            .find(|it| word.eq_ignore_ascii_case(it))
+            .find(|s| word.eq_ignore_ascii_case(s))
     })
 }
 

@@ -99,55 +99,59 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
     let asked = board
         .approvals
         .values()
-        .filter(|it| it.is_open())
-        .map(|it| approval_item(board, it));
-    let tasks = board.tasks.values().filter_map(|it| task_item(board, it));
+        .filter(|approval| approval.is_open())
+        .map(|approval| approval_item(board, approval));
+    let tasks = board
+        .tasks
+        .values()
+        .filter_map(|task| task_item(board, task));
     let failed = board
         .failed
         .values()
-        .map(|it| item_about_task(InboxKind::Failed, it, "it failed without a reason"));
-    let stuck = board.attempts.values().filter_map(|it| {
-        let since_wall = it.quiet_since_unix_ms.filter(|_| is_stuck(it))?;
-        let task = board.tasks.get(&it.task)?;
+        .map(|task| item_about_task(InboxKind::Failed, task, "it failed without a reason"));
+    let stuck = board.attempts.values().filter_map(|attempt| {
+        let since_wall = attempt.quiet_since_unix_ms.filter(|_| is_stuck(attempt))?;
+        let task = board.tasks.get(&attempt.task)?;
         let most = crate::refusal::seconds(board.limits.silence_ms);
         Some(OpenItem {
-            item: InboxItem::Attempt(it.id),
-            agent: Some(it.agent.clone()),
+            item: InboxItem::Attempt(attempt.id),
+            agent: Some(attempt.agent.clone()),
             why: format!(
                 "{} has been silent for long; after {most} it is stopped automatically",
-                it.id
+                attempt.id
             ),
             since_unix_ms: since_wall,
-            snoozed: it.snoozed,
+            snoozed: attempt.snoozed,
             ..item_about_task(InboxKind::Stuck, task, "")
         })
     });
     let budgets = budget::near_limits(board, now)
         .into_iter()
-        .filter_map(|it| budget_item(board, it, now));
+        .filter_map(|near_limit| budget_item(board, near_limit, now));
     let credentials = board
         .agents
         .keys()
         .filter_map(|name| Some(agent_item(name, agent_problem(board, name)?)));
-    let bridges = bridge_health::broken_bridges(board).map(|(bridge, it)| bridge_item(bridge, it));
-    let requests = board.conversations.values().filter_map(|it| {
-        let first = it.held.first()?;
-        let more = it.held.len() - 1;
+    let bridges = bridge_health::broken_bridges(board)
+        .map(|(bridge, provider_outage)| bridge_item(bridge, provider_outage));
+    let requests = board.conversations.values().filter_map(|conversation| {
+        let first = conversation.held.first()?;
+        let more = conversation.held.len() - 1;
         let more = if more > 0 {
             format!(" (and {more} more)")
         } else {
             String::new()
         };
         Some(OpenItem {
-            item: InboxItem::Request(it.id),
+            item: InboxItem::Request(conversation.id),
             kind: InboxKind::Request,
-            task: it.task,
-            project: Some(it.project.clone()),
-            agent: Some(it.agent.clone()),
+            task: conversation.task,
+            project: Some(conversation.project.clone()),
+            agent: Some(conversation.agent.clone()),
             subject: format!("{}{more}", first.text.lines().next().unwrap_or_default()),
             why: format!(
                 "{} ({}:{}) asks in {} and is not on the list of people who may",
-                first.by.name, it.service, first.by.id, it.title
+                first.by.name, conversation.service, first.by.id, conversation.title
             ),
             since_unix_ms: first.unix_ms,
             is_escalated: false,
@@ -164,7 +168,7 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
         .chain(bridges);
     let all = all.chain(requests);
     let mut all: Vec<OpenItem> = all.collect();
-    all.sort_by_key(|it| (it.snoozed.is_some(), it.since_unix_ms));
+    all.sort_by_key(|open_item| (open_item.snoozed.is_some(), open_item.since_unix_ms));
     all
 }
 
@@ -180,13 +184,13 @@ pub(super) fn needs_person(board: &Board, task: &Task) -> bool {
 /// Returns a task's landing if it waits for a person, even while a retry checks if the person has
 /// acted.
 fn landing_needing_person<'a>(board: &'a Board, task: &Task) -> Option<&'a Landing> {
-    let landing = board.landings.get(&task.landing?).map(|it| &**it);
-    landing.filter(|it| it.held.is_some() || it.hold_count.is_some())
+    let landing = board.landings.get(&task.landing?).map(|landing| &**landing);
+    landing.filter(|landing| landing.held.is_some() || landing.hold_count.is_some())
 }
 
 /// Returns whether an attempt has been silent for long and is not being stopped.
-pub(super) fn is_stuck(it: &Attempt) -> bool {
-    it.quiet_since_unix_ms.is_some() && it.stopping.is_none()
+pub(super) fn is_stuck(attempt: &Attempt) -> bool {
+    attempt.quiet_since_unix_ms.is_some() && attempt.stopping.is_none()
 }
 
 /// Returns the problem that keeps an agent from working until a person fixes it, if there is one.
@@ -194,16 +198,18 @@ pub(super) fn agent_problem<'a>(board: &'a Board, agent: &AgentName) -> Option<&
     board
         .parked
         .get(&format!("agent:{agent}"))
-        .map(|it| &**it)
-        .filter(|it| it.deadline_fleet_ms.is_none() && !it.has_resumed)
+        .map(|provider_outage| &**provider_outage)
+        .filter(|provider_outage| {
+            provider_outage.deadline_fleet_ms.is_none() && !provider_outage.has_resumed
+        })
 }
 
 /// Returns the item of a permission request or question.
-fn approval_item(board: &Board, it: &Approval) -> OpenItem {
+fn approval_item(board: &Board, approval: &Approval) -> OpenItem {
     let (kind, why) = match (
-        &it.request.content,
-        board.attempts.get(&it.attempt),
-        board.agents.get(&it.agent),
+        &approval.request.content,
+        board.attempts.get(&approval.attempt),
+        board.agents.get(&approval.agent),
     ) {
         (RequestContent::Permission { tool, .. }, Some(attempt), Some(agent)) => (
             InboxKind::Permission,
@@ -213,7 +219,7 @@ fn approval_item(board: &Board, it: &Approval) -> OpenItem {
             (InboxKind::Permission, "only a person can answer it".into())
         }
         (RequestContent::Question { .. }, ..) => {
-            let why = match (&it.assumed, it.is_kept_for_task) {
+            let why = match (&approval.assumed, approval.is_kept_for_task) {
                 (Some(assumed), _) => format!("it went on and assumed: {assumed}"),
                 (None, true) => "its attempt has ended; the next attempt gets the answer".into(),
                 (None, false) => "only a person can answer it".into(),
@@ -222,40 +228,43 @@ fn approval_item(board: &Board, it: &Approval) -> OpenItem {
         }
     };
     OpenItem {
-        item: InboxItem::Approval(it.id),
+        item: InboxItem::Approval(approval.id),
         kind,
-        task: Some(it.task),
-        project: Some(it.project.clone()),
-        agent: Some(it.agent.clone()),
-        subject: it.subject(),
+        task: Some(approval.task),
+        project: Some(approval.project.clone()),
+        agent: Some(approval.agent.clone()),
+        subject: approval.subject(),
         why,
-        since_unix_ms: it.asked_unix_ms,
-        is_escalated: it.escalated,
-        snoozed: it.snoozed,
-        request: Some(it.request.clone()),
+        since_unix_ms: approval.asked_unix_ms,
+        is_escalated: approval.escalated,
+        snoozed: approval.snoozed,
+        request: Some(approval.request.clone()),
     }
 }
 
 /// Returns the item of an open task, if it needs a person.
-fn task_item(board: &Board, it: &Task) -> Option<OpenItem> {
-    match it.status {
-        TaskStatus::NeedsHuman => Some(item_about_task(InboxKind::Task, it, "")),
+fn task_item(board: &Board, task: &Task) -> Option<OpenItem> {
+    match task.status {
+        TaskStatus::NeedsHuman => Some(item_about_task(InboxKind::Task, task, "")),
         // The question has an item of its own.
-        TaskStatus::InReview if approval::question_blocking_work(board, it).is_some() => None,
+        TaskStatus::InReview if approval::question_blocking_work(board, task).is_some() => None,
         TaskStatus::InReview => {
-            let files = it.submission.as_ref().map_or(0, |it| it.changed.len());
+            let files = task
+                .submission
+                .as_ref()
+                .map_or(0, |submission| submission.changed.len());
             let subject = format!(
                 "{} · {files} file{} changed",
-                it.subject,
+                task.subject,
                 if files == 1 { "" } else { "s" }
             );
             Some(OpenItem {
                 subject,
-                ..item_about_task(InboxKind::Review, it, "somebody must review it")
+                ..item_about_task(InboxKind::Review, task, "somebody must review it")
             })
         }
         TaskStatus::Landing => {
-            let landing = landing_needing_person(board, it)?;
+            let landing = landing_needing_person(board, task)?;
             let why = match (&landing.held, &landing.hold_count) {
                 (None, Some(before)) => {
                     format!("it is being tried again; before: {}", before.reason)
@@ -265,11 +274,11 @@ fn task_item(board: &Board, it: &Task) -> Option<OpenItem> {
             let since_wall = landing
                 .hold_count
                 .as_ref()
-                .map_or(it.updated_unix_ms, |it| it.since_unix_ms);
+                .map_or(task.updated_unix_ms, |hold_count| hold_count.since_unix_ms);
             Some(OpenItem {
                 why,
                 since_unix_ms: since_wall,
-                ..item_about_task(InboxKind::Landing, it, "")
+                ..item_about_task(InboxKind::Landing, task, "")
             })
         }
         _ => None,
@@ -277,43 +286,46 @@ fn task_item(board: &Board, it: &Task) -> Option<OpenItem> {
 }
 
 /// Returns an item about a task, with the task's reason or else `otherwise`.
-fn item_about_task(kind: InboxKind, it: &Task, otherwise: &str) -> OpenItem {
+fn item_about_task(kind: InboxKind, task: &Task, otherwise: &str) -> OpenItem {
     OpenItem {
-        item: InboxItem::Task(it.id),
+        item: InboxItem::Task(task.id),
         kind,
-        task: Some(it.id),
-        project: Some(it.project.clone()),
-        agent: it.agent.clone(),
-        subject: it.subject.clone(),
-        why: it.reason.clone().unwrap_or_else(|| otherwise.into()),
-        since_unix_ms: it.updated_unix_ms,
+        task: Some(task.id),
+        project: Some(task.project.clone()),
+        agent: task.agent.clone(),
+        subject: task.subject.clone(),
+        why: task.reason.clone().unwrap_or_else(|| otherwise.into()),
+        since_unix_ms: task.updated_unix_ms,
         is_escalated: false,
-        snoozed: it.snoozed,
+        snoozed: task.snoozed,
         request: None,
     }
 }
 
 /// Returns the item of a budget that is nearly or wholly used up.
-fn budget_item(board: &Board, it: NearLimit, now: Now) -> Option<OpenItem> {
-    let budget = board.budgets.get(&it.scope)?;
+fn budget_item(board: &Board, near_limit: NearLimit, now: Now) -> Option<OpenItem> {
+    let budget = board.budgets.get(&near_limit.scope)?;
     let (mut task, mut agent, mut project) = (None, None, None);
-    match &it.scope {
+    match &near_limit.scope {
         budget::BudgetScope::Task(id) => task = Some(*id),
         budget::BudgetScope::Agent(name) => agent = Some(name.clone()),
         budget::BudgetScope::Mission(id) => {
-            project = board.missions.get(id).map(|it| it.project.clone())
+            project = board
+                .missions
+                .get(id)
+                .map(|mission| mission.project.clone())
         }
         budget::BudgetScope::Attempt | budget::BudgetScope::EachTask | budget::BudgetScope::Day => {
         }
     }
     project = project.or_else(|| {
-        task.and_then(|it| board.tasks.get(&it))
-            .map(|it| it.project.clone())
+        task.and_then(|id| board.tasks.get(&id))
+            .map(|task| task.project.clone())
     });
-    let whose = it
+    let whose = near_limit
         .share_of
         .map_or(String::new(), |whose| format!("{whose}: "));
-    let follows = match (it.is_exhausted, &it.scope) {
+    let follows = match (near_limit.is_exhausted, &near_limit.scope) {
         (true, budget::BudgetScope::Attempt) => "it is used up: the attempt is stopped",
         (true, _) => "it is used up: no work under this budget starts until it is raised",
         (false, _) => "80 % of it is used",
@@ -321,10 +333,10 @@ fn budget_item(board: &Board, it: NearLimit, now: Now) -> Option<OpenItem> {
     Some(OpenItem {
         subject: format!(
             "the budget of {}: {whose}{}",
-            budget::scope_name(&it.scope),
-            it.text
+            budget::scope_name(&near_limit.scope),
+            near_limit.text
         ),
-        item: InboxItem::Budget(it.scope),
+        item: InboxItem::Budget(near_limit.scope),
         kind: InboxKind::Budget,
         task,
         project,
@@ -340,9 +352,9 @@ fn budget_item(board: &Board, it: NearLimit, now: Now) -> Option<OpenItem> {
 }
 
 /// Returns the item of an agent that cannot work.
-fn agent_item(name: &AgentName, it: &ProviderOutage) -> OpenItem {
-    let signs_in = it.class == crate::agent_protocol::FailureClass::Auth;
-    let what = crate::provider_outage::describe_class(it.class);
+fn agent_item(name: &AgentName, provider_outage: &ProviderOutage) -> OpenItem {
+    let signs_in = provider_outage.class == crate::agent_protocol::FailureClass::Auth;
+    let what = crate::provider_outage::describe_class(provider_outage.class);
     OpenItem {
         item: InboxItem::Agent(name.clone()),
         kind: if signs_in {
@@ -355,19 +367,19 @@ fn agent_item(name: &AgentName, it: &ProviderOutage) -> OpenItem {
         agent: Some(name.clone()),
         subject: format!(
             "{name} {what}: {}",
-            it.reason.lines().next().unwrap_or_default()
+            provider_outage.reason.lines().next().unwrap_or_default()
         ),
         why: format!("regatta doctor says how to fix it; then: regatta resume {name}"),
-        since_unix_ms: it.since_unix_ms,
+        since_unix_ms: provider_outage.since_unix_ms,
         is_escalated: false,
-        snoozed: it.snoozed,
+        snoozed: provider_outage.snoozed,
         request: None,
     }
 }
 
 /// Returns the item of a bridge that does not work.
-fn bridge_item(bridge: Bridge, it: &ProviderOutage) -> OpenItem {
-    let why = it.reason.lines().next().unwrap_or_default();
+fn bridge_item(bridge: Bridge, provider_outage: &ProviderOutage) -> OpenItem {
+    let why = provider_outage.reason.lines().next().unwrap_or_default();
     OpenItem {
         kind: InboxKind::Credential,
         task: None,
@@ -398,9 +410,9 @@ fn bridge_item(bridge: Bridge, it: &ProviderOutage) -> OpenItem {
             }
         }
         .into(),
-        since_unix_ms: it.since_unix_ms,
+        since_unix_ms: provider_outage.since_unix_ms,
         is_escalated: false,
-        snoozed: it.snoozed,
+        snoozed: provider_outage.snoozed,
         request: None,
         item: InboxItem::Bridge(bridge),
     }

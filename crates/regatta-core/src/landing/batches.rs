@@ -49,8 +49,8 @@ pub fn batches_of(board: &Board, project: &ProjectName, now: Now) -> Vec<QueueBa
     let order = queue::merge_order(board, project, now);
     let aside = board
         .queue_of(project)
-        .map(|it| it.id)
-        .filter(|it| !order.contains(it));
+        .map(|landing| landing.id)
+        .filter(|id| !order.contains(id));
     let mut batches: Vec<(Option<LandingId>, QueueBatch)> = Vec::new();
     for id in order.iter().copied().chain(aside) {
         let Some(landing) = board.landings.get(&id) else {
@@ -59,7 +59,7 @@ pub fn batches_of(board: &Board, project: &ProjectName, now: Now) -> Vec<QueueBa
         let (ride, last) = progress_of(board, landing);
         match batches
             .last_mut()
-            .filter(|it| last.is_some() && it.0 == last && it.1.progress == ride)
+            .filter(|batch| last.is_some() && batch.0 == last && batch.1.progress == ride)
         {
             Some((_, batch)) => batch.landings.push(id),
             None => {
@@ -69,7 +69,7 @@ pub fn batches_of(board: &Board, project: &ProjectName, now: Now) -> Vec<QueueBa
                 );
                 let on = batches
                     .last()
-                    .and_then(|it| it.1.landings.last())
+                    .and_then(|batch| batch.1.landings.last())
                     .copied()
                     .filter(|_| tried);
                 batches.push((
@@ -85,11 +85,11 @@ pub fn batches_of(board: &Board, project: &ProjectName, now: Now) -> Vec<QueueBa
         }
         if let (LandingProgress::Searching, Some((_, batch))) = (ride, batches.last_mut()) {
             batch.failed = last
-                .and_then(|it| board.landings.get(&it)?.failed_trial.as_ref())
-                .map(|it| it.reason.clone());
+                .and_then(|id| board.landings.get(&id)?.failed_trial.as_ref())
+                .map(|failed_trial| failed_trial.reason.clone());
         }
     }
-    batches.into_iter().map(|it| it.1).collect()
+    batches.into_iter().map(|batch| batch.1).collect()
 }
 
 /// Returns a landing's effective state, with the last landing of the trial that determines it.
@@ -99,21 +99,21 @@ fn progress_of(board: &Board, landing: &Landing) -> (LandingProgress, Option<Lan
     }
     let others = || board.queue_of(&landing.project);
     // The shortest failed trial that contains it.
-    let red = others().filter_map(|it| {
-        let red = it
+    let red = others().filter_map(|other| {
+        let red = other
             .failed_trial
             .as_ref()
-            .filter(|_| !queue::is_deferred(board, it))?;
-        (it.id == landing.id || red.ahead.contains(&landing.id))
-            .then_some((red.ahead.len() + 1, it.id))
+            .filter(|_| !queue::is_deferred(board, other))?;
+        (other.id == landing.id || red.ahead.contains(&landing.id))
+            .then_some((red.ahead.len() + 1, other.id))
     });
     let red = red.min();
-    let trains = others().filter_map(|it| {
-        let ride = match &it.state {
+    let trains = others().filter_map(|other| {
+        let ride = match &other.state {
             LandingState::Moving { .. } => LandingProgress::Moving,
             // A passed trial proves nothing for members ahead whose own trial has not passed (Q1).
             LandingState::Validated { .. }
-                if it.id != landing.id && !queue::is_verified(board, it) =>
+                if other.id != landing.id && !queue::is_verified(board, other) =>
             {
                 return None;
             }
@@ -121,7 +121,7 @@ fn progress_of(board: &Board, landing: &Landing) -> (LandingProgress, Option<Lan
             LandingState::Trying { void: false, .. } => LandingProgress::Testing,
             LandingState::Trying { .. } | LandingState::Queued => return None,
         };
-        let train = it.trial_landings();
+        let train = other.trial_landings();
         // A longer trial than the failed one contains the failure, so its result will say nothing
         // new. A trial of equal length repeats the failed one, because all trials are prefixes of
         // one order.
@@ -131,7 +131,7 @@ fn progress_of(board: &Board, landing: &Landing) -> (LandingProgress, Option<Lan
         (train.contains(&landing.id) && !red.is_some_and(stale)).then_some((
             ride,
             train.len(),
-            it.id,
+            other.id,
         ))
     });
     match (trains.min(), red) {

@@ -89,15 +89,15 @@ fn next_fault(board: &Board, project: &ProjectName) -> Option<(Arc<Landing>, Fai
 
 /// Returns whether exactly these landings, in this order, passed their trial.
 fn has_trial_passed(board: &Board, project: &ProjectName, train: &[LandingId]) -> bool {
-    let has_passed = |it: &Landing| {
+    let has_passed = |landing: &Landing| {
         matches!(
-            it.state,
+            landing.state,
             LandingState::Validated { .. } | LandingState::Moving { .. }
         )
     };
     board
         .queue_of(project)
-        .any(|it| has_passed(it) && it.trial_landings() == train)
+        .any(|landing| has_passed(landing) && landing.trial_landings() == train)
 }
 
 /// Returns the landings that go before one that failed for the first time: the landings ahead of it

@@ -88,9 +88,11 @@ fn check_may_approve(
     let settings = board
         .projects
         .get(&task.project)
-        .map(|it| &it.settings.landing);
-    let reviews = settings
-        .is_some_and(|it| it.review == ReviewPolicy::Agent && it.reviewer.as_ref() == Some(name));
+        .map(|project| &project.settings.landing);
+    let reviews = settings.is_some_and(|landing_settings| {
+        landing_settings.review == ReviewPolicy::Agent
+            && landing_settings.reviewer.as_ref() == Some(name)
+    });
     if reviews && guarded_parts(board, task, work).is_empty() {
         return Ok(());
     }
@@ -112,7 +114,7 @@ pub fn land(
     let task = task::find(draft.board(), id)?;
     if let Some(landing) = task
         .landing
-        .and_then(|it| draft.board().landings.get(&it).cloned())
+        .and_then(|id| draft.board().landings.get(&id).cloned())
     {
         if landing.held.is_some() || (first && !landing.first) {
             draft.record(Event::LandingAsked(LandingAsked {
@@ -307,7 +309,10 @@ fn position_of(board: &Board, id: LandingId, now: Now) -> Result<QueuePosition, 
     let landing = find(board, id)?;
     let order = merge_order(board, &landing.project, now);
     // Landings that cannot be tried now come after all others.
-    let ahead = order.iter().position(|it| *it == id).unwrap_or(order.len());
+    let ahead = order
+        .iter()
+        .position(|landing_id| *landing_id == id)
+        .unwrap_or(order.len());
     Ok(QueuePosition {
         landing: id,
         task: landing.task,
@@ -353,12 +358,12 @@ pub fn hold_queue(
 
 /// Releases a held queue.
 pub fn release_queue(draft: &mut Draft, project: &ProjectName) -> Result<(), Refusal> {
-    let Some(it) = draft.board().projects.get(project) else {
+    let Some(item) = draft.board().projects.get(project) else {
         return Err(Refusal::NoSuchProject {
             project: project.clone(),
         });
     };
-    if it.queue.held.is_some() {
+    if item.queue.held.is_some() {
         draft.record(Event::QueueReleased(QueueReleased {
             project: project.clone(),
         }));

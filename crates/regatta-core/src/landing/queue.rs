@@ -274,21 +274,21 @@ fn has_queued_blocker(board: &Board, landing: &Landing, before: &[LandingId]) ->
     };
     task.blocked_by
         .iter()
-        .filter_map(|it| board.tasks.get(it))
+        .filter_map(|id| board.tasks.get(id))
         .any(|blocker| {
             blocker.status == TaskStatus::Landing
-                && blocker.landing.is_none_or(|it| !before.contains(&it))
+                && blocker.landing.is_none_or(|id| !before.contains(&id))
         })
 }
 
 /// Advances a project's queue: the longest prefix that passed takes the trunk, and free slots get
 /// new trials.
 pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
-    let Some(it) = draft.board().projects.get(project).cloned() else {
+    let Some(item) = draft.board().projects.get(project).cloned() else {
         return Ok(());
     };
     fault::settle_failed_trials(draft, project, now)?;
-    if it.queue.held.is_some() {
+    if item.queue.held.is_some() {
         return Ok(());
     }
     if let Some(alone) = remote_sync::due_sync_landing(draft.board(), project, now)
@@ -300,12 +300,12 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
     let board = draft.board();
     let order = merge_order(board, project, now);
     let known = known_results(board, project, &order);
-    let landing = &it.settings.landing;
+    let landing = &item.settings.landing;
     let pace = match landing.mode {
         QueueMode::Serial
             if board
                 .queue_of(project)
-                .any(|it| is_under_way(board, &order, it)) =>
+                .any(|landing| is_under_way(board, &order, landing)) =>
         {
             return Ok(());
         }
@@ -316,15 +316,15 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
         },
         QueueMode::Speculative => TrialLimits {
             verify: landing.verify,
-            slots: speculation::slots(&it, board.limits.landing_slots) as usize,
+            slots: speculation::slots(&item, board.limits.landing_slots) as usize,
             batch: landing.batch.map_or_else(
                 || {
                     speculation::batch_size_for(
-                        it.queue.recent_failures.count_ones(),
-                        it.queue.recent_count,
+                        item.queue.recent_failures.count_ones(),
+                        item.queue.recent_count,
                     )
                 },
-                |it| it.clamp(1, 64) as usize,
+                |batch| batch.clamp(1, 64) as usize,
             ),
         },
     };
@@ -448,7 +448,7 @@ fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     let passed = |commit: &CommitId| {
         board
             .queue_of(&landing.project)
-            .any(|it| matches!(&it.state, LandingState::Validated { new, .. } if new == commit))
+            .any(|landing| matches!(&landing.state, LandingState::Validated { new, .. } if new == commit))
     };
     let claims = carries
         .iter()
@@ -469,46 +469,45 @@ fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     let board = draft.board();
     if board
         .queue_of(project)
-        .any(|it| matches!(it.state, LandingState::Moving { .. }))
+        .any(|landing| matches!(landing.state, LandingState::Moving { .. }))
     {
         return;
     }
     let passed = board
         .queue_of(project)
-        .filter(|it| matches!(it.state, LandingState::Validated { .. }));
+        .filter(|landing| matches!(landing.state, LandingState::Validated { .. }));
     let order = merge_order(board, project, now);
     let alone = remote_sync::due_sync_landing(board, project, now);
     let passed: Vec<_> = passed
-        .filter(|it| {
-            !wave_commit::cuts_wave(board, &order, &it.trial_landings())
-                && alone.is_none_or(|alone| alone == it.id)
+        .filter(|landing| {
+            !wave_commit::cuts_wave(board, &order, &landing.trial_landings())
+                && alone.is_none_or(|alone| alone == landing.id)
         })
-        .filter(|it| is_verified(board, it))
+        .filter(|landing| is_verified(board, landing))
         .cloned()
         .collect();
     // A person who holds the trunk may lend it to one landing, and only that landing can move the
     // trunk then.
-    let lent = board.queue_of(project).find_map(|it| {
-        let under = it
-            .lent_claim
-            .clone()
-            .filter(|it| claim::check_lent_trunk(board, it, project).is_ok())?;
-        Some((it.id, under.token))
+    let lent = board.queue_of(project).find_map(|landing| {
+        let under = landing.lent_claim.clone().filter(|lent_trunk_claim| {
+            claim::check_lent_trunk(board, lent_trunk_claim, project).is_ok()
+        })?;
+        Some((landing.id, under.token))
     });
     if let Some((lent, fence)) = lent {
         let carries = passed
             .iter()
-            .filter(|it| it.trial_landings().contains(&lent))
-            .min_by_key(|it| it.trial_landings().len());
-        if let Some(landing) = carries.map(|it| it.id) {
+            .filter(|landing| landing.trial_landings().contains(&lent))
+            .min_by_key(|landing| landing.trial_landings().len());
+        if let Some(landing) = carries.map(|landing| landing.id) {
             draft.record(Event::LandingMoving(LandingMoving { landing, fence }));
         }
         return;
     }
     let Some(id) = passed
         .iter()
-        .max_by_key(|it| it.trial_landings().len())
-        .map(|it| it.id)
+        .max_by_key(|landing| landing.trial_landings().len())
+        .map(|landing| landing.id)
     else {
         return;
     };

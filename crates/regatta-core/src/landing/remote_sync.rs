@@ -61,21 +61,24 @@ pub fn on_pushed(
     trouble: Option<String>,
     now: Now,
 ) -> Result<(), Refusal> {
-    let Some(it) = draft.board().projects.get(project).cloned() else {
+    let Some(item) = draft.board().projects.get(project).cloned() else {
         return Err(Refusal::NoSuchProject {
             project: project.clone(),
         });
     };
-    let before = it.queue.unpushed.as_ref();
+    let before = item.queue.unpushed.as_ref();
     match trouble {
         None if before.is_some() => draft.record(Event::QueuePushed(QueuePushed {
             project: project.clone(),
             commit,
         })),
         None => {}
-        Some(reason) if before.is_some_and(|it| it.reason == reason && it.commit == commit) => {}
+        Some(reason)
+            if before
+                .is_some_and(|unpushed| unpushed.reason == reason && unpushed.commit == commit) => {
+        }
         Some(reason) => {
-            let since_wall = before.map_or(now.unix_ms, |it| it.since_unix_ms);
+            let since_wall = before.map_or(now.unix_ms, |unpushed| unpushed.since_unix_ms);
             if before.is_none() {
                 let text = format!(
                     "{} was not pushed to {remote}, and is tried again: {reason}",
@@ -117,7 +120,7 @@ pub fn on_diverged(
         changed,
     } = found;
     let open = open_sync_task(draft.board(), project);
-    let queued = open.as_ref().is_some_and(|it| it.landing.is_some());
+    let queued = open.as_ref().is_some_and(|task| task.landing.is_some());
     let id = match &open {
         Some(task) => task.id,
         None => add_sync_task(draft, project, &remote, now)?,
@@ -151,14 +154,18 @@ pub fn on_diverged(
 
 /// Returns the open task that brings in a remote's commits, if there is one.
 fn open_sync_task(board: &Board, project: &ProjectName) -> Option<Task> {
-    let joins = |it: &&std::sync::Arc<Task>| {
+    let joins = |task: &&std::sync::Arc<Task>| {
         let ready = matches!(
-            it.status,
+            task.status,
             TaskStatus::Landing | TaskStatus::NeedsHuman | TaskStatus::InReview
         );
-        ready && it.project == *project && is_sync_task(it)
+        ready && task.project == *project && is_sync_task(task)
     };
-    board.tasks.values().find(joins).map(|it| Task::clone(it))
+    board
+        .tasks
+        .values()
+        .find(joins)
+        .map(|task| Task::clone(task))
 }
 
 /// Adds the task that brings in a remote's commits.
@@ -172,7 +179,7 @@ fn add_sync_task(
         .board()
         .projects
         .get(project)
-        .map(|it| it.trunk.to_string())
+        .map(|project| project.trunk.to_string())
         .unwrap_or_default();
     let subject = format!("Bring in the commits of {remote}/{trunk}");
     let description = format!(
@@ -196,15 +203,15 @@ pub(super) fn due_sync_landing(
     project: &ProjectName,
     now: Now,
 ) -> Option<LandingId> {
-    let lent = |it: &Landing| {
-        it.lent_claim
-            .as_ref()
-            .is_some_and(|it| claim::check_lent_trunk(board, it, project).is_ok())
+    let lent = |landing: &Landing| {
+        landing.lent_claim.as_ref().is_some_and(|lent_trunk_claim| {
+            claim::check_lent_trunk(board, lent_trunk_claim, project).is_ok()
+        })
     };
     let joins = board
         .queue_of(project)
-        .find(|it| it.submission.merges_remote.is_some())?;
-    let waits = joins.is_held_now(now) || board.queue_of(project).any(|it| lent(it));
+        .find(|landing| landing.submission.merges_remote.is_some())?;
+    let waits = joins.is_held_now(now) || board.queue_of(project).any(|landing| lent(landing));
     (!waits).then_some(joins.id)
 }
 
@@ -220,16 +227,20 @@ pub(super) fn void_other_trials(
     let begins = board
         .landings
         .get(&alone)
-        .is_some_and(|it| it.state == LandingState::Queued);
-    let others = || board.queue_of(project).filter(|it| it.id != alone);
-    let counts = |it: &Landing| {
-        matches!(
-            it.state,
-            LandingState::Trying { void: false, .. } | LandingState::Validated { .. }
-        ) || it.failed_trial.is_some()
+        .is_some_and(|landing| landing.state == LandingState::Queued);
+    let others = || {
+        board
+            .queue_of(project)
+            .filter(|landing| landing.id != alone)
     };
-    let moving = others().any(|it| matches!(it.state, LandingState::Moving { .. }));
-    if begins && others().any(|it| counts(it)) {
+    let counts = |landing: &Landing| {
+        matches!(
+            landing.state,
+            LandingState::Trying { void: false, .. } | LandingState::Validated { .. }
+        ) || landing.failed_trial.is_some()
+    };
+    let moving = others().any(|landing| matches!(landing.state, LandingState::Moving { .. }));
+    if begins && others().any(|landing| counts(landing)) {
         draft.record(Event::QueueOvertaken(QueueOvertaken {
             project: project.clone(),
         }));
@@ -240,9 +251,14 @@ pub(super) fn void_other_trials(
 /// Stops the trial of a remote's commits, because somebody lent the trunk to another landing that
 /// goes first.
 pub(super) fn defer_sync(draft: &mut Draft, project: &ProjectName) {
-    let joins =
-        |it: &Landing| it.submission.merges_remote.is_some() && it.state != LandingState::Queued;
-    if draft.board().queue_of(project).any(|it| joins(it)) {
+    let joins = |landing: &Landing| {
+        landing.submission.merges_remote.is_some() && landing.state != LandingState::Queued
+    };
+    if draft
+        .board()
+        .queue_of(project)
+        .any(|landing| joins(landing))
+    {
         draft.record(Event::QueueOvertaken(QueueOvertaken {
             project: project.clone(),
         }));
@@ -267,7 +283,7 @@ pub(super) fn on_sync_conflict(
         .board()
         .projects
         .get(project)
-        .map(|it| it.trunk.to_string())
+        .map(|project| project.trunk.to_string())
         .unwrap_or_default();
     let names: Vec<&str> = why.paths.iter().map(String::as_str).collect();
     let (what, kind) = match &why.output {
@@ -327,7 +343,7 @@ const HOLDER_NAME: &str = "regatta";
 fn is_sync_task(task: &Task) -> bool {
     task.submission
         .as_ref()
-        .is_some_and(|it| it.merges_remote.is_some())
+        .is_some_and(|submission| submission.merges_remote.is_some())
 }
 
 /// Refuses to hand a task that brings in a remote's commits to an agent, because an agent has
@@ -336,14 +352,14 @@ pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
     let Some(remote) = task
         .submission
         .as_ref()
-        .and_then(|it| it.merges_remote.as_deref())
+        .and_then(|submission| submission.merges_remote.as_deref())
     else {
         return Ok(());
     };
     let trunk = board
         .projects
         .get(&task.project)
-        .map(|it| it.trunk.to_string())
+        .map(|project| project.trunk.to_string())
         .unwrap_or_default();
     let id = task.id;
     let hint = if board.tasks.contains_key(&id) {
@@ -369,9 +385,9 @@ pub(crate) fn on_sync_task_dropped(draft: &mut Draft, task: &Task) {
         .board()
         .projects
         .get(&task.project)
-        .map(|it| it.queue.clone());
+        .map(|project| project.queue.clone());
     if let Some(unpushed) = queue
-        .and_then(|it| it.unpushed)
+        .and_then(|queue| queue.unpushed)
         .filter(|_| is_sync_task(task))
     {
         let reason = format!(
@@ -393,8 +409,8 @@ pub(super) fn release_queue_held_for(draft: &mut Draft, task: &Task) {
         .board()
         .projects
         .get(&task.project)
-        .and_then(|it| it.queue.held.as_ref());
-    if is_sync_task(task) && held.is_some_and(|it| it.by == HOLDER_NAME) {
+        .and_then(|project| project.queue.held.as_ref());
+    if is_sync_task(task) && held.is_some_and(|queue_hold| queue_hold.by == HOLDER_NAME) {
         draft.record(Event::QueueReleased(QueueReleased {
             project: task.project.clone(),
         }));

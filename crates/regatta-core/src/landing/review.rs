@@ -25,10 +25,15 @@ pub(super) fn reviewer(
     author: Option<&AgentName>,
 ) -> Option<AgentName> {
     let settings = &board.projects.get(&task.project)?.settings.landing;
-    let may = |it: &&AgentName| Some(*it) != author && board.agents.contains_key(*it);
+    let may = |agent: &&AgentName| Some(*agent) != author && board.agents.contains_key(*agent);
     let named = settings.reviewer.iter().find(may);
-    let mission = task.mission.and_then(|it| board.missions.get(&it));
-    let other = || mission.into_iter().flat_map(|it| &it.agents).find(may);
+    let mission = task.mission.and_then(|id| board.missions.get(&id));
+    let other = || {
+        mission
+            .into_iter()
+            .flat_map(|mission| &mission.agents)
+            .find(may)
+    };
     named
         .or_else(other)
         .filter(|_| settings.review == ReviewPolicy::Agent)
@@ -87,12 +92,12 @@ pub(super) fn begin(
     let review = task::add(draft, add, None, now)?;
     task::set_reviewed_task(draft, review, id, submission.commit)?;
     // An agent outside the mission polls for its work, so the review does not join the mission.
-    let mission = of.mission.filter(|it| {
+    let mission = of.mission.filter(|id| {
         draft
             .board()
             .missions
-            .get(it)
-            .is_some_and(|it| it.agents.contains(&reviewer))
+            .get(id)
+            .is_some_and(|mission| mission.agents.contains(&reviewer))
     });
     if let Some(mission) = mission {
         task::adopt(draft, review, (mission, of.step()), &of.project)?;
@@ -112,8 +117,8 @@ pub(crate) fn finish(
         return Ok(Ok(()));
     };
     let detail = result
-        .map(|it| it.detail.as_str())
-        .filter(|it| !it.trim().is_empty());
+        .map(|work_result| work_result.detail.as_str())
+        .filter(|result| !result.trim().is_empty());
     let said = detail.or(review.output.as_deref()).unwrap_or_default();
     let verdict = match parse_verdict(said) {
         Ok(verdict) => verdict,
@@ -124,7 +129,7 @@ pub(crate) fn finish(
         .board()
         .tasks
         .get(&id)
-        .filter(|it| it.status == TaskStatus::InReview)
+        .filter(|task| task.status == TaskStatus::InReview)
         .cloned()
     else {
         return Ok(Ok(()));

@@ -163,7 +163,7 @@ fn bisect(known: &TrialResults, green: usize, red: usize, free: usize) -> Vec<us
         .running
         .iter()
         .copied()
-        .filter(|it| *it > green && *it < red)
+        .filter(|running| *running > green && *running < red)
         .collect();
     let inside = red - green - 1;
     if ends.is_empty() {
@@ -179,9 +179,9 @@ fn bisect(known: &TrialResults, green: usize, red: usize, free: usize) -> Vec<us
         ends.sort_unstable();
         let widest = ends
             .windows(2)
-            .map(|it| (it[1] - it[0], it[0]))
-            .max_by_key(|it| (it.0, usize::MAX - it.1));
-        let Some((gap, from)) = widest.filter(|it| it.0 > 1) else {
+            .map(|ends| (ends[1] - ends[0], ends[0]))
+            .max_by_key(|end| (end.0, usize::MAX - end.1));
+        let Some((gap, from)) = widest.filter(|widest| widest.0 > 1) else {
             break;
         };
         begin.push(from + gap / 2);
@@ -460,10 +460,10 @@ mod tests {
     #[test]
     fn a_search_always_has_a_next_trial_until_it_ends() {
         for (red, green, slots) in (1..=16)
-            .flat_map(|red| (0..red).flat_map(move |green| (1..=4).map(move |it| (red, green, it))))
+            .flat_map(|red| (0..red).flat_map(move |green| (1..=4).map(move |n| (red, green, n))))
         {
             for busy in 0_u32..1 << (red - 1) {
-                let busy: Vec<usize> = (1..red).filter(|it| busy & (1 << (it - 1)) != 0).collect();
+                let busy: Vec<usize> = (1..red).filter(|n| busy & (1 << (n - 1)) != 0).collect();
                 if busy.len() >= slots || red > 8 && !busy.is_empty() {
                     continue;
                 }
@@ -477,12 +477,15 @@ mod tests {
                 assert!(
                     begin
                         .iter()
-                        .all(|it| *it > green && *it <= red && !busy.contains(it)),
+                        .all(|begin| *begin > green && *begin <= red && !busy.contains(begin)),
                     "{begin:?}"
                 );
-                assert!(begin.windows(2).all(|it| it[0] < it[1]), "{begin:?}");
+                assert!(
+                    begin.windows(2).all(|begin| begin[0] < begin[1]),
+                    "{begin:?}"
+                );
                 let open =
-                    busy.iter().any(|it| *it > green) || !begin.is_empty() || red == green + 1;
+                    busy.iter().any(|busy| *busy > green) || !begin.is_empty() || red == green + 1;
                 assert!(
                     open,
                     "nothing is tried between {green} and {red} with {busy:?} under way"

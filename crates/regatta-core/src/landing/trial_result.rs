@@ -105,11 +105,11 @@ pub fn on_trial_result(
         {
             let mut carries: Vec<CarriedLanding> = train
                 .iter()
-                .filter_map(|it| carried_commit(&carries, *it, &new))
+                .filter_map(|id| carried_commit(&carries, *id, &new))
                 .collect();
-            carries
-                .iter_mut()
-                .for_each(|it| it.unverified = unverified.contains(&it.landing));
+            carries.iter_mut().for_each(|carried_landing| {
+                carried_landing.unverified = unverified.contains(&carried_landing.landing)
+            });
             // Some landings ahead may have landed since. The trunk is then at their commit, on
             // which this trial stands.
             let old = base.unwrap_or(old);
@@ -155,8 +155,8 @@ pub fn on_trial_result(
             let known = |id| {
                 landed_as
                     .iter()
-                    .find(|it| it.0 == id)
-                    .map(|it| it.1.clone())
+                    .find(|landed_a| landed_a.0 == id)
+                    .map(|landed_a| landed_a.1.clone())
             };
             let carries: Vec<CarriedLanding> = train
                 .iter()
@@ -174,7 +174,7 @@ pub fn on_trial_result(
             paths,
             kinds,
         } => {
-            let place = train.iter().position(|it| *it == at);
+            let place = train.iter().position(|id| *id == at);
             let decides = place.is_some() && !moves(&at);
             if train[0] != at || at != id || !decides {
                 requeue(draft, id, "another landing of its trial conflicts");
@@ -202,7 +202,7 @@ pub fn on_trial_result(
             landing: at,
             reason,
         } => {
-            let about = at.filter(|it| train.contains(it)).unwrap_or(id);
+            let about = at.filter(|id| train.contains(id)).unwrap_or(id);
             let decides = !moves(&about);
             requeue(draft, id, &reason);
             if decides {
@@ -218,7 +218,12 @@ const MOVE_UNDER_WAY: &str = "a move of the trunk carries it, and its report dec
 /// Returns whether a trial that was merged onto `old` still stands on the trunk: the landings that
 /// landed since it began are in the trial as the same commits.
 fn is_based_on(old: &CommitId, carries: &[CarriedLanding], base: Option<&CommitId>) -> bool {
-    base.is_none_or(|base| base == old || carries.iter().any(|it| it.commit == *base))
+    base.is_none_or(|base| {
+        base == old
+            || carries
+                .iter()
+                .any(|carried_landing| carried_landing.commit == *base)
+    })
 }
 
 /// Returns the commit that `landing` became in a trial with the tip `new`.
@@ -227,7 +232,10 @@ fn carried_commit(
     landing: LandingId,
     new: &CommitId,
 ) -> Option<CarriedLanding> {
-    let known = carries.iter().find(|it| it.landing == landing).cloned();
+    let known = carries
+        .iter()
+        .find(|carried_landing| carried_landing.landing == landing)
+        .cloned();
     // In a trial of one landing, the landing's commit is the tip.
     known.or_else(|| {
         carries
@@ -344,9 +352,9 @@ pub fn on_move_result(
     let train = landing.trial_landings();
     match found {
         MoveOutcome::Moved => {
-            for it in &carries {
-                if let Some(dropped) = &it.dropped {
-                    add_follow_up(draft, it.landing, dropped, now)?;
+            for carried_landing in &carries {
+                if let Some(dropped) = &carried_landing.dropped {
+                    add_follow_up(draft, carried_landing.landing, dropped, now)?;
                 }
             }
             // Rows of older versions have no list of commits and carry only their own landing.
@@ -368,7 +376,7 @@ pub fn on_move_result(
                 .board()
                 .projects
                 .get(&landing.project)
-                .map(|it| it.trunk.to_string());
+                .map(|project| project.trunk.to_string());
             let reason = |task: crate::ids::TaskId| {
                 format!(
                     "the checkout of {} has changes in {}, which {task} changes too: commit, \
@@ -382,16 +390,17 @@ pub fn on_move_result(
             // (Q9).
             let members: Vec<_> = train
                 .iter()
-                .filter_map(|it| draft.board().landings.get(it).cloned())
+                .filter_map(|id| draft.board().landings.get(id).cloned())
                 .collect();
-            let touches = |it: &Landing| {
-                it.submission
+            let touches = |landing: &Landing| {
+                landing
+                    .submission
                     .changed
                     .iter()
                     .any(|path| paths.contains(path))
             };
-            let all = !members.iter().any(|it| touches(it));
-            for member in members.iter().filter(|it| all || touches(it)) {
+            let all = !members.iter().any(|landing| touches(landing));
+            for member in members.iter().filter(|landing| all || touches(landing)) {
                 hold_with_backoff(draft, member.id, reason(member.task), now)?;
             }
         }
@@ -449,7 +458,7 @@ fn add_follow_up(
         files: dropped
             .paths
             .iter()
-            .filter_map(|it| PathPattern::new(it).ok())
+            .filter_map(|path| PathPattern::new(path).ok())
             .collect(),
         validation: task.validation.clone(),
         blocked_by: vec![task.id],
@@ -554,16 +563,20 @@ fn notify_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> R
     let at_work = board
         .attempts
         .values()
-        .filter(|it| it.project == landing.project && it.stopping.is_none());
+        .filter(|attempt| attempt.project == landing.project && attempt.stopping.is_none());
     let tasks: Vec<_> = at_work
-        .filter_map(|it| board.tasks.get(&it.task))
-        .filter(|it| it.id != landing.task)
+        .filter_map(|attempt| board.tasks.get(&attempt.task))
+        .filter(|task| task.id != landing.task)
         .cloned()
         .collect();
     for task in tasks {
         let changed = landing.submission.changed.iter().map(String::as_str);
         let theirs: Vec<&str> = changed
-            .filter(|path| task.files.iter().any(|it| it.matches(path)))
+            .filter(|path| {
+                task.files
+                    .iter()
+                    .any(|path_pattern| path_pattern.matches(path))
+            })
             .collect();
         if !theirs.is_empty() {
             let text = format!(
@@ -614,15 +627,15 @@ pub(crate) fn on_wait_timeout(
         return Ok(());
     }
     let names: Vec<ProjectName> = claim::trunk_projects(draft.board(), &wait.uris)
-        .map(|it| it.name.clone())
+        .map(|project| project.name.clone())
         .collect();
     for name in names {
         let uri = [crate::pattern::Uri::for_trunk(&name)];
         let holders =
             claim::conflicting_holders(draft, &uri, claim::ClaimMode::Exclusive, None, now);
-        let held = holders
-            .first()
-            .map_or(String::new(), |it| format!(", which {} holds", it.owner));
+        let held = holders.first().map_or(String::new(), |claim_holder| {
+            format!(", which {} holds", claim_holder.owner)
+        });
         let waited = now.unix_ms.saturating_sub(wait.since_unix_ms) / 1_000;
         let text = format!(
             "{} waited {waited} s for the trunk of {name}{held}; its merge is left for later, and \
@@ -648,8 +661,8 @@ fn hold_with_backoff(
     let all = wave_commit::with_wave_mates(draft.board(), id);
     let tries = all
         .iter()
-        .filter_map(|it| draft.board().landings.get(it))
-        .map(|it| it.tries)
+        .filter_map(|id| draft.board().landings.get(id))
+        .map(|landing| landing.tries)
         .max()
         .unwrap_or(0);
     let retry_at = Some(now.fleet_ms + (FIRST_HOLD_MS << tries.saturating_sub(1).min(4)));
@@ -681,7 +694,7 @@ pub(super) fn eject(
         .board()
         .projects
         .get(&landing.project)
-        .map(|it| it.settings.landing.on_conflict);
+        .map(|project| project.settings.landing.on_conflict);
     let hopeless = landing.reverts || on_conflict == Some(ConflictPolicy::Fail);
     let retry = task.fixups < task::MAX_FIXUPS && !hopeless;
     draft.record(Event::LandingEnded(LandingEnded {
@@ -749,14 +762,13 @@ pub(crate) fn on_lent_fence_expired(
     token: u64,
     now: Now,
 ) -> Result<(), Refusal> {
-    let moves =
-        |it: &Landing| matches!(it.state, LandingState::Moving { fence, .. } if fence == token);
+    let moves = |landing: &Landing| matches!(landing.state, LandingState::Moving { fence, .. } if fence == token);
     let moving = draft
         .board()
         .landings
         .values()
-        .find(|it| moves(it))
-        .map(|it| it.id);
+        .find(|landing| moves(landing))
+        .map(|landing| landing.id);
     moving.map_or(Ok(()), |id| on_fence_expired(draft, id, token, now))
 }
 

@@ -27,7 +27,7 @@ pub fn wave_of(board: &Board, landing: &Landing) -> Option<WaveId> {
     let mission = board
         .missions
         .get(&landing.mission?)
-        .filter(|it| it.wave_commits)?;
+        .filter(|mission| mission.wave_commits)?;
     let task = board.tasks.get(&landing.task)?;
     (!landing.first && !landing.reverts).then(|| (mission.id, task.step()))
 }
@@ -42,17 +42,19 @@ fn wave_of_id(board: &Board, id: &LandingId) -> Option<WaveId> {
 pub fn awaited_tasks(board: &Board, (mission, step): WaveId) -> Vec<TaskId> {
     board
         .open_tasks_of(mission)
-        .filter(|it| it.0 == step && will_join(board, it.1))
-        .map(|it| it.1)
+        .filter(|pair| pair.0 == step && will_join(board, pair.1))
+        .map(|board| board.1)
         .collect()
 }
 
 /// Returns whether a task will reach the queue without a person's help and join its wave's commit.
 fn will_join(board: &Board, id: TaskId) -> bool {
-    let joins = |it: &Task| {
-        it.status != TaskStatus::Landing && it.fixup.is_none() && schedule::is_active(board, it)
+    let joins = |task: &Task| {
+        task.status != TaskStatus::Landing
+            && task.fixup.is_none()
+            && schedule::is_active(board, task)
     };
-    board.tasks.get(&id).is_some_and(|it| joins(it))
+    board.tasks.get(&id).is_some_and(|task| joins(task))
 }
 
 /// A cache that tells for each wave if all of it has arrived in the queue.
@@ -90,7 +92,8 @@ pub(super) fn next_of_wave(
     rest: &[&Landing],
 ) -> Option<usize> {
     let wave = wave_of_id(board, last?)?;
-    rest.iter().position(|it| wave_of(board, it) == Some(wave))
+    rest.iter()
+        .position(|landing| wave_of(board, landing) == Some(wave))
 }
 
 /// Returns the lengths of prefixes that do not cut a wave.
@@ -109,18 +112,20 @@ pub(super) fn cuts_wave(board: &Board, order: &[LandingId], train: &[LandingId])
         return false;
     };
     order.starts_with(train)
-        && wave_of_id(board, last).is_some_and(|it| wave_of_id(board, next) == Some(it))
+        && wave_of_id(board, last).is_some_and(|pair| wave_of_id(board, next) == Some(pair))
 }
 
 /// Returns whether only the last landing of a failed trial is at fault, although others of its wave
 /// are ahead of it: they passed without it.
 pub(super) fn is_alone_at_fault(board: &Board, id: LandingId, ahead: &[LandingId]) -> bool {
-    let green = |it: &Landing| {
-        matches!(it.state, LandingState::Validated { .. }) && it.trial_landings() == ahead
+    let green = |landing: &Landing| {
+        matches!(landing.state, LandingState::Validated { .. }) && landing.trial_landings() == ahead
     };
-    let last = ahead.last().and_then(|it| board.landings.get(it));
+    let last = ahead.last().and_then(|id| board.landings.get(id));
     wave_of_id(board, &id).is_some()
-        && last.is_some_and(|it| wave_of(board, it) == wave_of_id(board, &id) && green(it))
+        && last.is_some_and(|landing| {
+            wave_of(board, landing) == wave_of_id(board, &id) && green(landing)
+        })
 }
 
 /// Returns a landing together with the other landings of its wave that are in the queue.
@@ -132,8 +137,10 @@ pub(super) fn with_wave_mates(board: &Board, id: LandingId) -> Vec<LandingId> {
         None => vec![id],
         Some(wave) => board
             .queue_of(&landing.project)
-            .filter(|it| wave_of(board, it) == Some(wave) && it.deferred_behind.is_empty())
-            .map(|it| it.id)
+            .filter(|landing| {
+                wave_of(board, landing) == Some(wave) && landing.deferred_behind.is_empty()
+            })
+            .map(|landing| landing.id)
             .chain(landing.deferred_behind.first().map(|_| id))
             .collect(),
     }
@@ -142,8 +149,13 @@ pub(super) fn with_wave_mates(board: &Board, id: LandingId) -> Vec<LandingId> {
 /// Releases the held landings of a wave, because somebody asked for one of them.
 pub(super) fn release_wave_mates(draft: &mut Draft, id: LandingId) {
     let board = draft.board();
-    let held =
-        |it: &LandingId| *it != id && board.landings.get(it).is_some_and(|it| it.held.is_some());
+    let held = |landing_id: &LandingId| {
+        *landing_id != id
+            && board
+                .landings
+                .get(landing_id)
+                .is_some_and(|landing| landing.held.is_some())
+    };
     for landing in with_wave_mates(board, id)
         .into_iter()
         .filter(held)
@@ -163,12 +175,12 @@ pub(crate) fn recheck_wave_commits(draft: &mut Draft, now: Now) -> Result<(), Re
     let mut projects: Vec<ProjectName> = board
         .missions
         .values()
-        .filter(|it| it.wave_commits)
-        .map(|it| it.project.clone())
-        .filter(|it| {
+        .filter(|mission| mission.wave_commits)
+        .map(|mission| mission.project.clone())
+        .filter(|project| {
             board
-                .queue_of(it)
-                .any(|it| it.state == LandingState::Queued)
+                .queue_of(project)
+                .any(|landing| landing.state == LandingState::Queued)
         })
         .collect();
     projects.dedup();

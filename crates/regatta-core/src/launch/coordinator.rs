@@ -49,7 +49,7 @@ pub fn begin(
     }
     if let Some(odd) = left_out
         .iter()
-        .find(|it| team.member(it).is_none() || **it == team.lead.name)
+        .find(|member| team.member(member).is_none() || **member == team.lead.name)
     {
         return Err(Refusal::invalid(
             format!("{odd} is not a member of {name} that can be left out"),
@@ -58,15 +58,16 @@ pub fn begin(
     }
     let policy = team::lane_policy(draft.board(), &team);
     let (lead, members, moved) = planned_members(draft.board(), &team, &policy);
-    let plan = lane::plan(&lead, &members, &policy).map_err(|it| team::roster_refusal(&it))?;
+    let plan =
+        lane::plan(&lead, &members, &policy).map_err(|problems| team::roster_refusal(&problems))?;
     let id = LaunchId(draft.board().counters.launch + 1);
     let seats = std::iter::once(&lead).chain(&members);
     let entries = team.roster().zip(seats).map(|(member, seat)| {
         let entry = new_entry(&team, member, seat, &plan);
         let moved = moved
             .iter()
-            .find(|it| it.0 == member.name)
-            .map(|it| it.1.clone());
+            .find(|moved| moved.0 == member.name)
+            .map(|moved| moved.1.clone());
         let entry = LaunchEntry {
             notes: moved.into_iter().chain(entry.notes.clone()).collect(),
             ..entry
@@ -85,7 +86,10 @@ pub fn begin(
         id,
         team: name.clone(),
         project: team.project.clone(),
-        expected_members: team.roster().map(|it| it.name.clone()).collect(),
+        expected_members: team
+            .roster()
+            .map(|team_member| team_member.name.clone())
+            .collect(),
         bootstrap_expected_members: plan.bootstrap_members().to_vec(),
         members: entries.collect(),
         lanes: plan.lanes,
@@ -113,7 +117,12 @@ fn planned_members(
     team: &Team,
     policy: &LaneSettings,
 ) -> (PlannedMember, Vec<PlannedMember>, Vec<(MemberName, String)>) {
-    let parked = |it: &str| board.parked.get(it).filter(|it| !it.has_resumed);
+    let parked = |s: &str| {
+        board
+            .parked
+            .get(s)
+            .filter(|provider_outage| !provider_outage.has_resumed)
+    };
     let mut moved = Vec::new();
     let mut settle = |seat: PlannedMember| {
         let Some(why) = parked(&seat.provider) else {
@@ -173,7 +182,7 @@ fn new_entry(
         // Settings for one provider mean nothing to another.
         (got.backend, got.model, got.effort) = (None, None, None);
     }
-    if lane.is_none_or(|it| it.kind == LaneKind::Primary) && !is_lead {
+    if lane.is_none_or(|lane| lane.kind == LaneKind::Primary) && !is_lead {
         // The primary lane has one owner, whose backend and fast mode hold for its members. A
         // backend is a program of one provider, so a member of another provider keeps its own; only
         // the stand-in fits every provider.
@@ -264,7 +273,7 @@ pub fn on_resolved(
         program
             .models
             .iter_mut()
-            .for_each(|it| it.truncate(MAX_MODELS));
+            .for_each(|models| models.truncate(MAX_MODELS));
         let mut entry = add_evidence(
             entry,
             EvidenceSource::Process,
@@ -318,12 +327,12 @@ fn describe_program(program: &ProgramFacts) -> String {
     let version = program
         .version
         .as_deref()
-        .map(|it| format!(" {it}"))
+        .map(|version| format!(" {version}"))
         .unwrap_or_default();
     let sign_in = program
         .sign_in
         .as_deref()
-        .map(|it| format!(", {it}"))
+        .map(|sign_in| format!(", {sign_in}"))
         .unwrap_or_default();
     match &program.path {
         Some(path) => format!("found {path}{version}{sign_in}"),
@@ -347,7 +356,7 @@ fn registration(
         .as_ref()
         .or(team.lead.environment.as_ref().filter(|_| shares));
     let environment = named
-        .and_then(|it| team.environments.get(it))
+        .and_then(|named| team.environments.get(named))
         .cloned()
         .unwrap_or_default();
     // A member with keys of its own does not get the user's keys or sign-in files.
@@ -403,26 +412,29 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
         .board()
         .teams
         .get(&launch.team)
-        .map(|it| team::lane_policy(draft.board(), it))
+        .map(|team| team::lane_policy(draft.board(), team))
         .unwrap_or_default();
     let most = policy.concurrency.max(1) as usize;
-    let coming = |it: &&LaunchEntry| it.state.is_pending() && it.state != MemberState::Queued;
-    let waits = |it: &&LaunchEntry| it.state == MemberState::Queued && it.prepared;
+    let coming =
+        |launch: &&LaunchEntry| launch.state.is_pending() && launch.state != MemberState::Queued;
+    let waits = |launch: &&LaunchEntry| launch.state == MemberState::Queued && launch.prepared;
     // The primary lane starts first, with exactly its own members and the lead before all others.
     let (aside, own): (Vec<&LaunchEntry>, Vec<&LaunchEntry>) = launch
         .members
         .iter()
-        .partition(|it| it.is_on_secondary_lane());
-    let room = most.saturating_sub(own.iter().filter(|it| coming(it)).count());
-    for entry in own.iter().filter(|it| waits(it)).take(room) {
+        .partition(|launch| launch.is_on_secondary_lane());
+    let room = most.saturating_sub(own.iter().filter(|launch| coming(launch)).count());
+    for entry in own.iter().filter(|launch| waits(launch)).take(room) {
         start_member(draft, &launch, (*entry).clone(), vec![], now);
     }
     // Secondary lanes attach only when the lead is up.
-    let lead = launch.lead().map_or(MemberState::Degraded, |it| it.state);
+    let lead = launch
+        .lead()
+        .map_or(MemberState::Degraded, |launch| launch.state);
     match lead {
         MemberState::Alive => {
-            let room = most.saturating_sub(aside.iter().filter(|it| coming(it)).count());
-            for entry in aside.iter().filter(|it| waits(it)).take(room) {
+            let room = most.saturating_sub(aside.iter().filter(|launch| coming(launch)).count());
+            for entry in aside.iter().filter(|launch| waits(launch)).take(room) {
                 start_member(draft, &launch, (*entry).clone(), vec![], now);
             }
         }
@@ -432,7 +444,7 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
         | MemberState::Stopped => {
             for entry in aside
                 .into_iter()
-                .filter(|it| it.state == MemberState::Queued)
+                .filter(|launch| launch.state == MemberState::Queued)
             {
                 let text = "the lead is not up, so there is no team to attach to";
                 let skipped = LaunchEntry {
@@ -505,20 +517,20 @@ fn open_session(
         .board()
         .teams
         .get(&launch.team)
-        .and_then(|it| it.member(&entry.name));
+        .and_then(|team| team.member(&entry.name));
     let scripted = draft
         .board()
         .agents
         .get(&entry.agent)
-        .is_some_and(|it| it.runtime == Runtime::Scripted);
+        .is_some_and(|agent| agent.runtime == Runtime::Scripted);
     let script = member
-        .and_then(|it| it.script.clone())
+        .and_then(|team_member| team_member.script.clone())
         .or_else(|| scripted.then(|| DEFAULT_SCRIPT.to_owned()));
     if let Some(parked) = draft
         .board()
         .agents
         .get(&entry.agent)
-        .and_then(|it| provider_outage::find_parked(draft.board(), it))
+        .and_then(|agent| provider_outage::find_parked(draft.board(), agent))
     {
         return Err((
             MemberCauseKind::Provider,
@@ -557,14 +569,14 @@ fn open_session(
         launch: launch.id,
         member: entry.name.clone(),
     };
-    let ours = |it: Refusal| (MemberCauseKind::Environment, it.message());
+    let ours = |refusal: Refusal| (MemberCauseKind::Environment, refusal.message());
     let task = task::add(draft, add, None, now).map_err(ours)?;
     task::set_session_of(draft, task, standing).map_err(ours)?;
     for word in words {
         intervention::leave_note(draft, task, word);
     }
     task::start(draft, task, &by, now)
-        .map(|it| (task, it))
+        .map(|id| (task, id))
         .map_err(|refusal| {
             let text = refusal.message();
             let cancelled = task::cancel(draft, task, &text);
@@ -636,7 +648,7 @@ fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
             .board()
             .agents
             .get(&entry.agent)
-            .is_some_and(|it| it.offline.is_none())
+            .is_some_and(|agent| agent.offline.is_none())
         {
             let left = agent::take_offline(draft, &entry.agent, "its team is being stopped", now);
             debug_assert!(left.is_ok(), "an agent that is there can leave");
@@ -657,17 +669,21 @@ fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
     let living: Vec<&LaunchEntry> = launch
         .members
         .iter()
-        .filter(|it| is_member_running(draft.board(), it))
+        .filter(|launch| is_member_running(draft.board(), launch))
         .collect();
     // A member with an unknown lane does not count as a primary one (T4).
-    let primary = |it: &&&LaunchEntry| {
-        it.lead
-            || it
+    let primary = |launch: &&&LaunchEntry| {
+        launch.lead
+            || launch
                 .lane
                 .as_ref()
-                .is_some_and(|it| it.kind == LaneKind::Primary)
+                .is_some_and(|lane_ref| lane_ref.kind == LaneKind::Primary)
     };
-    let aside: Vec<&LaunchEntry> = living.iter().filter(|it| !primary(it)).copied().collect();
+    let aside: Vec<&LaunchEntry> = living
+        .iter()
+        .filter(|launch| !primary(launch))
+        .copied()
+        .collect();
     let turn = if aside.is_empty() { living } else { aside };
     if turn.is_empty() {
         draft.record(Event::LaunchChanged(LaunchChanged {
@@ -720,7 +736,7 @@ pub fn relaunch(draft: &mut Draft, name: &TeamName, now: Now) -> Result<Option<L
     // An invalid roster is refused now and not after the stop.
     let policy = team::lane_policy(draft.board(), &team);
     let (lead, members, _) = planned_members(draft.board(), &team, &policy);
-    lane::plan(&lead, &members, &policy).map_err(|it| team::roster_refusal(&it))?;
+    lane::plan(&lead, &members, &policy).map_err(|problems| team::roster_refusal(&problems))?;
     team::set_launch(draft, name, team.launch.unwrap_or_default(), true);
     request_stop(draft, &team, "it is launched again");
     Ok(None)
@@ -782,7 +798,7 @@ pub fn retry(
     if entry.is_on_secondary_lane()
         && launch
             .lead()
-            .is_none_or(|it| it.state != MemberState::Alive)
+            .is_none_or(|launch| launch.state != MemberState::Alive)
     {
         return Err(Refusal::invalid(
             format!("the lead of {name} is not up, so {member} has no team to attach to"),
@@ -825,10 +841,10 @@ pub(crate) fn restore(
     record: TeamLaunch,
     now: Now,
 ) -> Result<(), Refusal> {
-    let team = team::find(draft.board(), name).or_else(|it| {
+    let team = team::find(draft.board(), name).or_else(|refusal| {
         // A team that was deleted at the time of the backup is restored as deleted, with its
         // record.
-        draft.board().teams.get(name).cloned().ok_or(it)
+        draft.board().teams.get(name).cloned().ok_or(refusal)
     })?;
     if let Some(there) = latest_launch(draft.board(), &team)
         && reconcile::preferred_side(there, &record) == reconcile::RecordSide::Left
@@ -916,12 +932,9 @@ pub(crate) fn mark_down(
 
 /// Records that a launch was compared with the running processes.
 pub(crate) fn record_reconciled(draft: &mut Draft, id: LaunchId, now: Now) {
-    if draft
-        .board()
-        .launches
-        .get(&id)
-        .is_some_and(|it| it.reconciled_unix_ms.is_none() && it.stopping.is_none())
-    {
+    if draft.board().launches.get(&id).is_some_and(|team_launch| {
+        team_launch.reconciled_unix_ms.is_none() && team_launch.stopping.is_none()
+    }) {
         draft.record(Event::LaunchChanged(LaunchChanged {
             launch: id,
             stopping: None,
@@ -937,7 +950,7 @@ pub(super) fn current_entry(board: &Board, id: LaunchId, name: &MemberName) -> O
     board
         .launches
         .get(&id)
-        .and_then(|it| it.entry(name))
+        .and_then(|team_launch| team_launch.entry(name))
         .cloned()
 }
 

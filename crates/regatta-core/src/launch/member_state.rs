@@ -45,7 +45,7 @@ pub enum MemberActivity {
 /// Returns a member's current activity. `silent_ms` is the time since its program's last output, if
 /// known.
 pub fn activity(board: &Board, entry: &LaunchEntry, silent_ms: Option<u64>) -> MemberActivity {
-    let Some(session) = entry.attempt.and_then(|it| board.attempts.get(&it)) else {
+    let Some(session) = entry.attempt.and_then(|id| board.attempts.get(&id)) else {
         return if entry.state.is_pending() && entry.state != MemberState::Queued
             || entry.state == MemberState::Alive
         {
@@ -62,20 +62,20 @@ pub fn activity(board: &Board, entry: &LaunchEntry, silent_ms: Option<u64>) -> M
         board
             .attempts
             .get(&id)
-            .is_some_and(|it| it.agent == entry.agent)
+            .is_some_and(|attempt| attempt.agent == entry.agent)
     };
     if board
         .approvals
         .values()
-        .any(|it| it.is_awaited() && its(it.attempt))
+        .any(|approval| approval.is_awaited() && its(approval.attempt))
     {
         return MemberActivity::Waiting;
     }
-    let hung = silent_ms.is_some_and(|it| it >= board.limits.silence_ms);
+    let hung = silent_ms.is_some_and(|silent_m| silent_m >= board.limits.silence_ms);
     let at_work = board
         .attempts
         .values()
-        .any(|it| it.agent == entry.agent && it.session_of.is_none());
+        .any(|attempt| attempt.agent == entry.agent && attempt.session_of.is_none());
     match (session.session.in_turn, entry.state) {
         (true, _) if hung => MemberActivity::Hung,
         (true, MemberState::Alive) => MemberActivity::Working,
@@ -115,7 +115,7 @@ pub fn activity_of_task(
     let asks = board
         .approvals
         .values()
-        .any(|it| it.is_awaited() && it.attempt == attempt.id);
+        .any(|approval| approval.is_awaited() && approval.attempt == attempt.id);
     Some(match activity(board, &entry, silent_ms) {
         // Work and requests outside the session belong to other tasks.
         MemberActivity::Working if !attempt.session.in_turn => MemberActivity::Idle,
@@ -141,15 +141,15 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
     let launch = attempt
         .session_of
         .as_ref()
-        .map(|it| it.launch)
+        .map(|session_of| session_of.launch)
         .unwrap_or_default();
     let mut entry = match event {
-        Event::AttemptLaunched(it) => {
-            let shut_in = it
+        Event::AttemptLaunched(attempt_launched) => {
+            let shut_in = attempt_launched
                 .sandbox()
                 .as_deref()
-                .map_or("without a sandbox".to_owned(), |it| {
-                    format!("sandboxed by {it}")
+                .map_or("without a sandbox".to_owned(), |s| {
+                    format!("sandboxed by {s}")
                 });
             let entry = add_evidence(
                 entry,
@@ -159,14 +159,14 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
             );
             advance_state(entry, MemberState::PendingBootstrap)
         }
-        Event::AttemptSaid(it) => on_agent_event(entry, it.said(), now),
+        Event::AttemptSaid(attempt_said) => on_agent_event(entry, attempt_said.said(), now),
         _ => entry,
     };
     let asks = draft
         .board()
         .approvals
         .values()
-        .any(|it| it.is_awaited() && it.attempt == id);
+        .any(|approval| approval.is_awaited() && approval.attempt == id);
     match (asks, entry.state) {
         (true, MemberState::Starting | MemberState::PendingBootstrap) => {
             entry = add_evidence(
@@ -209,11 +209,11 @@ fn on_agent_event(entry: LaunchEntry, said: &AgentEvent, now: Now) -> LaunchEntr
         AgentEvent::Started { session, model } => {
             let named = session
                 .as_deref()
-                .map(|it| format!(" {it}"))
+                .map(|session| format!(" {session}"))
                 .unwrap_or_default();
             let with = model
                 .as_deref()
-                .map(|it| format!(" with {it}"))
+                .map(|model| format!(" with {model}"))
                 .unwrap_or_default();
             let mut entry = add_evidence(
                 entry,
@@ -271,7 +271,7 @@ pub(crate) fn on_session_ended(
         .board()
         .tasks
         .get(&attempt.task)
-        .map(|it| it.notes.clone())
+        .map(|task| task.notes.clone())
         .unwrap_or_default();
     close_task(
         draft,
@@ -286,7 +286,7 @@ pub(crate) fn on_session_ended(
         .board()
         .launches
         .get(&standing.launch)
-        .is_some_and(|it| it.stopping.is_some());
+        .is_some_and(|team_launch| team_launch.stopping.is_some());
     let text = end_reason(draft.board(), attempt, cause, detail);
     let entry = add_evidence(
         entry,
@@ -354,7 +354,7 @@ fn end_reason(
     let stopping = attempt
         .session_of
         .as_ref()
-        .and_then(|it| board.launches.get(&it.launch)?.stopping.clone());
+        .and_then(|session_of| board.launches.get(&session_of.launch)?.stopping.clone());
     match (cause, stopping) {
         (attempt::AttemptCause::Stopped, Some(reason)) => reason,
         (attempt::AttemptCause::Stopped, None) => "it was stopped by hand".to_owned(),
@@ -403,7 +403,7 @@ fn cause_kind(cause: attempt::AttemptCause) -> MemberCauseKind {
 fn entry_of(board: &Board, attempt: &Attempt) -> Option<LaunchEntry> {
     let standing = attempt.session_of.as_ref()?;
     current_entry(board, standing.launch, &standing.member)
-        .filter(|it| it.attempt == Some(attempt.id))
+        .filter(|launch| launch.attempt == Some(attempt.id))
 }
 
 /// Cancels a standing task, if it is still open.

@@ -38,7 +38,7 @@ pub fn describe(entry: &LaunchEntry) -> String {
             if entry
                 .cause
                 .as_ref()
-                .is_some_and(|it| it.kind == MemberCauseKind::LaneUnknown) =>
+                .is_some_and(|member_cause| member_cause.kind == MemberCauseKind::LaneUnknown) =>
         {
             format!("reconciling{}", describe_cause(entry))
         }
@@ -52,7 +52,7 @@ fn describe_cause(entry: &LaunchEntry) -> String {
     entry
         .cause
         .as_ref()
-        .map(|it| format!(": {}", it.text))
+        .map(|member_cause| format!(": {}", member_cause.text))
         .unwrap_or_default()
 }
 
@@ -64,14 +64,18 @@ pub(super) fn headline(launch: &TeamLaunch, lost: Option<&str>) -> String {
     let up = launch
         .members
         .iter()
-        .filter(|it| it.state == MemberState::Alive)
+        .filter(|launch| launch.state == MemberState::Alive)
         .count();
     let count = format!("{up} of {} alive", launch.members.len());
     if launch.stopping.is_some() {
         return format!("stopping, {count}");
     }
     let named = |them: Vec<&LaunchEntry>, what: &str| {
-        let names: Vec<&str> = them.iter().take(3).map(|it| it.name.as_str()).collect();
+        let names: Vec<&str> = them
+            .iter()
+            .take(3)
+            .map(|launch| launch.name.as_str())
+            .collect();
         let more = if them.len() > 3 {
             format!(" and {} more", them.len() - 3)
         } else {
@@ -84,19 +88,24 @@ pub(super) fn headline(launch: &TeamLaunch, lost: Option<&str>) -> String {
         launch
             .members
             .iter()
-            .filter(|it| pick(it))
+            .filter(|launch| pick(launch))
             .collect::<Vec<_>>()
     };
     let mut parts = vec![count];
-    let aside = all(&|it| it.state.is_pending() && it.is_on_secondary_lane());
-    let own = all(&|it| it.state.is_pending() && !it.is_on_secondary_lane());
-    let failed = all(&|it| matches!(it.state, MemberState::FailedToStart | MemberState::Degraded));
-    let skipped = all(&|it| it.state == MemberState::Skipped);
+    let aside = all(&|launch| launch.state.is_pending() && launch.is_on_secondary_lane());
+    let own = all(&|launch| launch.state.is_pending() && !launch.is_on_secondary_lane());
+    let failed = all(&|launch| {
+        matches!(
+            launch.state,
+            MemberState::FailedToStart | MemberState::Degraded
+        )
+    });
+    let skipped = all(&|launch| launch.state == MemberState::Skipped);
     if up == 0
         && launch
             .members
             .iter()
-            .any(|it| it.state == MemberState::Stopped)
+            .any(|launch| launch.state == MemberState::Stopped)
         && launch.phase() != LaunchPhase::Active
     {
         parts = vec!["stopped".to_owned()];
@@ -148,7 +157,9 @@ pub fn explain(board: &Board, team: &Team) -> Vec<String> {
     ];
     for member in team.roster() {
         let word = |name: &str, value: Option<String>| {
-            value.map(|it| format!(" {name} {it}")).unwrap_or_default()
+            value
+                .map(|value| format!(" {name} {value}"))
+                .unwrap_or_default()
         };
         lines.push(format!(
             "  {} {}: provider {}{}{}{}{}{}{}",
@@ -166,7 +177,7 @@ pub fn explain(board: &Board, team: &Team) -> Vec<String> {
                 "fast mode",
                 member
                     .fast_mode
-                    .map(|it| if it { "on" } else { "off" }.to_owned())
+                    .map(|fast_mode| if fast_mode { "on" } else { "off" }.to_owned())
             ),
             word("environment", member.environment.clone()),
             word("cwd", member.cwd.clone()),
@@ -177,13 +188,13 @@ pub fn explain(board: &Board, team: &Team) -> Vec<String> {
         Ok(plan) => lines.extend(
             lane::explain(&lead, &members, &plan)
                 .into_iter()
-                .map(|it| format!("  {it}")),
+                .map(|s| format!("  {s}")),
         ),
         Err(objections) => {
             lines.extend(
                 objections
                     .iter()
-                    .map(|it| format!("  refused: {it}; {}", it.hint())),
+                    .map(|problem| format!("  refused: {problem}; {}", problem.hint())),
             );
         }
     }
@@ -204,19 +215,27 @@ pub fn explain(board: &Board, team: &Team) -> Vec<String> {
     let names: Vec<&str> = launch
         .bootstrap_expected_members
         .iter()
-        .map(|it| it.as_str())
+        .map(|member| member.as_str())
         .collect();
     lines.push(format!(
         "  the primary lane starts with {}",
         names.join(", ")
     ));
     for entry in &launch.members {
-        let lane = entry.lane.as_ref().map_or("lane unknown".to_owned(), |it| {
-            format!("lane {} ({})", it.id, it.owner)
-        });
+        let lane = entry
+            .lane
+            .as_ref()
+            .map_or("lane unknown".to_owned(), |lane_ref| {
+                format!("lane {} ({})", lane_ref.id, lane_ref.owner)
+            });
         lines.push(format!("  {}: {lane}, {}", entry.name, describe(entry)));
-        lines.extend(entry.notes.iter().map(|it| format!("    {it}")));
-        lines.extend(entry.evidence.iter().map(|it| format!("    {}", it.text)));
+        lines.extend(entry.notes.iter().map(|note| format!("    {note}")));
+        lines.extend(
+            entry
+                .evidence
+                .iter()
+                .map(|member_evidence| format!("    {}", member_evidence.text)),
+        );
     }
     lines
 }

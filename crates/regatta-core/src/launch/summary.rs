@@ -76,11 +76,11 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
     let policy = team::lane_policy(board, team);
     let launch = latest_launch(board, team);
     let wanted = || {
-        team.roster().map(|it| MemberSummary {
-            name: it.name.clone(),
-            lead: it.name == team.lead.name,
+        team.roster().map(|team_member| MemberSummary {
+            name: team_member.name.clone(),
+            lead: team_member.name == team.lead.name,
             lane: None,
-            provider: team.provider(it).to_owned(),
+            provider: team.provider(team_member).to_owned(),
             state: None,
             description: "not launched".to_owned(),
         })
@@ -98,7 +98,7 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
                 &team.planned_members().1,
                 &policy,
             )
-            .is_ok_and(|it| it.mix == crate::lane::TeamMix::Mixed),
+            .is_ok_and(|lane_plan| lane_plan.mix == crate::lane::TeamMix::Mixed),
             alive: 0,
             expected: team.roster().count() as u32,
             deleted: team.deleted_unix_ms.is_some(),
@@ -122,18 +122,18 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
     let mut members: Vec<MemberSummary> = launch
         .members
         .iter()
-        .map(|it| MemberSummary {
-            name: it.name.clone(),
-            lead: it.lead,
-            lane: it.lane.as_ref().map(|it| it.kind),
-            provider: it.effective.provider.clone(),
-            state: Some(it.state),
-            description: plain_line(&describe(it)),
+        .map(|launch| MemberSummary {
+            name: launch.name.clone(),
+            lead: launch.lead,
+            lane: launch.lane.as_ref().map(|lane_ref| lane_ref.kind),
+            provider: launch.effective.provider.clone(),
+            state: Some(launch.state),
+            description: plain_line(&describe(launch)),
         })
         .collect();
     // If the record lost its lead, the lead comes from the team's settings.
-    if !members.iter().any(|it| it.lead) {
-        members.splice(0..0, wanted().filter(|it| it.lead));
+    if !members.iter().any(|member_summary| member_summary.lead) {
+        members.splice(0..0, wanted().filter(|member_summary| member_summary.lead));
     }
     // A record that cannot be trusted proves no success.
     let outcome = match launch.outcome() {
@@ -151,7 +151,7 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
         alive: launch
             .members
             .iter()
-            .filter(|it| it.state == MemberState::Alive)
+            .filter(|launch| launch.state == MemberState::Alive)
             .count() as u32,
         expected: launch.expected_members.len() as u32,
         deleted: team.deleted_unix_ms.is_some(),
@@ -165,18 +165,18 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
 /// is its length.
 fn plain_line(text: &str) -> String {
     let mut out = String::new();
-    for it in text.chars() {
-        let it = match it {
+    for c in text.chars() {
+        let c = match c {
             '"' => '\'',
             '\\' => '/',
-            it if it.is_control() => ' ',
-            it => it,
+            c if c.is_control() => ' ',
+            c => c,
         };
-        if out.len() + it.len_utf8() > MAX_SENTENCE_BYTES {
+        if out.len() + c.len_utf8() > MAX_SENTENCE_BYTES {
             out.push('…');
             break;
         }
-        out.push(it);
+        out.push(c);
     }
     out
 }

@@ -26,7 +26,7 @@ impl Millis {
     pub fn parse(text: &str) -> Result<Millis, String> {
         let text = text.trim();
         let split = text
-            .find(|it: char| !it.is_ascii_digit() && it != '.')
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
             .unwrap_or(text.len());
         let (number, unit) = text.split_at(split);
         let factor = match unit.trim() {
@@ -65,7 +65,7 @@ impl fmt::Display for Millis {
         ];
         match units
             .iter()
-            .find(|it| self.0 > 0 && self.0.is_multiple_of(it.0))
+            .find(|unit| self.0 > 0 && self.0.is_multiple_of(unit.0))
         {
             Some((size, unit)) => write!(f, "{}{unit}", self.0 / size),
             None => write!(f, "{}ms", self.0),

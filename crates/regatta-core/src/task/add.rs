@@ -84,7 +84,7 @@ impl AddTask {
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     line.chars()
-        .map(|it| if it.is_control() { ' ' } else { it })
+        .map(|c| if c.is_control() { ' ' } else { c })
         .take(most)
         .collect::<String>()
         .trim()
@@ -152,9 +152,9 @@ pub fn add(
         resting: false,
         session_of: None,
         alias: ask.alias,
-        mission: mission.map(|it| it.0),
-        wave: mission.map_or(0, |it| it.1.wave),
-        sub_wave: mission.map_or(0, |it| it.1.sub),
+        mission: mission.map(|mission| mission.0),
+        wave: mission.map_or(0, |mission| mission.1.wave),
+        sub_wave: mission.map_or(0, |mission| mission.1.sub),
         status: if ask.backlog {
             TaskStatus::Backlog
         } else {
@@ -223,7 +223,7 @@ fn check_ratchet(argv: Option<&[String]>) -> Result<(), Refusal> {
             "a ratchet needs a program",
             "give its program and arguments, or leave it out",
         )),
-        Some(argv) if argv[0].trim().is_empty() || argv.iter().any(|it| it.contains('\0')) => {
+        Some(argv) if argv[0].trim().is_empty() || argv.iter().any(|argv| argv.contains('\0')) => {
             Err(Refusal::invalid(
                 "a ratchet's program is blank or an argument has a NUL byte",
                 "give its program and arguments as plain text",
@@ -279,7 +279,7 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: EditTask) -> Result<(), Refusal>
             what: id.to_string(),
             by: task
                 .attempt
-                .map_or(task.status.to_string(), |it| it.to_string()),
+                .map_or(task.status.to_string(), |id| id.to_string()),
         });
     }
     if let Some(backlog) = ask.backlog {
@@ -301,7 +301,7 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: EditTask) -> Result<(), Refusal>
         ask.subject.as_deref().unwrap_or(&task.subject),
         ask.description.as_deref().unwrap_or(&task.description),
     )?;
-    if ask.priority.is_some_and(|it| it > 9) {
+    if ask.priority.is_some_and(|byte| byte > 9) {
         return Err(Refusal::invalid(
             "a priority is 0 (first) to 9",
             "give a number in that range",
@@ -312,7 +312,7 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: EditTask) -> Result<(), Refusal>
         blocked_by.dedup();
         if let Some(missing) = blocked_by
             .iter()
-            .find(|it| it.0 == 0 || it.0 > draft.board().counters.task)
+            .find(|id| id.0 == 0 || id.0 > draft.board().counters.task)
         {
             return Err(Refusal::NoSuchTask { task: *missing });
         }

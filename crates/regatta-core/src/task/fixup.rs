@@ -134,9 +134,10 @@ impl Task {
     /// files, if there are any. If ownership resolved the conflicts before the checks failed, any
     /// of the task's own files may be at fault, so it may change those, too.
     pub fn manifest(&self) -> Vec<PathPattern> {
-        let paths = self.fixup.iter().flat_map(|it| &it.paths);
-        let mut literal: Vec<PathPattern> =
-            paths.filter_map(|it| PathPattern::new(it).ok()).collect();
+        let paths = self.fixup.iter().flat_map(|fixup| &fixup.paths);
+        let mut literal: Vec<PathPattern> = paths
+            .filter_map(|path| PathPattern::new(path).ok())
+            .collect();
         // If one side has a directory at the path, its files belong to the conflict.
         let conflicts = self.fixup.iter().flat_map(|fixup| &fixup.conflicts);
         let directories =

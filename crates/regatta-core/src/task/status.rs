@@ -165,7 +165,10 @@ mod tests {
     /// J7: no transition leaves a terminal status.
     #[test]
     fn j7_no_transition_leaves_a_terminal_status() {
-        for from in TaskStatus::ALL.into_iter().filter(|it| it.is_terminal()) {
+        for from in TaskStatus::ALL
+            .into_iter()
+            .filter(|task_status| task_status.is_terminal())
+        {
             for to in TaskStatus::ALL {
                 assert_eq!(
                     next_status(TaskId(1), from, to),
@@ -181,7 +184,10 @@ mod tests {
     /// Each status that is not terminal can be cancelled, so each task can end.
     #[test]
     fn every_open_status_can_be_cancelled() {
-        for from in TaskStatus::ALL.into_iter().filter(|it| !it.is_terminal()) {
+        for from in TaskStatus::ALL
+            .into_iter()
+            .filter(|task_status| !task_status.is_terminal())
+        {
             assert!(
                 next_status(TaskId(1), from, TaskStatus::Cancelled).is_ok(),
                 "{from}"

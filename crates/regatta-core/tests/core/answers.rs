@@ -54,7 +54,7 @@ fn world_with_requests(ada: &[RequestContent], bob: &[RequestContent]) -> (World
     let mut world = World::with_agents(&[("ada", 1), ("bob", 1)]);
     world.add_task("one", &["a.rs"]);
     world.add_task("two", &["b.rs"]);
-    let grants = ["ada", "bob"].map(|it| world.take_supervised_task(it));
+    let grants = ["ada", "bob"].map(|s| world.take_supervised_task(s));
     for (grant, wants) in grants.iter().zip([ada, bob]) {
         for (n, want) in (1..).zip(wants) {
             report_event(
@@ -88,7 +88,7 @@ fn denial() -> RequestAnswer {
 /// Returns the requests that were answered, with their answers.
 fn recorded_answers(world: &World) -> Vec<(u64, RequestAnswer)> {
     let all = world.board.approvals.values();
-    all.filter_map(|it| Some((it.id.0, it.decision.as_ref()?.answer.clone())))
+    all.filter_map(|approval| Some((approval.id.0, approval.decision.as_ref()?.answer.clone())))
         .collect()
 }
 
@@ -157,7 +157,7 @@ fn an_answer_for_the_task_covers_only_similar_requests_of_that_task() {
             .board
             .rules
             .values()
-            .map(|it| it.scope.clone())
+            .map(|policy_rule| policy_rule.scope.clone())
             .collect::<Vec<_>>()
     };
     assert_eq!(scopes(&world), [RuleScope::Task(world.grants[0].task)]);

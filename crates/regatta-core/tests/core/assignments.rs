@@ -72,7 +72,8 @@ fn an_assignment_starts_the_program_of_an_agent_that_regatta_runs() {
     assert!(starts(&world, pooled));
     let said = schedule::wait_reasons(&world.board, world.task(pooled), world.now);
     assert!(
-        said.iter().all(|it| !it.text.contains("task poll")),
+        said.iter()
+            .all(|wait_reason| !wait_reason.text.contains("task poll")),
         "{said:?}"
     );
 

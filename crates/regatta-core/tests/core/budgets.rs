@@ -40,7 +40,7 @@ fn a_budget_of_time_is_used_up_by_running_attempts() {
             .board
             .attempts
             .values()
-            .all(|it| it.stopping.is_none()),
+            .all(|attempt| attempt.stopping.is_none()),
         "an attempt is stopped before the budget is used up"
     );
     world.advance(2_000);
@@ -49,7 +49,7 @@ fn a_budget_of_time_is_used_up_by_running_attempts() {
             .board
             .attempts
             .values()
-            .all(|it| it.stopping.is_some()),
+            .all(|attempt| attempt.stopping.is_some()),
         "two attempts use up a minute in half a minute"
     );
     for grant in &grants {

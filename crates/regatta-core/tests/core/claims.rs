@@ -344,16 +344,16 @@ fn l9_shared_waits_do_not_overtake_an_exclusive_wait() {
         .board
         .claims
         .values()
-        .map(|it| it.owner.to_string())
+        .map(|claim| claim.owner.to_string())
         .collect();
     assert_eq!(holders, ["r1", "r2"]);
     for claim in world
         .board
         .claims
         .values()
-        .map(|it| HeldClaim {
-            claim: it.id,
-            token: it.token,
+        .map(|claim| HeldClaim {
+            claim: claim.id,
+            token: claim.token,
         })
         .collect::<Vec<_>>()
     {
@@ -368,8 +368,8 @@ fn l9_shared_waits_do_not_overtake_an_exclusive_wait() {
 fn l10_a_wait_that_would_deadlock_is_refused() {
     for size in 1..=4 {
         let mut world = World::empty();
-        let names: Vec<String> = (0..size).map(|it| format!("agent-{it}")).collect();
-        let ports: Vec<String> = (0..size).map(|it| format!("port://{it}")).collect();
+        let names: Vec<String> = (0..size).map(|n| format!("agent-{n}")).collect();
+        let ports: Vec<String> = (0..size).map(|n| format!("port://{n}")).collect();
         for (name, port) in names.iter().zip(&ports) {
             world.hold_claim(name, &[port]);
         }
@@ -513,16 +513,24 @@ fn a_trunk_hold_is_not_lengthened_by_restarts() {
 fn l11_the_end_of_an_attempt_releases_its_claims_and_waits() {
     type End = fn(&mut World, &regatta_core::schedule::PollGrant);
     let ends: [(&str, bool, End); 7] = [
-        ("gave up", false, |world, it| world.give_up(it)),
-        ("failed its checks", false, |world, it| world.fail_once(it)),
-        ("stopped", false, |world, it| world.stop(it.task)),
-        ("cancelled", false, |world, it| world.cancel(it.task)),
+        ("gave up", false, |world, poll_grant| {
+            world.give_up(poll_grant)
+        }),
+        ("failed its checks", false, |world, poll_grant| {
+            world.fail_once(poll_grant)
+        }),
+        ("stopped", false, |world, poll_grant| {
+            world.stop(poll_grant.task)
+        }),
+        ("cancelled", false, |world, poll_grant| {
+            world.cancel(poll_grant.task)
+        }),
         ("silent", false, |world, _| world.advance(HOUR_MS)),
-        ("crashed", true, |world, it| {
+        ("crashed", true, |world, poll_grant| {
             world.ask(
                 "regatta",
                 exit_command(
-                    it,
+                    poll_grant,
                     ProgramExit::Failed {
                         reason: "exit 1".into(),
                         class: None,
@@ -530,8 +538,8 @@ fn l11_the_end_of_an_attempt_releases_its_claims_and_waits() {
                 ),
             );
         }),
-        ("vanished", true, |world, it| {
-            world.ask("regatta", exit_command(it, ProgramExit::Lost));
+        ("vanished", true, |world, poll_grant| {
+            world.ask("regatta", exit_command(poll_grant, ProgramExit::Lost));
         }),
     ];
     for (name, supervised, end) in ends {
@@ -623,9 +631,9 @@ fn l8_file_claims_of_running_work_cannot_be_released_by_hand() {
         .claims
         .values()
         .next()
-        .map(|it| HeldClaim {
-            claim: it.id,
-            token: it.token,
+        .map(|claim| HeldClaim {
+            claim: claim.id,
+            token: claim.token,
         })
         .unwrap();
     assert_eq!(

@@ -11,12 +11,13 @@ use crate::conversations::{
     world_with_agents,
 };
 
-fn notes(it: &Conversation) -> String {
+fn notes(conversation: &Conversation) -> String {
     let note = |post: &ThreadPost| match &post.content {
         PostContent::Note { text, .. } => Some(text.clone()),
         _ => None,
     };
-    it.posts
+    conversation
+        .posts
         .iter()
         .filter_map(note)
         .collect::<Vec<_>>()
@@ -164,8 +165,8 @@ fn the_notice_that_a_message_waits_is_updated_when_the_wait_ends() {
     open_session(&mut world, &first, "s-1");
     send_message(&mut world, slack_message("claude", "2", "and add a test"));
     send_message(&mut world, slack_message("claude", "3", "and another"));
-    let stages = |it: &Conversation| {
-        let queued = it
+    let stages = |conversation: &Conversation| {
+        let queued = conversation
             .posts
             .iter()
             .filter(|post| matches!(post.content, PostContent::Queued { .. }));

@@ -19,7 +19,7 @@ fn unfenced(text: &str) -> String {
     let mut open: Option<usize> = None;
     let mut out = String::new();
     for line in text.lines() {
-        let ticks = line.chars().take_while(|it| *it == '`').count();
+        let ticks = line.chars().take_while(|c| *c == '`').count();
         match open {
             None if ticks >= 3 => open = Some(ticks),
             None => out += &format!("{line}\n"),

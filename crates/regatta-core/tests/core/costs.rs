@@ -10,7 +10,7 @@ use crate::world::{HOUR_MS, World, exit_command, passed_verdict};
 
 fn ledger_of(world: &World) -> SpendLedger {
     let mut book = SpendLedger::default();
-    world.log.iter().for_each(|it| book.fold(it, None));
+    world.log.iter().for_each(|event| book.fold(event, None));
     book
 }
 
@@ -76,7 +76,7 @@ fn the_log_gives_the_spending_and_the_ended_tasks_of_each_day() {
         ledger_of(world)
             .ended_since(day)
             .into_iter()
-            .map(|it| it.1)
+            .map(|pair| pair.1)
             .collect::<Vec<_>>()
     };
     assert_eq!(
@@ -93,7 +93,7 @@ fn the_log_gives_the_spending_and_the_ended_tasks_of_each_day() {
     let money = |since: u64| {
         let spent = ledger_of(&world).spend_since(since).into_iter();
         spent
-            .filter_map(|(attempt, it)| Some((attempt, it.usage.micro_usd?)))
+            .filter_map(|(attempt, spend)| Some((attempt, spend.usage.micro_usd?)))
             .collect::<Vec<_>>()
     };
     assert_eq!(money(day), [(first.attempt, 100), (second.attempt, 7)]);

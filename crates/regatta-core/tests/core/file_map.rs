@@ -13,31 +13,37 @@ use regatta_core::task::AddTask;
 use crate::world::{SECOND_MS, World, agent, shop, task_to_add};
 
 fn draw_map(world: &World, landed: &[(&str, u32)]) -> Vec<String> {
-    let landed: BTreeMap<String, u32> = landed.iter().map(|it| (it.0.to_owned(), it.1)).collect();
+    let landed: BTreeMap<String, u32> = landed
+        .iter()
+        .map(|landed| (landed.0.to_owned(), landed.1))
+        .collect();
     let ids = |of: &[TaskId]| {
         of.iter()
             .map(ToString::to_string)
             .collect::<Vec<_>>()
             .join("+")
     };
-    let line = |it: FileCell| {
-        let mut text = it.path.clone();
-        for one in &it.held {
+    let line = |file_cell: FileCell| {
+        let mut text = file_cell.path.clone();
+        for one in &file_cell.held {
             text += &format!(
                 " held by {} {}",
-                one.agent.as_ref().map_or("-", |it| it.as_str()),
+                one.agent.as_ref().map_or("-", |agent| agent.as_str()),
                 one.until
             );
         }
-        for (word, of) in [("wanted by", &it.wanted), ("meet", &it.clashing_tasks)] {
+        for (word, of) in [
+            ("wanted by", &file_cell.wanted),
+            ("meet", &file_cell.clashing_tasks),
+        ] {
             text += &if of.is_empty() {
                 String::new()
             } else {
                 format!(" {word} {}", ids(of))
             };
         }
-        text + &if it.changes_today > 0 {
-            format!(" hot {}", it.changes_today)
+        text + &if file_cell.changes_today > 0 {
+            format!(" hot {}", file_cell.changes_today)
         } else {
             String::new()
         }
@@ -102,7 +108,10 @@ fn files_of_another_project_are_not_on_the_map() {
     assert_eq!(draw_map(&world, &[]), ["a.rs held by ada "]);
     let there = file_map::file_cells(&world.board, &name, &BTreeMap::new(), (world.now, 100));
     assert_eq!(
-        there.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(),
+        there
+            .iter()
+            .map(|file_cell| file_cell.path.as_str())
+            .collect::<Vec<_>>(),
         ["b.rs", "c.rs"]
     );
 }
@@ -190,7 +199,7 @@ fn a_found_collision_is_on_the_map() {
 fn a_map_shows_held_files_first_and_has_a_maximum_size() {
     let mut world = World::with_serial_queue(&[("ada", 1)]);
     world.hold_claim("ada", &["file://shop/held.rs"]);
-    let many: Vec<String> = (0..60).map(|it| format!("src/{it:02}.rs")).collect();
+    let many: Vec<String> = (0..60).map(|n| format!("src/{n:02}.rs")).collect();
     world.add_task("many", &many.iter().map(String::as_str).collect::<Vec<_>>());
     world.add_task("same", &["src/00.rs"]);
     let paths = |most: usize| {
@@ -204,7 +213,9 @@ fn a_map_shows_held_files_first_and_has_a_maximum_size() {
     );
     let few = paths(2);
     assert_eq!(
-        few.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(),
+        few.iter()
+            .map(|file_cell| file_cell.path.as_str())
+            .collect::<Vec<_>>(),
         ["held.rs", "src/00.rs"]
     );
     assert_eq!(

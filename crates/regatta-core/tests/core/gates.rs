@@ -79,11 +79,18 @@ fn trunk_broken() -> StartFacts {
 fn result_of_attempt(world: &World, id: AttemptId, gate: StartGate) -> GateResult {
     let gates = restore_results(&world.board.attempts[&id].gates);
     assert_eq!(
-        gates.iter().map(|it| it.gate).collect::<Vec<_>>(),
+        gates
+            .iter()
+            .map(|gate_result| gate_result.gate)
+            .collect::<Vec<_>>(),
         StartGate::ALL,
         "all six, in order"
     );
-    gates.iter().find(|it| it.gate == gate).unwrap().clone()
+    gates
+        .iter()
+        .find(|gate_result| gate_result.gate == gate)
+        .unwrap()
+        .clone()
 }
 
 fn result_of_task(world: &World, id: u64, gate: StartGate) -> GateResult {
@@ -93,7 +100,9 @@ fn result_of_task(world: &World, id: u64, gate: StartGate) -> GateResult {
         &StartFacts::default(),
         world.now,
     );
-    all.into_iter().find(|it| it.gate == gate).unwrap()
+    all.into_iter()
+        .find(|gate_result| gate_result.gate == gate)
+        .unwrap()
 }
 
 fn end_attempt(world: &mut World, grant: &PollGrant) {
@@ -302,7 +311,7 @@ fn misalignment_breaker_stops_a_silent_attempt_and_warns_the_next() {
 fn wave_cap_is_the_smallest_limit() {
     let mut world = World::with_agents(&[("ada", 9)]);
     let plan = (0..6)
-        .map(|it| planned_task("part", &[&format!("{it}.rs")], &[]))
+        .map(|n| planned_task("part", &[&format!("{n}.rs")], &[]))
         .collect();
     let id = start_mission(&mut world, StartMode::Flow, 3, plan);
     world.ask(
@@ -489,12 +498,12 @@ fn an_attempt_lists_its_files_that_the_previous_wave_changed() {
     let first: Vec<PollGrant> =
         std::iter::from_fn(|| world.poll_with("ada", trunk_present(0, None))).collect();
     assert_eq!(first.len(), 2);
-    for it in &first {
+    for poll_grant in &first {
         assert_eq!(
-            result_of_attempt(&world, it.attempt, StartGate::BaseAncestry).verdict,
+            result_of_attempt(&world, poll_grant.attempt, StartGate::BaseAncestry).verdict,
             GateVerdict::Pass
         );
-        end_attempt(&mut world, it);
+        end_attempt(&mut world, poll_grant);
     }
     let third = world.poll_with("ada", trunk_present(0, None)).unwrap();
     let found = result_of_attempt(&world, third.attempt, StartGate::BaseAncestry);

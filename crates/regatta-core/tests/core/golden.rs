@@ -19,7 +19,7 @@ pub(crate) fn command_line(request: &Request, now: Now) -> String {
     let mut value = serde_json::to_value(&request.command).unwrap();
     let name = value
         .as_object_mut()
-        .and_then(|it| it.remove("command"))
+        .and_then(|object| object.remove("command"))
         .unwrap();
     format!(
         "\n{} {}: {}{}",
@@ -52,12 +52,12 @@ pub(crate) fn commit_lines(done: &Commit) -> Vec<String> {
         for (key, effect) in done
             .effects
             .iter()
-            .filter(|it| it.0.revision == recorded.revision)
+            .filter(|effect| effect.0.revision == recorded.revision)
         {
             let mut value = serde_json::to_value(effect).unwrap();
             let name = value
                 .as_object_mut()
-                .and_then(|it| it.remove("do"))
+                .and_then(|object| object.remove("do"))
                 .unwrap();
             lines.push(format!(
                 "      do {key} {}{}",
@@ -88,7 +88,7 @@ fn clock(now: Now) -> String {
 fn brief_fields(value: &Value) -> String {
     let mut out = String::new();
     let Value::Object(fields) = value else {
-        return plain_value(value).map_or(out, |it| format!(" {it}"));
+        return plain_value(value).map_or(out, |s| format!(" {s}"));
     };
     for (name, value) in fields {
         if name.ends_with("wall") {
@@ -122,7 +122,7 @@ fn plain_value(value: &Value) -> Option<String> {
         Value::Array(items) => {
             let texts: Vec<String> = items
                 .iter()
-                .map(|it| brief_fields(it).trim_start().to_owned())
+                .map(|item| brief_fields(item).trim_start().to_owned())
                 .collect();
             Some(format!("[{}]", texts.join(", ")))
         }
@@ -275,7 +275,7 @@ fn a_mission_runs_in_waves() {
         for name in ["ada", "bob", "ada", "bob"] {
             wave.extend(world.poll(name));
         }
-        waves.push(wave.iter().map(|it| it.task.0).collect());
+        waves.push(wave.iter().map(|poll_grant| poll_grant.task.0).collect());
         for grant in &wave {
             world.finish_and_land(grant);
         }

@@ -57,7 +57,7 @@ impl World {
     }
 
     fn post_with_labels(&mut self, who: &str, where_to: &str, text: &str, labels: &[&str]) {
-        let labels = labels.iter().map(|it| label(it)).collect();
+        let labels = labels.iter().map(|s| label(s)).collect();
         let post = PostMessage {
             channel: channel(where_to),
             text: text.into(),
@@ -72,8 +72,8 @@ impl World {
         self.board
             .firings
             .values()
-            .filter(|it| it.hook == hook)
-            .map(|it| Firing::clone(it))
+            .filter(|firing| firing.hook == hook)
+            .map(|firing| Firing::clone(firing))
             .collect()
     }
 
@@ -93,7 +93,7 @@ impl World {
 
     fn end_all_firings(&mut self) {
         let live: Vec<FiringId> = self.board.firings.keys().copied().collect();
-        live.into_iter().for_each(|it| self.end_firing(it));
+        live.into_iter().for_each(|id| self.end_firing(id));
     }
 
     fn report_command(&mut self, command: Command) {
@@ -142,7 +142,7 @@ fn a_message_fires_a_hook_once() {
         world
             .outbox
             .values()
-            .filter(|it| matches!(it, Effect::RunHook { .. }))
+            .filter(|effect| matches!(effect, Effect::RunHook { .. }))
             .count(),
         1
     );
@@ -164,7 +164,7 @@ fn a_hook_fires_only_for_matching_messages() {
     let message =
         |label: Option<&str>, mention: Option<&str>, prefix: Option<&str>| HookTrigger::Message {
             channel: None,
-            label: label.map(|it| Label::new(it).unwrap()),
+            label: label.map(|label| Label::new(label).unwrap()),
             mention: mention.map(agent),
             prefix: prefix.map(str::to_owned),
         };
@@ -679,7 +679,7 @@ fn a_chain_of_hooks_that_is_too_deep_is_paused() {
         .firings
         .values()
         .next()
-        .map(|it| Firing::clone(it))
+        .map(|firing| Firing::clone(firing))
     {
         fired += 1;
         assert!(fired <= MAX_CHAIN_LENGTH, "the chain of hooks does not end");
@@ -702,9 +702,11 @@ fn a_chain_of_hooks_that_is_too_deep_is_paused() {
     let cut = world.board.hooks[&pong].paused.clone().unwrap();
     assert!(cut.contains("5 hooks led to each other"), "{cut}");
     assert!(world.board.hooks[&ping].paused.is_none());
-    let said = world.log.iter().rev().find_map(|it| match &it.event {
-        regatta_core::event::Event::MessagePosted(it) if it.message().sender == Actor::Regatta => {
-            Some(it.message().clone())
+    let said = world.log.iter().rev().find_map(|event| match &event.event {
+        regatta_core::event::Event::MessagePosted(message_posted)
+            if message_posted.message().sender == Actor::Regatta =>
+        {
+            Some(message_posted.message().clone())
         }
         _ => None,
     });
@@ -755,7 +757,7 @@ fn a_hook_that_fires_too_often_is_paused() {
 fn an_invalid_hook_is_refused() {
     let mut world = World::with_agents(&[("ada", 1)]);
     let run = |argv: &[&str], cwd: &str| HookAction::Run {
-        argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+        argv: argv.iter().map(|argv| (*argv).to_owned()).collect(),
         cwd: cwd.into(),
     };
     let claim = HookConditions {

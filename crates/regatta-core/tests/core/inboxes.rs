@@ -195,11 +195,11 @@ fn a_snooze_of_a_task_ends_when_the_task_moves_on() {
         world.report_verdict(&grant, passed_verdict(&[]));
         world.advance(3_600 * SECOND_MS);
     }
-    let Some(it) = world
+    let Some(item) = world
         .board
         .tasks
         .get(&task)
-        .filter(|it| it.status == TaskStatus::NeedsHuman)
+        .filter(|task| task.status == TaskStatus::NeedsHuman)
         .cloned()
     else {
         panic!(
@@ -217,7 +217,7 @@ fn a_snooze_of_a_task_ends_when_the_task_moves_on() {
     let put_off = world.board.tasks[&task].clone();
     assert!(put_off.snoozed.is_some());
     assert_eq!(
-        put_off.updated_unix_ms, it.updated_unix_ms,
+        put_off.updated_unix_ms, item.updated_unix_ms,
         "the snooze changed since when the task needs a person"
     );
     world.ask("ann", Command::RetryTask { task, failed: None });
@@ -537,25 +537,28 @@ fn each_matter_that_needs_a_person_is_one_inbox_item() {
         let mut world = World::with_agents(&[("ada", 1)]);
         begin(&mut world);
         let all = open_inbox(&world);
-        let [it] = &all[..] else {
+        let [open_item] = &all[..] else {
             panic!("{kind:?}: expected one item, found {all:?}")
         };
-        assert_eq!((it.kind, it.item.to_string().as_str()), (kind, name));
+        assert_eq!(
+            (open_item.kind, open_item.item.to_string().as_str()),
+            (kind, name)
+        );
         assert_eq!(
             name.parse::<InboxItem>().unwrap(),
-            it.item,
+            open_item.item,
             "the name is not read as the item"
         );
         assert!(
-            !it.subject.trim().is_empty() && !it.why.trim().is_empty(),
-            "{kind:?}: {it:?}"
+            !open_item.subject.trim().is_empty() && !open_item.why.trim().is_empty(),
+            "{kind:?}: {open_item:?}"
         );
         assert!(
-            it.agent.is_some() || it.kind == InboxKind::Budget,
-            "{kind:?}: no agent: {it:?}"
+            open_item.agent.is_some() || open_item.kind == InboxKind::Budget,
+            "{kind:?}: no agent: {open_item:?}"
         );
         assert!(
-            it.since_unix_ms > 0 || world.now.unix_ms == 0,
+            open_item.since_unix_ms > 0 || world.now.unix_ms == 0,
             "{kind:?}: no time"
         );
         world.restart();
@@ -567,17 +570,21 @@ fn each_matter_that_needs_a_person_is_one_inbox_item() {
         world.ask(
             "ann",
             Command::Snooze {
-                item: it.item.clone(),
+                item: open_item.item.clone(),
                 ms: Some(2 * SECOND_MS),
             },
         );
         assert!(
-            open_inbox(&world).iter().all(|it| it.snoozed.is_some()),
+            open_inbox(&world)
+                .iter()
+                .all(|open_item| open_item.snoozed.is_some()),
             "{kind:?}: the item is not snoozed"
         );
         world.restart();
         assert!(
-            open_inbox(&world).iter().all(|it| it.snoozed.is_some()),
+            open_inbox(&world)
+                .iter()
+                .all(|open_item| open_item.snoozed.is_some()),
             "{kind:?}: a restart ended the snooze"
         );
         world.advance(2 * SECOND_MS);
@@ -596,7 +603,7 @@ fn each_matter_that_needs_a_person_is_one_inbox_item() {
             world.ask_refused(
                 "ann",
                 Command::Snooze {
-                    item: it.item.clone(),
+                    item: open_item.item.clone(),
                     ms: Some(SECOND_MS),
                 },
             );
@@ -627,11 +634,12 @@ fn a_rate_limit_is_not_in_the_inbox() {
         ),
     );
     let parked = |world: &World| {
-        world
-            .board
-            .parked
-            .get("agent:ada")
-            .map(|it| (it.deadline_fleet_ms.is_some(), it.has_resumed))
+        world.board.parked.get("agent:ada").map(|provider_outage| {
+            (
+                provider_outage.deadline_fleet_ms.is_some(),
+                provider_outage.has_resumed,
+            )
+        })
     };
     assert_eq!(
         parked(&world),
@@ -641,7 +649,7 @@ fn a_rate_limit_is_not_in_the_inbox() {
     assert_eq!(open_inbox(&world), []);
     world.advance(60 * SECOND_MS);
     assert!(
-        parked(&world).is_none_or(|it| it.1),
+        parked(&world).is_none_or(|pair| pair.1),
         "the agent is still parked"
     );
     assert_eq!(open_inbox(&world), []);
@@ -678,11 +686,14 @@ fn the_name_of_an_item_can_be_read_back() {
 /// person is in it.
 pub(crate) fn check_inbox(board: &Board, now: Now) {
     let all = inbox::open_items(board, now);
-    let mut names: Vec<String> = all.iter().map(|it| it.item.to_string()).collect();
+    let mut names: Vec<String> = all
+        .iter()
+        .map(|open_item| open_item.item.to_string())
+        .collect();
     assert!(
         all.iter()
             .zip(&names)
-            .all(|(it, name)| name.parse().ok().as_ref() == Some(&it.item)),
+            .all(|(open_item, name)| name.parse().ok().as_ref() == Some(&open_item.item)),
         "{names:?}"
     );
     names.sort_unstable();
@@ -737,7 +748,7 @@ fn snoozed_items_are_last() {
     let names = |world: &World| {
         open_inbox(world)
             .iter()
-            .map(|it| it.item.to_string())
+            .map(|open_item| open_item.item.to_string())
             .collect::<Vec<_>>()
     };
     assert_eq!(names(&world), ["Q1", "Q2", "Q3"]);
@@ -803,7 +814,7 @@ fn a_held_landing_is_one_item_while_it_is_tried_again() {
         world.board.landings[&landing]
             .hold_count
             .as_ref()
-            .map(|it| it.times),
+            .map(|hold_count| hold_count.times),
         Some(4)
     );
     world.ask(
@@ -847,7 +858,7 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
     let items = |world: &World| -> Vec<(String, InboxKind)> {
         let mut all: Vec<_> = inbox::open_items(&world.board, world.now)
             .into_iter()
-            .map(|it| (it.item.to_string(), it.kind))
+            .map(|open_item| (open_item.item.to_string(), open_item.kind))
             .collect();
         all.sort();
         all
@@ -880,7 +891,7 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
     );
     let first = inbox::open_items(&world.board, world.now)
         .into_iter()
-        .find(|it| it.item.to_string() == slack)
+        .find(|open_item| open_item.item.to_string() == slack)
         .unwrap();
     assert_eq!(
         (first.subject.as_str(), first.agent),
@@ -906,13 +917,13 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
     assert!(
         inbox::open_items(&world.board, world.now)
             .iter()
-            .any(|it| it.item == item && it.snoozed.is_some())
+            .any(|open_item| open_item.item == item && open_item.snoozed.is_some())
     );
     world.advance(61 * SECOND_MS);
     assert!(
         inbox::open_items(&world.board, world.now)
             .iter()
-            .all(|it| it.snoozed.is_none())
+            .all(|open_item| open_item.snoozed.is_none())
     );
     assert!(
         world.reloaded().parked.len() == 2,
@@ -927,8 +938,8 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
     world.ask("regatta", Command::ReportBridges { all });
     let names: Vec<String> = items(&world)
         .into_iter()
-        .map(|it| it.0)
-        .filter(|it| it.starts_with("bridge:"))
+        .map(|item| item.0)
+        .filter(|item| item.starts_with("bridge:"))
         .collect();
     assert_eq!(names, ["bridge:linear:ada".to_owned(), slack]);
     report(&mut world, "slack:ada", None);
@@ -970,12 +981,12 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
         world.ask(
             "regatta",
             Command::ReportBridges {
-                all: all.map(|it| standing(hook, it)).to_vec(),
+                all: all.map(|s| standing(hook, s)).to_vec(),
             },
         );
         let subjects: Vec<String> = inbox::open_items(&world.board, world.now)
             .into_iter()
-            .map(|it| it.subject)
+            .map(|open_item| open_item.subject)
             .collect();
         assert_eq!(
             subjects,

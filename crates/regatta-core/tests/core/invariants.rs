@@ -51,7 +51,7 @@ impl Invariants {
         decided: &Result<Commit, Refusal>,
         now: Now,
     ) {
-        if let Some(known) = request.key.as_ref().and_then(|it| before.answers.get(it)) {
+        if let Some(known) = request.key.as_ref().and_then(|key| before.answers.get(key)) {
             if let Err(Refusal::KeyReused { .. }) = decided {
                 return; // another request under the same key: see `talk.rs`
             }
@@ -93,7 +93,7 @@ impl Invariants {
                     panic!("{:?}", done.outcome)
                 };
                 assert_eq!(
-                    grant.as_ref().map(|it| it.task),
+                    grant.as_ref().map(|poll_grant| poll_grant.task),
                     next_task(before, ask, supervised, now),
                     "not the next task of {ask:?}"
                 );
@@ -120,15 +120,16 @@ impl Invariants {
             );
         }
         match &recorded.event {
-            Event::ClaimGranted(it) => {
-                let claim = it.claim();
+            Event::ClaimGranted(claim_granted) => {
+                let claim = claim_granted.claim();
                 assert_eq!(
                     claim.token, recorded.revision,
                     "L2: a token is the revision of its grant"
                 );
                 assert!(claim.token > self.last_token, "L2: a token did not rise");
                 self.last_token = claim.token;
-                let earlier = |other: &ClaimWait| it.wait().is_none_or(|mine| other.id < mine);
+                let earlier =
+                    |other: &ClaimWait| claim_granted.wait().is_none_or(|mine| other.id < mine);
                 for wait in at_that_time.waits.values().filter(|other| earlier(other)) {
                     let (side, other) = (
                         ClaimParty::from_claim(at_that_time, claim),
@@ -146,8 +147,8 @@ impl Invariants {
                     self.lease_floor.insert(claim.id, at);
                 }
             }
-            Event::ClaimRenewed(it) => {
-                let claim = &at_that_time.claims[it.claim()];
+            Event::ClaimRenewed(claim_renewed) => {
+                let claim = &at_that_time.claims[claim_renewed.claim()];
                 let at = protected_until(
                     now,
                     claim.ttl_ms.expect("only leases are renewed"),
@@ -155,15 +156,17 @@ impl Invariants {
                 );
                 self.lease_floor.insert(claim.id, at);
             }
-            Event::ClaimReleased(it) if *it.cause() == ClaimEndCause::Expired => {
+            Event::ClaimReleased(claim_released)
+                if *claim_released.cause() == ClaimEndCause::Expired =>
+            {
                 assert!(
-                    now.fleet_ms >= self.lease_floor[it.claim()],
+                    now.fleet_ms >= self.lease_floor[claim_released.claim()],
                     "L5: {} expired early",
-                    it.claim()
+                    claim_released.claim()
                 );
             }
-            Event::AttemptStarted(it) => {
-                let attempt = it.attempt();
+            Event::AttemptStarted(attempt_started) => {
+                let attempt = attempt_started.attempt();
                 assert!(
                     self.started_attempts.insert(attempt.id),
                     "J6: {} started twice",
@@ -172,7 +175,7 @@ impl Invariants {
                 let of_task = after
                     .attempts
                     .values()
-                    .filter(|it| it.task == attempt.task)
+                    .filter(|item| item.task == attempt.task)
                     .count();
                 assert_eq!(
                     of_task, 1,
@@ -180,19 +183,20 @@ impl Invariants {
                     attempt.task
                 );
                 // A member's standing session does not count against its limit of tasks.
-                let counts = |it: &&std::sync::Arc<attempt::Attempt>| it.session_of.is_none();
+                let counts =
+                    |attempt: &&std::sync::Arc<attempt::Attempt>| attempt.session_of.is_none();
                 let running = after
                     .attempts
                     .values()
                     .filter(counts)
-                    .filter(|it| it.agent == attempt.agent)
+                    .filter(|item| item.agent == attempt.agent)
                     .count();
                 let max = after.agents[&attempt.agent].max_tasks as usize;
                 assert!(running <= max, "J4: {} runs {running}/{max}", attempt.agent);
                 let there = after
                     .attempts
                     .values()
-                    .filter(|it| it.runner == attempt.runner)
+                    .filter(|item| item.runner == attempt.runner)
                     .count();
                 match &attempt.runner {
                     // a light attempt does not count against the machine's limit
@@ -201,7 +205,7 @@ impl Invariants {
                         let light = after
                             .attempts
                             .values()
-                            .filter(|it| it.takes_no_slot && it.runner.is_none())
+                            .filter(|attempt| attempt.takes_no_slot && attempt.runner.is_none())
                             .count();
                         assert!(
                             there - light <= after.limits.max_attempts as usize,
@@ -230,23 +234,26 @@ impl Invariants {
                 }
                 self.note_activity(attempt.id, attempt.expires_fleet_ms);
             }
-            Event::AttemptRenewed(it) => self.note_activity(*it.attempt(), Some(*it.expires_at())),
-            Event::AttemptEnded(it) => {
+            Event::AttemptRenewed(attempt_renewed) => self.note_activity(
+                *attempt_renewed.attempt(),
+                Some(*attempt_renewed.expires_at()),
+            ),
+            Event::AttemptEnded(attempt_ended) => {
                 assert!(
-                    self.ended_attempts.insert(*it.attempt()),
+                    self.ended_attempts.insert(*attempt_ended.attempt()),
                     "J6: {} ended twice",
-                    it.attempt()
+                    attempt_ended.attempt()
                 );
-                let silent = !at_that_time.attempts[it.attempt()].supervised
-                    && *it.cause() == attempt::AttemptCause::Lost;
+                let silent = !at_that_time.attempts[attempt_ended.attempt()].supervised
+                    && *attempt_ended.cause() == attempt::AttemptCause::Lost;
                 assert!(
-                    !silent || now.fleet_ms >= self.silence_floor[it.attempt()],
+                    !silent || now.fleet_ms >= self.silence_floor[attempt_ended.attempt()],
                     "L5: {} was lost early",
-                    it.attempt()
+                    attempt_ended.attempt()
                 );
             }
-            Event::TaskStarted(it) => {
-                let task = &at_that_time.tasks[it.task()];
+            Event::TaskStarted(task_started) => {
+                let task = &at_that_time.tasks[task_started.task()];
                 for blocker in &task.blocked_by {
                     assert_eq!(
                         self.ended_statuses.get(blocker),
@@ -255,26 +262,32 @@ impl Invariants {
                         task.id
                     );
                 }
-                let mission = task.mission.map(|it| &at_that_time.missions[&it]);
+                let mission = task.mission.map(|id| &at_that_time.missions[&id]);
                 assert!(
-                    mission.is_none_or(|it| it.state == mission::MissionState::Active),
+                    mission.is_none_or(|mission| mission.state == mission::MissionState::Active),
                     "J10: a draining mission started {}",
                     task.id
                 );
-                let busy = mission.map_or(0, |it| tasks_at_work(after, it.id));
+                let busy = mission.map_or(0, |mission| tasks_at_work(after, mission.id));
                 assert!(
-                    mission.is_none_or(|it| busy <= it.max_workers as usize),
+                    mission.is_none_or(|mission| busy <= mission.max_workers as usize),
                     "J4: a mission has {busy} workers"
                 );
             }
-            Event::LandingBegun(it) => check_order(
+            Event::LandingBegun(landing_begun) => check_order(
                 at_that_time,
-                it.landing(),
-                it.ahead().as_deref().unwrap_or(&[]),
+                landing_begun.landing(),
+                landing_begun.ahead().as_deref().unwrap_or(&[]),
             ),
-            Event::TaskCompleted(it) => self.note_ended(*it.task(), TaskStatus::Completed),
-            Event::TaskFailed(it) => self.note_ended(*it.task(), TaskStatus::Failed),
-            Event::TaskCancelled(it) => self.note_ended(*it.task(), TaskStatus::Cancelled),
+            Event::TaskCompleted(task_completed) => {
+                self.note_ended(*task_completed.task(), TaskStatus::Completed)
+            }
+            Event::TaskFailed(task_failed) => {
+                self.note_ended(*task_failed.task(), TaskStatus::Failed)
+            }
+            Event::TaskCancelled(task_cancelled) => {
+                self.note_ended(*task_cancelled.task(), TaskStatus::Cancelled)
+            }
             _ => {}
         }
     }
@@ -347,14 +360,18 @@ fn check_teams(board: &Board) {
             Some(id),
             "{id} is on the board without a team"
         );
-        let names: Vec<_> = launch.members.iter().map(|it| it.name.clone()).collect();
+        let names: Vec<_> = launch
+            .members
+            .iter()
+            .map(|launch| launch.name.clone())
+            .collect();
         assert_eq!(
             names, launch.expected_members,
             "T1: {id} does not expect its whole roster"
         );
-        let pending = launch.members.iter().any(|it| {
+        let pending = launch.members.iter().any(|launch| {
             matches!(
-                it.state.name(),
+                launch.state.name(),
                 "queued" | "starting" | "pending_bootstrap" | "pending_permission"
             )
         });
@@ -365,18 +382,19 @@ fn check_teams(board: &Board) {
             "T2: {id} is {:?}",
             launch.phase()
         );
-        let unknown = |it: &launch::LaunchEntry| {
-            it.cause
-                .as_ref()
-                .is_some_and(|it| it.kind == launch::MemberCauseKind::LaneUnknown)
+        let unknown = |launch: &launch::LaunchEntry| {
+            launch.cause.as_ref().is_some_and(|member_cause| {
+                member_cause.kind == launch::MemberCauseKind::LaneUnknown
+            })
         };
-        let failed = launch.members.iter().any(|it| {
-            it.state == launch::MemberState::FailedToStart
-                || (it.state == launch::MemberState::Degraded && !unknown(it))
+        let failed = launch.members.iter().any(|launch| {
+            launch.state == launch::MemberState::FailedToStart
+                || (launch.state == launch::MemberState::Degraded && !unknown(launch))
         });
-        let skipped = launch.members.iter().any(|it| {
-            it.state == launch::MemberState::Skipped
-                || (it.state == launch::MemberState::Stopped && it.alive_since_unix_ms.is_none())
+        let skipped = launch.members.iter().any(|launch| {
+            launch.state == launch::MemberState::Skipped
+                || (launch.state == launch::MemberState::Stopped
+                    && launch.alive_since_unix_ms.is_none())
         });
         let expected = match (
             pending || launch.members.iter().any(unknown),
@@ -391,7 +409,7 @@ fn check_teams(board: &Board) {
         assert_eq!(launch.outcome(), expected, "T2: {id}");
         for entry in &launch.members {
             let primary = launch.bootstrap_expected_members.contains(&entry.name);
-            let kind = entry.lane.as_ref().map(|it| it.kind);
+            let kind = entry.lane.as_ref().map(|lane_ref| lane_ref.kind);
             assert!(
                 !(primary && kind == Some(lane::LaneKind::Secondary)),
                 "T4: {} starts with the primary lane",
@@ -403,8 +421,10 @@ fn check_teams(board: &Board) {
             );
             if let Some(attempt) = entry.attempt {
                 let live = board.attempts.get(&attempt);
-                let mine = live.and_then(|it| it.session_of.clone());
-                let same = mine.is_some_and(|it| it.launch == id && it.member == entry.name);
+                let mine = live.and_then(|attempt| attempt.session_of.clone());
+                let same = mine.is_some_and(|session_of| {
+                    session_of.launch == id && session_of.member == entry.name
+                });
                 assert!(
                     same,
                     "{} of {id} has {attempt}, which is another member's session",
@@ -422,13 +442,20 @@ fn check_teams(board: &Board) {
             );
         }
     }
-    for attempt in board.attempts.values().filter(|it| it.session_of.is_some()) {
-        let of = attempt
-            .session_of
-            .as_ref()
-            .and_then(|it| board.launches.get(&it.launch)?.entry(&it.member).cloned());
+    for attempt in board
+        .attempts
+        .values()
+        .filter(|attempt| attempt.session_of.is_some())
+    {
+        let of = attempt.session_of.as_ref().and_then(|session_of| {
+            board
+                .launches
+                .get(&session_of.launch)?
+                .entry(&session_of.member)
+                .cloned()
+        });
         assert_eq!(
-            of.and_then(|it| it.attempt),
+            of.and_then(|launch| launch.attempt),
             Some(attempt.id),
             "{} is not the session of a member",
             attempt.id
@@ -444,18 +471,24 @@ fn protected_until(now: Now, ttl_ms: u64, latest_at: Option<u64>) -> u64 {
 fn refusal_reason(board: &Board, command: &Command) -> Option<&'static str> {
     let speaks = |task: &TaskId, id: &AttemptId, token: &u64| {
         board.tasks.contains_key(task)
-            && board
-                .attempts
-                .get(id)
-                .is_some_and(|it| it.task == *task && it.token == *token && it.stopping.is_none())
+            && board.attempts.get(id).is_some_and(|attempt| {
+                attempt.task == *task && attempt.token == *token && attempt.stopping.is_none()
+            })
     };
-    let live =
-        |id: &AttemptId, token: &u64| board.attempts.get(id).is_some_and(|it| it.token == *token);
-    let state = |id: &LandingId| board.landings.get(id).map(|it| &it.state);
+    let live = |id: &AttemptId, token: &u64| {
+        board
+            .attempts
+            .get(id)
+            .is_some_and(|attempt| attempt.token == *token)
+    };
+    let state = |id: &LandingId| board.landings.get(id).map(|landing| &landing.state);
     let (law, allowed) = match command {
         Command::Renew { claim, token } | Command::Release { claim, token } => (
             "L6, L8",
-            board.claims.get(claim).is_some_and(|it| it.token == *token),
+            board
+                .claims
+                .get(claim)
+                .is_some_and(|claim| claim.token == *token),
         ),
         Command::Finish {
             task,
@@ -552,8 +585,8 @@ fn check_owners(board: &Board) {
     let owners = board
         .claims
         .values()
-        .map(|it| &it.owner)
-        .chain(board.waits.values().map(|it| &it.owner));
+        .map(|claim| &claim.owner)
+        .chain(board.waits.values().map(|claim_wait| &claim_wait.owner));
     for owner in owners {
         match owner {
             ClaimOwner::Agent(_) => {}
@@ -615,7 +648,9 @@ fn check_tasks(board: &Board, now: Now) {
             "W1: {id} is {status} and waits for {reasons:?}"
         );
         assert!(
-            reasons.iter().all(|it| !it.text.trim().is_empty()),
+            reasons
+                .iter()
+                .all(|wait_reason| !wait_reason.text.trim().is_empty()),
             "W1: an empty reason"
         );
         assert_eq!(
@@ -640,21 +675,21 @@ fn check_tasks(board: &Board, now: Now) {
             status == TaskStatus::Landing,
             "{id} is {status}, which does not match whether it has a landing"
         );
-        let attempt = task.attempt.map(|it| {
+        let attempt = task.attempt.map(|id| {
             board
                 .attempts
-                .get(&it)
+                .get(&id)
                 .expect("J3: the attempt of a task is live")
         });
         assert!(
-            attempt.is_none_or(|it| it.task == id),
+            attempt.is_none_or(|attempt| attempt.task == id),
             "J2: {id} has another task's attempt"
         );
         // A standing task lives exactly as long as its session, also while the session is being
         // stopped.
         let at_work = attempt
-            .filter(|it| it.stopping.is_none() || it.session_of.is_some())
-            .map(|it| it.phase);
+            .filter(|attempt| attempt.stopping.is_none() || attempt.session_of.is_some())
+            .map(|attempt| attempt.phase);
         let expected = match status {
             TaskStatus::InProgress => Some(AttemptPhase::Working),
             TaskStatus::Validating => Some(AttemptPhase::Validating),
@@ -666,7 +701,7 @@ fn check_tasks(board: &Board, now: Now) {
         let of_task = board
             .tasks
             .get(&attempt.task)
-            .filter(|it| it.attempt == Some(attempt.id));
+            .filter(|task| task.attempt == Some(attempt.id));
         assert!(
             of_task.is_some() || attempt.stopping.is_some(),
             "J2: {} has no task",
@@ -679,7 +714,9 @@ fn check_tasks(board: &Board, now: Now) {
             attempt.id
         );
         if attempt.stopping.is_none() {
-            let needs = of_task.map(|it| needed_uris(board, it)).unwrap_or_default();
+            let needs = of_task
+                .map(|task| needed_uris(board, task))
+                .unwrap_or_default();
             check_files(board, &ClaimOwner::Attempt(attempt.id), &needs);
         }
     }
@@ -690,8 +727,8 @@ fn check_files(board: &Board, owner: &ClaimOwner, needs: &[Uri]) {
     let held: Vec<&Uri> = board
         .claims
         .values()
-        .filter(|it| it.owner == *owner)
-        .flat_map(|it| &it.uris)
+        .filter(|claim| claim.owner == *owner)
+        .flat_map(|claim| &claim.uris)
         .collect();
     for uri in needs {
         assert!(held.contains(&uri), "{owner} does not hold {uri}");
@@ -725,10 +762,14 @@ fn check_sessions(board: &Board) {
             .session
             .usage_by_session
             .iter()
-            .map(|it| it.1.tokens())
+            .map(|usage_by_session| usage_by_session.1.tokens())
             .sum();
         let before = match &attempt.resumes {
-            Some(it) if it.agent == attempt.agent && it.session.is_some() => it.used.tokens(),
+            Some(resume_point)
+                if resume_point.agent == attempt.agent && resume_point.session.is_some() =>
+            {
+                resume_point.used.tokens()
+            }
             _ => 0,
         };
         assert_eq!(
@@ -748,7 +789,7 @@ fn check_sessions(board: &Board) {
         let alone = board
             .attempts
             .values()
-            .all(|it| it.workspace() != resume.workspace || it.task == task.id);
+            .all(|attempt| attempt.workspace() != resume.workspace || attempt.task == task.id);
         assert!(
             alone
                 && (task.status.is_waiting()
@@ -761,17 +802,17 @@ fn check_sessions(board: &Board) {
     }
     for rule in board.rules.values() {
         match &rule.scope {
-            regatta_core::policy::RuleScope::Task(it) => {
+            regatta_core::policy::RuleScope::Task(id) => {
                 assert!(
-                    board.tasks.contains_key(it),
-                    "{} is left after {it} has ended",
+                    board.tasks.contains_key(id),
+                    "{} is left after {id} has ended",
                     rule.id
                 )
             }
-            regatta_core::policy::RuleScope::Mission(it) => {
+            regatta_core::policy::RuleScope::Mission(id) => {
                 assert!(
-                    board.missions.contains_key(it),
-                    "{} is left after {it} has ended",
+                    board.missions.contains_key(id),
+                    "{} is left after {id} has ended",
                     rule.id
                 )
             }
@@ -784,7 +825,7 @@ fn tasks_at_work(board: &Board, id: regatta_core::ids::MissionId) -> usize {
     board
         .attempts
         .values()
-        .filter(|it| it.mission == Some(id) && !it.takes_no_slot)
+        .filter(|attempt| attempt.mission == Some(id) && !attempt.takes_no_slot)
         .count()
 }
 
@@ -810,17 +851,18 @@ fn is_ready(board: &Board, task: &Task) -> bool {
         && task
             .blocked_by
             .iter()
-            .all(|it| board.ended_status(*it) == Some(TaskStatus::Completed))
+            .all(|id| board.ended_status(*id) == Some(TaskStatus::Completed))
         && (!contract || (!task.files.is_empty() && checked))
         && !board.projects[&task.project]
             .settings
             .rule
             .iter()
             .any(|rule| {
-                let meets = rule
-                    .files
-                    .iter()
-                    .any(|theirs| task.files.iter().any(|it| it.overlaps(theirs)));
+                let meets = rule.files.iter().any(|theirs| {
+                    task.files
+                        .iter()
+                        .any(|path_pattern| path_pattern.overlaps(theirs))
+                });
                 rule.action == RuleAction::Block
                     && rule.pattern.is_none()
                     && (rule.types.is_empty() || rule.types.contains(&task.issue_type))
@@ -839,15 +881,15 @@ fn check_ready(board: &Board) {
         board
             .missions
             .keys()
-            .map(|it| (ReadyFor::Mission(*it), vec![])),
+            .map(|id| (ReadyFor::Mission(*id), vec![])),
     );
     lines.extend(
         board
             .projects
             .keys()
-            .map(|it| (ReadyFor::Pool(it.clone()), vec![])),
+            .map(|project| (ReadyFor::Pool(project.clone()), vec![])),
     );
-    for task in board.tasks.values().filter(|it| is_ready(board, it)) {
+    for task in board.tasks.values().filter(|task| is_ready(board, task)) {
         let line = match (&task.assignee, task.mission) {
             (Some(to), _) if task.status == TaskStatus::Offered => ReadyFor::Offered(to.clone()),
             (Some(to), _) => ReadyFor::Agent(to.clone()),
@@ -865,7 +907,9 @@ fn check_ready(board: &Board) {
     for (line, mut tasks) in lines {
         tasks.sort();
         assert!(
-            board.ready_for(&line).eq(tasks.into_iter().map(|it| it.1)),
+            board
+                .ready_for(&line)
+                .eq(tasks.into_iter().map(|task| task.1)),
             "the ready index of {line:?} is wrong"
         );
     }
@@ -873,13 +917,13 @@ fn check_ready(board: &Board) {
 
 /// Returns whether the facts forbid a start for the mission that the poll names.
 fn is_blocked_by_facts(board: &Board, ask: &PollRequest, facts: &StartFacts, now: Now) -> bool {
-    let Some(mission) = ask.mission.and_then(|it| board.missions.get(&it)) else {
+    let Some(mission) = ask.mission.and_then(|id| board.missions.get(&id)) else {
         return false;
     };
     let young = board
         .attempts
         .values()
-        .filter(|it| now.fleet_ms - it.started_fleet_ms < 30_000)
+        .filter(|attempt| now.fleet_ms - attempt.started_fleet_ms < 30_000)
         .count() as u64;
     let short = |free: Option<u64>, need: u64| free.is_some_and(|free| free < need * (young + 1));
     let lost = match &facts.base {
@@ -930,32 +974,34 @@ pub(crate) fn next_task(
         Some(format!("agent:{}", agent.name)),
         agent.provider.clone(),
     ];
-    if facts.is_some_and(|it| is_blocked_by_facts(board, ask, it, now)) {
+    if facts.is_some_and(|start_facts| is_blocked_by_facts(board, ask, start_facts, now)) {
         return None;
     }
     if facts.is_some()
-        && lanes
-            .iter()
-            .flatten()
-            .any(|it| board.parked.get(it).is_some_and(|it| !it.has_resumed))
+        && lanes.iter().flatten().any(|lane| {
+            board
+                .parked
+                .get(lane)
+                .is_some_and(|provider_outage| !provider_outage.has_resumed)
+        })
     {
         return None;
     }
     let running = board
         .attempts
         .values()
-        .filter(|it| it.agent == ask.agent && it.session_of.is_none())
+        .filter(|attempt| attempt.agent == ask.agent && attempt.session_of.is_none())
         .count();
-    let place = facts.and_then(|it| it.runner.as_ref());
+    let place = facts.and_then(|start_facts| start_facts.runner.as_ref());
     let light = ask
         .task
-        .and_then(|it| board.tasks.get(&it))
-        .is_some_and(|it| it.duty.is_some());
-    let heavy = |it: &attempt::Attempt| place.is_some() || !it.takes_no_slot;
+        .and_then(|id| board.tasks.get(&id))
+        .is_some_and(|task| task.duty.is_some());
+    let heavy = |attempt: &attempt::Attempt| place.is_some() || !attempt.takes_no_slot;
     let there = board
         .attempts
         .values()
-        .filter(|it| it.runner.as_ref() == place && heavy(it))
+        .filter(|attempt| attempt.runner.as_ref() == place && heavy(attempt))
         .count();
     let most = match place {
         None if facts.is_some() && !agent.profile.labels.is_empty() => return None,
@@ -964,12 +1010,12 @@ pub(crate) fn next_task(
             let runner = board
                 .runners
                 .get(name)
-                .filter(|it| it.state == regatta_core::runner::RunnerState::Up)?;
+                .filter(|runner| runner.state == regatta_core::runner::RunnerState::Up)?;
             let labelled = agent
                 .profile
                 .labels
                 .iter()
-                .all(|it| runner.labels.contains(it));
+                .all(|label| runner.labels.contains(label));
             if (!runner.agents.is_empty() && !runner.agents.contains(&ask.agent)) || !labelled {
                 return None;
             }
@@ -982,12 +1028,15 @@ pub(crate) fn next_task(
     }
     // Unfinished work continues on the machine of its workspace as long as that machine exists.
     let lies = |task: &Task| {
-        let at = task.resume.as_ref().and_then(|it| it.runner.as_ref());
-        let gone = at.is_some_and(|it| {
+        let at = task
+            .resume
+            .as_ref()
+            .and_then(|resume_point| resume_point.runner.as_ref());
+        let gone = at.is_some_and(|runner| {
             board
                 .runners
-                .get(it)
-                .is_none_or(|it| it.expires_fleet_ms.is_none())
+                .get(runner)
+                .is_none_or(|runner| runner.expires_fleet_ms.is_none())
         });
         facts.is_none() || task.resume.is_none() || at == place || gone
     };
@@ -1002,7 +1051,7 @@ pub(crate) fn next_task(
         (None, None) => Some(2),
     };
     let allowed = |task: &Task| {
-        let Some(mission) = task.mission.map(|it| &board.missions[&it]) else {
+        let Some(mission) = task.mission.map(|id| &board.missions[&id]) else {
             return true;
         };
         if task.duty.is_some() {
@@ -1016,23 +1065,25 @@ pub(crate) fn next_task(
     board
         .tasks
         .values()
-        .filter(|it| is_ready(board, it) && allowed(it))
-        .filter(|it| {
+        .filter(|task| is_ready(board, task) && allowed(task))
+        .filter(|task| {
             ask.project
                 .as_ref()
-                .is_none_or(|asked| it.project == *asked)
+                .is_none_or(|asked| task.project == *asked)
         })
-        .filter(|it| ask.mission.is_none_or(|asked| it.mission == Some(asked)))
-        .filter(|it| ask.task.is_none_or(|asked| it.id == asked))
-        .filter(|it| it.provider.is_none() || it.provider == agent.provider)
-        .filter(|it| claim_invariants::can_start(board, it, &ask.agent))
-        .filter(|it| !lacks_blocker(board, it, ask, facts))
-        .filter(|it| has_ports(board, it) && lies(it))
-        .filter(|it| regatta_core::budget::blocking_budget(board, it, &ask.agent, now).is_none())
-        .filter(|it| regatta_core::collision_forecast::reason_to_wait(board, it).is_none())
-        .filter_map(|it| rank(it).map(|rank| (rank, it.priority, it.id)))
+        .filter(|task| ask.mission.is_none_or(|asked| task.mission == Some(asked)))
+        .filter(|task| ask.task.is_none_or(|asked| task.id == asked))
+        .filter(|task| task.provider.is_none() || task.provider == agent.provider)
+        .filter(|task| claim_invariants::can_start(board, task, &ask.agent))
+        .filter(|task| !lacks_blocker(board, task, ask, facts))
+        .filter(|task| has_ports(board, task) && lies(task))
+        .filter(|task| {
+            regatta_core::budget::blocking_budget(board, task, &ask.agent, now).is_none()
+        })
+        .filter(|task| regatta_core::collision_forecast::reason_to_wait(board, task).is_none())
+        .filter_map(|task| rank(task).map(|rank| (rank, task.priority, task.id)))
         .min()
-        .map(|it| it.2)
+        .map(|task| task.2)
 }
 
 /// Returns whether enough ports of the project's range are free.
@@ -1048,7 +1099,7 @@ fn has_ports(board: &Board, task: &Task) -> bool {
         .is_empty()
     };
     (settings.port_range.0..=settings.port_range.1)
-        .filter(|it| free(*it))
+        .filter(|n| free(*n))
         .take(settings.ports as usize)
         .count()
         == settings.ports as usize
@@ -1062,10 +1113,9 @@ fn needed_uris(board: &Board, task: &Task) -> Vec<Uri> {
         |a: &[PathPattern], b: &[PathPattern]| a.iter().any(|x| b.iter().any(|y| x.overlaps(y)));
     let mut all = task.files.clone();
     loop {
-        let more = run
-            .derived
-            .iter()
-            .find(|it| touches(&it.from, &all) && !all.contains(&it.file));
+        let more = run.derived.iter().find(|derived_file| {
+            touches(&derived_file.from, &all) && !all.contains(&derived_file.file)
+        });
         match more {
             Some(more) => all.push(more.file.clone()),
             None => break,
@@ -1073,19 +1123,19 @@ fn needed_uris(board: &Board, task: &Task) -> Vec<Uri> {
     }
     let serial = task
         .mission
-        .map_or(vec![], |it| board.missions[&it].serial.clone());
+        .map_or(vec![], |id| board.missions[&id].serial.clone());
     all.extend(
         serial
             .into_iter()
-            .filter(|it| touches(std::slice::from_ref(it), &task.files)),
+            .filter(|path_pattern| touches(std::slice::from_ref(path_pattern), &task.files)),
     );
     all.iter()
-        .map(|it| Uri::for_file(&task.project, it))
+        .map(|path_pattern| Uri::for_file(&task.project, path_pattern))
         .collect()
 }
 
 fn mode_of(board: &Board, task: &Task) -> ClaimMode {
-    let isolate = task.mission.is_some_and(|it| board.missions[&it].isolate);
+    let isolate = task.mission.is_some_and(|id| board.missions[&id].isolate);
     if isolate {
         ClaimMode::Shared
     } else {
@@ -1095,34 +1145,34 @@ fn mode_of(board: &Board, task: &Task) -> ClaimMode {
 
 /// Returns the lowest step that has a task that can go on without a person.
 fn current_step(board: &Board, id: regatta_core::ids::MissionId) -> graph::PlanStep {
-    let by_hand = |it: &Task| {
+    let by_hand = |task: &Task| {
         matches!(
-            it.status,
+            task.status,
             TaskStatus::NeedsHuman | TaskStatus::InReview | TaskStatus::Backlog
-        ) || (it.status.is_waiting()
-            && (it.paused.is_some()
-                || schedule::missing_contract_part(board, it).is_some()
-                || regatta_core::project_rules::blocking_rule(board, it).is_some()))
+        ) || (task.status.is_waiting()
+            && (task.paused.is_some()
+                || schedule::missing_contract_part(board, task).is_some()
+                || regatta_core::project_rules::blocking_rule(board, task).is_some()))
     };
     let mut out: BTreeSet<TaskId> = board
         .tasks
         .values()
-        .filter(|it| by_hand(it))
-        .map(|it| it.id)
+        .filter(|task| by_hand(task))
+        .map(|task| task.id)
         .collect();
     loop {
-        let dead = |it: &TaskId| {
-            out.contains(it)
+        let dead = |id: &TaskId| {
+            out.contains(id)
                 || matches!(
-                    board.ended_status(*it),
+                    board.ended_status(*id),
                     Some(TaskStatus::Failed | TaskStatus::Cancelled)
                 )
         };
         let more: Vec<TaskId> = board
             .tasks
             .values()
-            .filter(|it| !out.contains(&it.id) && it.blocked_by.iter().any(dead))
-            .map(|it| it.id)
+            .filter(|task| !out.contains(&task.id) && task.blocked_by.iter().any(dead))
+            .map(|task| task.id)
             .collect();
         if more.is_empty() {
             break;
@@ -1132,25 +1182,25 @@ fn current_step(board: &Board, id: regatta_core::ids::MissionId) -> graph::PlanS
     let at_work = board
         .tasks
         .values()
-        .filter(|it| it.mission == Some(id) && !out.contains(&it.id));
-    at_work.map(|it| it.step()).min().unwrap_or_default()
+        .filter(|task| task.mission == Some(id) && !out.contains(&task.id));
+    at_work.map(|task| task.step()).min().unwrap_or_default()
 }
 
 fn task_of(event: &Event) -> Option<TaskId> {
     Some(match event {
-        Event::TaskAdded(it) => it.task().id,
-        Event::TaskEdited(it) => it.task().id,
-        Event::TaskAssigned(it) => *it.task(),
-        Event::TaskOffered(it) => *it.task(),
-        Event::TaskStarted(it) => *it.task(),
-        Event::TaskProgressed(it) => *it.task(),
-        Event::TaskValidating(it) => *it.task(),
-        Event::TaskSubmitted(it) => *it.task(),
-        Event::TaskReturned(it) => *it.task(),
-        Event::TaskNeedsHuman(it) => *it.task(),
-        Event::TaskCompleted(it) => *it.task(),
-        Event::TaskFailed(it) => *it.task(),
-        Event::TaskCancelled(it) => *it.task(),
+        Event::TaskAdded(task_added) => task_added.task().id,
+        Event::TaskEdited(task_edited) => task_edited.task().id,
+        Event::TaskAssigned(task_assigned) => *task_assigned.task(),
+        Event::TaskOffered(task_offered) => *task_offered.task(),
+        Event::TaskStarted(task_started) => *task_started.task(),
+        Event::TaskProgressed(task_progressed) => *task_progressed.task(),
+        Event::TaskValidating(task_validating) => *task_validating.task(),
+        Event::TaskSubmitted(task_submitted) => *task_submitted.task(),
+        Event::TaskReturned(task_returned) => *task_returned.task(),
+        Event::TaskNeedsHuman(task_needs_human) => *task_needs_human.task(),
+        Event::TaskCompleted(task_completed) => *task_completed.task(),
+        Event::TaskFailed(task_failed) => *task_failed.task(),
+        Event::TaskCancelled(task_cancelled) => *task_cancelled.task(),
         _ => return None,
     })
 }

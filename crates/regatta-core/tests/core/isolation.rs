@@ -13,8 +13,8 @@ use crate::world::{World, agent, shop, task_to_add};
 /// Returns a mission with `isolate` that has one running task for each manifest.
 fn isolated_mission(manifests: &[&str]) -> (World, MissionId, Vec<PollGrant>) {
     let mut world = World::with_agents(&[("ada", 9)]);
-    let planned = |it: &&str| PlannedTask {
-        task: task_to_add(it, &[it]),
+    let planned = |s: &&str| PlannedTask {
+        task: task_to_add(s, &[s]),
         after: vec![],
         assign: None,
     };
@@ -91,8 +91,8 @@ fn l1_an_overlapping_wave_is_aborted_to_serial() {
                 .board
                 .tasks
                 .values()
-                .filter(|it| it.status.is_running());
-            at_work.map(|it| it.id.0).collect::<Vec<_>>()
+                .filter(|task| task.status.is_running());
+            at_work.map(|task| task.id.0).collect::<Vec<_>>()
         };
         assert_eq!(
             running(&world),
@@ -125,7 +125,7 @@ fn l1_an_overlapping_wave_is_aborted_to_serial() {
                 .grants
                 .iter()
                 .rev()
-                .find(|it| it.task == TaskId(task))
+                .find(|poll_grant| poll_grant.task == TaskId(task))
                 .cloned()
                 .unwrap();
             world.finish_and_land(&grant);
@@ -195,12 +195,12 @@ fn attempts_get_a_message_when_a_landing_changes_their_files() {
         let said = world
             .log
             .iter()
-            .filter(|it| matches!(it.event.kind(), "attempt.told" | "task.noted"));
+            .filter(|event| matches!(event.event.kind(), "attempt.told" | "task.noted"));
         let words = said
-            .filter(|it| of.contains(&it.event.subject()))
-            .map(|it| format!("{:?}", it.event));
+            .filter(|event| of.contains(&event.event.subject()))
+            .map(|event| format!("{:?}", event.event));
         words
-            .filter(|it| it.contains("src/a.rs") && it.contains("git show"))
+            .filter(|word| word.contains("src/a.rs") && word.contains("git show"))
             .count()
     };
     assert_eq!((told(&grants[1]), told(&grants[2])), (1, 0));

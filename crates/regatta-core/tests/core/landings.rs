@@ -30,15 +30,15 @@ fn queued_world(priorities: &[u8]) -> (World, Vec<LandingId>) {
 }
 
 fn landing_states(world: &World, landings: &[LandingId]) -> Vec<&'static str> {
-    landings.iter().map(|it| world.landing_state(*it)).collect()
+    landings.iter().map(|id| world.landing_state(*id)).collect()
 }
 
 fn landed_tasks(world: &World) -> Vec<u64> {
     world
         .log
         .iter()
-        .filter_map(|it| match &it.event {
-            Event::LandingLanded(it) => Some(it.landing().0),
+        .filter_map(|event| match &event.event {
+            Event::LandingLanded(landing_landed) => Some(landing_landed.landing().0),
             _ => None,
         })
         .collect()
@@ -64,14 +64,14 @@ fn q10_landings_run_one_at_a_time_by_priority_and_age() {
         other => panic!("{other:?}"),
     };
     assert_eq!(
-        [1, 2, 3, 4].map(|it| place(&mut world, it)),
+        [1, 2, 3, 4].map(|n| place(&mut world, n)),
         [1, 4, 3, 2],
         "asking for the position does not change it"
     );
     while let Some(id) = landings
         .iter()
         .copied()
-        .find(|it| world.landing_state(*it) == "trying")
+        .find(|id| world.landing_state(*id) == "trying")
     {
         world.move_and_land(id);
     }
@@ -240,8 +240,8 @@ fn q7_work_that_is_already_on_the_trunk_has_landed() {
         "the tip may be a commit of another task or person"
     );
     let labels = |label: &str| {
-        let posted = world.log.iter().filter_map(|it| match &it.event {
-            Event::MessagePosted(it) => Some(it.message().labels.clone()),
+        let posted = world.log.iter().filter_map(|event| match &event.event {
+            Event::MessagePosted(message_posted) => Some(message_posted.message().labels.clone()),
             _ => None,
         });
         posted
@@ -423,17 +423,22 @@ fn q8_a_conflict_is_retried_up_to_the_limit() {
                 None,
                 "round {round}"
             );
-            let it = world.task(task);
+            let item = world.task(task);
             if round < 3 {
-                let fixup = it.fixup.clone().expect("the task has a fix-up");
+                let fixup = item.fixup.clone().expect("the task has a fix-up");
                 assert_eq!(
                     Some(&fixup.commit),
-                    it.submission.as_ref().map(|it| &it.commit)
+                    item.submission
+                        .as_ref()
+                        .map(|submission| &submission.commit)
                 );
-                let manifest: Vec<String> = it.manifest().iter().map(ToString::to_string).collect();
+                let manifest: Vec<String> =
+                    item.manifest().iter().map(ToString::to_string).collect();
                 assert_eq!(manifest, [if red { "src/**" } else { "src/words.rs" }]);
                 assert_eq!(
-                    fixup.output.is_some_and(|it| it.contains("2 tests failed")),
+                    fixup
+                        .output
+                        .is_some_and(|output| output.contains("2 tests failed")),
                     red
                 );
             }
@@ -701,7 +706,7 @@ fn a_cancelled_task_is_withdrawn() {
     assert_eq!(refusal.code(), "in_use");
     world.report_move(landings[2], MoveOutcome::Moved);
     assert_eq!(
-        [1, 2, 3].map(|it| world.status(TaskId(it))),
+        [1, 2, 3].map(|n| world.status(TaskId(n))),
         [
             TaskStatus::Cancelled,
             TaskStatus::Cancelled,
@@ -731,15 +736,15 @@ fn landings_and_conflicts_post_a_message() {
     let said: Vec<(String, String, String)> = world
         .log
         .iter()
-        .filter_map(|it| match &it.event {
-            Event::MessagePosted(it) => Some(it.message()),
+        .filter_map(|event| match &event.event {
+            Event::MessagePosted(message_posted) => Some(message_posted.message()),
             _ => None,
         })
-        .map(|it| {
+        .map(|message| {
             (
-                it.channel.to_string(),
-                it.labels[0].to_string(),
-                it.text.clone(),
+                message.channel.to_string(),
+                message.labels[0].to_string(),
+                message.text.clone(),
             )
         })
         .collect();
@@ -755,7 +760,13 @@ fn landings_and_conflicts_post_a_message() {
             "Merged regatta/T1-word-list (T1): Word list! [src/words.rs] as 0000000000",
         ),
     ];
-    let expected = expected.map(|it| (it.0.to_owned(), it.1.to_owned(), it.2.to_owned()));
+    let expected = expected.map(|expected| {
+        (
+            expected.0.to_owned(),
+            expected.1.to_owned(),
+            expected.2.to_owned(),
+        )
+    });
     assert_eq!(said, expected);
 }
 
@@ -768,7 +779,7 @@ fn l8_the_fence_of_a_landing_cannot_be_released_by_hand() {
     let held = world
         .leases
         .iter()
-        .find(|it| it.token == token)
+        .find(|held_claim| held_claim.token == token)
         .copied()
         .unwrap();
     let HeldClaim { claim, token } = held;
@@ -882,7 +893,10 @@ fn revised_work_goes_back_with_the_persons_text() {
     );
     let task = world.task(TaskId(1));
     assert_eq!((task.failures, task.notes.len()), (0, 1));
-    let looked_at = task.submission.as_ref().map(|it| it.commit.clone());
+    let looked_at = task
+        .submission
+        .as_ref()
+        .map(|submission| submission.commit.clone());
     assert!(
         looked_at.is_some() && task.reviewed == looked_at,
         "the reviewed commit is not the one that was sent back"
@@ -1177,8 +1191,10 @@ fn merge_timeout_ends_a_wait_for_the_trunk_and_posts_a_message() {
         "the wait did not end"
     );
     assert_eq!(world.count("message.posted"), told + 1);
-    let last = world.log.iter().rev().find_map(|it| match &it.event {
-        Event::MessagePosted(it) => Some(it.message().labels[0].to_string()),
+    let last = world.log.iter().rev().find_map(|event| match &event.event {
+        Event::MessagePosted(message_posted) => {
+            Some(message_posted.message().labels[0].to_string())
+        }
         _ => None,
     });
     assert_eq!(
@@ -1204,7 +1220,7 @@ fn the_usual_duration_of_a_landing_is_the_median() {
     };
     let tasks = [took(900_000), took(1_200), took(1_900)];
     assert_eq!(
-        median_time_ms(tasks.iter().map(|it| (&landing, Some(it)))),
+        median_time_ms(tasks.iter().map(|task| (&landing, Some(task)))),
         Some(1_900)
     );
     assert_eq!(
@@ -1293,7 +1309,7 @@ fn p11_a_stopped_landing_waits_until_a_person_asks_for_it() {
         assert!(
             kept.held
                 .as_ref()
-                .is_some_and(|it| it.contains("regatta land T1"))
+                .is_some_and(|held| held.contains("regatta land T1"))
                 && kept.retry_fleet_ms.is_none(),
             "{kept:?}"
         );

@@ -21,9 +21,9 @@ fn planned_member(name: &str, provider: &str) -> PlannedMember {
 /// member another name.
 fn roster(text: &str) -> (PlannedMember, Vec<PlannedMember>) {
     let (lead, members) = text.split_once(':').expect("a lead and a colon");
-    let named = |(nth, it): (usize, &str)| match it.split_once('=') {
+    let named = |(nth, s): (usize, &str)| match s.split_once('=') {
         Some((name, provider)) => planned_member(name, provider),
-        None => planned_member(&char::from(b'a' + nth as u8).to_string(), it),
+        None => planned_member(&char::from(b'a' + nth as u8).to_string(), s),
     };
     (
         planned_member("lead", lead),
@@ -36,7 +36,7 @@ fn format_plan(planned: Result<LanePlan, Vec<RosterProblem>>) -> String {
     let plan = match planned {
         Ok(plan) => plan,
         Err(objections) => {
-            let words = objections.iter().map(|it| match it {
+            let words = objections.iter().map(|problem| match problem {
                 RosterProblem::SameName(name) => format!("same {name}"),
                 RosterProblem::TooMany(count) => format!("many {count}"),
                 RosterProblem::NoProvider(name) => format!("nothing {name}"),
@@ -56,14 +56,14 @@ fn format_plan(planned: Result<LanePlan, Vec<RosterProblem>>) -> String {
         TeamMix::Pure => "pure",
         TeamMix::Mixed => "mixed",
     };
-    let lanes = plan.lanes.iter().map(|it| {
-        let names: Vec<&str> = it.members.iter().map(MemberName::as_str).collect();
-        match it.kind {
+    let lanes = plan.lanes.iter().map(|lane| {
+        let names: Vec<&str> = lane.members.iter().map(MemberName::as_str).collect();
+        match lane.kind {
             LaneKind::Primary => names.join(" "),
             // A secondary lane has one member, so the lane's id contains its name.
             LaneKind::Secondary => {
-                assert_eq!(names.len(), 1, "{it:?}");
-                it.id.clone()
+                assert_eq!(names.len(), 1, "{lane:?}");
+                lane.id.clone()
             }
         }
     });
@@ -311,7 +311,7 @@ fn a_refused_roster_gets_a_hint_how_to_change_it() {
         let objections = lane::plan(&lead, &members, &parse_policy(rules)).unwrap_err();
         objections
             .iter()
-            .map(|it| format!("{it}: {}", it.hint()))
+            .map(|problem| format!("{problem}: {}", problem.hint()))
             .collect::<Vec<_>>()
             .join("\n")
     };
@@ -460,11 +460,11 @@ proptest! {
         members in prop::collection::vec((0..14_u8, 0..PROVIDERS.len()), 0..12),
         named in prop::collection::btree_map(0..PROVIDERS.len(), rule_strategy(), 0..4),
     ) {
-        let policy: BTreeMap<String, LaneRule> = named.into_iter().map(|(it, rule)| (PROVIDERS[it].to_owned(), rule)).collect();
+        let policy: BTreeMap<String, LaneRule> = named.into_iter().map(|(named, rule)| (PROVIDERS[named].to_owned(), rule)).collect();
         let lanes = LaneSettings { policy, ..LaneSettings::default() };
         let (lead, members) = (
             planned_member("lead", PROVIDERS[lead]),
-            members.into_iter().map(|(name, it)| planned_member(&format!("m{name}"), PROVIDERS[it])).collect::<Vec<_>>(),
+            members.into_iter().map(|(name, member)| planned_member(&format!("m{name}"), PROVIDERS[member])).collect::<Vec<_>>(),
         );
         let planned = lane::plan(&lead, &members, &lanes);
         // Planning twice gives the same plan, so the first call leaves no state behind.
@@ -473,22 +473,22 @@ proptest! {
             Ok(plan) => plan,
             Err(objections) => {
                 prop_assert!(!objections.is_empty());
-                prop_assert!(objections.iter().all(|it| !it.to_string().is_empty() && !it.hint().is_empty()));
+                prop_assert!(objections.iter().all(|problem| !problem.to_string().is_empty() && !problem.hint().is_empty()));
                 return Ok(());
             }
         };
         let everybody: Vec<&PlannedMember> = std::iter::once(&lead).chain(&members).collect();
         for seat in &everybody {
-            let lanes = plan.lanes.iter().filter(|it| it.members.contains(&seat.name)).count();
+            let lanes = plan.lanes.iter().filter(|lane| lane.members.contains(&seat.name)).count();
             prop_assert_eq!(lanes, 1, "{} is in {} lanes", seat.name, lanes);
         }
-        prop_assert_eq!(plan.lanes.iter().map(|it| it.members.len()).sum::<usize>(), everybody.len());
+        prop_assert_eq!(plan.lanes.iter().map(|lane| lane.members.len()).sum::<usize>(), everybody.len());
         prop_assert_eq!(plan.bootstrap_members().first(), Some(&lead.name));
-        prop_assert_eq!(plan.lanes.iter().filter(|it| it.kind == LaneKind::Primary).count(), 1);
-        for lane in plan.lanes.iter().filter(|it| it.kind == LaneKind::Secondary) {
+        prop_assert_eq!(plan.lanes.iter().filter(|lane| lane.kind == LaneKind::Primary).count(), 1);
+        for lane in plan.lanes.iter().filter(|lane| lane.kind == LaneKind::Secondary) {
             prop_assert_eq!(lane.members.len(), 1);
         }
-        let pure = everybody.iter().all(|it| it.provider == lead.provider);
+        let pure = everybody.iter().all(|planned_member| planned_member.provider == lead.provider);
         for seat in &members {
             if !pure && lanes.rule(&seat.provider).lane == LaneKind::Secondary {
                 prop_assert!(!plan.bootstrap_members().contains(&seat.name), "{} is on the primary lane", seat.name);

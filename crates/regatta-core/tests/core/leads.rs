@@ -35,8 +35,10 @@ fn world_with_lead(max_leads: u32, set: impl FnOnce(&mut ProjectSettings)) -> Wo
 }
 
 fn message_of(world: &World, id: MessageId) -> Message {
-    let posted = world.log.iter().find_map(|it| match &it.event {
-        Event::MessagePosted(it) if it.message().id == id => Some(it.message().clone()),
+    let posted = world.log.iter().find_map(|event| match &event.event {
+        Event::MessagePosted(message_posted) if message_posted.message().id == id => {
+            Some(message_posted.message().clone())
+        }
         _ => None,
     });
     posted.unwrap_or_else(|| panic!("{id} was not posted"))
@@ -76,15 +78,17 @@ fn deliver_to_router(world: &mut World, id: MessageId) {
 
 /// Returns the messages after a message.
 fn messages_after(world: &World, id: MessageId) -> Vec<Message> {
-    let posted = world.log.iter().filter_map(|it| match &it.event {
-        Event::MessagePosted(it) if it.message().id > id => Some(it.message().clone()),
+    let posted = world.log.iter().filter_map(|event| match &event.event {
+        Event::MessagePosted(message_posted) if message_posted.message().id > id => {
+            Some(message_posted.message().clone())
+        }
         _ => None,
     });
     posted.collect()
 }
 
 fn has_label(message: &Message, label: &str) -> bool {
-    message.labels.iter().any(|it| it.as_str() == label)
+    message.labels.iter().any(|item| item.as_str() == label)
 }
 
 fn lead_of_mission(world: &World, id: u64) -> Lead {
@@ -97,7 +101,7 @@ fn lead_name(world: &World, id: u64) -> AgentName {
 
 fn missions_at_work(world: &World) -> Vec<u64> {
     lead::led_missions(&world.board, &shop())
-        .map(|it| it.id.0)
+        .map(|mission| mission.id.0)
         .collect()
 }
 
@@ -177,7 +181,7 @@ fn take_next_task(world: &mut World, mission: u64) -> PollGrant {
     let workers = world.board.missions[&MissionId(mission)].agents.clone();
     let free = workers
         .iter()
-        .find_map(|it| world.poll_supervised(it.as_str()));
+        .find_map(|agent| world.poll_supervised(agent.as_str()));
     free.expect("a worker gets a task")
 }
 
@@ -211,9 +215,9 @@ fn finish_and_land(world: &mut World, grant: &PollGrant) {
 }
 
 fn answer_tasks(world: &World) -> Vec<TaskId> {
-    let asks = |it: &Task| {
+    let asks = |task: &Task| {
         matches!(
-            it.duty,
+            task.duty,
             Some(TaskDuty::Answer { .. } | TaskDuty::Triage { .. })
         )
     };
@@ -221,8 +225,8 @@ fn answer_tasks(world: &World) -> Vec<TaskId> {
         .board
         .tasks
         .values()
-        .filter(|it| asks(it))
-        .map(|it| it.id)
+        .filter(|task| asks(task))
+        .map(|task| task.id)
         .collect()
 }
 
@@ -248,8 +252,8 @@ fn of_five_missions_three_start_two_wait_and_repeated_messages_add_none() {
     );
     let acks: Vec<String> = messages_after(&world, MessageId(0))
         .into_iter()
-        .filter(|it| has_label(it, "spawn-ack"))
-        .map(|it| it.text)
+        .filter(|message| has_label(message, "spawn-ack"))
+        .map(|message| message.text)
         .collect();
     assert_eq!(acks.len(), 5, "{acks:?}");
     assert!(
@@ -258,14 +262,18 @@ fn of_five_missions_three_start_two_wait_and_repeated_messages_add_none() {
         acks[3]
     );
     assert!(acks[4].contains("number 2"), "{}", acks[4]);
-    let names: std::collections::BTreeSet<_> = (1..=3).map(|it| lead_name(&world, it)).collect();
+    let names: std::collections::BTreeSet<_> = (1..=3).map(|n| lead_name(&world, n)).collect();
     assert_eq!(names.len(), 3);
     for id in 1..=3 {
         let name = lead_name(&world, id);
         assert!(name.as_str().starts_with("shop-dev/lead-"), "{name}");
         let own = uri(&format!("agent://{name}"));
         assert!(
-            world.board.claims.values().any(|it| it.uris.contains(&own)),
+            world
+                .board
+                .claims
+                .values()
+                .any(|claim| claim.uris.contains(&own)),
             "{name} does not hold its name"
         );
     }
@@ -283,7 +291,7 @@ fn of_five_missions_three_start_two_wait_and_repeated_messages_add_none() {
             .board
             .agents
             .keys()
-            .any(|it| names.contains(it) && *it != lead_name(&world, 3)),
+            .any(|agent| names.contains(agent) && *agent != lead_name(&world, 3)),
         "the agents of ended missions are removed"
     );
 }
@@ -363,7 +371,7 @@ fn a_lead_sleeps_between_turns_and_its_next_turn_lists_what_happened() {
     assert!(world.board.missions.is_empty());
     let said = messages_after(&world, MessageId(0))
         .into_iter()
-        .rfind(|it| has_label(it, "mission:done"))
+        .rfind(|message| has_label(message, "mission:done"))
         .unwrap();
     assert!(said.text.contains("Logins are limited."), "{}", said.text);
     let merged = messages_after(&world, MessageId(0))
@@ -381,7 +389,11 @@ fn a_lead_sleeps_between_turns_and_its_next_turn_lists_what_happened() {
         merged.labels
     );
     assert!(
-        world.board.agents.keys().all(|it| it.as_str() == "ada"),
+        world
+            .board
+            .agents
+            .keys()
+            .all(|agent| agent.as_str() == "ada"),
         "an agent of the ended mission is left"
     );
     assert!(world.board.claims.is_empty());
@@ -389,7 +401,9 @@ fn a_lead_sleeps_between_turns_and_its_next_turn_lists_what_happened() {
 
 #[test]
 fn a_lead_cannot_finish_with_open_tasks_or_exceed_max_children() {
-    let mut world = world_with_lead(3, |it| it.leads.max_children = 2);
+    let mut world = world_with_lead(3, |project_settings| {
+        project_settings.leads.max_children = 2
+    });
     post_and_route(&mut world, "ann", "!mission x", None);
     let grant = begin_turn(&mut world, 1);
     add_child(&mut world, 1, "one", &["a"]);
@@ -416,7 +430,7 @@ fn a_lead_cannot_finish_with_open_tasks_or_exceed_max_children() {
         .board
         .tasks
         .values()
-        .find(|it| it.subject == "of nobody")
+        .find(|task| task.subject == "of nobody")
         .unwrap()
         .id;
     world.ask(
@@ -530,7 +544,7 @@ fn replies_in_a_thread_continue_its_session_one_at_a_time() {
     end_attempt(&mut world, &grant, "tomorrow");
     let answer = messages_after(&world, asked)
         .into_iter()
-        .rfind(|it| it.text == "tomorrow")
+        .rfind(|message| message.text == "tomorrow")
         .unwrap();
     let grant = begin_attempt(&mut world, third);
     end_attempt(&mut world, &grant, "you");
@@ -547,7 +561,7 @@ fn replies_in_a_thread_continue_its_session_one_at_a_time() {
     post_and_route(&mut world, "ann", "more?", Some(once));
     let duties: Vec<_> = answer_tasks(&world)
         .iter()
-        .map(|it| world.task(*it).duty.clone().unwrap())
+        .map(|id| world.task(*id).duty.clone().unwrap())
         .collect();
     assert!(
         matches!(duties[2], TaskDuty::Triage { .. }),
@@ -607,7 +621,7 @@ fn w1_a_failed_answer_does_not_hold_up_the_next_question() {
         assert!(
             messages_after(&world, asked)
                 .iter()
-                .any(|it| it.text == "tomorrow")
+                .any(|message| message.text == "tomorrow")
         );
         post_and_route(&mut world, "ann", "and who?", Some(asked));
         let third = *answer_tasks(&world).last().unwrap();
@@ -642,7 +656,7 @@ fn triage_answers_adds_a_task_or_starts_a_lead() {
         .board
         .tasks
         .values()
-        .filter(|it| it.status == TaskStatus::Backlog)
+        .filter(|task| task.status == TaskStatus::Backlog)
         .collect();
     assert_eq!(
         (
@@ -663,7 +677,7 @@ fn triage_answers_adds_a_task_or_starts_a_lead() {
             .board
             .tasks
             .values()
-            .filter(|it| it.status == TaskStatus::Backlog)
+            .filter(|task| task.status == TaskStatus::Backlog)
             .count();
         assert_eq!(
             (backlog, answer_tasks(&world).len()),
@@ -675,7 +689,9 @@ fn triage_answers_adds_a_task_or_starts_a_lead() {
 
 #[test]
 fn the_router_ignores_senders_and_labels_that_may_not_start_work() {
-    let mut world = world_with_lead(3, |it| it.router.from = vec![agent("ops")]);
+    let mut world = world_with_lead(3, |project_settings| {
+        project_settings.router.from = vec![agent("ops")]
+    });
     post_and_route(&mut world, "bob", "!mission from an agent", None);
     post_and_route(&mut world, "regatta", "!mission from the system", None);
     let channel = ChannelName::new("shop").unwrap();
@@ -736,7 +752,7 @@ fn messages_wait_while_the_router_claim_is_held_and_are_routed_in_order() {
         .board
         .missions
         .values()
-        .filter_map(|it| it.goal.clone())
+        .filter_map(|mission| mission.goal.clone())
         .collect();
     assert_eq!(goals, ["one", "two"]);
     deliver_to_router(&mut world, first);
@@ -804,7 +820,7 @@ fn a_mission_that_loses_its_lead_stops_and_can_be_handed_over() {
     assert!(
         messages_after(&world, MessageId(0))
             .iter()
-            .any(|it| has_label(it, "mission:lost") && it.text.contains("no idea"))
+            .any(|message| has_label(message, "mission:lost") && message.text.contains("no idea"))
     );
     assert!(
         world
@@ -952,7 +968,7 @@ fn j1_tasks_of_a_previous_leads_worker_are_unassigned() {
     world.advance(HOUR_MS);
     let taken: std::collections::BTreeSet<_> =
         [take_next_task(&mut world, 1), take_next_task(&mut world, 1)]
-            .map(|it| it.task)
+            .map(|poll_grant| poll_grant.task)
             .into();
     assert_eq!(taken, [begun, waits].into());
 }
@@ -1006,13 +1022,13 @@ fn a_cancelled_mission_cancels_all_its_tasks() {
         .board
         .agents
         .values()
-        .filter(|it| it.derived_from.is_some())
-        .map(|it| it.name.clone())
+        .filter(|agent| agent.derived_from.is_some())
+        .map(|agent| agent.name.clone())
         .collect();
     assert!(
         names
             .iter()
-            .all(|it| it.as_str().starts_with(lead_name(&world, 2).as_str())),
+            .all(|agent| agent.as_str().starts_with(lead_name(&world, 2).as_str())),
         "{names:?}"
     );
     // A waiting mission can be cancelled, too, and the mission behind it moves up.
@@ -1029,16 +1045,16 @@ fn a_cancelled_mission_cancels_all_its_tasks() {
 
 #[test]
 fn a_mission_posts_a_summary_after_a_change_and_ends_at_its_timeout() {
-    let mut world = world_with_lead(2, |it| {
-        it.leads.checkpoint_interval = Millis::seconds(30);
-        it.leads.timeout = Millis::seconds(3 * 3_600);
+    let mut world = world_with_lead(2, |project_settings| {
+        project_settings.leads.checkpoint_interval = Millis::seconds(30);
+        project_settings.leads.timeout = Millis::seconds(3 * 3_600);
     });
     post_and_route(&mut world, "ann", "!mission x", None);
     begin_turn(&mut world, 1);
     let summed = |world: &World| {
         messages_after(world, MessageId(0))
             .into_iter()
-            .filter(|it| has_label(it, "feedback"))
+            .filter(|message| has_label(message, "feedback"))
             .count()
     };
     world.advance(31 * SECOND_MS);
@@ -1049,7 +1065,7 @@ fn a_mission_posts_a_summary_after_a_change_and_ends_at_its_timeout() {
     world.advance(31 * SECOND_MS);
     let said = messages_after(&world, MessageId(0))
         .into_iter()
-        .rfind(|it| has_label(it, "feedback"))
+        .rfind(|message| has_label(message, "feedback"))
         .unwrap();
     assert!(
         has_label(&said, "M1") && has_label(&said, &format!("lead:{}", lead_name(&world, 1))),
@@ -1080,7 +1096,7 @@ fn leads_get_news_of_new_leads_and_are_woken_by_mentions() {
         lead_of_mission(&world, 1)
             .news
             .iter()
-            .any(|it| it.contains("leads M2")),
+            .any(|new| new.contains("leads M2")),
         "{:?}",
         lead_of_mission(&world, 1).news
     );
@@ -1303,9 +1319,9 @@ fn no_agent_can_decide_a_permission_request() {
 /// A triage whose outcome is refused still completes, and the reason is posted.
 #[test]
 fn a_triage_whose_outcome_is_refused_posts_the_reason() {
-    let mut world = world_with_lead(1, |it| {
-        it.leads.agent = None;
-        it.router.agent = Some(agent("ada"));
+    let mut world = world_with_lead(1, |project_settings| {
+        project_settings.leads.agent = None;
+        project_settings.router.agent = Some(agent("ada"));
     });
     world.register("bob", 1);
     for (said, why) in [

@@ -83,7 +83,7 @@ fn take_all(world: &mut World) -> Vec<PollGrant> {
 }
 
 fn task_numbers(grants: &[PollGrant]) -> Vec<u64> {
-    grants.iter().map(|it| it.task.0).collect()
+    grants.iter().map(|poll_grant| poll_grant.task.0).collect()
 }
 
 #[test]
@@ -187,9 +187,7 @@ fn packages_with_shared_test_helpers_or_many_test_files_are_serial() {
         "a/tests/x{}.rs",
         "a/X{}Test.java",
     ] {
-        let paths: Vec<String> = (0..6)
-            .map(|it| name.replace("{}", &it.to_string()))
-            .collect();
+        let paths: Vec<String> = (0..6).map(|n| name.replace("{}", &n.to_string())).collect();
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
         assert_eq!(find(&paths[..5], &[]), [""; 0], "{name}");
         assert_eq!(find(&paths, &[]).len(), 1, "{name}");
@@ -215,7 +213,11 @@ fn l1_a_serial_package_has_one_task_at_a_time() {
         planned_task("three", &["web/c.ts"], &[]),
         planned_task("four", &["cli/sub/d.go"], &[]),
     ];
-    start_mission(&mut world, |it| it.serial = files(&["cli/*"]), plan);
+    start_mission(
+        &mut world,
+        |start_mission| start_mission.serial = files(&["cli/*"]),
+        plan,
+    );
     let got = take_all(&mut world);
     assert_eq!(task_numbers(&got), [1, 3, 4]);
     // The serial claim is not permission to change the whole package.
@@ -246,14 +248,16 @@ fn serial_packages_and_derived_files_split_waves() {
     ];
     start_mission(
         &mut world,
-        |it| (it.mode, it.serial) = (StartMode::Waves, files(&["cli/**"])),
+        |start_mission| {
+            (start_mission.mode, start_mission.serial) = (StartMode::Waves, files(&["cli/**"]))
+        },
         plan,
     );
     let steps: Vec<String> = world
         .board
         .tasks
         .values()
-        .map(|it| it.step().to_string())
+        .map(|task| task.step().to_string())
         .collect();
     assert_eq!(steps, ["1", "1.2", "1", "1.2"]);
 }
@@ -284,7 +288,7 @@ fn step_labels(map: &PlanOwnership) -> Vec<String> {
 /// The example of an authentication project: task 1, then 2 and 3, then 4, then 5.
 #[test]
 fn the_example_plan_with_five_tasks_has_four_waves() {
-    let it = plan_ownership(
+    let item = plan_ownership(
         &[
             (&["model/user.go"], &[]),
             (&["auth/hash.go"], &[0]),
@@ -295,12 +299,12 @@ fn the_example_plan_with_five_tasks_has_four_waves() {
         &[],
         false,
     );
-    assert_eq!(step_labels(&it), ["1", "2", "2", "3", "4"]);
-    assert_eq!((it.waves.len(), it.conflict_count()), (4, 0));
-    let owners: Vec<(&str, &[usize])> = it.waves[1]
+    assert_eq!(step_labels(&item), ["1", "2", "2", "3", "4"]);
+    assert_eq!((item.waves.len(), item.conflict_count()), (4, 0));
+    let owners: Vec<(&str, &[usize])> = item.waves[1]
         .owned
         .iter()
-        .map(|it| (it.pattern.as_str(), &it.owners[..]))
+        .map(|owned_pattern| (owned_pattern.pattern.as_str(), &owned_pattern.owners[..]))
         .collect();
     assert_eq!(
         owners,
@@ -324,18 +328,18 @@ fn the_ownership_map_shows_conflicts_and_how_they_are_resolved() {
         (&["src/config/settings.go"], &[]),
         (&["src/config/settings.go"], &[0]),
     ];
-    let it = plan_ownership(&plan, &[], false);
-    assert_eq!(step_labels(&it), ["1", "1", "1.2", "2"]);
+    let item = plan_ownership(&plan, &[], false);
+    assert_eq!(step_labels(&item), ["1", "1", "1.2", "2"]);
     assert_eq!(
-        it.conflict_count(),
+        item.conflict_count(),
         1,
         "an owner in a later wave counts as a conflict"
     );
-    assert_eq!(it.waves[0].moved, [(2, 1)]);
-    let conflict = it.waves[0]
+    assert_eq!(item.waves[0].moved, [(2, 1)]);
+    let conflict = item.waves[0]
         .owned
         .iter()
-        .find(|it| it.is_conflict())
+        .find(|owned_pattern| owned_pattern.is_conflict())
         .unwrap();
     assert_eq!(
         (
@@ -346,16 +350,16 @@ fn the_ownership_map_shows_conflicts_and_how_they_are_resolved() {
         ("src/config/settings.go", &[0, 2][..], &[0, 1][..])
     );
     // With `isolate` the conflict is still shown, but no task is moved.
-    let it = plan_ownership(&plan, &[], true);
-    assert_eq!(step_labels(&it), ["1", "1", "1", "2"]);
-    assert_eq!((it.conflict_count(), it.waves[0].moved.len()), (1, 0));
+    let item = plan_ownership(&plan, &[], true);
+    assert_eq!(step_labels(&item), ["1", "1", "1", "2"]);
+    assert_eq!((item.conflict_count(), item.waves[0].moved.len()), (1, 0));
 }
 
 /// Overlapping patterns, derived files and serial packages are all in the map, each with its
 /// reason.
 #[test]
 fn the_ownership_map_gives_the_reason_for_each_entry() {
-    let it = plan_ownership(
+    let item = plan_ownership(
         &[
             (&["cli/a.go", "Cargo.toml"], &[]),
             (&["crates/x/Cargo.toml"], &[]),
@@ -365,11 +369,17 @@ fn the_ownership_map_gives_the_reason_for_each_entry() {
         &["cli/**"],
         false,
     );
-    assert_eq!(step_labels(&it), ["1", "1.2", "1.2", "1"]);
-    let rows: Vec<(&str, OwnershipReason, &[usize])> = it.waves[0]
+    assert_eq!(step_labels(&item), ["1", "1.2", "1.2", "1"]);
+    let rows: Vec<(&str, OwnershipReason, &[usize])> = item.waves[0]
         .owned
         .iter()
-        .map(|it| (it.pattern.as_str(), it.reason, &it.owners[..]))
+        .map(|owned_pattern| {
+            (
+                owned_pattern.pattern.as_str(),
+                owned_pattern.reason,
+                &owned_pattern.owners[..],
+            )
+        })
         .collect();
     assert_eq!(
         rows,
@@ -415,7 +425,7 @@ fn l1_isolated_tasks_share_their_files() {
         };
         start_mission(
             &mut world,
-            |it| (it.mode, it.isolate) = (mode, true),
+            |start_mission| (start_mission.mode, start_mission.isolate) = (mode, true),
             plan(),
         );
         assert_eq!(
@@ -432,17 +442,20 @@ fn l1_isolated_tasks_share_their_files() {
                 .board
                 .claims
                 .values()
-                .all(|it| it.mode == Held::Shared)
+                .all(|claim| claim.mode == Held::Shared)
         );
         // A mission without `isolate` waits for missions with it.
         start_mission(
             &mut world,
-            |it| it.agents = vec![agent("bob")],
+            |start_mission| start_mission.agents = vec![agent("bob")],
             vec![planned_task("three", &["settings.go"], &[])],
         );
         assert_eq!(world.poll("bob"), None);
-        let landings: Vec<_> = got.iter().map(|it| world.submit(it)).collect();
-        landings.into_iter().for_each(|it| world.move_and_land(it));
+        let landings: Vec<_> = got
+            .iter()
+            .map(|poll_grant| world.submit(poll_grant))
+            .collect();
+        landings.into_iter().for_each(|id| world.move_and_land(id));
         assert_eq!(world.take_task("bob").task, TaskId(3));
     }
 }
@@ -453,7 +466,7 @@ fn isolated_work_lands_beside_other_isolated_work() {
     let mut world = World::with_agents(&[("ada", 5)]);
     start_mission(
         &mut world,
-        |it| it.isolate = true,
+        |start_mission| start_mission.isolate = true,
         vec![
             planned_task("one", &["a.go"], &[]),
             planned_task("two", &["a.go"], &[0]),
@@ -514,7 +527,7 @@ fn adopted_tasks_are_put_into_waves() {
         .board
         .tasks
         .values()
-        .map(|it| it.step().to_string())
+        .map(|task| task.step().to_string())
         .collect();
     assert_eq!(steps, ["1", "1.2", "2", "3"]);
 }

@@ -23,7 +23,7 @@ fn read_cursor(world: &World) -> Option<u64> {
         .board
         .cursors
         .get(&(agent("ada"), ChannelName::new("shop").unwrap()))
-        .map(|it| it.0)
+        .map(|id| id.0)
 }
 
 /// A cursor only moves forward, and not past the last message.
@@ -62,7 +62,7 @@ fn messages_record_their_sender_and_mentions() {
             "@ada please ask @shop-dev/lead-1, not mail@eve or @ada",
         )),
     );
-    let Some(Event::MessagePosted(posted)) = world.log.last().map(|it| &it.event) else {
+    let Some(Event::MessagePosted(posted)) = world.log.last().map(|event| &event.event) else {
         panic!()
     };
     let message = posted.message();

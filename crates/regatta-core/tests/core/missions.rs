@@ -65,7 +65,7 @@ fn grant_of(world: &World, task: u64) -> regatta_core::schedule::PollGrant {
         .grants
         .iter()
         .rev()
-        .find(|it| it.task == TaskId(task))
+        .find(|poll_grant| poll_grant.task == TaskId(task))
         .cloned()
         .unwrap()
 }
@@ -135,7 +135,7 @@ fn overlapping_manifests_split_a_wave() {
         .board
         .tasks
         .values()
-        .map(|it| it.step().to_string())
+        .map(|task| task.step().to_string())
         .collect();
     assert_eq!(steps, ["1", "1", "1.2", "2"]);
     assert_eq!(take_all(&mut world), [1, 2]);
@@ -306,7 +306,7 @@ fn w1_the_waves_behind_a_held_landing_are_stuck() {
 fn j4_a_mission_has_at_most_max_workers_attempts() {
     let mut world = World::with_agents(&[("ada", 5)]);
     let mut plan: Vec<_> = (0..4)
-        .map(|it| planned_task("part", &[&format!("{it}.rs")], &[]))
+        .map(|n| planned_task("part", &[&format!("{n}.rs")], &[]))
         .collect();
     plan[3].assign = Some(agent("ada"));
     start_mission(&mut world, StartMode::Flow, 2, plan);
@@ -375,7 +375,7 @@ fn j10_stopping_a_mission_stops_its_attempts() {
     }
     assert_eq!(world.count("attempt.stopping"), 1);
     assert_eq!(
-        [1, 2].map(|it| world.status(TaskId(it))),
+        [1, 2].map(|n| world.status(TaskId(n))),
         [TaskStatus::Unassigned; 2]
     );
     world.ask_refused("ada", crate::world::finish_command(&outside));
@@ -390,7 +390,7 @@ fn a_plan_is_checked_as_a_whole() {
     let mut world = World::with_agents(&[("ada", 1)]);
     let before = world.board.clone();
     let mut check = |agents: &[&str], max_workers, tasks: Vec<PlannedTask>, adopt: &[u64], code| {
-        let agents = agents.iter().map(|it| agent(it)).collect();
+        let agents = agents.iter().map(|s| agent(s)).collect();
         let mission = StartMission {
             project: shop(),
             title: "goal".into(),
@@ -403,7 +403,7 @@ fn a_plan_is_checked_as_a_whole() {
             serial: vec![],
             budget: Default::default(),
         };
-        let adopt = adopt.iter().map(|it| TaskId(*it)).collect();
+        let adopt = adopt.iter().map(|adopt| TaskId(*adopt)).collect();
         assert_eq!(
             world
                 .ask_refused(

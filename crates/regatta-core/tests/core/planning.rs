@@ -54,7 +54,7 @@ fn a_plan_needs_a_goal_and_an_agent_that_regatta_runs() {
         let before = world.board.clone();
         let found = world.try_ask("ann", plan_request(planner, goal)).err();
         assert_eq!(
-            found.as_ref().map(|it| it.code()),
+            found.as_ref().map(|refusal| refusal.code()),
             code,
             "{planner} {goal:.20}: {found:?}"
         );

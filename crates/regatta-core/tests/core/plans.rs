@@ -104,10 +104,10 @@ impl RandomPlan {
     /// Returns the patterns that a task holds, computed here independently of the core.
     fn held_paths(&self, nth: usize) -> Vec<PathPattern> {
         let mut all = self.manifests[nth].clone();
-        if all.iter().any(|it| it == "Cargo.toml") {
+        if all.iter().any(|s| s == "Cargo.toml") {
             all.push("Cargo.lock".into());
         }
-        if all.iter().any(|it| it.starts_with("pkg/")) {
+        if all.iter().any(|s| s.starts_with("pkg/")) {
             all.extend(self.serial.clone());
         }
         files(&all.iter().map(String::as_str).collect::<Vec<_>>())
@@ -124,7 +124,7 @@ impl RandomPlan {
         for nth in 0..TASK_COUNT {
             depths[nth] = self.after[nth]
                 .iter()
-                .map(|it| depths[*it] + 1)
+                .map(|after| depths[*after] + 1)
                 .max()
                 .unwrap_or(0);
         }
@@ -133,8 +133,8 @@ impl RandomPlan {
 }
 
 fn start_plan(plan: &RandomPlan) -> World {
-    let names: Vec<String> = (0..WORKER_COUNT).map(|it| format!("w{it}")).collect();
-    let agents: Vec<(&str, u32)> = names.iter().map(|it| (it.as_str(), 1)).collect();
+    let names: Vec<String> = (0..WORKER_COUNT).map(|n| format!("w{n}")).collect();
+    let agents: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1)).collect();
     let mut world = World::with_agents(&agents);
     world.skips_invariants = true;
     let mut add = world.project("shop", &["make test"]);
@@ -150,7 +150,7 @@ fn start_plan(plan: &RandomPlan) -> World {
     let mission = StartMission {
         project: shop(),
         title: "goal".into(),
-        agents: names.iter().map(|it| agent(it)).collect(),
+        agents: names.iter().map(|name| agent(name)).collect(),
         team: None,
         max_workers: WORKER_COUNT,
         mode: plan.mode,
@@ -199,7 +199,7 @@ fn run_plan(plan: &RandomPlan, seed: u64) -> World {
             .board
             .tasks
             .values()
-            .filter(|it| turn % 97 == 0 && !it.status.is_running())
+            .filter(|task| turn % 97 == 0 && !task.status.is_running())
         {
             assert!(
                 !wait_reasons(&world.board, task, world.now).is_empty(),
@@ -216,8 +216,8 @@ fn land_one(world: &mut World) {
         .board
         .landings
         .values()
-        .find(|it| !matches!(it.state, LandingState::Queued))
-        .map(|it| it.id);
+        .find(|landing| !matches!(landing.state, LandingState::Queued))
+        .map(|landing| landing.id);
     if let Some(id) = trying {
         world.move_and_land(id);
     }
@@ -233,10 +233,10 @@ fn broken_rules(plan: &RandomPlan, log: &[Recorded]) -> Vec<String> {
     let mut carriers: BTreeMap<usize, BTreeSet<CommitId>> = BTreeMap::new();
     let depths = plan.depths();
     let place = |id: &TaskId| id.0 as usize - 1;
-    for it in log {
-        match &it.event {
-            Event::TaskStarted(it) => {
-                let nth = place(it.task());
+    for event in log {
+        match &event.event {
+            Event::TaskStarted(task_started) => {
+                let nth = place(task_started.task());
                 if let Some(missing) = plan.after[nth].iter().find(|on| !done.contains(on)) {
                     found.push(format!("J5: {nth} before {missing}"));
                 }
@@ -245,36 +245,37 @@ fn broken_rules(plan: &RandomPlan, log: &[Recorded]) -> Vec<String> {
                         found.push(format!("L1: {nth} beside {other}"));
                     }
                 }
-                if of_task.insert(nth, *it.attempt()).is_some() {
+                if of_task.insert(nth, *task_started.attempt()).is_some() {
                     found.push(format!("J2: {nth} twice at once"));
                 }
                 if plan.mode == StartMode::Waves {
                     let early =
-                        (0..TASK_COUNT).find(|it| depths[*it] < depths[nth] && !done.contains(it));
-                    found
-                        .extend(early.map(|it| {
-                            format!("wave {} started before {it} was done", depths[nth])
-                        }));
+                        (0..TASK_COUNT).find(|n| depths[*n] < depths[nth] && !done.contains(n));
+                    found.extend(early.map(|early| {
+                        format!("wave {} started before {early} was done", depths[nth])
+                    }));
                 }
-                working.insert(*it.attempt(), nth);
+                working.insert(*task_started.attempt(), nth);
                 if working.len() > WORKER_COUNT as usize {
                     found.push(format!("J4: {} at once", working.len()));
                 }
             }
-            Event::TaskSubmitted(it) => _ = landing.insert(place(it.task())),
-            Event::AttemptEnded(it) => {
-                if let Some(nth) = working.remove(it.attempt()) {
+            Event::TaskSubmitted(task_submitted) => {
+                _ = landing.insert(place(task_submitted.task()))
+            }
+            Event::AttemptEnded(attempt_ended) => {
+                if let Some(nth) = working.remove(attempt_ended.attempt()) {
                     of_task.remove(&nth);
                 }
             }
-            Event::TaskReturned(it) => _ = landing.remove(&place(it.task())),
-            Event::TaskCompleted(it) => {
-                landing.remove(&place(it.task()));
-                done.insert(place(it.task()));
+            Event::TaskReturned(task_returned) => _ = landing.remove(&place(task_returned.task())),
+            Event::TaskCompleted(task_completed) => {
+                landing.remove(&place(task_completed.task()));
+                done.insert(place(task_completed.task()));
                 carriers
-                    .entry(depths[place(it.task())])
+                    .entry(depths[place(task_completed.task())])
                     .or_default()
-                    .extend(it.landed().clone());
+                    .extend(task_completed.landed().clone());
             }
             _ => {}
         }
@@ -284,8 +285,9 @@ fn broken_rules(plan: &RandomPlan, log: &[Recorded]) -> Vec<String> {
     }
     // With `isolate` a wave has no sub-waves. Each sub-wave would have a commit of its own.
     if plan.wave_commits && plan.isolate {
-        let torn = carriers.iter().filter(|it| it.1.len() != 1);
-        found.extend(torn.map(|it| format!("wave {} landed as {} commits", it.0, it.1.len())));
+        let torn = carriers.iter().filter(|carrier| carrier.1.len() != 1);
+        found
+            .extend(torn.map(|torn| format!("wave {} landed as {} commits", torn.0, torn.1.len())));
     }
     found
 }
@@ -327,14 +329,16 @@ fn the_check_of_plans_finds_planted_faults() {
         let order: Vec<usize> = world
             .log
             .iter()
-            .filter_map(|it| match &it.event {
-                Event::TaskStarted(it) => Some(it.task().0 as usize - 1),
+            .filter_map(|event| match &event.event {
+                Event::TaskStarted(task_started) => Some(task_started.task().0 as usize - 1),
                 _ => None,
             })
             .collect();
         let saw = |plan: &RandomPlan, log: &[Recorded], rule: &str| {
             assert!(
-                broken_rules(plan, log).iter().any(|it| it.contains(rule)),
+                broken_rules(plan, log)
+                    .iter()
+                    .any(|broken_rule| broken_rule.contains(rule)),
                 "a broken {rule} in {mode:?} was not found"
             );
         };
@@ -348,7 +352,7 @@ fn the_check_of_plans_finds_planted_faults() {
         wrong
             .manifests
             .iter_mut()
-            .for_each(|it| it.push("README.md".into()));
+            .for_each(|manifests| manifests.push("README.md".into()));
         saw(&wrong, &world.log, "L1");
         // J1: the end of the log is missing.
         saw(&plan, &world.log[..world.log.len() - 20], "J1");

@@ -77,7 +77,7 @@ fn l11_ports_are_freed_at_the_attempts_end_and_do_not_pass_to_the_landing() {
         .board
         .claims
         .values()
-        .filter(|it| it.owner == ClaimOwner::Landing(landing))
+        .filter(|claim| claim.owner == ClaimOwner::Landing(landing))
         .collect();
     assert_eq!(held.len(), 1);
     assert_eq!(held[0].uris, [uri("file://shop/src/**")]);

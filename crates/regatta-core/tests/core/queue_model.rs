@@ -134,13 +134,13 @@ impl QueueModel {
     fn content_of(&self, id: &CommitId) -> ModelCommit {
         self.commits
             .iter()
-            .find(|it| commit(*it.1) == *id)
-            .map(|it| it.0.clone())
+            .find(|pair| commit(*pair.1) == *id)
+            .map(|commit| commit.0.clone())
             .expect("a commit of the model")
     }
 
     fn is_on_trunk(&self, landing: u64) -> bool {
-        self.trunk.iter().any(|it| it.0 == landing)
+        self.trunk.iter().any(|trunk| trunk.0 == landing)
     }
 
     // The possible steps.
@@ -183,7 +183,7 @@ impl QueueModel {
                 .board
                 .landings
                 .values()
-                .any(|it| matches!(it.state, LandingState::Moving { .. }));
+                .any(|landing| matches!(landing.state, LandingState::Moving { .. }));
             steps.extend(moves.then_some(ModelStep::ExpireFence));
         }
         steps
@@ -254,7 +254,7 @@ impl QueueModel {
                 self.outside_commits += 1;
                 self.trunk
                     .push((FIRST_OUTSIDE_COMMIT + self.outside_commits, true));
-                let tree = self.trunk.iter().map(|it| it.0).collect();
+                let tree = self.trunk.iter().map(|trunk| trunk.0).collect();
                 self.passed_trees.insert(tree);
             }
             ModelStep::ExpireFence => {
@@ -291,7 +291,7 @@ impl QueueModel {
         let mut line = old.clone();
         let mut carries = Vec::new();
         for member in row.trial_landings() {
-            let has = |id: u64| line.iter().any(|it| it.0 == id);
+            let has = |id: u64| line.iter().any(|line| line.0 == id);
             let clashes = self
                 .scenario
                 .conflict
@@ -327,7 +327,7 @@ impl QueueModel {
                 landed_as,
             }
         } else {
-            let tree: BTreeSet<u64> = line.iter().map(|it| it.0).collect();
+            let tree: BTreeSet<u64> = line.iter().map(|line| line.0).collect();
             if (self.scenario.is_red)(&tree) || flake {
                 TrialOutcome::Failed {
                     reason: "make test".into(),
@@ -348,7 +348,7 @@ impl QueueModel {
 
     /// Returns the commit of the trunk whose trailer names a landing.
     fn landed_as(&mut self, landing: u64) -> Option<CommitId> {
-        let place = self.trunk.iter().position(|it| it.0 == landing)?;
+        let place = self.trunk.iter().position(|trunk| trunk.0 == landing)?;
         let line = self.trunk[..=place].to_vec();
         Some(self.commit_of(&line))
     }
@@ -362,7 +362,7 @@ impl QueueModel {
             .board
             .landings
             .get(&landing)
-            .map(|it| it.state.clone());
+            .map(|landing| landing.state.clone());
         let Some(LandingState::Moving {
             old,
             new,
@@ -400,8 +400,11 @@ impl QueueModel {
     fn record_ends(&mut self) {
         for recorded in std::mem::take(&mut self.world.log) {
             let (landing, end) = match &recorded.event {
-                Event::LandingLanded(it) => (it.landing().0, Some(it.commit().clone())),
-                Event::LandingEnded(it) => (it.landing().0, None),
+                Event::LandingLanded(landing_landed) => (
+                    landing_landed.landing().0,
+                    Some(landing_landed.commit().clone()),
+                ),
+                Event::LandingEnded(landing_ended) => (landing_ended.landing().0, None),
                 _ => continue,
             };
             assert!(
@@ -418,9 +421,9 @@ impl QueueModel {
             .trunk
             .iter()
             .enumerate()
-            .filter(|it| it.1.0 < FIRST_OUTSIDE_COMMIT)
+            .filter(|trunk| trunk.1.0 < FIRST_OUTSIDE_COMMIT)
         {
-            let tree: BTreeSet<u64> = self.trunk[..=place].iter().map(|it| it.0).collect();
+            let tree: BTreeSet<u64> = self.trunk[..=place].iter().map(|trunk| trunk.0).collect();
             if *claims {
                 assert!(
                     self.passed_trees.contains(&tree),
@@ -431,7 +434,7 @@ impl QueueModel {
                 *claims || !self.verifies_every,
                 "Q1: L{id} was not validated as {tree:?}"
             );
-            let twice = self.trunk.iter().filter(|it| it.0 == *id).count();
+            let twice = self.trunk.iter().filter(|trunk| trunk.0 == *id).count();
             assert_eq!(twice, 1, "Q7: L{id} is on the trunk twice");
         }
         for (id, end) in &self.ended {
@@ -446,10 +449,10 @@ impl QueueModel {
                     let place = self
                         .trunk
                         .iter()
-                        .position(|it| it.0 == *id)
+                        .position(|trunk| trunk.0 == *id)
                         .expect("Q12: landed, not on the trunk");
                     let line = self.trunk[..=place].to_vec();
-                    let known = self.commits.get(&line).map(|it| crate::world::commit(*it));
+                    let known = self.commits.get(&line).map(|n| crate::world::commit(*n));
                     assert_eq!(
                         *commit, known,
                         "Q12: L{id} is recorded as another commit than the one on the trunk"
@@ -463,7 +466,7 @@ impl QueueModel {
                 .board
                 .tasks
                 .get(&landing.task)
-                .map(|it| it.landing);
+                .map(|task| task.landing);
             assert_eq!(
                 task,
                 Some(Some(landing.id)),
@@ -500,7 +503,10 @@ impl QueueModel {
                 } => format!("moving {old} {new} {carries:?}"),
                 state => format!("{state:?}"),
             };
-            let red = landing.failed_trial.as_ref().map(|it| &it.ahead);
+            let red = landing
+                .failed_trial
+                .as_ref()
+                .map(|failed_trial| &failed_trial.ahead);
             let is_held = landing.held.is_some();
             key += &format!(
                 "{} {state} {red:?} {} {:?} {is_held};",
@@ -513,10 +519,13 @@ impl QueueModel {
             .iter()
             .map(|(key, effect)| match effect {
                 Effect::TryLanding { landing } => {
-                    format!("try {landing} {:?}", self.trials.get(key).map(|it| &it.1))
+                    format!(
+                        "try {landing} {:?}",
+                        self.trials.get(key).map(|trial| &trial.1)
+                    )
                 }
                 Effect::MoveTrunk { landing, .. } => {
-                    format!("move {landing} {:?}", self.moves.get(key).map(|it| &it.2))
+                    format!("move {landing} {:?}", self.moves.get(key).map(|row| &row.2))
                 }
                 _ => String::new(),
             })
@@ -544,7 +553,7 @@ fn explore(truth: ModelScenario, every: bool, disturbances: u32) -> usize {
                 .board
                 .landings
                 .values()
-                .any(|it| it.retry_fleet_ms.is_some())
+                .any(|landing| landing.retry_fleet_ms.is_some())
         {
             model.world.advance(SECOND_MS);
             model.record_ends();
@@ -586,7 +595,7 @@ fn explore(truth: ModelScenario, every: bool, disturbances: u32) -> usize {
 fn disturbances(default: u32) -> u32 {
     std::env::var("REGATTA_MODEL_DISTURBANCES")
         .ok()
-        .and_then(|it| it.parse().ok())
+        .and_then(|s| s.parse().ok())
         .unwrap_or(default)
 }
 

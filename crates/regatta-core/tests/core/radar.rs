@@ -44,7 +44,7 @@ fn a_task_waits_while_two_attempts_collide_in_its_file() {
     let hot = world.add_task("three", &["src/shared.rs"]);
     let cool = world.add_task("four", &["src/d.rs"]);
     assert_eq!(
-        world.poll("eve").map(|it| it.task),
+        world.poll("eve").map(|poll_grant| poll_grant.task),
         Some(cool),
         "a task without a collision starts"
     );
@@ -56,7 +56,10 @@ fn a_task_waits_while_two_attempts_collide_in_its_file() {
     report_collisions(&mut world, &[]);
     assert!(!world.wait_kinds(hot).contains(&WaitKind::Conflict));
     world.finish_and_land(&one);
-    assert_eq!(world.poll("ada").map(|it| it.task), Some(hot));
+    assert_eq!(
+        world.poll("ada").map(|poll_grant| poll_grant.task),
+        Some(hot)
+    );
 }
 
 /// A collision holds up nothing after its attempts have ended.
@@ -69,7 +72,10 @@ fn a_collision_of_ended_attempts_holds_up_nothing() {
     let hot = world.add_task("two", &["src/shared.rs"]);
     assert_eq!(world.poll("eve"), None);
     world.give_up(&one);
-    assert_eq!(world.poll("eve").map(|it| it.task), Some(hot));
+    assert_eq!(
+        world.poll("eve").map(|poll_grant| poll_grant.task),
+        Some(hot)
+    );
 }
 
 /// A warning counts as proved when one of its two attempts conflicts in the queue, and as lapsed
@@ -85,7 +91,7 @@ fn warnings_that_came_true_are_counted() {
     ] {
         world.add_task(name, &[file]);
     }
-    let grants = ["ada", "bob", "eve", "ian"].map(|it| world.take_task(it));
+    let grants = ["ada", "bob", "eve", "ian"].map(|s| world.take_task(s));
     let [one, two, three, four] = &grants;
     let pairs = [
         (one.attempt, Some(two.attempt), "x"),

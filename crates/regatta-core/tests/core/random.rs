@@ -311,7 +311,7 @@ impl RandomRun {
         let all = &self.world.grants;
         let live: Vec<&PollGrant> = all
             .iter()
-            .filter(|it| self.world.board.attempts.contains_key(&it.attempt))
+            .filter(|poll_grant| self.world.board.attempts.contains_key(&poll_grant.attempt))
             .collect();
         let mut grant = match wrong {
             0 if !live.is_empty() => PollGrant::clone(live[index.index(live.len())]),
@@ -332,7 +332,9 @@ impl RandomRun {
             .leases
             .iter()
             .copied()
-            .filter(|it| wrong != 0 || self.world.board.claims.contains_key(&it.claim))
+            .filter(|held_claim| {
+                wrong != 0 || self.world.board.claims.contains_key(&held_claim.claim)
+            })
             .collect();
         let mut held = *leases.get(index.index(leases.len().max(1)))?;
         match wrong {
@@ -358,8 +360,10 @@ impl RandomRun {
             .board
             .tasks
             .get(&task)
-            .and_then(|it| it.files.first());
-        let inside = inside.map_or("notes.txt".to_owned(), |it| it.as_str().replace('*', "x"));
+            .and_then(|task| task.files.first());
+        let inside = inside.map_or("notes.txt".to_owned(), |path_pattern| {
+            path_pattern.as_str().replace('*', "x")
+        });
         match how % 8 {
             0 => WorkVerdict::Failed {
                 reason: "1 test failed".into(),
@@ -392,7 +396,7 @@ impl RandomRun {
             .board
             .landings
             .get(&landing)
-            .map_or_else(Vec::new, |it| it.trial_landings());
+            .map_or_else(Vec::new, |landing| landing.trial_landings());
         let at = train
             .get(how as usize / 8 % train.len().max(1))
             .copied()
@@ -430,8 +434,8 @@ impl RandomRun {
         let used = talk
             .usage_by_session
             .iter()
-            .find(|it| it.0.is_none())
-            .map(|it| it.1)
+            .find(|usage_by_session| usage_by_session.0.is_none())
+            .map(|usage_by_session| usage_by_session.1)
             .unwrap_or_default();
         match what % 10 {
             0 => AgentEvent::Started {
@@ -484,8 +488,8 @@ impl RandomRun {
     /// from the trunk.
     fn facts(&self, mission: Option<MissionId>) -> StartFacts {
         let last = mission
-            .and_then(|it| self.world.board.missions.get(&it))
-            .and_then(|it| it.landed.last.clone());
+            .and_then(|id| self.world.board.missions.get(&id))
+            .and_then(|mission| mission.landed.last.clone());
         let dice = self.requests.len() as u64 * 7 % 23;
         let there = |lost| TrunkState::Present {
             tip: commit(9),
@@ -498,7 +502,7 @@ impl RandomRun {
             disk_mb: dice.is_multiple_of(7).then_some(dice * 60),
             runner: ["box", "gpu"]
                 .get(dice as usize % 5)
-                .map(|it| RunnerName::new(it).unwrap()),
+                .map(|s| RunnerName::new(s).unwrap()),
             base: match dice % 4 {
                 0 => None,
                 1 if dice.is_multiple_of(3) => Some(TrunkState::Broken {
@@ -565,7 +569,13 @@ impl RandomRun {
         if how < 200 {
             self.world.outbox.remove(&key);
         }
-        let token = |id| self.world.board.attempts.get(id).map_or(0, |it| it.token);
+        let token = |id| {
+            self.world
+                .board
+                .attempts
+                .get(id)
+                .map_or(0, |attempt| attempt.token)
+        };
         let command = match &effect {
             Effect::RunAttempt { attempt } | Effect::StopAttempt { attempt } => {
                 Command::ReportExited {
@@ -580,7 +590,7 @@ impl RandomRun {
                     .board
                     .attempts
                     .get(attempt)
-                    .map_or(TaskId(1), |it| it.task);
+                    .map_or(TaskId(1), |attempt| attempt.task);
                 let verdict = self.verdict(task, how);
                 Command::ReportWorkVerdict {
                     attempt: *attempt,
@@ -684,8 +694,9 @@ impl RandomRun {
     }
 
     fn apply_step(&mut self, step: &RandomStep) {
-        let how_of =
-            |it: u8| [AssignMode::Direct, AssignMode::Queue, AssignMode::Offer][it as usize % 3];
+        let how_of = |byte: u8| {
+            [AssignMode::Direct, AssignMode::Queue, AssignMode::Offer][byte as usize % 3]
+        };
         match *step {
             RandomStep::Wait { time, tick, jump } => {
                 self.world.jump_wall(jump);
@@ -704,14 +715,14 @@ impl RandomRun {
                 how,
             } => {
                 if self.world.board.counters.task < MAX_TASKS {
-                    let blocked_by = blocker.map(|it| self.task(it)).into_iter().collect();
+                    let blocked_by = blocker.map(|index| self.task(index)).into_iter().collect();
                     let task = AddTask {
                         blocked_by,
                         ..self.add(manifest, priority, kind)
                     };
                     self.ask(Command::AddTask {
                         task,
-                        assign: to.map(|it| agent(AGENTS[it])),
+                        assign: to.map(|to| agent(AGENTS[to])),
                         how: how_of(how),
                     });
                 }
@@ -723,7 +734,7 @@ impl RandomRun {
                 });
             }
             RandomStep::Assign { task, to, how } => {
-                let to = to.map(|it| agent(AGENTS[it]));
+                let to = to.map(|to| agent(AGENTS[to]));
                 self.ask(Command::AssignTask {
                     task: self.task(task),
                     to,
@@ -850,25 +861,28 @@ impl RandomRun {
                 }
             }
             RandomStep::Exit { grant, wrong, how } => {
-                if let Some(it) = self.grant(grant, wrong) {
+                if let Some(poll_grant) = self.grant(grant, wrong) {
                     // Only a process that Regatta started can exit.
                     if self
                         .world
                         .board
                         .attempts
-                        .get(&it.attempt)
-                        .is_none_or(|it| it.supervised)
+                        .get(&poll_grant.attempt)
+                        .is_none_or(|attempt| attempt.supervised)
                     {
-                        self.ask(crate::world::exit_command(&it, self.program_exit(how)));
+                        self.ask(crate::world::exit_command(
+                            &poll_grant,
+                            self.program_exit(how),
+                        ));
                     }
                 }
             }
             RandomStep::Judge { grant, wrong, how } => {
-                if let Some(it) = self.grant(grant, wrong) {
-                    let verdict = self.verdict(it.task, how);
+                if let Some(poll_grant) = self.grant(grant, wrong) {
+                    let verdict = self.verdict(poll_grant.task, how);
                     self.ask(Command::ReportWorkVerdict {
-                        attempt: it.attempt,
-                        token: it.token,
+                        attempt: poll_grant.attempt,
+                        token: poll_grant.token,
                         verdict,
                         findings: WorkFindings::default(),
                     });
@@ -887,7 +901,13 @@ impl RandomRun {
                 how,
             } => {
                 let landing = self.landing(landing);
-                let fence = match self.world.board.landings.get(&landing).map(|it| &it.state) {
+                let fence = match self
+                    .world
+                    .board
+                    .landings
+                    .get(&landing)
+                    .map(|landing| &landing.state)
+                {
                     Some(LandingState::Moving { fence, .. }) => *fence + u64::from(wrong),
                     _ => u64::from(wrong),
                 };
@@ -940,7 +960,7 @@ impl RandomRun {
                     },
                     budget: Default::default(),
                 };
-                let adopt = adopt.map(|it| self.task(it)).into_iter().collect();
+                let adopt = adopt.map(|index| self.task(index)).into_iter().collect();
                 let tasks = (0..tasks as usize % 4).map(planned).collect();
                 self.ask(Command::StartMission {
                     mission,
@@ -968,12 +988,12 @@ impl RandomRun {
                 wait,
             } => {
                 let owner = match (owner % 4, self.grant(grant, 3)) {
-                    (3, Some(it)) => ClaimOwner::Attempt(it.attempt),
+                    (3, Some(poll_grant)) => ClaimOwner::Attempt(poll_grant.attempt),
                     (nth, _) => ClaimOwner::Agent(agent(AGENTS[nth as usize % 3])),
                 };
                 let uris = (0..8)
-                    .filter(|it| uris & (1 << it) != 0)
-                    .map(|it| uri(URIS[it]))
+                    .filter(|n| uris & (1 << n) != 0)
+                    .map(|n| uri(URIS[n]))
                     .collect();
                 let mode = if shared {
                     ClaimMode::Shared
@@ -1045,19 +1065,19 @@ impl RandomRun {
                 what,
                 usage,
             } => {
-                if let Some(it) = self.grant(grant, wrong) {
+                if let Some(poll_grant) = self.grant(grant, wrong) {
                     let talk = self
                         .world
                         .board
                         .attempts
-                        .get(&it.attempt)
-                        .map(|it| it.session.clone())
+                        .get(&poll_grant.attempt)
+                        .map(|attempt| attempt.session.clone())
                         .unwrap_or_default();
                     let said = self.agent_event(&talk, what, u64::from(usage));
                     let n = talk.last_record + u64::from(wrong == 0);
                     self.ask(Command::ReportAgentEvent {
-                        attempt: it.attempt,
-                        token: it.token,
+                        attempt: poll_grant.attempt,
+                        token: poll_grant.token,
                         n,
                         event: said,
                     });
@@ -1146,7 +1166,7 @@ impl RandomRun {
                     .board
                     .runners
                     .get(&runner)
-                    .map_or(0, |it| it.session)
+                    .map_or(0, |runner| runner.session)
                     + u64::from(wrong);
                 self.ask(match what % 8 {
                     0..=2 => Command::RegisterRunner(runner::RegisterRunner {

@@ -54,8 +54,10 @@ fn step_strategy() -> impl Strategy<Value = TeamStep> {
 /// Returns the members that have a session, or only those of them that are still starting.
 fn members_with_session(world: &World, coming: bool) -> Vec<String> {
     let of = launch_record(world).members.into_iter();
-    let of = of.filter(|it| it.attempt.is_some() && (!coming || it.state == MemberState::Starting));
-    of.map(|it| it.name.to_string()).collect()
+    let of = of.filter(|launch| {
+        launch.attempt.is_some() && (!coming || launch.state == MemberState::Starting)
+    });
+    of.map(|launch| launch.name.to_string()).collect()
 }
 
 fn choose_member(names: &[String], which: &Index) -> Option<String> {
@@ -69,28 +71,28 @@ fn apply_step(world: &mut World, step: &TeamStep) -> Vec<String> {
             let names: Vec<String> = launch_record(world)
                 .members
                 .iter()
-                .map(|it| it.name.to_string())
+                .map(|launch| launch.name.to_string())
                 .collect();
             let waits = launch_record(world)
                 .members
                 .into_iter()
-                .filter(|it| it.state == MemberState::Queued && !it.prepared);
-            let waits: BTreeSet<String> = waits.map(|it| it.name.to_string()).collect();
+                .filter(|launch| launch.state == MemberState::Queued && !launch.prepared);
+            let waits: BTreeSet<String> = waits.map(|launch| launch.name.to_string()).collect();
             let gone: Vec<&str> = missing
                 .iter()
-                .filter_map(|it| names.get(*it))
+                .filter_map(|missing| names.get(*missing))
                 .map(String::as_str)
                 .collect();
             report_resolutions(world, &gone);
             return gone
                 .into_iter()
-                .filter(|it| waits.contains(*it))
+                .filter(|gone| waits.contains(*gone))
                 .map(str::to_owned)
                 .collect();
         }
         TeamStep::ComesUp(which) => {
             if let Some(who) = choose_member(&members_with_session(world, true), which)
-                .filter(|it| !is_stopping(world, it))
+                .filter(|s| !is_stopping(world, s))
             {
                 bring_up(world, &who);
             }
@@ -132,7 +134,7 @@ fn apply_step(world: &mut World, step: &TeamStep) -> Vec<String> {
         }
         TeamStep::Hangs(which) => {
             if let Some(who) = choose_member(&members_with_session(world, true), which)
-                .filter(|it| !is_stopping(world, it))
+                .filter(|s| !is_stopping(world, s))
             {
                 start_session(world, &who);
                 let (attempt, token) = session_of(world, &who);
@@ -153,7 +155,7 @@ fn apply_step(world: &mut World, step: &TeamStep) -> Vec<String> {
             let all: Vec<String> = launch_record(world)
                 .members
                 .iter()
-                .map(|it| it.name.to_string())
+                .map(|launch| launch.name.to_string())
                 .collect();
             if let Some(who) = choose_member(&all, which) {
                 let _may_be_refused = world.try_ask(
@@ -181,7 +183,7 @@ fn wind_down(world: &mut World) {
     while launch::is_up(&world.board, &team(world)) {
         let going: Vec<String> = members_with_session(world, false)
             .into_iter()
-            .filter(|it| is_stopping(world, it))
+            .filter(|s| is_stopping(world, s))
             .collect();
         assert!(
             !going.is_empty(),
@@ -206,9 +208,9 @@ proptest! {
         story in prop::collection::vec(step_strategy(), 1..40),
     ) {
         let members: Vec<(String, &str)> =
-            others.iter().enumerate().map(|(nth, it)| (format!("m{nth}"), PROVIDERS[*it])).collect();
+            others.iter().enumerate().map(|(nth, other)| (format!("m{nth}"), PROVIDERS[*other])).collect();
         let mut world = World::with_agents(&[]);
-        let ask: CreateTeam = team_settings(PROVIDERS[lead], &members.iter().map(|it| (it.0.as_str(), it.1)).collect::<Vec<_>>());
+        let ask: CreateTeam = team_settings(PROVIDERS[lead], &members.iter().map(|member| (member.0.as_str(), member.1)).collect::<Vec<_>>());
         create_team(&mut world, ask);
         let mut launch = launch_team(&mut world);
         let mut guilty: BTreeSet<String> = BTreeSet::new();
@@ -221,9 +223,9 @@ proptest! {
             guilty.extend(failed);
             // A provider's limit keeps its other members from starting. Their recorded cause is the
             // provider.
-            let bears = |it: &launch::LaunchEntry| matches!(it.state, MemberState::FailedToStart | MemberState::Degraded);
-            for entry in launch_record(&world).members.iter().filter(|it| bears(it)) {
-                let shared = entry.cause.as_ref().is_some_and(|it| it.kind == MemberCauseKind::Provider) && entry.started_unix_ms.is_none();
+            let bears = |launch: &launch::LaunchEntry| matches!(launch.state, MemberState::FailedToStart | MemberState::Degraded);
+            for entry in launch_record(&world).members.iter().filter(|launch| bears(launch)) {
+                let shared = entry.cause.as_ref().is_some_and(|member_cause| member_cause.kind == MemberCauseKind::Provider) && entry.started_unix_ms.is_none();
                 let own = guilty.contains(entry.name.as_str());
                 prop_assert!(own || shared, "T3: {} has a failure but did not fail: {:?}", entry.name, entry.cause);
             }

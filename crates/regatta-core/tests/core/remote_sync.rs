@@ -52,7 +52,7 @@ fn sync_landing(world: &World) -> LandingId {
         .board
         .landings
         .values()
-        .find(|it| it.submission.merges_remote.is_some());
+        .find(|landing| landing.submission.merges_remote.is_some());
     joins
         .expect("the landing of the remote's commits is queued")
         .id
@@ -63,7 +63,7 @@ fn held_by(world: &World) -> Option<String> {
         .queue
         .held
         .as_ref()
-        .map(|it| it.by.clone())
+        .map(|queue_hold| queue_hold.by.clone())
 }
 
 /// Q1, Q10: the trial under way no longer counts, the remote's commits land first and alone, and
@@ -100,8 +100,7 @@ fn q10_commits_of_a_remote_land_first_and_alone() {
     );
     assert_eq!(world.landing_state(join), "moving");
     world.report_move(join, MoveOutcome::Moved);
-    let pushes =
-        |it: &&Effect| matches!(it, Effect::PushTrunk { commit: it, .. } if *it == commit(901));
+    let pushes = |effect: &&Effect| matches!(effect, Effect::PushTrunk { commit: id, .. } if *id == commit(901));
     assert_eq!(
         world.outbox.values().filter(pushes).count(),
         1,
@@ -113,7 +112,10 @@ fn q10_commits_of_a_remote_land_first_and_alone() {
         "the other landings go on"
     );
     let unpushed = |world: &World| world.board.projects[&shop()].queue.unpushed.clone();
-    assert!(unpushed(&world).is_some_and(|it| it.reason.contains("commits that are not here")));
+    assert!(
+        unpushed(&world)
+            .is_some_and(|unpushed| unpushed.reason.contains("commits that are not here"))
+    );
     let done = Command::ReportPushed {
         project: shop(),
         remote: "origin".into(),
@@ -244,7 +246,7 @@ fn commits_of_a_remote_are_given_to_no_agent_and_dropping_them_releases_the_queu
     assert_eq!(held_by(&world), None, "the queue is still held");
     let unpushed = world.board.projects[&shop()].queue.unpushed.clone();
     assert!(
-        unpushed.is_some_and(|it| it.reason.contains("was dropped")),
+        unpushed.is_some_and(|unpushed| unpushed.reason.contains("was dropped")),
         "the missing commits are no longer reported"
     );
     let gone = Box::new(world.stored_task(task));

@@ -390,7 +390,7 @@ fn an_agent_is_away_while_no_runner_has_its_labels() {
             .board
             .agents
             .values()
-            .find(|it| it.name.as_str() == name)
+            .find(|agent| agent.name.as_str() == name)
             .unwrap();
         runner::runner_away_reason(&world.board, agent)
     };

@@ -30,8 +30,8 @@ fn add_pending(world: &mut World, count: usize, to: &str) -> Vec<TaskId> {
 }
 
 fn capacity_of(world: &World, of: &str) -> (u32, u32, u32) {
-    let it = agent::capacity(&world.board, &world.board.agents[&name(of)]);
-    (it.current, it.max, it.available)
+    let item = agent::capacity(&world.board, &world.board.agents[&name(of)]);
+    (item.current, item.max, item.available)
 }
 
 /// J4: an agent with three slots and eight pending tasks polls twelve times and gets three tasks,
@@ -51,7 +51,7 @@ fn j4_twelve_polls_take_three_tasks() {
     assert!(
         tasks[3..]
             .iter()
-            .all(|it| world.status(*it) == TaskStatus::Pending)
+            .all(|id| world.status(*id) == TaskStatus::Pending)
     );
     assert_eq!(capacity_of(&world, "ada"), (3, 3, 0));
     assert!(world.wait_kinds(tasks[3]).contains(&WaitKind::Slot));
@@ -459,7 +459,7 @@ fn the_ready_index_lists_pool_queue_and_offers() {
     let pool = world.add_task("a", &["a"]);
     let own = world.add_for(task_to_add("b", &["b"]), Some("ada"), AssignMode::Queue);
     let offer = world.add_for(task_to_add("c", &["c"]), Some("ada"), AssignMode::Offer);
-    let line = |it: &ReadyFor| world.board.ready_for(it).collect::<Vec<_>>();
+    let line = |ready_for: &ReadyFor| world.board.ready_for(ready_for).collect::<Vec<_>>();
     assert_eq!(line(&ReadyFor::Pool(shop())), [pool]);
     assert_eq!(line(&ReadyFor::Agent(name("ada"))), [own]);
     assert_eq!(line(&ReadyFor::Offered(name("ada"))), [offer]);

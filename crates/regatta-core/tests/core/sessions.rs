@@ -218,8 +218,8 @@ fn a_mission_has_a_budget_from_its_start() {
         },
     );
     let tasks = ["b", "c"]
-        .map(|it| PlannedTask {
-            task: task_to_add(it, &[it]),
+        .map(|s| PlannedTask {
+            task: task_to_add(s, &[s]),
             after: vec![],
             assign: None,
         })
@@ -248,7 +248,7 @@ fn a_mission_has_a_budget_from_its_start() {
     let items = |world: &World| -> Vec<String> {
         regatta_core::inbox::open_items(&world.board, world.now)
             .iter()
-            .map(|it| it.item.to_string())
+            .map(|open_item| open_item.item.to_string())
             .collect()
     };
     report_event(
@@ -294,7 +294,7 @@ fn a_mission_has_a_budget_from_its_start() {
     assert!(
         tasks
             .iter()
-            .all(|it| world.wait_kinds(*it).contains(&WaitKind::Budget))
+            .all(|id| world.wait_kinds(*id).contains(&WaitKind::Budget))
     );
     world.ask(
         "ann",
@@ -314,14 +314,14 @@ fn a_wait_reason_describes_the_state_of_the_blocker() {
             .board
             .tasks
             .values()
-            .find(|it| it.subject == "after")
+            .find(|task| task.subject == "after")
             .cloned()
             .unwrap();
         let reasons = wait_reasons(&world.board, &task, world.now);
         let text = reasons
             .into_iter()
-            .find(|it| it.kind == WaitKind::Dependency)
-            .map(|it| it.text)
+            .find(|wait_reason| wait_reason.kind == WaitKind::Dependency)
+            .map(|wait_reason| wait_reason.text)
             .unwrap_or_default();
         text.split("which ").nth(1).unwrap_or_default().to_owned()
     };
@@ -356,7 +356,7 @@ fn a_wait_reason_describes_the_state_of_the_blocker() {
     // An attempt that is being stopped waits for nothing, even if its question is still open.
     let open = |world: &World| {
         approval::open_request_of(&world.board, &world.board.attempts[&grant.attempt])
-            .map(|it| it.id)
+            .map(|approval| approval.id)
     };
     let doing = |world: &World| {
         task_timeline::current_activity(&world.board, &world.board.tasks[&grant.task], world.now).0

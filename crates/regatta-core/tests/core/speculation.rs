@@ -42,7 +42,7 @@ pub(crate) fn report_passed(world: &mut World, landing: LandingId, old: u64, new
     let carries = train
         .iter()
         .zip(first..)
-        .map(|(it, at)| CarriedLanding::new(*it, commit(at)))
+        .map(|(id, at)| CarriedLanding::new(*id, commit(at)))
         .collect();
     world.report_trial(
         landing,
@@ -70,17 +70,19 @@ pub(crate) fn running_trials(world: &World) -> Vec<Vec<u64>> {
         .board
         .landings
         .values()
-        .filter(|it| matches!(it.state, LandingState::Trying { .. }));
+        .filter(|landing| matches!(landing.state, LandingState::Trying { .. }));
     let mut trains: Vec<Vec<u64>> = trains
-        .map(|it| it.trial_landings().iter().map(|it| it.0).collect())
+        .map(|landing| landing.trial_landings().iter().map(|id| id.0).collect())
         .collect();
     trains.sort();
     trains
 }
 
 pub(crate) fn landed_commits(world: &World) -> Vec<(u64, CommitId)> {
-    let landed = |it: &regatta_core::event::Recorded| match &it.event {
-        Event::LandingLanded(it) => Some((it.landing().0, it.commit().clone())),
+    let landed = |event: &regatta_core::event::Recorded| match &event.event {
+        Event::LandingLanded(landing_landed) => {
+            Some((landing_landed.landing().0, landing_landed.commit().clone()))
+        }
         _ => None,
     };
     world.log.iter().filter_map(landed).collect()
@@ -88,18 +90,18 @@ pub(crate) fn landed_commits(world: &World) -> Vec<(u64, CommitId)> {
 
 #[test]
 fn batches_are_validated_together_and_the_longest_green_prefix_lands() {
-    let (mut world, it) = held_queue(6);
+    let (mut world, ids) = held_queue(6);
     world.speculate(2, Some(2));
     assert!(running_trials(&world).is_empty(), "the queue is held");
     release_queue(&mut world);
     assert_eq!(running_trials(&world), [vec![1, 2], vec![1, 2, 3, 4]]);
     // The longer trial ends first. It implies that the shorter one passed too, so it waits for that
     // (Q14).
-    report_passed(&mut world, it[3], 10, 14);
+    report_passed(&mut world, ids[3], 10, 14);
     assert_eq!(running_trials(&world), [vec![1, 2], vec![1, 2, 3, 4, 5, 6]]);
-    assert_eq!(world.landing_state(it[3]), "validated");
-    report_passed(&mut world, it[1], 10, 12);
-    world.report_move(it[3], MoveOutcome::Moved);
+    assert_eq!(world.landing_state(ids[3]), "validated");
+    report_passed(&mut world, ids[1], 10, 12);
+    world.report_move(ids[3], MoveOutcome::Moved);
     assert_eq!(
         landed_commits(&world),
         [
@@ -112,16 +114,16 @@ fn batches_are_validated_together_and_the_longest_green_prefix_lands() {
     // The other trial builds on the landed commits now. Its move starts from the current trunk.
     assert_eq!(running_trials(&world), [vec![5, 6]]);
     world.report_trial(
-        it[5],
+        ids[5],
         TrialOutcome::Passed {
             old: commit(10),
             new: commit(16),
             carries: (0..6)
-                .map(|nth| CarriedLanding::new(it[nth], commit(11 + nth as u64)))
+                .map(|nth| CarriedLanding::new(ids[nth], commit(11 + nth as u64)))
                 .collect(),
         },
     );
-    let LandingState::Moving { old, new, .. } = world.board.landings[&it[5]].state.clone() else {
+    let LandingState::Moving { old, new, .. } = world.board.landings[&ids[5]].state.clone() else {
         panic!()
     };
     assert_eq!(
@@ -129,7 +131,7 @@ fn batches_are_validated_together_and_the_longest_green_prefix_lands() {
         (commit(14), commit(16)),
         "Q2: the move is not from the current tip to the validated commit"
     );
-    world.report_move(it[5], MoveOutcome::Moved);
+    world.report_move(ids[5], MoveOutcome::Moved);
     assert_eq!(
         landed_commits(&world)[4..],
         [(5, commit(15)), (6, commit(16))]
@@ -140,48 +142,54 @@ fn batches_are_validated_together_and_the_longest_green_prefix_lands() {
 /// once.
 #[test]
 fn q9_a_failed_batch_is_split_until_the_failing_landing_is_found() {
-    let (mut world, it) = held_queue(6);
+    let (mut world, ids) = held_queue(6);
     world.speculate(2, Some(6));
     release_queue(&mut world);
-    report_failed(&mut world, it[5]);
+    report_failed(&mut world, ids[5]);
     assert_eq!(
         running_trials(&world),
         [vec![1, 2], vec![1, 2, 3, 4]],
         "two slots split the batch in three parts"
     );
-    report_passed(&mut world, it[1], 10, 12);
-    world.report_move(it[1], MoveOutcome::Moved);
-    report_failed(&mut world, it[3]);
+    report_passed(&mut world, ids[1], 10, 12);
+    world.report_move(ids[1], MoveOutcome::Moved);
+    report_failed(&mut world, ids[3]);
     assert_eq!(landed_commits(&world).len(), 2);
     assert_eq!(running_trials(&world), [vec![3]]);
-    report_failed(&mut world, it[2]);
+    report_failed(&mut world, ids[2]);
     assert_eq!(
         running_trials(&world),
         [vec![4, 5, 6]],
         "the others go first, because the failure may be a flake"
     );
-    report_passed(&mut world, it[5], 12, 15);
-    world.report_move(it[5], MoveOutcome::Moved);
+    report_passed(&mut world, ids[5], 12, 15);
+    world.report_move(ids[5], MoveOutcome::Moved);
     assert_eq!(landed_commits(&world).len(), 5);
     assert_eq!(
         running_trials(&world),
         [vec![3]],
         "the failing landing is tried once more"
     );
-    report_failed(&mut world, it[2]);
-    assert_eq!(world.landing_state(it[2]), "gone");
+    report_failed(&mut world, ids[2]);
+    assert_eq!(world.landing_state(ids[2]), "gone");
 }
 
 /// Returns the queue as it is displayed: the state of each batch, its members, and the landing that
 /// it builds on.
 fn draw_queue(world: &World) -> Vec<String> {
-    let line = |it: batches::QueueBatch| {
-        let cars: Vec<String> = it.landings.iter().map(|it| it.0.to_string()).collect();
-        let on = it
+    let line = |queue_batch: batches::QueueBatch| {
+        let cars: Vec<String> = queue_batch
+            .landings
+            .iter()
+            .map(|id| id.0.to_string())
+            .collect();
+        let on = queue_batch
             .stands_on
-            .map_or(String::new(), |it| format!(" on {}", it.0));
-        let failed = it.failed.map_or(String::new(), |it| format!(": {it}"));
-        format!("{:?} {}{on}{failed}", it.progress, cars.join(" "))
+            .map_or(String::new(), |id| format!(" on {}", id.0));
+        let failed = queue_batch
+            .failed
+            .map_or(String::new(), |failed| format!(": {failed}"));
+        format!("{:?} {}{on}{failed}", queue_batch.progress, cars.join(" "))
     };
     batches::batches_of(&world.board, &shop(), world.now)
         .into_iter()
@@ -192,7 +200,7 @@ fn draw_queue(world: &World) -> Vec<String> {
 /// Each landing of a batch is shown in the state of its batch. A failed batch is shown in parts.
 #[test]
 fn each_landing_is_shown_in_the_state_of_its_batch() {
-    let (mut world, it) = held_queue(6);
+    let (mut world, ids) = held_queue(6);
     assert_eq!(
         draw_queue(&world),
         [
@@ -205,7 +213,7 @@ fn each_landing_is_shown_in_the_state_of_its_batch() {
         draw_queue(&world),
         ["Testing 1 2", "Testing 3 4 on 2", "Queued 5", "Queued 6"]
     );
-    report_passed(&mut world, it[3], 10, 14);
+    report_passed(&mut world, ids[3], 10, 14);
     assert_eq!(
         draw_queue(&world),
         [
@@ -215,23 +223,23 @@ fn each_landing_is_shown_in_the_state_of_its_batch() {
             "Testing 5 6 on 4"
         ]
     );
-    report_passed(&mut world, it[1], 10, 12);
+    report_passed(&mut world, ids[1], 10, 12);
     assert_eq!(
         draw_queue(&world),
         ["Moving 1 2 3 4", "Testing 5 6 on 4"],
         "the longer batch carries the shorter one"
     );
-    world.report_move(it[3], MoveOutcome::Moved);
+    world.report_move(ids[3], MoveOutcome::Moved);
     assert_eq!(draw_queue(&world), ["Testing 5 6"]);
 
-    let (mut world, it) = held_queue(7);
+    let (mut world, ids) = held_queue(7);
     world.speculate(2, Some(6));
     release_queue(&mut world);
     assert_eq!(
         draw_queue(&world),
         ["Testing 1 2 3 4 5 6", "Testing 7 on 6"]
     );
-    report_failed(&mut world, it[5]);
+    report_failed(&mut world, ids[5]);
     assert_eq!(
         draw_queue(&world),
         [
@@ -241,7 +249,7 @@ fn each_landing_is_shown_in_the_state_of_its_batch() {
         ],
         "the failed batch is shown in parts at its place"
     );
-    report_passed(&mut world, it[2], 10, 13);
+    report_passed(&mut world, ids[2], 10, 13);
     assert_eq!(draw_queue(&world)[0], "Moving 1 2 3");
 }
 
@@ -249,16 +257,16 @@ fn each_landing_is_shown_in_the_state_of_its_batch() {
 #[test]
 fn a_landing_in_no_batch_is_shown_with_the_reason() {
     // The landing passed while the trunk is claimed. Then the checkout is dirty.
-    let (mut world, it) = held_queue(2);
+    let (mut world, ids) = held_queue(2);
     world.speculate(1, Some(1));
     release_queue(&mut world);
     let hand = world.hold_claim("ada", &["workspace://shop/default"]);
-    report_passed(&mut world, it[0], 10, 11);
+    report_passed(&mut world, ids[0], 10, 11);
     assert_eq!(draw_queue(&world)[0], "Passed 1");
     world.release("ada", hand);
     assert_eq!(draw_queue(&world)[0], "Moving 1");
     world.report_move(
-        it[0],
+        ids[0],
         MoveOutcome::Dirty {
             paths: vec!["src/0.rs".into()],
         },
@@ -267,13 +275,13 @@ fn a_landing_in_no_batch_is_shown_with_the_reason() {
 
     // A landing that conflicts with another waits until the other is gone, while the batch goes on
     // without it.
-    let (mut world, it) = held_queue(4);
+    let (mut world, ids) = held_queue(4);
     world.speculate(1, Some(4));
     release_queue(&mut world);
     world.report_trial(
-        it[3],
+        ids[3],
         TrialOutcome::Conflict {
-            landing: it[2],
+            landing: ids[2],
             paths: vec!["src/2.rs".into()],
             kinds: vec![],
         },
@@ -281,10 +289,10 @@ fn a_landing_in_no_batch_is_shown_with_the_reason() {
     assert_eq!(draw_queue(&world), ["Testing 1 2 4", "Behind 3"]);
 
     // Landings in a trial with withdrawn work are shown as queued.
-    let (mut world, it) = held_queue(4);
+    let (mut world, ids) = held_queue(4);
     world.speculate(2, Some(2));
     release_queue(&mut world);
-    let task = world.board.landings[&it[0]].task;
+    let task = world.board.landings[&ids[0]].task;
     world.ask(
         "ann",
         Command::CancelTask {
@@ -296,13 +304,13 @@ fn a_landing_in_no_batch_is_shown_with_the_reason() {
 
     // A failed batch is shown in parts at the shortest trial that failed. The failing landing lets
     // the others go first.
-    let (mut world, it) = held_queue(6);
+    let (mut world, ids) = held_queue(6);
     world.speculate(2, Some(6));
     release_queue(&mut world);
-    report_failed(&mut world, it[5]);
-    report_passed(&mut world, it[1], 10, 12);
-    world.report_move(it[1], MoveOutcome::Moved);
-    report_failed(&mut world, it[3]);
+    report_failed(&mut world, ids[5]);
+    report_passed(&mut world, ids[1], 10, 12);
+    world.report_move(ids[1], MoveOutcome::Moved);
+    report_failed(&mut world, ids[3]);
     assert_eq!(
         draw_queue(&world),
         [
@@ -311,37 +319,37 @@ fn a_landing_in_no_batch_is_shown_with_the_reason() {
             "Searching 5 6: make test"
         ]
     );
-    report_failed(&mut world, it[2]);
+    report_failed(&mut world, ids[2]);
     assert_eq!(draw_queue(&world), ["Testing 4 5 6", "Behind 3"]);
 }
 
 /// Q9: a flaky failure costs a retry and no landing.
 #[test]
 fn q9_a_flaky_failure_costs_a_retry_and_no_landing() {
-    let (mut world, it) = held_queue(2);
+    let (mut world, ids) = held_queue(2);
     world.speculate(1, Some(2));
     release_queue(&mut world);
-    report_failed(&mut world, it[1]);
+    report_failed(&mut world, ids[1]);
     assert_eq!(running_trials(&world), [vec![1]]);
-    report_passed(&mut world, it[0], 10, 11);
-    world.report_move(it[0], MoveOutcome::Moved);
+    report_passed(&mut world, ids[0], 10, 11);
+    world.report_move(ids[0], MoveOutcome::Moved);
     assert_eq!(
         running_trials(&world),
         [vec![2]],
         "the same tree is validated again"
     );
-    report_passed(&mut world, it[1], 11, 12);
-    world.report_move(it[1], MoveOutcome::Moved);
+    report_passed(&mut world, ids[1], 11, 12);
+    world.report_move(ids[1], MoveOutcome::Moved);
     assert_eq!(landed_commits(&world).len(), 2);
 }
 
 /// Q1: a trial that contains withdrawn work lands nothing, even if it passes.
 #[test]
 fn q1_a_trial_with_withdrawn_work_is_void() {
-    let (mut world, it) = held_queue(4);
+    let (mut world, ids) = held_queue(4);
     world.speculate(2, Some(2));
     release_queue(&mut world);
-    let task = world.board.landings[&it[0]].task;
+    let task = world.board.landings[&ids[0]].task;
     world.ask(
         "ann",
         Command::CancelTask {
@@ -349,132 +357,132 @@ fn q1_a_trial_with_withdrawn_work_is_void() {
             reason: "changed my mind".into(),
         },
     );
-    report_passed(&mut world, it[3], 10, 14);
-    assert_eq!(world.landing_state(it[3]), "queued");
+    report_passed(&mut world, ids[3], 10, 14);
+    assert_eq!(world.landing_state(ids[3]), "queued");
     assert!(landed_commits(&world).is_empty());
     assert_eq!(
         running_trials(&world),
         [vec![1, 2], vec![2, 3]],
         "the old trial still takes its slot"
     );
-    let late = world.board.landings[&it[1]].state.clone();
+    let late = world.board.landings[&ids[1]].state.clone();
     assert!(
         matches!(late, LandingState::Trying { void: true, .. }),
         "{late:?}"
     );
-    report_passed(&mut world, it[1], 10, 12);
+    report_passed(&mut world, ids[1], 10, 12);
     assert!(landed_commits(&world).is_empty());
-    report_passed(&mut world, it[2], 10, 12);
-    world.report_move(it[2], MoveOutcome::Moved);
+    report_passed(&mut world, ids[2], 10, 12);
+    world.report_move(ids[2], MoveOutcome::Moved);
     assert_eq!(landed_commits(&world), [(2, commit(11)), (3, commit(12))]);
 }
 
 /// Q9: a landing that conflicts with an earlier one in the queue waits until that one is gone.
 #[test]
 fn q9_a_landing_that_conflicts_with_an_earlier_one_waits_for_it() {
-    let (mut world, it) = held_queue(4);
+    let (mut world, ids) = held_queue(4);
     world.speculate(1, Some(4));
     release_queue(&mut world);
     world.report_trial(
-        it[3],
+        ids[3],
         TrialOutcome::Conflict {
-            landing: it[2],
+            landing: ids[2],
             paths: vec!["src/2.rs".into()],
             kinds: vec![],
         },
     );
     assert_eq!(running_trials(&world), [vec![1, 2, 4]]);
-    report_passed(&mut world, it[3], 10, 13);
-    world.report_move(it[3], MoveOutcome::Moved);
+    report_passed(&mut world, ids[3], 10, 13);
+    world.report_move(ids[3], MoveOutcome::Moved);
     assert_eq!(
         running_trials(&world),
         [vec![3]],
         "the landing is now tried on the trunk itself"
     );
     world.report_trial(
-        it[2],
+        ids[2],
         TrialOutcome::Conflict {
-            landing: it[2],
+            landing: ids[2],
             paths: vec!["src/2.rs".into()],
             kinds: vec![],
         },
     );
-    assert_eq!(world.landing_state(it[2]), "gone");
+    assert_eq!(world.landing_state(ids[2]), "gone");
 }
 
 /// Q9: a conflicting landing waits only for the earlier landings that change the conflicting files.
 #[test]
 fn q9_a_conflicting_landing_waits_only_for_landings_that_change_the_same_files() {
-    let (mut world, it) = held_queue(4);
+    let (mut world, ids) = held_queue(4);
     world.speculate(1, Some(4));
     release_queue(&mut world);
     world.report_trial(
-        it[3],
+        ids[3],
         TrialOutcome::Conflict {
-            landing: it[2],
+            landing: ids[2],
             paths: vec!["src/0.rs".into()],
             kinds: vec![],
         },
     );
-    assert_eq!(world.board.landings[&it[2]].deferred_behind, [it[0]]);
+    assert_eq!(world.board.landings[&ids[2]].deferred_behind, [ids[0]]);
 }
 
 /// Q2: when somebody else moved the trunk, every result so far is dropped.
 #[test]
 fn q2_a_trunk_that_moved_elsewhere_makes_every_trial_void() {
-    let (mut world, it) = held_queue(4);
+    let (mut world, ids) = held_queue(4);
     world.speculate(2, Some(2));
     release_queue(&mut world);
-    report_passed(&mut world, it[1], 10, 12);
-    world.report_move(it[1], MoveOutcome::TrunkMoved);
+    report_passed(&mut world, ids[1], 10, 12);
+    world.report_move(ids[1], MoveOutcome::TrunkMoved);
     assert_eq!(running_trials(&world), [vec![1, 2], vec![1, 2, 3, 4]]);
-    report_passed(&mut world, it[3], 10, 14);
+    report_passed(&mut world, ids[3], 10, 14);
     assert_eq!(
-        world.landing_state(it[3]),
+        world.landing_state(ids[3]),
         "trying",
         "a trial that was merged onto the old tip counts"
     );
-    report_passed(&mut world, it[3], 20, 24);
-    report_passed(&mut world, it[1], 20, 22);
-    world.report_move(it[3], MoveOutcome::Moved);
+    report_passed(&mut world, ids[3], 20, 24);
+    report_passed(&mut world, ids[1], 20, 22);
+    world.report_move(ids[3], MoveOutcome::Moved);
     assert_eq!(landed_commits(&world).len(), 4);
 }
 
 /// Q2: the same when a running trial finds the trunk moved. The other trials are void at once.
 #[test]
 fn q2_a_trial_that_finds_the_trunk_moved_makes_every_other_trial_void() {
-    let (mut world, it) = held_queue(4);
+    let (mut world, ids) = held_queue(4);
     world.speculate(2, Some(2));
     release_queue(&mut world);
-    world.report_trial(it[1], TrialOutcome::TrunkMoved);
+    world.report_trial(ids[1], TrialOutcome::TrunkMoved);
     assert_eq!(
         running_trials(&world),
         [vec![1, 2], vec![1, 2, 3, 4]],
         "the first trial did not start again at once"
     );
-    report_passed(&mut world, it[3], 10, 14);
+    report_passed(&mut world, ids[3], 10, 14);
     assert_eq!(
-        world.landing_state(it[3]),
+        world.landing_state(ids[3]),
         "trying",
         "a trial that was merged onto the old tip counts"
     );
-    report_passed(&mut world, it[3], 20, 24);
-    report_passed(&mut world, it[1], 20, 22);
-    world.report_move(it[3], MoveOutcome::Moved);
+    report_passed(&mut world, ids[3], 20, 24);
+    report_passed(&mut world, ids[1], 20, 22);
+    world.report_move(ids[3], MoveOutcome::Moved);
     assert_eq!(landed_commits(&world).len(), 4);
 }
 
 /// D4: the whole state of a search is in the rows, so a restart continues it.
 #[test]
 fn d4_a_search_survives_a_restart() {
-    let (mut world, it) = held_queue(4);
+    let (mut world, ids) = held_queue(4);
     world.speculate(1, Some(4));
     release_queue(&mut world);
-    report_failed(&mut world, it[3]);
+    report_failed(&mut world, ids[3]);
     assert_eq!(running_trials(&world), [vec![1, 2]]);
     world.restart();
-    report_passed(&mut world, it[1], 10, 12);
-    world.report_move(it[1], MoveOutcome::Moved);
+    report_passed(&mut world, ids[1], 10, 12);
+    world.report_move(ids[1], MoveOutcome::Moved);
     assert_eq!(running_trials(&world), [vec![3]]);
 }
 
@@ -572,16 +580,16 @@ impl QueueSimulation {
     }
 
     fn tree_of(&self, id: &CommitId) -> Vec<u64> {
-        let at = |it: &(&Vec<u64>, &u64)| commit(*it.1) == *id;
+        let at = |pair: &(&Vec<u64>, &u64)| commit(*pair.1) == *id;
         self.commits
             .iter()
             .find(at)
-            .map(|it| it.0.clone())
+            .map(|commit| commit.0.clone())
             .expect("a commit of the simulation")
     }
 
     fn is_red(&self, tree: &[u64]) -> bool {
-        tree.iter().any(|it| self.mix.failing.contains(it))
+        tree.iter().any(|tree| self.mix.failing.contains(tree))
             || self
                 .mix
                 .failing_pairs
@@ -606,8 +614,9 @@ impl QueueSimulation {
         let mut tree = self.trunk.clone();
         let mut carries = Vec::new();
         for member in train {
-            let clash = |it: &(u64, u64)| {
-                it.1 == member.0 && tree.contains(&it.0) || it.0 == member.0 && tree.contains(&it.1)
+            let clash = |pair: &(u64, u64)| {
+                pair.1 == member.0 && tree.contains(&pair.0)
+                    || pair.0 == member.0 && tree.contains(&pair.1)
             };
             if !tree.contains(&member.0) {
                 if self.mix.conflicts.iter().any(clash) {
@@ -675,7 +684,7 @@ impl QueueSimulation {
                 let validated = self
                     .commits
                     .get(commit)
-                    .is_some_and(|it| self.passed_trees.contains(it));
+                    .is_some_and(|commit| self.passed_trees.contains(commit));
                 assert!(validated, "Q1: {commit:?} was never validated");
                 assert!(!self.is_red(commit), "Q1: a red tree landed: {commit:?}");
             }
@@ -713,7 +722,10 @@ impl QueueSimulation {
             for (key, effect) in owed {
                 match effect {
                     Effect::TryLanding { landing }
-                        if self.running_trials.iter().all(|it| it.1 != key) =>
+                        if self
+                            .running_trials
+                            .iter()
+                            .all(|running_trial| running_trial.1 != key) =>
                     {
                         self.begin_trial(key, landing);
                     }
@@ -729,9 +741,9 @@ impl QueueSimulation {
                 .running_trials
                 .iter()
                 .enumerate()
-                .min_by_key(|it| it.1.0)
-                .map(|it| it.0);
-            let Some((end, key, landing, found)) = next.map(|it| self.running_trials.remove(it))
+                .min_by_key(|running_trial| running_trial.1.0)
+                .map(|running_trial| running_trial.0);
+            let Some((end, key, landing, found)) = next.map(|n| self.running_trials.remove(n))
             else {
                 if !self.world.outbox.is_empty() {
                     continue;
@@ -741,7 +753,7 @@ impl QueueSimulation {
                     .board
                     .landings
                     .values()
-                    .any(|it| it.retry_fleet_ms.is_some())
+                    .any(|landing| landing.retry_fleet_ms.is_some())
                 {
                     self.world.advance(SECOND_MS);
                     continue;
@@ -766,14 +778,14 @@ impl QueueSimulation {
         }
         let rows = self.world.board.landings.values();
         let rows: Vec<_> = rows
-            .map(|it| {
+            .map(|landing| {
                 (
-                    it.id,
-                    &it.state,
-                    &it.failed_trial,
-                    it.faults,
-                    &it.deferred_behind,
-                    it.tries,
+                    landing.id,
+                    &landing.state,
+                    &landing.failed_trial,
+                    landing.faults,
+                    &landing.deferred_behind,
+                    landing.tries,
                 )
             })
             .collect();
@@ -789,7 +801,7 @@ impl QueueSimulation {
             .trunk
             .iter()
             .copied()
-            .filter(|it| *it < 1_000)
+            .filter(|trunk| *trunk < 1_000)
             .collect();
         let once: BTreeSet<u64> = mine.iter().copied().collect();
         assert_eq!(
@@ -810,10 +822,14 @@ impl QueueSimulation {
             let other_of = |pairs: &[(u64, u64)]| {
                 pairs
                     .iter()
-                    .filter(|it| it.0 == id || it.1 == id)
+                    .filter(|pair| pair.0 == id || pair.1 == id)
                     .any(|(a, b)| once.contains(a) || once.contains(b))
             };
-            let needs = self.mix.dependencies.iter().any(|it| it.0 == id);
+            let needs = self
+                .mix
+                .dependencies
+                .iter()
+                .any(|dependency| dependency.0 == id);
             let excused = needs
                 || self.mix.failing.contains(&id)
                 || other_of(&self.mix.failing_pairs)
@@ -838,7 +854,7 @@ fn random_mix(dice: &mut QueueRng, count: usize) -> QueueMix {
     let some = |dice: &mut QueueRng| {
         (0..dice.roll(3))
             .map(|_| pairs(dice))
-            .filter(|it| it.0 != it.1)
+            .filter(|pair| pair.0 != pair.1)
             .collect()
     };
     QueueMix {
@@ -922,7 +938,7 @@ fn speculation_is_at_least_1_5_times_as_fast_as_a_serial_queue() {
             *time += sim.clock_ms;
         }
     }
-    let times = |it: u64| serial as f64 / it as f64;
+    let times = |n: u64| serial as f64 / n as f64;
     println!(
         "serial {serial}, every {every} ({:.2} times), tips {tips} ({:.2} times)",
         times(every),

@@ -13,7 +13,7 @@ use crate::world::{SECOND_MS, World, agent, task_to_add};
 /// Returns a task's history, computed from the log alone.
 pub(crate) fn timeline_from_log(world: &World, id: TaskId) -> TaskTimeline {
     let mut telling = TimelineFold::new(Board::default(), &[id]);
-    world.log.iter().for_each(|it| telling.apply(it));
+    world.log.iter().for_each(|event| telling.apply(event));
     telling.finish_commit();
     assert!(
         telling.board().revision == world.board.revision,
@@ -35,43 +35,45 @@ pub(crate) fn check_timelines(world: &World) {
         let lasts = life
             .intervals
             .last()
-            .is_some_and(|it| it.to_unix_ms.is_none());
+            .is_some_and(|activity_interval| activity_interval.to_unix_ms.is_none());
         assert_eq!(
             open, lasts,
             "W1: {id} is open and its history has ended, or the reverse: {life:?}"
         );
-        for (nth, it) in life.intervals.iter().enumerate() {
+        for (nth, activity_interval) in life.intervals.iter().enumerate() {
             let next = life.intervals.get(nth + 1);
             assert_eq!(
-                it.to_unix_ms.is_none(),
+                activity_interval.to_unix_ms.is_none(),
                 next.is_none() && open,
                 "W1: a gap in the history of {id}: {life:?}"
             );
             if let Some(next) = next {
-                let met = next.from_unix_ms.max(it.from_unix_ms);
+                let met = next.from_unix_ms.max(activity_interval.from_unix_ms);
                 assert_eq!(
-                    it.to_unix_ms,
+                    activity_interval.to_unix_ms,
                     Some(met),
                     "W1: a gap between two stretches of {id}: {life:?}"
                 );
-                let same = (it.activity, it.attempt) == (next.activity, next.attempt);
+                let same = (activity_interval.activity, activity_interval.attempt)
+                    == (next.activity, next.attempt);
                 assert!(
                     !same,
                     "two adjacent stretches of {id} are the same: {life:?}"
                 );
                 assert!(
-                    it.revision < next.revision,
+                    activity_interval.revision < next.revision,
                     "{id}'s stretches are out of order"
                 );
             }
-            if let Activity::Waiting(_) = it.activity {
+            if let Activity::Waiting(_) = activity_interval.activity {
                 assert!(
-                    !it.text.trim().is_empty() && !it.text.contains("the reason is unknown"),
+                    !activity_interval.text.trim().is_empty()
+                        && !activity_interval.text.contains("the reason is unknown"),
                     "W1: {id} waits without a reason"
                 );
             } else {
                 assert!(
-                    it.attempt.is_some(),
+                    activity_interval.attempt.is_some(),
                     "{id} is being worked on without an attempt"
                 );
             }
@@ -80,8 +82,14 @@ pub(crate) fn check_timelines(world: &World) {
         // Of two commits in one millisecond only the last is recorded, so the reasons may differ,
         // but the states may not.
         let shape = |life: &TaskTimeline| {
-            let of =
-                |it: &ActivityInterval| (it.activity, it.attempt, it.from_unix_ms, it.to_unix_ms);
+            let of = |activity_interval: &ActivityInterval| {
+                (
+                    activity_interval.activity,
+                    activity_interval.attempt,
+                    activity_interval.from_unix_ms,
+                    activity_interval.to_unix_ms,
+                )
+            };
             life.intervals.iter().map(of).collect::<Vec<_>>()
         };
         assert_eq!(
@@ -95,10 +103,12 @@ pub(crate) fn check_timelines(world: &World) {
 fn activities(life: &TaskTimeline) -> Vec<(Activity, u64)> {
     life.intervals
         .iter()
-        .map(|it| {
+        .map(|activity_interval| {
             (
-                it.activity,
-                it.to_unix_ms.map_or(0, |to| to - it.from_unix_ms),
+                activity_interval.activity,
+                activity_interval
+                    .to_unix_ms
+                    .map_or(0, |to| to - activity_interval.from_unix_ms),
             )
         })
         .collect()
@@ -162,7 +172,11 @@ fn w1_a_history_has_each_wait_with_its_reason_and_length() {
     );
     assert_eq!(life.intervals[2].attempt, Some(grant.attempt));
     let shown = life.with_totals_until(world.now.unix_ms);
-    let sums: Vec<(Activity, u64)> = shown.sums.iter().map(|it| (it.activity, it.ms)).collect();
+    let sums: Vec<(Activity, u64)> = shown
+        .sums
+        .iter()
+        .map(|activity_total| (activity_total.activity, activity_total.ms))
+        .collect();
     assert_eq!(
         sums,
         [
@@ -176,7 +190,7 @@ fn w1_a_history_has_each_wait_with_its_reason_and_length() {
         timeline_from_log(&world, first)
             .intervals
             .last()
-            .and_then(|it| it.to_unix_ms),
+            .and_then(|activity_interval| activity_interval.to_unix_ms),
         Some(world.now.unix_ms - 14 * SECOND_MS)
     );
     check_timelines(&world);
@@ -219,8 +233,19 @@ fn a_long_history_is_shortened_and_its_sums_are_complete() {
     assert_eq!((life.intervals.len(), life.omitted_count), (200, 101));
     let shown = life.with_totals_until(world.now.unix_ms);
     assert_eq!(
-        shown.sums.iter().map(|it| it.ms).sum::<u64>(),
+        shown
+            .sums
+            .iter()
+            .map(|activity_total| activity_total.ms)
+            .sum::<u64>(),
         300 * SECOND_MS
     );
-    assert_eq!(shown.sums.iter().map(|it| it.times).sum::<u32>(), 301);
+    assert_eq!(
+        shown
+            .sums
+            .iter()
+            .map(|activity_total| activity_total.times)
+            .sum::<u32>(),
+        301
+    );
 }

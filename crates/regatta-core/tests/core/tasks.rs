@@ -339,8 +339,10 @@ fn j6_each_end_of_an_attempt_has_its_own_cause() {
         let ends: Vec<_> = world
             .log
             .iter()
-            .filter_map(|it| match &it.event {
-                regatta_core::event::Event::AttemptEnded(it) => Some(*it.cause()),
+            .filter_map(|event| match &event.event {
+                regatta_core::event::Event::AttemptEnded(attempt_ended) => {
+                    Some(*attempt_ended.cause())
+                }
                 _ => None,
             })
             .collect();
@@ -435,7 +437,7 @@ fn a_second_stop_changes_nothing() {
         world
             .outbox
             .values()
-            .filter(|it| matches!(it, Effect::StopAttempt { .. }))
+            .filter(|effect| matches!(effect, Effect::StopAttempt { .. }))
             .count(),
         1
     );
@@ -759,8 +761,8 @@ fn paused_tasks_do_not_start() {
     let mut world = World::with_agents(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     let pause = |why: Option<&str>| EditTask {
-        paused: Some(why.map_or(regatta_core::task::SetPause::Resume, |it| {
-            regatta_core::task::SetPause::Pause(it.to_owned())
+        paused: Some(why.map_or(regatta_core::task::SetPause::Resume, |why| {
+            regatta_core::task::SetPause::Pause(why.to_owned())
         })),
         ..EditTask::default()
     };

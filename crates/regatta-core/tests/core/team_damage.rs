@@ -110,7 +110,7 @@ fn t7_running_members_are_found_with_any_damage_to_the_record() {
         );
         let alive: Vec<_> = member_states(&world)
             .into_iter()
-            .filter(|it| it.1 == "alive")
+            .filter(|member_state| member_state.1 == "alive")
             .collect();
         assert_eq!(alive.len(), 3, "{what}: {:?}", member_states(&world));
         let shown = team_summary(&world);
@@ -142,7 +142,7 @@ fn t7_running_members_are_found_with_any_damage_to_the_record() {
                 .board
                 .attempts
                 .values()
-                .find(|it| it.stopping.is_some())
+                .find(|attempt| attempt.stopping.is_some())
                 .cloned()
         };
         while let Some(session) = ending(&world) {
@@ -233,7 +233,7 @@ fn j11_a_restart_changes_nothing_in_an_undamaged_record() {
     assert_eq!((after.members, after.lanes), (before.members, before.lanes));
     let kinds: Vec<&str> = world.log[events..]
         .iter()
-        .map(|it| it.event.kind())
+        .map(|event| event.event.kind())
         .collect();
     assert!(
         kinds

@@ -29,9 +29,9 @@ fn without_lanes(launch: &TeamLaunch) -> TeamLaunch {
     let members = launch
         .members
         .iter()
-        .map(|it| LaunchEntry {
+        .map(|launch| LaunchEntry {
             lane: None,
-            ..it.clone()
+            ..launch.clone()
         })
         .collect();
     TeamLaunch {
@@ -52,7 +52,10 @@ fn stopped_team() -> World {
 }
 
 fn state_labels(world: &World) -> Vec<&'static str> {
-    member_states(world).iter().map(|it| it.1).collect()
+    member_states(world)
+        .iter()
+        .map(|member_state| member_state.1)
+        .collect()
 }
 
 fn edit_team(
@@ -111,7 +114,7 @@ fn danger_02_a_side_lane_does_not_change_the_roster() {
     assert!(
         launch_record(&world)
             .lead()
-            .is_some_and(|it| it.state == MemberState::Alive),
+            .is_some_and(|launch| launch.state == MemberState::Alive),
         "the failure of tom changed the lead"
     );
     assert!(!world.board.agents.contains_key(&agent("harbour/mallory")));
@@ -163,13 +166,16 @@ fn danger_05_a_secondary_lane_has_one_member() {
     let aside: Vec<_> = launch_record(&world)
         .lanes
         .into_iter()
-        .filter(|it| it.kind == LaneKind::Secondary)
+        .filter(|lane| lane.kind == LaneKind::Secondary)
         .collect();
     assert_eq!(
-        aside.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(),
+        aside
+            .iter()
+            .map(|lane| lane.id.as_str())
+            .collect::<Vec<_>>(),
         ["opencode:tom", "opencode:bob", "goose:eve"]
     );
-    assert!(aside.iter().all(|it| it.members.len() == 1));
+    assert!(aside.iter().all(|lane| lane.members.len() == 1));
 }
 
 /// The primary lane waits for its own members, and the launch waits for all members.
@@ -188,7 +194,7 @@ fn danger_06_the_primary_lane_waits_for_its_own_members_only() {
         launch
             .bootstrap_expected_members
             .iter()
-            .all(|it| launch.entry(it).unwrap().state == MemberState::Alive)
+            .all(|member| launch.entry(member).unwrap().state == MemberState::Alive)
     );
     assert_eq!(
         (launch.phase(), launch.outcome()),
@@ -201,14 +207,12 @@ fn danger_06_the_primary_lane_waits_for_its_own_members_only() {
 fn danger_07_a_running_member_cannot_move_between_lanes() {
     let mut world = running_mixed_team();
     for (who, provider) in [("tom", "codex"), ("alice", "opencode")] {
-        let members =
-            team(&world)
-                .members
-                .into_iter()
-                .map(|it| match it.name == member_name(who) {
-                    true => member(who, provider),
-                    false => it,
-                });
+        let members = team(&world).members.into_iter().map(|team_member| {
+            match team_member.name == member_name(who) {
+                true => member(who, provider),
+                false => team_member,
+            }
+        });
         let refusal = edit_team(
             &mut world,
             EditTeam {
@@ -238,10 +242,10 @@ fn danger_07_a_running_member_cannot_move_between_lanes() {
 
 #[test]
 fn danger_08_primary_members_inherit_backend_and_fast_mode_with_a_note() {
-    let own = |it: TeamMember| TeamMember {
+    let own = |team_member: TeamMember| TeamMember {
         backend: Some("special".into()),
         fast_mode: Some(true),
-        ..it
+        ..team_member
     };
     let mut ask = team_settings(
         "codex",
@@ -380,13 +384,13 @@ fn danger_12_missing_lanes_are_not_guessed() {
         launch: Some(without_lanes(&launch_record(&world))),
         extra: BTreeMap::new(),
     };
-    let up = |it: &LaunchEntry| LaunchEntry {
+    let up = |launch: &LaunchEntry| LaunchEntry {
         state: MemberState::Alive,
-        ..it.clone()
+        ..launch.clone()
     };
-    let launch = backup.launch.map(|it| TeamLaunch {
-        members: it.members.iter().map(up).collect(),
-        ..it
+    let launch = backup.launch.map(|team_launch| TeamLaunch {
+        members: team_launch.members.iter().map(up).collect(),
+        ..team_launch
     });
     world.ask(
         "ann",
@@ -397,13 +401,14 @@ fn danger_12_missing_lanes_are_not_guessed() {
     let quay = Team::clone(&world.board.teams[&regatta_core::ids::TeamName::new("quay").unwrap()]);
     let found = launch::latest_launch(&world.board, &quay).unwrap().clone();
     assert!(
-        found.members.iter().all(|it| it.lane.is_none()),
+        found.members.iter().all(|launch| launch.lane.is_none()),
         "T4: a lane was guessed"
     );
-    assert!(found.members.iter().all(|it| {
-        it.cause
+    assert!(found.members.iter().all(|launch| {
+        launch
+            .cause
             .as_ref()
-            .is_some_and(|it| it.kind == MemberCauseKind::LaneUnknown)
+            .is_some_and(|member_cause| member_cause.kind == MemberCauseKind::LaneUnknown)
     }));
     let said = launch::summary(&world.board, &quay);
     assert!(
@@ -424,7 +429,7 @@ fn danger_12_missing_lanes_are_not_guessed() {
     let members = found
         .members
         .iter()
-        .filter(|it| it.name != member_name("tom"))
+        .filter(|launch| launch.name != member_name("tom"))
         .cloned()
         .collect();
     let old = TeamLaunch {
@@ -460,7 +465,7 @@ fn danger_13_t5_a_side_lane_does_not_inherit_the_leads_environment() {
         ],
     );
     ask.environments = ["lead", "own"]
-        .map(|it| (it.to_owned(), environment(it)))
+        .map(|s| (s.to_owned(), environment(s)))
         .into();
     ask.lead.environment = Some("lead".into());
     ask.members[2].environment = Some("own".into());
@@ -473,7 +478,7 @@ fn danger_13_t5_a_side_lane_does_not_inherit_the_leads_environment() {
         let env = profile
             .env
             .first()
-            .map_or("none", |it| it.1.as_str())
+            .map_or("none", |env| env.1.as_str())
             .to_owned();
         (env, profile.keys.len(), profile.args.join(" "))
     };
@@ -505,7 +510,14 @@ fn danger_14_the_summary_shows_each_lane_and_state_and_always_the_lead() {
     let lines: Vec<_> = said
         .members
         .iter()
-        .map(|it| (it.name.as_str(), it.lead, it.lane, it.state))
+        .map(|member_summary| {
+            (
+                member_summary.name.as_str(),
+                member_summary.lead,
+                member_summary.lane,
+                member_summary.state,
+            )
+        })
         .collect();
     assert_eq!(
         lines,
@@ -539,7 +551,7 @@ fn danger_14_the_summary_shows_each_lane_and_state_and_always_the_lead() {
     let members = launch
         .members
         .iter()
-        .filter(|it| !it.lead)
+        .filter(|launch| !launch.lead)
         .cloned()
         .collect();
     let backup = TeamBackup {
@@ -683,7 +695,7 @@ fn danger_17_a_richer_record_is_preferred_to_a_newer_one() {
         launch_record(&world)
             .members
             .iter()
-            .all(|it| it.lane.is_some())
+            .all(|launch| launch.lane.is_some())
     );
     world.ask("ann", team_command(TeamCommand::Restore { backup: richer }));
     assert_ne!(launch_record(&world).id, rich.id);
@@ -708,8 +720,8 @@ fn danger_18_a_summary_of_100_members_stays_within_its_size_limit() {
     launch_team(&mut world);
     let launch = launch_record(&world).id;
     let mut all: Vec<_> = (0..100).map(|nth| resolution_missing(&long(nth))).collect();
-    for it in &mut all {
-        it.problem.as_mut().unwrap().text = "\"\\\n\u{1}\u{fffd}é".repeat(500);
+    for member_resolution in &mut all {
+        member_resolution.problem.as_mut().unwrap().text = "\"\\\n\u{1}\u{fffd}é".repeat(500);
     }
     world.ask("regatta", Command::ReportResolved { launch, found: all });
     let text = serde_json::to_vec(&team_summary(&world)).unwrap();
@@ -766,7 +778,8 @@ fn danger_20_a_launch_ignores_changes_of_a_members_agent() {
         ("opencode", None)
     );
     assert!(
-        tom.lane.is_some_and(|it| it.kind == LaneKind::Secondary),
+        tom.lane
+            .is_some_and(|lane_ref| lane_ref.kind == LaneKind::Secondary),
         "T4"
     );
 }
@@ -796,7 +809,7 @@ fn danger_21_the_roster_of_a_running_mixed_team_does_not_change() {
         let refusal = edit_team(&mut world, with(roster)).unwrap_err();
         assert!(refusal.message().contains(word), "{}", refusal.message());
         let hint = refusal.hint();
-        let order = ["team stop", "team edit", "team relaunch"].map(|it| hint.find(it));
+        let order = ["team stop", "team edit", "team relaunch"].map(|s| hint.find(s));
         assert!(
             order[0].is_some() && order.is_sorted() && order[2].is_some(),
             "{hint}"
@@ -819,7 +832,7 @@ fn danger_22_two_lanes_share_no_store() {
     let agents: std::collections::BTreeSet<_> = launch_record(&world)
         .members
         .iter()
-        .map(|it| it.agent.clone())
+        .map(|launch| launch.agent.clone())
         .collect();
     assert_eq!(agents.len(), 3);
     // A provider whose members must share one store can have one member only.
@@ -954,7 +967,7 @@ fn danger_27_a_side_lane_is_described_as_attaching_not_bootstrapping() {
         let tom = said
             .members
             .iter()
-            .find(|it| it.name == member_name("tom"))
+            .find(|member_summary| member_summary.name == member_name("tom"))
             .unwrap()
             .description
             .clone();

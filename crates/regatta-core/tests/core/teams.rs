@@ -108,7 +108,7 @@ pub(crate) fn member_states(world: &World) -> Vec<(String, &'static str)> {
     launch_record(world)
         .members
         .iter()
-        .map(|it| (it.name.to_string(), it.state.name()))
+        .map(|launch| (launch.name.to_string(), launch.state.name()))
         .collect()
 }
 
@@ -154,14 +154,13 @@ pub(crate) fn report_resolutions(world: &mut World, not_there: &[&str]) {
     let waits = launch
         .members
         .iter()
-        .filter(|it| it.state == MemberState::Queued && !it.prepared);
-    let found =
-        waits
-            .map(|it| it.name.to_string())
-            .map(|it| match not_there.contains(&it.as_str()) {
-                true => resolution_missing(&it),
-                false => resolution_found(&it),
-            });
+        .filter(|launch| launch.state == MemberState::Queued && !launch.prepared);
+    let found = waits.map(|launch| launch.name.to_string()).map(|wait| {
+        match not_there.contains(&wait.as_str()) {
+            true => resolution_missing(&wait),
+            false => resolution_found(&wait),
+        }
+    });
     let found = found.collect();
     world.ask(
         "regatta",
@@ -259,7 +258,7 @@ pub(crate) fn crash_session(world: &mut World, text: &str, class: FailureClass) 
 pub(crate) fn is_stopping(world: &World, text: &str) -> bool {
     launch_entry(world, text)
         .attempt
-        .is_some_and(|it| world.board.attempts[&it].stopping.is_some())
+        .is_some_and(|id| world.board.attempts[&id].stopping.is_some())
 }
 
 /// Returns a world in which codex leads alice, tom has a lane of his own, and all of them are
@@ -299,7 +298,7 @@ fn a_team_starts_its_primary_lane_first_and_is_up_when_all_members_are_alive() {
         world
             .outbox
             .values()
-            .any(|it| *it == Effect::ResolveTeam { launch: launch.id })
+            .any(|effect| *effect == Effect::ResolveTeam { launch: launch.id })
     );
     assert_eq!(
         world.board.attempts.len(),
@@ -311,7 +310,7 @@ fn a_team_starts_its_primary_lane_first_and_is_up_when_all_members_are_alive() {
     assert_eq!(
         member_states(&world)
             .iter()
-            .map(|it| it.1)
+            .map(|member_state| member_state.1)
             .collect::<Vec<_>>(),
         ["starting", "starting", "queued"]
     );
@@ -340,13 +339,13 @@ fn a_team_starts_its_primary_lane_first_and_is_up_when_all_members_are_alive() {
         "the model comes from the session's report"
     );
     assert_eq!(
-        tom.lane.map(|it| (it.id, it.owner)),
+        tom.lane.map(|lane_ref| (lane_ref.id, lane_ref.owner)),
         Some(("opencode:tom".into(), "opencode".into()))
     );
     assert!(
         tom.evidence
             .iter()
-            .any(|it| it.text.contains("found /usr/bin/agent 1.2"))
+            .any(|member_evidence| member_evidence.text.contains("found /usr/bin/agent 1.2"))
     );
 }
 
@@ -355,18 +354,20 @@ fn a_team_starts_its_primary_lane_first_and_is_up_when_all_members_are_alive() {
 #[test]
 fn the_tasks_of_a_teams_mission_go_to_its_members_only() {
     let mut world = launched_world("codex", &[("alice", "codex"), ("tom", "opencode")]);
-    let none = |world: &World| workers(&world.board, &team_name(), &shop()).map_err(|it| it.code());
+    let none = |world: &World| {
+        workers(&world.board, &team_name(), &shop()).map_err(|refusal| refusal.code())
+    };
     assert_eq!(none(&world), Err("invalid"), "no member was started yet");
     let other = ProjectName::new("elsewhere").unwrap();
     assert!(
         workers(&world.board, &team_name(), &other)
-            .is_err_and(|it| it.message().contains("a team of shop"))
+            .is_err_and(|refusal| refusal.message().contains("a team of shop"))
     );
     assert!(workers(&world.board, &TeamName::new("nobody").unwrap(), &shop()).is_err());
     report_resolutions(&mut world, &[]);
     ["alice", "amy", "tom"]
         .into_iter()
-        .for_each(|it| bring_up(&mut world, it));
+        .for_each(|s| bring_up(&mut world, s));
     world.ask("ann", Command::RegisterAgent(registration("ada", 2)));
     let agents = workers(&world.board, &team_name(), &shop()).unwrap();
     assert_eq!(agents, [agent("harbour/alice"), agent("harbour/tom")]);
@@ -418,7 +419,7 @@ fn the_tasks_of_a_teams_mission_go_to_its_members_only() {
     stop_team(&mut stopped);
     ["tom", "alice", "amy"]
         .into_iter()
-        .for_each(|it| end_session(&mut stopped, it, ProgramExit::Lost));
+        .for_each(|s| end_session(&mut stopped, s, ProgramExit::Lost));
     assert_eq!(none(&stopped), Err("invalid"), "the team was stopped");
     // The command itself checks whether the team is up, so an earlier answer does not matter.
     assert!(
@@ -461,7 +462,11 @@ fn stop_ends_side_lanes_first_and_the_team_is_stopped_when_all_sessions_have_end
     assert!(!launch::is_up(&world.board, &team(&world)));
     assert_eq!(team_summary(&world).headline, "stopped");
     assert!(
-        world.board.agents.values().all(|it| it.offline.is_some()),
+        world
+            .board
+            .agents
+            .values()
+            .all(|agent| agent.offline.is_some()),
         "a stopped team takes no work"
     );
     // Stopping a stopped team changes nothing.
@@ -517,7 +522,7 @@ fn a_relaunch_stops_the_team_first_and_launches_the_stored_members() {
     assert_eq!(
         member_states(&world)
             .iter()
-            .map(|it| it.1)
+            .map(|member_state| member_state.1)
             .collect::<Vec<_>>(),
         ["queued", "queued", "queued"]
     );
@@ -562,7 +567,7 @@ fn t2_a_launch_with_a_lane_that_never_was_alive_is_not_a_clean_success() {
     assert_eq!(
         member_states(&world)
             .iter()
-            .map(|it| it.1)
+            .map(|member_state| member_state.1)
             .collect::<Vec<_>>(),
         ["stopped", "stopped"]
     );
@@ -620,13 +625,15 @@ fn a_lead_that_fails_to_start_skips_the_side_lanes_only() {
     assert_eq!(
         member_states(&world)
             .iter()
-            .map(|it| it.1)
+            .map(|member_state| member_state.1)
             .collect::<Vec<_>>(),
         ["failed_to_start", "starting", "skipped"],
         "a member of the primary lane starts without the lead"
     );
     assert_eq!(
-        launch_entry(&world, "tom").cause.map(|it| it.kind),
+        launch_entry(&world, "tom")
+            .cause
+            .map(|member_cause| member_cause.kind),
         Some(MemberCauseKind::NoLead)
     );
     let refusal = world.ask_refused(
@@ -650,7 +657,7 @@ fn a_crash_degrades_one_member_and_records_the_cause() {
     assert_eq!(
         member_states(&world)
             .iter()
-            .map(|it| it.1)
+            .map(|member_state| member_state.1)
             .collect::<Vec<_>>(),
         ["alive", "alive", "degraded"]
     );
@@ -680,7 +687,7 @@ fn a_restart_keeps_live_members_and_degrades_lost_ones() {
     assert_eq!(
         member_states(&world)
             .iter()
-            .map(|it| it.1)
+            .map(|member_state| member_state.1)
             .collect::<Vec<_>>(),
         ["alive", "alive", "alive"]
     );
@@ -688,19 +695,21 @@ fn a_restart_keeps_live_members_and_degrades_lost_ones() {
     assert_eq!(
         member_states(&world)
             .iter()
-            .map(|it| it.1)
+            .map(|member_state| member_state.1)
             .collect::<Vec<_>>(),
         ["alive", "alive", "degraded"]
     );
     assert_eq!(
-        launch_entry(&world, "tom").cause.map(|it| it.kind),
+        launch_entry(&world, "tom")
+            .cause
+            .map(|member_cause| member_cause.kind),
         Some(MemberCauseKind::Lost)
     );
     world.restart();
     assert_eq!(
         member_states(&world)
             .iter()
-            .map(|it| it.1)
+            .map(|member_state| member_state.1)
             .collect::<Vec<_>>(),
         ["alive", "alive", "degraded"]
     );
@@ -743,7 +752,9 @@ fn idle_working_hung_and_ending_members_are_distinguished() {
     assert_eq!(at(&world, None), MemberActivity::Stopping);
     end_session(&mut world, "tom", ProgramExit::Lost);
     assert_eq!(
-        launch_entry(&world, "tom").cause.map(|it| it.kind),
+        launch_entry(&world, "tom")
+            .cause
+            .map(|member_cause| member_cause.kind),
         Some(MemberCauseKind::Hung)
     );
     assert_eq!(member_state(&world, "tom"), MemberState::Degraded);
@@ -868,9 +879,9 @@ fn a_message_reaches_the_mentioned_members_only() {
 #[test]
 fn a_member_takes_at_most_max_tasks_besides_its_session() {
     let mut world = running_mixed_team();
-    let docs = |it: &str| regatta_core::task::AddTask {
+    let docs = |s: &str| regatta_core::task::AddTask {
         issue_type: IssueType::Docs,
-        ..task_to_add(it, &[])
+        ..task_to_add(s, &[])
     };
     let first = world.add_for(docs("one"), Some("harbour/tom"), AssignMode::Direct);
     world.add_for(docs("two"), Some("harbour/tom"), AssignMode::Queue);
@@ -913,7 +924,7 @@ fn side_lanes_start_only_as_many_at_a_time_as_configured() {
     let names = ["a", "b", "c", "d", "e"];
     create_team(
         &mut world,
-        team_settings("codex", &names.map(|it| (it, "opencode"))),
+        team_settings("codex", &names.map(|name| (name, "opencode"))),
     );
     launch_team(&mut world);
     report_resolutions(&mut world, &[]);
@@ -922,7 +933,7 @@ fn side_lanes_start_only_as_many_at_a_time_as_configured() {
         launch_record(world)
             .members
             .iter()
-            .filter(|it| it.state == MemberState::Starting)
+            .filter(|launch| launch.state == MemberState::Starting)
             .count()
     };
     assert_eq!(coming(&world), 2);
@@ -959,7 +970,9 @@ fn a_rate_limited_provider_is_replaced_only_if_failover_is_configured() {
     );
     report_resolutions(&mut world, &[]);
     assert_eq!(
-        launch_entry(&world, "alice").cause.map(|it| it.kind),
+        launch_entry(&world, "alice")
+            .cause
+            .map(|member_cause| member_cause.kind),
         Some(MemberCauseKind::Provider)
     );
 
@@ -1111,7 +1124,7 @@ fn a_team_that_was_never_launched_can_be_edited() {
 fn planned_lane_kinds(world: &World) -> Vec<LaneKind> {
     let (lead, members) = team(world).planned_members();
     let plan = regatta_core::lane::plan(&lead, &members, &LaneSettings::default()).unwrap();
-    plan.lanes.iter().map(|it| it.kind).collect()
+    plan.lanes.iter().map(|lane| lane.kind).collect()
 }
 
 #[test]
@@ -1206,7 +1219,12 @@ fn common_names_of_providers_make_the_same_lanes() {
     let lanes: Vec<(String, String)> = launch_record(&world)
         .members
         .iter()
-        .map(|it| (it.effective.provider.clone(), it.lane.clone().unwrap().id))
+        .map(|launch| {
+            (
+                launch.effective.provider.clone(),
+                launch.lane.clone().unwrap().id,
+            )
+        })
         .collect();
     let expected = [
         ("anthropic", "primary"),

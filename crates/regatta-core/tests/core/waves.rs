@@ -62,14 +62,14 @@ fn submit_task(world: &mut World, task: u64) -> LandingId {
         .grants
         .iter()
         .rev()
-        .find(|it| it.task == TaskId(task))
+        .find(|poll_grant| poll_grant.task == TaskId(task))
         .cloned()
         .unwrap();
     world.submit(&grant)
 }
 
 fn submit_all(world: &mut World, count: u64) -> Vec<LandingId> {
-    (1..=count).map(|it| submit_task(world, it)).collect()
+    (1..=count).map(|n| submit_task(world, n)).collect()
 }
 
 fn running_trials(world: &World) -> Vec<Vec<u64>> {
@@ -77,9 +77,9 @@ fn running_trials(world: &World) -> Vec<Vec<u64>> {
         .board
         .landings
         .values()
-        .filter(|it| matches!(it.state, LandingState::Trying { .. }));
+        .filter(|landing| matches!(landing.state, LandingState::Trying { .. }));
     let mut trains: Vec<Vec<u64>> = trains
-        .map(|it| it.trial_landings().iter().map(|it| it.0).collect())
+        .map(|landing| landing.trial_landings().iter().map(|id| id.0).collect())
         .collect();
     trains.sort();
     trains
@@ -114,8 +114,10 @@ fn report_failed(world: &mut World, landing: LandingId) {
 }
 
 fn landed_commits(world: &World) -> Vec<(u64, CommitId)> {
-    let landed = |it: &regatta_core::event::Recorded| match &it.event {
-        Event::LandingLanded(it) => Some((it.task().0, it.commit().clone())),
+    let landed = |event: &regatta_core::event::Recorded| match &event.event {
+        Event::LandingLanded(landing_landed) => {
+            Some((landing_landed.task().0, landing_landed.commit().clone()))
+        }
         _ => None,
     };
     world.log.iter().filter_map(landed).collect()
@@ -150,32 +152,32 @@ fn a_wave_waits_for_all_its_tasks_and_lands_as_one_commit() {
 #[test]
 fn q9_a_failing_landing_leaves_its_wave_and_the_others_land_together() {
     let (mut world, _) = world_with_wave(3, false);
-    let it = submit_all(&mut world, 3);
-    report_failed(&mut world, it[2]);
+    let ids = submit_all(&mut world, 3);
+    report_failed(&mut world, ids[2]);
     assert_eq!(running_trials(&world), [vec![1], vec![1, 2]]);
-    report_passed(&mut world, it[0], 11);
+    report_passed(&mut world, ids[0], 11);
     assert_eq!(
-        world.landing_state(it[0]),
+        world.landing_state(ids[0]),
         "validated",
         "the landing does not land before the rest of the wave is known"
     );
-    report_failed(&mut world, it[1]);
+    report_failed(&mut world, ids[1]);
     assert_eq!(
         running_trials(&world),
         [vec![1, 2, 3]],
         "the whole wave is tried again, because the failure may be a flake"
     );
-    report_failed(&mut world, it[2]);
+    report_failed(&mut world, ids[2]);
     assert_eq!(running_trials(&world), [vec![1, 2]]);
-    report_failed(&mut world, it[1]);
+    report_failed(&mut world, ids[1]);
     assert_eq!(
-        (world.landing_state(it[1]), world.status(TaskId(2))),
+        (world.landing_state(ids[1]), world.status(TaskId(2))),
         ("gone", TaskStatus::Unassigned)
     );
     assert!(world.task(TaskId(2)).fixup.is_some());
     assert_eq!(running_trials(&world), [vec![1, 3]]);
-    report_passed(&mut world, it[2], 12);
-    world.report_move(it[2], MoveOutcome::Moved);
+    report_passed(&mut world, ids[2], 12);
+    world.report_move(ids[2], MoveOutcome::Moved);
     assert_eq!(landed_commits(&world), [(1, commit(12)), (3, commit(12))]);
     // After its fix-up the landing lands alone.
     let grant = world.take_task("ada");
@@ -190,13 +192,13 @@ fn q9_a_failing_landing_leaves_its_wave_and_the_others_land_together() {
 #[test]
 fn q9_a_flaky_failure_does_not_split_a_wave() {
     let (mut world, _) = world_with_wave(2, false);
-    let it = submit_all(&mut world, 2);
-    report_failed(&mut world, it[1]);
+    let ids = submit_all(&mut world, 2);
+    report_failed(&mut world, ids[1]);
     assert_eq!(running_trials(&world), [vec![1]]);
-    report_passed(&mut world, it[0], 11);
+    report_passed(&mut world, ids[0], 11);
     assert_eq!(running_trials(&world), [vec![1, 2]]);
-    report_passed(&mut world, it[1], 12);
-    world.report_move(it[1], MoveOutcome::Moved);
+    report_passed(&mut world, ids[1], 12);
+    world.report_move(ids[1], MoveOutcome::Moved);
     assert_eq!(landed_commits(&world), [(1, commit(12)), (2, commit(12))]);
 }
 
@@ -207,9 +209,9 @@ fn q9_a_serial_queue_finds_the_failing_landing_of_a_wave() {
     let mut ask = world.project("shop", &["cargo test"]);
     ask.settings.landing.mode = regatta_core::project::QueueMode::Serial;
     world.ask("ann", Command::AddProject(ask));
-    let it = submit_all(&mut world, 3);
+    let ids = submit_all(&mut world, 3);
     assert_eq!(running_trials(&world), [vec![1, 2, 3]]);
-    report_failed(&mut world, it[2]);
+    report_failed(&mut world, ids[2]);
     for _ in 0..9 {
         let Some(train) = running_trials(&world).pop() else {
             break;
@@ -233,23 +235,23 @@ fn q9_a_serial_queue_finds_the_failing_landing_of_a_wave() {
 #[test]
 fn a_landing_that_conflicts_within_its_wave_leaves_it() {
     let (mut world, _) = world_with_wave(3, true);
-    let it = submit_all(&mut world, 3);
+    let ids = submit_all(&mut world, 3);
     world.report_trial(
-        it[2],
+        ids[2],
         TrialOutcome::Conflict {
-            landing: it[1],
+            landing: ids[1],
             paths: vec!["src/all.rs".into()],
             kinds: vec![],
         },
     );
     assert_eq!(running_trials(&world), [vec![1, 3]]);
-    report_passed(&mut world, it[2], 11);
-    world.report_move(it[2], MoveOutcome::Moved);
+    report_passed(&mut world, ids[2], 11);
+    world.report_move(ids[2], MoveOutcome::Moved);
     assert_eq!(running_trials(&world), [vec![2]]);
     world.report_trial(
-        it[1],
+        ids[1],
         TrialOutcome::Conflict {
-            landing: it[1],
+            landing: ids[1],
             paths: vec!["src/all.rs".into()],
             kinds: vec![],
         },
@@ -270,7 +272,7 @@ fn a_wave_does_not_wait_for_a_task_that_cannot_go_on_by_itself() {
                 .grants
                 .iter()
                 .rev()
-                .find(|it| it.task == TaskId(3))
+                .find(|poll_grant| poll_grant.task == TaskId(3))
                 .cloned()
                 .unwrap();
             world.give_up(&grant);
@@ -290,7 +292,7 @@ fn a_wave_does_not_wait_for_a_task_that_cannot_go_on_by_itself() {
                 .grants
                 .iter()
                 .rev()
-                .find(|it| it.task == TaskId(3))
+                .find(|poll_grant| poll_grant.task == TaskId(3))
                 .cloned()
                 .unwrap();
             world.finish(&grant);
@@ -342,16 +344,16 @@ fn p11_a_wave_that_is_stopped_with_its_mission_waits_for_all_tasks_after_the_res
 #[test]
 fn a_wave_is_held_and_continued_as_a_whole() {
     let (mut world, _) = world_with_wave(3, false);
-    let it = submit_all(&mut world, 3);
-    report_passed(&mut world, it[2], 11);
+    let ids = submit_all(&mut world, 3);
+    report_passed(&mut world, ids[2], 11);
     world.report_move(
-        it[2],
+        ids[2],
         MoveOutcome::Dirty {
             paths: vec!["src/1.rs".into()],
         },
     );
     assert!(running_trials(&world).is_empty());
-    assert!(it.iter().all(|it| world.board.landings[it].held.is_some()));
+    assert!(ids.iter().all(|id| world.board.landings[id].held.is_some()));
     world.ask(
         "ann",
         Command::Land {
@@ -360,9 +362,9 @@ fn a_wave_is_held_and_continued_as_a_whole() {
         },
     );
     assert_eq!(running_trials(&world), [vec![1, 2, 3]]);
-    report_passed(&mut world, it[2], 11);
+    report_passed(&mut world, ids[2], 11);
     world.report_move(
-        it[2],
+        ids[2],
         MoveOutcome::Dirty {
             paths: vec!["src/1.rs".into()],
         },
@@ -416,9 +418,9 @@ fn one_commit_per_wave_is_refused_in_flow() {
 #[test]
 fn undoing_one_task_of_a_wave_reverts_its_own_part() {
     let (mut world, _) = world_with_wave(2, false);
-    let it = submit_all(&mut world, 2);
-    report_passed(&mut world, it[1], 11);
-    world.report_move(it[1], MoveOutcome::Moved);
+    let ids = submit_all(&mut world, 2);
+    report_passed(&mut world, ids[1], 11);
+    world.report_move(ids[1], MoveOutcome::Moved);
     let done = world.stored_task(TaskId(1));
     let own = done.submission.clone().unwrap().commit;
     assert_eq!(

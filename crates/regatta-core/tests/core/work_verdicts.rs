@@ -34,17 +34,21 @@ fn report_verdict(
 }
 
 fn end_cause_of(world: &World, task: TaskId) -> AttemptCause {
-    let ends = world.log.iter().filter_map(|it| match &it.event {
-        regatta_core::event::Event::AttemptEnded(it) => Some((*it.attempt(), *it.cause())),
+    let ends = world.log.iter().filter_map(|event| match &event.event {
+        regatta_core::event::Event::AttemptEnded(attempt_ended) => {
+            Some((*attempt_ended.attempt(), *attempt_ended.cause()))
+        }
         _ => None,
     });
-    let of = world.log.iter().filter_map(|it| match &it.event {
-        regatta_core::event::Event::TaskStarted(it) if *it.task() == task => Some(*it.attempt()),
+    let of = world.log.iter().filter_map(|event| match &event.event {
+        regatta_core::event::Event::TaskStarted(task_started) if *task_started.task() == task => {
+            Some(*task_started.attempt())
+        }
         _ => None,
     });
     let last = of.max().unwrap();
     let mut ends = ends;
-    ends.rfind(|it| it.0 == last).unwrap().1
+    ends.rfind(|end| end.0 == last).unwrap().1
 }
 
 /// Changes outside the manifest are held back and recorded. Changes inside it go on to the queue.
@@ -71,7 +75,10 @@ fn scope_escapes_are_held_back_and_the_rest_goes_on() {
     ));
     let escapes = world.task(task).escapes.clone();
     assert_eq!(
-        escapes.iter().map(|it| it.source).collect::<Vec<_>>(),
+        escapes
+            .iter()
+            .map(|scope_escape| scope_escape.source)
+            .collect::<Vec<_>>(),
         [EscapeSource::Diff, EscapeSource::Reported]
     );
     assert_eq!(escapes[0].suggested_files, ["README.md"]);
@@ -194,10 +201,10 @@ fn a_report_without_a_workspace_is_judged_when_it_finishes() {
         ))
         .unwrap()
     };
-    let says = |it: &PollGrant, output: &str| Command::Finish {
-        task: it.task,
-        attempt: it.attempt,
-        token: it.token,
+    let says = |poll_grant: &PollGrant, output: &str| Command::Finish {
+        task: poll_grant.task,
+        attempt: poll_grant.attempt,
+        token: poll_grant.token,
         output: Some(output.into()),
         not_needed: false,
         learnings: vec![],
@@ -233,7 +240,7 @@ fn a_report_without_a_workspace_is_judged_when_it_finishes() {
 
     let change = world.add_task("words", &["src/**"]);
     let grant = bare(&mut world);
-    assert!(world.outbox.values().any(|it| *it
+    assert!(world.outbox.values().any(|effect| *effect
         == Effect::PrepareWorkspace {
             attempt: grant.attempt
         }));

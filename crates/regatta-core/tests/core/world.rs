@@ -46,7 +46,7 @@ pub(crate) fn uri(text: &str) -> Uri {
 pub(crate) fn files(patterns: &[&str]) -> Vec<PathPattern> {
     patterns
         .iter()
-        .map(|it| PathPattern::new(it).unwrap())
+        .map(|pattern| PathPattern::new(pattern).unwrap())
         .collect()
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn task_to_add(subject: &str, manifest: &[&str]) -> AddTask {
 pub(crate) fn acquire(owner: ClaimOwner, uris: &[&str]) -> Acquire {
     Acquire {
         owner,
-        uris: uris.iter().map(|it| uri(it)).collect(),
+        uris: uris.iter().map(|uris| uri(uris)).collect(),
         mode: ClaimMode::Exclusive,
         ttl_ms: 30 * SECOND_MS,
         wait_ms: 0,
@@ -220,7 +220,7 @@ impl World {
     pub(crate) fn ask(&mut self, who: &str, command: Command) -> CommandOutcome {
         let text = format!("{command:?}");
         self.try_ask(who, command)
-            .unwrap_or_else(|it| panic!("{who} was refused: {} for {text}", it.message()))
+            .unwrap_or_else(|refusal| panic!("{who} was refused: {} for {text}", refusal.message()))
     }
 
     /// Sends a command and expects a refusal.
@@ -318,7 +318,12 @@ impl World {
         }
         self.transcript.extend(crate::golden::commit_lines(&done));
         self.remember(&done);
-        for claim in done.board.claims.values().filter(|it| it.ttl_ms.is_some()) {
+        for claim in done
+            .board
+            .claims
+            .values()
+            .filter(|claim| claim.ttl_ms.is_some())
+        {
             let held = HeldClaim {
                 claim: claim.id,
                 token: claim.token,
@@ -363,7 +368,7 @@ impl World {
 
     /// Returns the board that a restart would load.
     pub(crate) fn reloaded(&self) -> Board {
-        Board::from_rows(self.store.values().filter(|it| it.is_live()).cloned())
+        Board::from_rows(self.store.values().filter(|row| row.is_live()).cloned())
     }
 
     /// Returns a completed, failed or cancelled task from the stored rows.
@@ -396,7 +401,7 @@ impl World {
         while let Some(at) = self
             .board
             .next_deadline(self.now)
-            .filter(|it| *it <= target)
+            .filter(|board| *board <= target)
         {
             self.advance_without_tick(at - self.now.fleet_ms);
             self.ask("regatta", Command::Tick);
@@ -579,7 +584,7 @@ impl World {
         self.board
             .tasks
             .get(&id)
-            .map(|it| it.status)
+            .map(|task| task.status)
             .or_else(|| self.board.ended_status(id))
             .unwrap()
     }
@@ -587,7 +592,7 @@ impl World {
     pub(crate) fn wait_kinds(&self, id: TaskId) -> Vec<WaitKind> {
         schedule::wait_reasons(&self.board, self.task(id), self.now)
             .into_iter()
-            .map(|it| it.kind)
+            .map(|wait_reason| wait_reason.kind)
             .collect()
     }
 
@@ -657,7 +662,7 @@ impl World {
             .task(grant.task)
             .files
             .iter()
-            .map(|it| it.as_str().replace('*', "x"))
+            .map(|path_pattern| path_pattern.as_str().replace('*', "x"))
             .collect();
         let changed = if changed.is_empty() {
             vec!["notes.txt".to_owned()]
@@ -725,7 +730,12 @@ impl World {
     }
 
     pub(crate) fn fence_of(&self, landing: LandingId) -> u64 {
-        match self.board.landings.get(&landing).map(|it| &it.state) {
+        match self
+            .board
+            .landings
+            .get(&landing)
+            .map(|landing| &landing.state)
+        {
             Some(regatta_core::landing::LandingState::Moving { fence, .. }) => *fence,
             other => panic!("{landing} does not move the trunk: {other:?}"),
         }
@@ -745,7 +755,7 @@ impl World {
     /// Returns the state of a landing as one word.
     pub(crate) fn landing_state(&self, id: LandingId) -> &'static str {
         use regatta_core::landing::LandingState;
-        match self.board.landings.get(&id).map(|it| &it.state) {
+        match self.board.landings.get(&id).map(|landing| &landing.state) {
             None => "gone",
             Some(LandingState::Queued) => "queued",
             Some(LandingState::Trying { .. }) => "trying",
@@ -786,10 +796,10 @@ impl World {
         self.board
             .claims
             .values()
-            .find(|it| it.from_wait == Some(wait))
-            .map(|it| HeldClaim {
-                claim: it.id,
-                token: it.token,
+            .find(|claim| claim.from_wait == Some(wait))
+            .map(|claim| HeldClaim {
+                claim: claim.id,
+                token: claim.token,
             })
     }
 
@@ -808,8 +818,8 @@ impl World {
         self.board
             .claims
             .values()
-            .find(|it| it.uris.iter().any(|it| it.overlaps(&asked)))
-            .map(|it| it.owner.clone())
+            .find(|claim| claim.uris.iter().any(|uris| uris.overlaps(&asked)))
+            .map(|claim| claim.owner.clone())
     }
 
     // The log.
@@ -818,13 +828,16 @@ impl World {
     pub(crate) fn kinds_since(&self, revision: u64) -> Vec<&'static str> {
         self.log
             .iter()
-            .filter(|it| it.revision > revision)
-            .map(|it| it.event.kind())
+            .filter(|event| event.revision > revision)
+            .map(|event| event.event.kind())
             .collect()
     }
 
     pub(crate) fn count(&self, kind: &str) -> usize {
-        self.log.iter().filter(|it| it.event.kind() == kind).count()
+        self.log
+            .iter()
+            .filter(|event| event.event.kind() == kind)
+            .count()
     }
 }
 

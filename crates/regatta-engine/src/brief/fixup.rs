@@ -150,7 +150,7 @@ fn describe_tasks(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
         other
             .submission
             .as_ref()
-            .map(|it| it.changed.clone())
+            .map(|submission| submission.changed.clone())
             .unwrap_or_default()
     };
     let meets = |path: &String| {
@@ -165,7 +165,7 @@ fn describe_tasks(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
     let (same, others): (Vec<&Task>, Vec<&Task>) = since
         .iter()
         .rev()
-        .partition(|it| changed(it).iter().any(meets));
+        .partition(|task| changed(task).iter().any(meets));
     let by = |other: &Task| {
         other
             .agent

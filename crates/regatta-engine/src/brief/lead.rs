@@ -62,10 +62,13 @@ pub(super) fn section(
     let tasks: Vec<&Task> = board
         .open_tasks_of(mission.id)
         .filter_map(|(_, id)| board.tasks.get(&id))
-        .map(|it| &**it)
-        .filter(|it| it.is_polled())
+        .map(|task| &**task)
+        .filter(|task| task.is_polled())
         .collect();
-    let given = mission.lead.as_ref().map_or(0, |it| it.children as usize);
+    let given = mission
+        .lead
+        .as_ref()
+        .map_or(0, |lead| lead.children as usize);
     let ended = given.saturating_sub(tasks.len());
     if ended > 0 {
         let tasks = if ended == 1 {

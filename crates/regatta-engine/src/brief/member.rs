@@ -16,7 +16,7 @@ pub(super) fn prompt(engine: &Engine, scene: &AttemptContext, standing: &Session
     let team = board
         .launches
         .get(&standing.launch)
-        .and_then(|it| board.teams.get(&it.team))
+        .and_then(|team_launch| board.teams.get(&team_launch.team))
         .cloned();
     let Some(team) = team else {
         return format!("You are {}.\n", scene.attempt.agent);
@@ -63,7 +63,7 @@ fn member_prompt(team: &Team, member: &TeamMember, notes: &[String], tools: &str
         let role = other
             .role
             .as_deref()
-            .map(|it| format!(": {}", first_line(it)))
+            .map(|role| format!(": {}", first_line(role)))
             .unwrap_or_default();
         text += &format!("- @{} ({rank}){role}\n", team.agent(&other.name));
     }
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_brief_of_a_member_names_its_team_and_role() {
-        let named = |it: &str| TeamMember::named(MemberName::new(it).unwrap());
+        let named = |s: &str| TeamMember::named(MemberName::new(s).unwrap());
         let tom = TeamMember {
             role: Some("tests\nand more".into()),
             cwd: Some("web".into()),

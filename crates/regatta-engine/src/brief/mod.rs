@@ -100,7 +100,10 @@ pub(crate) fn attempt_prompt(engine: &Engine, scene: &AttemptContext, fresh: boo
 /// Writes the briefing into Regatta's directory of a workspace. An earlier attempt may have left
 /// anything there, so links in it are never followed (S6).
 pub(crate) fn write_briefing(workspace: &Path, text: &str) -> io::Result<()> {
-    let real = |it: &Path| it.symlink_metadata().is_ok_and(|it| it.is_dir());
+    let real = |path: &Path| {
+        path.symlink_metadata()
+            .is_ok_and(|metadata| metadata.is_dir())
+    };
     if !real(workspace) {
         return Err(io::Error::other("there is no workspace"));
     }
@@ -117,14 +120,16 @@ pub(crate) fn write_briefing(workspace: &Path, text: &str) -> io::Result<()> {
     let info = workspace.join(".git").join("info");
     if real(&workspace.join(".git")) && (real(&info) || fs::create_dir(&info).is_ok()) {
         let exclude = info.join("exclude");
-        let plain = exclude.symlink_metadata().map_or(true, |it| it.is_file());
+        let plain = exclude
+            .symlink_metadata()
+            .map_or(true, |metadata| metadata.is_file());
         let old = if plain {
             fs::read_to_string(&exclude).unwrap_or_default()
         } else {
             String::new()
         };
         let line = format!("/{REGATTA_DIR}/");
-        if plain && !old.lines().any(|it| it == line) {
+        if plain && !old.lines().any(|old| old == line) {
             artifacts::write_atomically(&exclude, format!("{old}{line}\n").as_bytes())?;
         }
     }
@@ -137,12 +142,15 @@ const MAX_LEFT_OUT_FILES: usize = 20;
 /// Returns the output of the last attempt's failed check, if the attempt failed because of one.
 fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
     let attempts = engine.history().attempts_of(task.id).ok()?;
-    let last = attempts.iter().rev().find(|it| it.end.is_some())?;
+    let last = attempts
+        .iter()
+        .rev()
+        .find(|attempt| attempt.end.is_some())?;
     if last.end.as_ref()?.cause != AttemptCause::Invalid {
         return None;
     }
     let found = artifacts::read_evidence(engine, last.id).ok()?;
-    let failed = found.iter().find(|it| !it.passed)?;
+    let failed = found.iter().find(|check_evidence| !check_evidence.passed)?;
     let first = failure::first_error(&failed.output);
     let first = first.map_or(String::new(), |first| format!("First error: {first}\n"));
     let output = failure::excerpt(failed.output.trim(), 8 * 1024);
@@ -216,7 +224,11 @@ fn assemble_prompt(
         }
         text += "\n";
     }
-    let changed: Vec<&String> = attempt.gates.iter().flat_map(|it| &it.files).collect();
+    let changed: Vec<&String> = attempt
+        .gates
+        .iter()
+        .flat_map(|gate_result| &gate_result.files)
+        .collect();
     if !changed.is_empty() {
         text += "## CHANGED BEFORE YOU\nThe previous wave changed these files of your manifest. \
                  Read them again: the task may describe an \
@@ -353,16 +365,20 @@ fn describe_left_out_edits(task: &Task) -> String {
 fn rule_warnings(task: &Task, project: &Project) -> Vec<String> {
     project_rules::rules_at_start(&project.settings.rule, task.issue_type, &task.files)
         .iter()
-        .map(|it| match (it.rule.action, &it.rule.pattern) {
-            (RuleAction::Block, Some(pattern)) => {
-                format!(
-                    "{} A line with {pattern:?} keeps the work from landing.",
-                    it.sentence()
-                )
-            }
-            (_, Some(pattern)) => format!("{} It looks for {pattern:?}.", it.sentence()),
-            _ => it.sentence(),
-        })
+        .map(
+            |rule_match| match (rule_match.rule.action, &rule_match.rule.pattern) {
+                (RuleAction::Block, Some(pattern)) => {
+                    format!(
+                        "{} A line with {pattern:?} keeps the work from landing.",
+                        rule_match.sentence()
+                    )
+                }
+                (_, Some(pattern)) => {
+                    format!("{} It looks for {pattern:?}.", rule_match.sentence())
+                }
+                _ => rule_match.sentence(),
+            },
+        )
         .collect()
 }
 
@@ -400,19 +416,19 @@ fn work_rules(task: &Task, attempt: &Attempt, told: &PromptParts<'_>) -> String 
 
 /// Describes the task's contract, in the order in which it is checked.
 fn describe_validation(task: &Task, project: &Project) -> Vec<String> {
-    let it = &task.validation;
-    let exist = it
+    let validation = &task.validation;
+    let exist = validation
         .files_exist
         .iter()
         .map(|file| format!("the file {file} exists"));
-    let content = it
+    let content = validation
         .content_check
         .iter()
         .map(|check| format!("{} contains {:?}", check.file, check.pattern));
-    let commands = it
+    let commands = validation
         .lint
         .iter()
-        .chain(&it.tests)
+        .chain(&validation.tests)
         .chain(&project.validation)
         .map(|command| format!("`{command}` exits with 0"));
     exist.chain(content).chain(commands).collect()

@@ -10,7 +10,7 @@ pub(crate) fn for_files(files: &[PathPattern]) -> Vec<&'static str> {
     let ends = |endings: &[&str]| {
         files.iter().any(|file| {
             let name = file.as_str().rsplit('/').next().unwrap_or_default();
-            endings.iter().any(|it| name.ends_with(it))
+            endings.iter().any(|ending| name.ends_with(ending))
         })
     };
     let mut found: Vec<&'static str> = Vec::new();
@@ -99,7 +99,7 @@ mod tests {
             for_files(
                 &files
                     .iter()
-                    .map(|it| PathPattern::new(it).unwrap())
+                    .map(|file| PathPattern::new(file).unwrap())
                     .collect::<Vec<_>>(),
             )
         };

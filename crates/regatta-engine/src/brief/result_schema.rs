@@ -137,9 +137,9 @@ mod tests {
     fn every_field_of_the_result_format_and_schema_is_read() {
         let schema: serde_json::Value = serde_json::from_str(SCHEMA).unwrap();
         let words: serde_json::Value = serde_json::from_str(RESULT_FORMAT).unwrap();
-        let named = |it: &str| schema["properties"].get(it).is_some();
+        let named = |s: &str| schema["properties"].get(s).is_some();
         assert!(
-            words.as_object().unwrap().keys().all(|it| named(it)),
+            words.as_object().unwrap().keys().all(|word| named(word)),
             "{words}"
         );
         assert!(SCHEMA_REFERENCE.contains(SCHEMA_PATH));

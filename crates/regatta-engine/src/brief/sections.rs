@@ -129,7 +129,10 @@ fn truncate_at_line(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     let head: String = text.chars().take(most).collect();
-    let end = head.rfind('\n').filter(|it| *it > 0).unwrap_or(head.len());
+    let end = head
+        .rfind('\n')
+        .filter(|head| *head > 0)
+        .unwrap_or(head.len());
     format!("{}\n(cut here: there is more)", &head[..end])
 }
 
@@ -223,11 +226,16 @@ fn goals_section(engine: &Engine, scene: &AttemptContext) -> String {
 /// Lists the tasks that recently landed or failed in these files.
 fn history_section(task: &Task, past: &[Task]) -> String {
     let touches = |other: &&Task| {
-        let changed = other.submission.iter().flat_map(|it| &it.changed);
+        let changed = other
+            .submission
+            .iter()
+            .flat_map(|submission| &submission.changed);
         task.files.is_empty()
-            || changed
-                .into_iter()
-                .any(|path| task.files.iter().any(|it| it.matches(path)))
+            || changed.into_iter().any(|path| {
+                task.files
+                    .iter()
+                    .any(|path_pattern| path_pattern.matches(path))
+            })
             || other
                 .files
                 .iter()
@@ -236,19 +244,19 @@ fn history_section(task: &Task, past: &[Task]) -> String {
     let mut text = String::new();
     for other in past
         .iter()
-        .filter(|it| it.status == TaskStatus::Completed && it.landed.is_some())
+        .filter(|task| task.status == TaskStatus::Completed && task.landed.is_some())
         .filter(touches)
         .take(8)
     {
         let commit: String = other
             .landed
             .iter()
-            .map(|it| it.as_str().chars().take(10).collect::<String>())
+            .map(|id| id.as_str().chars().take(10).collect::<String>())
             .collect();
         let files = other
             .submission
             .as_ref()
-            .map(|it| it.changed.join(", "))
+            .map(|submission| submission.changed.join(", "))
             .unwrap_or_default();
         text += &format!(
             "- landed: {} {} ({commit}) in {}\n",
@@ -259,7 +267,7 @@ fn history_section(task: &Task, past: &[Task]) -> String {
     }
     for other in past
         .iter()
-        .filter(|it| it.status == TaskStatus::Failed)
+        .filter(|task| task.status == TaskStatus::Failed)
         .filter(touches)
         .take(5)
     {
@@ -278,7 +286,7 @@ fn history_section(task: &Task, past: &[Task]) -> String {
 fn truncate_to_line(text: &str, most: usize) -> String {
     let line: String = text
         .chars()
-        .map(|it| if it.is_control() { ' ' } else { it })
+        .map(|c| if c.is_control() { ' ' } else { c })
         .take(most + 1)
         .collect();
     if line.chars().count() > most {
@@ -315,10 +323,11 @@ fn intel_section(engine: &Engine, scene: &AttemptContext) -> String {
     }
     let others: Vec<&str> = learnings
         .iter()
-        .filter(|it| {
-            !best.iter().any(|best| best.source == it.source) && !it.source.starts_with("reported")
+        .filter(|learning| {
+            !best.iter().any(|best| best.source == learning.source)
+                && !learning.source.starts_with("reported")
         })
-        .map(|it| it.source.as_str())
+        .map(|learning| learning.source.as_str())
         .take(10)
         .collect();
     if !others.is_empty() {

@@ -219,7 +219,7 @@ fn launch(engine: &Engine, scene: &AttemptContext) -> Result<StartOutcome, SiteE
     env.extend(ports);
     let tools = engine.shared.settings.tool_server.as_ref();
     // The command line inside an attempt uses the attempt's own token.
-    env.extend(tools.map(|it| ("REGATTA_SERVER".to_owned(), it.url.clone())));
+    env.extend(tools.map(|tool_server| ("REGATTA_SERVER".to_owned(), tool_server.url.clone())));
     let launch = ProgramLaunch {
         attempt: attempt.id,
         agent: agent
@@ -233,14 +233,14 @@ fn launch(engine: &Engine, scene: &AttemptContext) -> Result<StartOutcome, SiteE
             ..agent.profile.clone()
         },
         resume: attempt.resumed_session().map(str::to_owned),
-        mcp: tools.map(|it| McpServer {
-            url: format!("{}/mcp", it.url),
-            token: (it.mint_attempt_token)(attempt.id, attempt.token),
+        mcp: tools.map(|tool_server| McpServer {
+            url: format!("{}/mcp", tool_server.url),
+            token: (tool_server.mint_attempt_token)(attempt.id, attempt.token),
         }),
         recorded_usage: attempt
             .resumed_session()
             .and(attempt.resumes.as_ref())
-            .map(|it| it.used)
+            .map(|resume_point| resume_point.used)
             .unwrap_or_default(),
         workspace: workspace.path,
         objects: workspace.objects,
@@ -259,16 +259,16 @@ fn launch(engine: &Engine, scene: &AttemptContext) -> Result<StartOutcome, SiteE
 /// and under those that older scripts read.
 fn name_variables(board: &Board, scene: &AttemptContext) -> Vec<(String, String)> {
     let AttemptContext { attempt, task, .. } = scene;
-    let mission = attempt.mission.and_then(|it| board.missions.get(&it));
-    let lead = mission.and_then(|it| it.lead.as_ref());
+    let mission = attempt.mission.and_then(|id| board.missions.get(&id));
+    let lead = mission.and_then(|mission| mission.lead.as_ref());
     let channel = lead.map_or_else(
         || bus::channel_of(&attempt.project),
-        |it| it.channel.clone(),
+        |lead| lead.channel.clone(),
     );
     let message = match &task.duty {
         Some(TaskDuty::Answer { root, .. }) => Some(*root),
         Some(TaskDuty::Triage { message, .. }) => Some(*message),
-        Some(TaskDuty::Lead) => lead.and_then(|it| it.message),
+        Some(TaskDuty::Lead) => lead.and_then(|lead| lead.message),
         Some(TaskDuty::Converse { .. } | TaskDuty::Plan { .. }) | None => None,
     };
     let mut found = vec![
@@ -281,18 +281,18 @@ fn name_variables(board: &Board, scene: &AttemptContext) -> Vec<(String, String)
         (
             "REGATTA_MISSION",
             "BOTBOX_MISSION",
-            mission.map(|it| it.id.to_string()),
+            mission.map(|mission| mission.id.to_string()),
         ),
         (
             "REGATTA_MESSAGE_ID",
             "BOTBUS_MESSAGE_ID",
-            message.map(|it| it.to_string()),
+            message.map(|id| id.to_string()),
         ),
     ] {
         found.extend(
             value
                 .into_iter()
-                .flat_map(|it| [(ours, it.clone()), (theirs, it)]),
+                .flat_map(|value| [(ours, value.clone()), (theirs, value)]),
         );
     }
     found
@@ -346,7 +346,7 @@ pub(super) fn has_ended(engine: &Engine, id: AttemptId) -> bool {
 /// run before the workspace was made, so the workspace is removed again.
 pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     let of = match engine.history().attempt(id) {
-        Ok(found) => found.map_or(id, |it| it.workspace()),
+        Ok(found) => found.map_or(id, |attempt| attempt.workspace()),
         // The effect stays in the outbox for the next start.
         Err(error) => {
             return tracing::warn!(attempt = %id, "could not read the attempt, so its workspace is \
@@ -357,7 +357,7 @@ pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: At
         .board()
         .attempts
         .values()
-        .any(|it| it.workspace() == of)
+        .any(|attempt| attempt.workspace() == of)
     {
         return report_effect(engine, key, Command::ReportPerformed); // another attempt works in it
     }
@@ -392,12 +392,11 @@ pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
         .board()
         .attempts
         .get(&id)
-        .and_then(|it| it.runner.clone());
+        .and_then(|attempt| attempt.runner.clone());
     let site = engine.site_of_runner(runner.as_ref());
-    let polite =
-        engine.board().attempts.get(&id).is_some_and(|it| {
-            it.accepts_follow_ups && it.stopping != Some(AttemptCause::OverBudget)
-        });
+    let polite = engine.board().attempts.get(&id).is_some_and(|attempt| {
+        attempt.accepts_follow_ups && attempt.stopping != Some(AttemptCause::OverBudget)
+    });
     if polite {
         ask_to_end(engine, &*site, id);
     }

@@ -91,15 +91,19 @@ fn missing_dir_error(dir: &std::path::Path) -> AgentError {
 
 fn firing_end(result: Result<CheckResult, AgentError>) -> (FiringEnd, String, Option<String>) {
     match result {
-        Ok(it) if it.has_timed_out => (FiringEnd::TimedOut, it.output, it.sandbox),
-        Ok(it) => {
-            let ended = match it.exit {
+        Ok(check_result) if check_result.has_timed_out => (
+            FiringEnd::TimedOut,
+            check_result.output,
+            check_result.sandbox,
+        ),
+        Ok(check_result) => {
+            let ended = match check_result.exit {
                 Exit::Code(code) => FiringEnd::Exited(code),
                 Exit::Signal(signal) => FiringEnd::Signalled(signal),
                 Exit::NotStarted(why) => FiringEnd::NotRun(why),
                 Exit::Lost => FiringEnd::Lost,
             };
-            (ended, it.output, it.sandbox)
+            (ended, check_result.output, check_result.sandbox)
         }
         Err(error) => (
             FiringEnd::NotRun(format!("{}; {}", error.message, error.hint)),
@@ -113,7 +117,7 @@ fn firing_end(result: Result<CheckResult, AgentError>) -> (FiringEnd, String, Op
 fn shell_line(argv: &[String]) -> String {
     let words = argv
         .iter()
-        .map(|it| format!("'{}'", it.replace('\'', r"'\''")));
+        .map(|argv| format!("'{}'", argv.replace('\'', r"'\''")));
     format!("exec {}", words.collect::<Vec<_>>().join(" "))
 }
 

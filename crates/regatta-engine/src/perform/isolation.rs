@@ -39,11 +39,11 @@ impl CheckoutMarks {
             let now = engine.shared.git.checkout_marks(&scene.repo).ok()?;
             Some(
                 now.into_iter()
-                    .filter(|it| !known.contains(it))
+                    .filter(|now| !known.contains(now))
                     .collect::<Vec<_>>(),
             )
         };
-        let Some(found) = looked(&self.0).filter(|it| !it.is_empty()) else {
+        let Some(found) = looked(&self.0).filter(|items| !items.is_empty()) else {
             return;
         };
         // A landing also writes to the checkout for a moment. A path that is still different when
@@ -54,8 +54,8 @@ impl CheckoutMarks {
         let Some(still) = looked(&self.0) else { return };
         let paths: Vec<String> = still
             .into_iter()
-            .filter(|it| found.contains(it))
-            .map(|it| it.0)
+            .filter(|still| found.contains(still))
+            .map(|still| still.0)
             .take(MAX_PATHS)
             .collect();
         if !paths.is_empty() {
@@ -72,7 +72,7 @@ fn wait_for_trunk_move(engine: &Engine, project: &ProjectName) -> bool {
         let moves = board
             .borrow_and_update()
             .queue_of(project)
-            .any(|it| matches!(it.state, LandingState::Moving { .. }));
+            .any(|landing| matches!(landing.state, LandingState::Moving { .. }));
         if !moves {
             return true;
         }

@@ -76,11 +76,11 @@ impl TrialBatch {
             .members
             .iter()
             .map(|member| member.landing.id)
-            .skip_while(|it| *it != id);
+            .skip_while(|landing_id| *landing_id != id);
         Some(
             after
                 .into_iter()
-                .find(|it| !unverified.contains(it))
+                .find(|id| !unverified.contains(id))
                 .unwrap_or(landing.id),
         )
     }
@@ -162,7 +162,7 @@ fn run_trial(engine: &Engine, train: &mut TrialBatch) -> Result<TrialOutcome, Tr
     if let Some(remote) = train
         .members
         .last()
-        .and_then(|it| it.landing.submission.merges_remote.clone())
+        .and_then(|trial_member| trial_member.landing.submission.merges_remote.clone())
     {
         return remote_sync::try_remote_sync(engine, train, &remote);
     }
@@ -263,8 +263,12 @@ fn run_trial(engine: &Engine, train: &mut TrialBatch) -> Result<TrialOutcome, Tr
     }
     new = open.close(engine, (train, &board), &mut carries, new)?;
     if new == old {
-        let known =
-            |it: &CarriedLanding| Some((it.landing, it.nothing_new.as_ref()?.landed_as.clone()?));
+        let known = |carried_landing: &CarriedLanding| {
+            Some((
+                carried_landing.landing,
+                carried_landing.nothing_new.as_ref()?.landed_as.clone()?,
+            ))
+        };
         return Ok(TrialOutcome::AlreadyOnTrunk {
             tip: old,
             landed_as: carries.iter().filter_map(known).collect(),
@@ -285,10 +289,14 @@ fn run_trial(engine: &Engine, train: &mut TrialBatch) -> Result<TrialOutcome, Tr
             settled,
         });
     }
-    let tasks: Vec<&Task> = train.members.iter().map(|it| &it.task).collect();
+    let tasks: Vec<&Task> = train
+        .members
+        .iter()
+        .map(|trial_member| &trial_member.task)
+        .collect();
     let tips: Vec<CommitId> = carries
         .iter()
-        .map(|it| it.commit.clone())
+        .map(|carried_landing| carried_landing.commit.clone())
         .chain([old.clone()])
         .collect();
     if validates_each_commit(train, &board)
@@ -461,7 +469,10 @@ fn merge_members(
     (tip, style): (&CommitId, CommitStyle),
 ) -> Result<Vec<TrialMerge>, GitError> {
     let git = &engine.shared.git;
-    if let Some(first) = members.first().filter(|it| it.landing.reverts) {
+    if let Some(first) = members
+        .first()
+        .filter(|trial_member| trial_member.landing.reverts)
+    {
         return git
             .revert(
                 &train.repo,
@@ -469,14 +480,16 @@ fn merge_members(
                 &first.landing.submission.commit,
                 &landing_authorship(train, first),
             )
-            .map(|it| vec![it]);
+            .map(|trial_merge| vec![trial_merge]);
     }
-    let alike = members.iter().take_while(|it| !it.landing.reverts);
+    let alike = members
+        .iter()
+        .take_while(|trial_member| !trial_member.landing.reverts);
     let changes: Vec<_> = alike
-        .map(|it| {
+        .map(|trial_member| {
             (
-                it.landing.submission.commit.clone(),
-                landing_authorship(train, it),
+                trial_member.landing.submission.commit.clone(),
+                landing_authorship(train, trial_member),
             )
         })
         .collect();
@@ -516,7 +529,7 @@ fn landing_authorship(train: &TrialBatch, member: &TrialMember) -> Authorship {
 /// Returns whether the claim with this token still exists: the queue's own, or one that a person
 /// lent.
 fn claim_exists(board: &Board, fence: u64) -> bool {
-    board.claims.values().any(|it| it.token == fence)
+    board.claims.values().any(|claim| claim.token == fence)
 }
 
 /// Performs `Effect::MoveTrunk`: moves the trunk's ref to a validated commit, and reports the
@@ -524,10 +537,12 @@ fn claim_exists(board: &Board, fence: u64) -> bool {
 pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: u64) {
     failpoint::hit("move.begin");
     let board = engine.board();
-    let scene = board
-        .landings
-        .get(&id)
-        .and_then(|it| Some((it.clone(), board.projects.get(&it.project)?.clone())));
+    let scene = board.landings.get(&id).and_then(|landing| {
+        Some((
+            landing.clone(),
+            board.projects.get(&landing.project)?.clone(),
+        ))
+    });
     let Some((landing, project)) = scene else {
         return report_effect(engine, key, Command::ReportPerformed);
     };

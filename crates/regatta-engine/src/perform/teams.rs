@@ -37,7 +37,7 @@ pub(super) fn resolve_members(engine: &Engine, key: EffectKey, id: LaunchId) {
     let waits: Vec<&LaunchEntry> = launch
         .members
         .iter()
-        .filter(|it| it.state == MemberState::Queued && !it.prepared)
+        .filter(|launch| launch.state == MemberState::Queued && !launch.prepared)
         .collect();
     let agents = &*engine.shared.agents;
     let (next, found) = (
@@ -59,7 +59,11 @@ pub(super) fn resolve_members(engine: &Engine, key: EffectKey, id: LaunchId) {
     });
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     // Sorted by the roster, so that the same answers always give the same events.
-    found.sort_by_key(|it| waits.iter().position(|entry| entry.name == it.member));
+    found.sort_by_key(|member_resolution| {
+        waits
+            .iter()
+            .position(|entry| entry.name == member_resolution.member)
+    });
     report_effect(engine, key, Command::ReportResolved { launch: id, found });
 }
 
@@ -67,17 +71,23 @@ pub(super) fn resolve_members(engine: &Engine, key: EffectKey, id: LaunchId) {
 fn resolve_member(agents: &dyn Agents, team: &Team, entry: &LaunchEntry) -> MemberResolution {
     let environment = team
         .member(&entry.name)
-        .and_then(|it| team.environments.get(it.environment.as_ref()?));
+        .and_then(|team_member| team.environments.get(team_member.environment.as_ref()?));
     let wanted = AgentSpec {
         provider: entry.effective.provider.clone(),
         backend: entry.effective.backend.clone(),
         is_fast_mode: entry.effective.fast_mode.unwrap_or_default(),
         model: entry.effective.model.clone(),
         env: environment
-            .map(|it| it.env.clone().into_iter().collect())
+            .map(|team_environment| team_environment.env.clone().into_iter().collect())
             .unwrap_or_default(),
         keys: environment
-            .map(|it| it.keys.iter().map(|it| it.name.clone()).collect())
+            .map(|team_environment| {
+                team_environment
+                    .keys
+                    .iter()
+                    .map(|secret_variable| secret_variable.name.clone())
+                    .collect()
+            })
             .unwrap_or_default(),
     };
     let found = agents.resolve(&wanted);
@@ -106,7 +116,7 @@ fn resolve_member(agents: &dyn Agents, team: &Team, entry: &LaunchEntry) -> Memb
         runtime,
         backend,
         program: ProgramFacts {
-            path: program.map(|it| it.display().to_string()),
+            path: program.map(|path| path.display().to_string()),
             version,
             sign_in,
             models,
@@ -114,9 +124,9 @@ fn resolve_member(agents: &dyn Agents, team: &Team, entry: &LaunchEntry) -> Memb
         fast_mode,
         keys: keys
             .into_iter()
-            .map(|it| SecretVariable {
-                from: SecretSource::Env(it.clone()),
-                name: it,
+            .map(|s| SecretVariable {
+                from: SecretSource::Env(s.clone()),
+                name: s,
             })
             .collect(),
         files,

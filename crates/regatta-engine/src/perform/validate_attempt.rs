@@ -125,10 +125,10 @@ fn validate_work(
     let (mut inside, outside) =
         scope_escape::split_by_manifest(task, &project.settings.run, &whole.changed);
     // Files of the protocol are no part of the work, unless the manifest names them.
-    inside.retain(|it| !task.files.is_empty() || !artifacts::is_protocol_path(project, it));
+    inside.retain(|inside| !task.files.is_empty() || !artifacts::is_protocol_path(project, inside));
     findings.outside_manifest = outside
         .into_iter()
-        .filter(|it| !artifacts::is_protocol_path(project, it))
+        .filter(|outside| !artifacts::is_protocol_path(project, outside))
         .collect();
     match status {
         Some((ResultStatus::Blocked, detail)) => {
@@ -193,7 +193,7 @@ fn validate_work(
             .shared
             .git
             .restrict(repo, attempt.workspace(), part, &signed)
-            .map_err(|it| it.to_string())?
+            .map_err(|error| error.to_string())?
     };
     if let Some(reason) = leftover_conflict_markers(engine, scene, &part)? {
         return Ok(WorkVerdict::Failed { reason });
@@ -202,7 +202,7 @@ fn validate_work(
         .shared
         .git
         .squash_fixup(repo, attempt.workspace(), part, &signed)
-        .map_err(|it| it.to_string())?;
+        .map_err(|error| error.to_string())?;
     let Capture {
         commit,
         base,
@@ -251,8 +251,8 @@ fn validate_work(
         None => site.run_checks(&order)?,
         Some(alone) => alone.run_checks()?,
     };
-    for it in &mut found {
-        it.output = (engine.shared.settings.redactor.0)(&it.output);
+    for check_evidence in &mut found {
+        check_evidence.output = (engine.shared.settings.redactor.0)(&check_evidence.output);
     }
     artifacts::write_evidence(engine, attempt.id, &found);
     if let Some(mut reason) = validation::failure_reason(&found) {
@@ -354,8 +354,8 @@ fn validate_turn(
     if !part.changed.is_empty() {
         findings.special = special_files(engine, &scene.repo, &part)?;
         let mut found = engine.site_of(scene).run_checks(&scene.spec())?;
-        for it in &mut found {
-            it.output = (engine.shared.settings.redactor.0)(&it.output);
+        for check_evidence in &mut found {
+            check_evidence.output = (engine.shared.settings.redactor.0)(&check_evidence.output);
         }
         artifacts::write_evidence(engine, attempt.id, &found);
         findings.checks = match (found.len(), validation::failure_reason(&found)) {
@@ -495,15 +495,17 @@ fn leftover_conflict_markers(
     scene: &AttemptContext,
     part: &Capture,
 ) -> Result<Option<String>, String> {
-    for path in scene.task.fixup.iter().flat_map(|it| &it.paths) {
+    for path in scene.task.fixup.iter().flat_map(|fixup| &fixup.paths) {
         let file = engine
             .shared
             .git
             .file_at(&scene.repo, &part.commit, path)
-            .map_err(|it| it.to_string())?;
+            .map_err(|error| error.to_string())?;
         let has = |mark: &[u8]| {
-            file.as_ref()
-                .is_some_and(|it| it.split(|it| *it == b'\n').any(|it| it.starts_with(mark)))
+            file.as_ref().is_some_and(|file| {
+                file.split(|byte| *byte == b'\n')
+                    .any(|bytes| bytes.starts_with(mark))
+            })
         };
         if has(b"<<<<<<< ") && has(b">>>>>>> ") {
             return Ok(Some(format!("{path} still has conflict markers")));
@@ -544,7 +546,11 @@ fn apply_report(
             findings.reported.extend(said);
             findings.result = Some(WorkResult {
                 detail: redact(&result.detail),
-                learnings: result.learnings.iter().map(|it| redact(it)).collect(),
+                learnings: result
+                    .learnings
+                    .iter()
+                    .map(|learning| redact(learning))
+                    .collect(),
                 ..result
             });
         }
@@ -588,12 +594,12 @@ fn misnamed_test(
             .shared
             .git
             .file_at(&scene.repo, &part.commit, path)
-            .map_or(true, |it| it.is_some())
+            .map_or(true, |git| git.is_some())
     };
     let suspects: Vec<(&String, String)> = part
         .changed
         .iter()
-        .filter_map(|it| test_names::naming_problem(it, exists).map(|why| (it, why)))
+        .filter_map(|changed| test_names::naming_problem(changed, exists).map(|why| (changed, why)))
         .collect();
     if suspects.is_empty() {
         return Ok(None);
@@ -603,9 +609,16 @@ fn misnamed_test(
         .shared
         .git
         .changed_files(&scene.repo, part, false)
-        .map_err(|it| it.to_string())?;
-    let new = |path: &String| changes.iter().any(|it| it.is_new && it.path == *path);
-    Ok(suspects.into_iter().find(|it| new(it.0)).map(|it| it.1))
+        .map_err(|error| error.to_string())?;
+    let new = |path: &String| {
+        changes
+            .iter()
+            .any(|file_change| file_change.is_new && file_change.path == *path)
+    };
+    Ok(suspects
+        .into_iter()
+        .find(|suspect| new(suspect.0))
+        .map(|suspect| suspect.1))
 }
 
 /// Compares a change with the project's standing rules. Returns the reason if a rule blocks it, and
@@ -625,21 +638,31 @@ fn violated_rule(
         .shared
         .git
         .changed_files(&scene.repo, part, lines)
-        .map_err(|it| it.to_string())?;
+        .map_err(|error| error.to_string())?;
     let changed: Vec<_> = changes
         .iter()
-        .map(|it| ChangedFile {
-            path: &it.path,
-            added: &it.added_lines,
+        .map(|file_change| ChangedFile {
+            path: &file_change.path,
+            added: &file_change.added_lines,
         })
         .collect();
     let met = project_rules::rules_at_landing(rules, scene.task.issue_type, &changed);
     let redact = |text: String| (engine.shared.settings.redactor.0)(&text);
-    for it in met.iter().filter(|it| it.rule.action == RuleAction::Warn) {
-        findings.warnings.push(redact(it.sentence()));
+    for rule_match in met
+        .iter()
+        .filter(|rule_match| rule_match.rule.action == RuleAction::Warn)
+    {
+        findings.warnings.push(redact(rule_match.sentence()));
     }
-    let block = met.iter().find(|it| it.rule.action == RuleAction::Block);
-    Ok(block.map(|it| redact(format!("a standing rule blocks it, {}", it.sentence()))))
+    let block = met
+        .iter()
+        .find(|rule_match| rule_match.rule.action == RuleAction::Block);
+    Ok(block.map(|rule_match| {
+        redact(format!(
+            "a standing rule blocks it, {}",
+            rule_match.sentence()
+        ))
+    }))
 }
 
 /// Writes the result, the learnings and the escapes to the files where people look for them. May be

@@ -42,7 +42,7 @@ fn find_free_ports(
             .board()
             .attempts
             .get(&id)
-            .map(|it| it.ports.clone())
+            .map(|attempt| attempt.ports.clone())
             .unwrap_or_default();
         let taken = if ports.is_empty() {
             vec![]
@@ -102,7 +102,7 @@ pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, At
         let next = match sweeps.recv_timeout(POLL_INTERVAL) {
             Ok(next) => Some(next),
             Err(RecvTimeoutError::Timeout) if !engine.is_stopping() => {
-                let due = left.iter().position(|it| it.0 <= Instant::now());
+                let due = left.iter().position(|left| left.0 <= Instant::now());
                 due.map(|at| left.swap_remove(at))
                     .map(|(_, key, attempt)| (key, attempt))
             }
@@ -128,11 +128,11 @@ pub(super) fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), Str
     let history = engine.history();
     let attempt = history
         .attempt(id)
-        .map_err(|it| it.to_string())?
+        .map_err(|error| error.to_string())?
         .ok_or("there is no such attempt")?;
     let task = history
         .task(attempt.task)
-        .map_err(|it| it.to_string())?
+        .map_err(|error| error.to_string())?
         .ok_or("its task is gone")?;
     let board = engine.board();
     let project = board
@@ -155,5 +155,5 @@ pub(super) fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), Str
     // The pool has one more workspace now.
     remaining_space_mb(engine, project)
         .map(drop)
-        .map_err(|it| it.to_string())
+        .map_err(|error| error.to_string())
 }

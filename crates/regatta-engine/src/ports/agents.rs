@@ -426,7 +426,7 @@ pub trait Agents: Send + Sync {
         Ok(self
             .transcript(attempt, from, limit)?
             .into_iter()
-            .map(|it| it.record)
+            .map(|transcript_line| transcript_line.record)
             .collect())
     }
     /// Returns the facts about a launch that a reader of the journal needs, in this port's own

@@ -175,7 +175,10 @@ pub trait StoreHistory: Send + Sync {
             limit: 1,
             ..MessageFilter::default()
         };
-        Ok(self.messages(&filter)?.pop().filter(|it| it.id == id))
+        Ok(self
+            .messages(&filter)?
+            .pop()
+            .filter(|message| message.id == id))
     }
     /// Returns the newest firings of a hook, or of all hooks, newest first: at most `limit`, and
     /// only those before `before` if it is given.

@@ -121,7 +121,7 @@ pub(crate) fn first_failed_check(
 
 /// Returns a line about the first check that failed, if one failed.
 pub(crate) fn failure_reason(found: &[CheckEvidence]) -> Option<String> {
-    let failed = found.iter().find(|it| !it.passed)?;
+    let failed = found.iter().find(|check_evidence| !check_evidence.passed)?;
     let summary = failure::summary(&failed.output);
     Some(if summary.is_empty() {
         failed.outcome.clone()
@@ -152,10 +152,10 @@ pub(crate) fn run_checks(
         let missing = contract
             .files_exist
             .iter()
-            .find(|it| path_within(dir, it).is_none_or(|it| !it.exists()));
+            .find(|files_exist| path_within(dir, files_exist).is_none_or(|path| !path.exists()));
         found.push(looked(
             "files_exist",
-            missing.map(|it| format!("{it} does not exist")),
+            missing.map(|missing| format!("{missing} does not exist")),
         ));
     }
     if !contract.content_check.is_empty() && failure_reason(&found).is_none() {
@@ -250,7 +250,7 @@ pub(crate) fn ratchet_refusal(
     };
     let command = argv
         .iter()
-        .map(|it| quote(it))
+        .map(|argv| quote(argv))
         .collect::<Vec<_>>()
         .join(" ");
     place.show_command(&format!("ratchet `{}`", argv.join(" ")));
@@ -318,7 +318,7 @@ const DENIAL_TEXTS: [&str; 9] = [
 fn sandbox_hint(result: &CheckResult) -> String {
     let said = result.output.to_ascii_lowercase();
     match &result.sandbox {
-        Some(sandbox) if !result.passed() && DENIAL_TEXTS.iter().any(|it| said.contains(it)) => {
+        Some(sandbox) if !result.passed() && DENIAL_TEXTS.iter().any(|s| said.contains(s)) => {
             format!(
                 " (it ran shut in, {sandbox}; if that is why: sandbox = \"off\" under [run] in \
                 regatta.toml, then regatta init)"
@@ -350,7 +350,7 @@ pub(crate) fn describe_end_with_hint(result: &CheckResult) -> String {
 fn path_within(dir: &Path, file: &str) -> Option<PathBuf> {
     let plain = Path::new(file)
         .components()
-        .all(|it| matches!(it, Component::Normal(_) | Component::CurDir));
+        .all(|component| matches!(component, Component::Normal(_) | Component::CurDir));
     let (top, path) = (
         dir.canonicalize().ok()?,
         dir.join(file).canonicalize().ok()?,

@@ -16,9 +16,9 @@ pub(crate) fn naming_problem(path: &str, exists: impl Fn(&str) -> bool) -> Optio
             format!("{dir}/{file}")
         })
     };
-    let in_tests = dir.split('/').any(|it| {
+    let in_tests = dir.split('/').any(|dir| {
         matches!(
-            it,
+            dir,
             "tests" | "test" | "__tests__" | "testing" | "e2e" | "spec"
         )
     });
@@ -123,7 +123,7 @@ fn script_problem(stem: &str, in_tests: bool, beside: impl Fn(&str) -> bool) -> 
     else {
         let meant = ["_test", "-test", "_spec", "-spec", ".tests", ".specs"]
             .iter()
-            .any(|it| stem.ends_with(it));
+            .any(|s| stem.ends_with(s));
         let meant = meant || stem.starts_with("test_") || stem.starts_with("test-");
         return (meant && !in_tests)
             .then(|| "it would not be found; use <source>.test.ts or <source>.spec.ts".into());
@@ -134,7 +134,7 @@ fn script_problem(stem: &str, in_tests: bool, beside: impl Fn(&str) -> bool) -> 
     let known = in_tests
         || ["ts", "tsx", "js", "jsx", "mts", "mjs"]
             .iter()
-            .any(|it| beside(&format!("{source}.{it}")));
+            .any(|s| beside(&format!("{source}.{s}")));
     (!known).then(|| {
         format!("there is no {source}.ts beside it; use <source>.test.ts, or put it into tests/")
     })
@@ -156,7 +156,7 @@ mod tests {
             "web/b.tsx",
         ];
         let check = |path: &str, right: bool| {
-            let said = naming_problem(path, |it| there.contains(&it));
+            let said = naming_problem(path, |s| there.contains(&s));
             assert_eq!(said.is_none(), right, "{path}: {said:?}");
         };
         for right in [

@@ -18,16 +18,21 @@ fn forecast(engine: &Engine) -> CollisionForecast {
 }
 
 fn warnings(engine: &Engine) -> Vec<String> {
-    let label = |it: &regatta_core::bus::Message| {
-        it.labels.iter().any(|it| it.as_str() == "coord:conflict")
+    let label = |message: &regatta_core::bus::Message| {
+        message
+            .labels
+            .iter()
+            .any(|label| label.as_str() == "coord:conflict")
     };
     let told = engine
         .history()
         .events(0, usize::MAX)
         .unwrap()
         .into_iter()
-        .filter_map(|it| match it.event {
-            Event::MessagePosted(it) if label(it.message()) => Some(it.message().text.clone()),
+        .filter_map(|event| match event.event {
+            Event::MessagePosted(message_posted) if label(message_posted.message()) => {
+                Some(message_posted.message().text.clone())
+            }
             _ => None,
         });
     told.collect()
@@ -60,8 +65,8 @@ fn a_collision_is_reported_once_and_withdrawn_when_it_is_resolved() {
             files.insert("README".into(), format!("{attempt}\n"))
         )));
     }
-    let board = wait_until(&engine, "the collision is found", |it| {
-        !it.projects[&shop_name()]
+    let board = wait_until(&engine, "the collision is found", |board| {
+        !board.projects[&shop_name()]
             .collision_forecast
             .collisions
             .is_empty()
@@ -79,8 +84,8 @@ fn a_collision_is_reported_once_and_withdrawn_when_it_is_resolved() {
     world.git.edit_workspace(attempts[1], |files| {
         drop(files.insert("README".into(), format!("{}\n", attempts[0])))
     });
-    wait_until(&engine, "the collision is withdrawn", |it| {
-        it.projects[&shop_name()]
+    wait_until(&engine, "the collision is withdrawn", |board| {
+        board.projects[&shop_name()]
             .collision_forecast
             .collisions
             .is_empty()

@@ -72,7 +72,7 @@ fn p9_a_commit_that_fails_changes_nothing_and_the_next_one_works() {
             reason: "no".into(),
         },
     ]
-    .map(|it| start_submit(&engine, person_request(it)))
+    .map(|command| start_submit(&engine, person_request(command)))
     .into();
     world
         .store
@@ -120,7 +120,7 @@ fn p9_a_report_waits_for_the_store() {
     let world = World::new(|program| {
         program
             .wait_for("go")
-            .map_or_else(|it| it, |()| append_own_name(program))
+            .map_or_else(|exit| exit, |()| append_own_name(program))
     });
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
@@ -169,7 +169,7 @@ fn queued_requests_are_committed_together() {
     block_on(first).unwrap();
     let revisions: Vec<u64> = all
         .into_iter()
-        .map(|it| block_on(it).unwrap().revision)
+        .map(|pin| block_on(pin).unwrap().revision)
         .collect();
     assert!(
         revisions.is_sorted_by(|a, b| a < b),
@@ -220,8 +220,8 @@ fn a_full_queue_holds_callers_back() {
     drop(held_back);
     commit.release();
     block_on(first).unwrap();
-    for it in queued {
-        block_on(it).unwrap();
+    for pin in queued {
+        block_on(pin).unwrap();
     }
     block_on(patient).unwrap();
     assert_eq!(

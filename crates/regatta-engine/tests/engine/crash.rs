@@ -39,7 +39,7 @@ impl Scenario {
     fn requests(self) -> Vec<Request> {
         (1..)
             .zip((self.commands)())
-            .map(|(nth, it)| keyed_request(&format!("client-{nth}"), it))
+            .map(|(nth, command)| keyed_request(&format!("client-{nth}"), command))
             .collect()
     }
 }
@@ -172,7 +172,7 @@ const PREPARED_WORKSPACE: Scenario = Scenario {
                 .launch()
                 .env
                 .iter()
-                .any(|it| it.0 == "REGATTA_PORT_1"),
+                .any(|env| env.0 == "REGATTA_PORT_1"),
             "{:?}",
             program.launch().env
         );
@@ -319,8 +319,8 @@ fn run_life(
 
 fn event_counter(engine: &Engine) -> impl Fn(&str) -> usize {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for it in engine.history().events(0, usize::MAX).unwrap() {
-        *counts.entry(it.event.kind()).or_default() += 1;
+    for event in engine.history().events(0, usize::MAX).unwrap() {
+        *counts.entry(event.event.kind()).or_default() += 1;
     }
     move |kind| counts.get(kind).copied().unwrap_or(0)
 }
@@ -400,10 +400,10 @@ fn assert_stopped_and_landed(world: &World, engine: &Engine) {
         (1, 2),
         "Q7"
     );
-    let causes = [1, 2].map(|it| {
+    let causes = [1, 2].map(|n| {
         engine
             .history()
-            .attempt(AttemptId(it))
+            .attempt(AttemptId(n))
             .unwrap()
             .unwrap()
             .end

@@ -20,9 +20,9 @@ fn q3_a_dropped_branch_is_kept_for_thirty_days() {
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     let project = match add_project() {
-        Command::AddProject(mut it) => {
-            it.settings.landing.review = regatta_core::project::ReviewPolicy::Human;
-            Command::AddProject(it)
+        Command::AddProject(mut add_project) => {
+            add_project.settings.landing.review = regatta_core::project::ReviewPolicy::Human;
+            Command::AddProject(add_project)
         }
         other => other,
     };
@@ -32,30 +32,32 @@ fn q3_a_dropped_branch_is_kept_for_thirty_days() {
         &engine,
         mission(
             &["bob"],
-            ["a", "b", "c"].map(|it| planned(it, it, &[])).to_vec(),
+            ["a", "b", "c"].map(|s| planned(s, s, &[])).to_vec(),
         ),
     );
     let all_done = |board: &regatta_core::board::Board| {
-        [1, 2, 3].iter().all(|it| {
+        [1, 2, 3].iter().all(|n| {
             board
                 .tasks
-                .get(&TaskId(*it))
-                .is_some_and(|it| it.status == TaskStatus::InReview)
+                .get(&TaskId(*n))
+                .is_some_and(|task| task.status == TaskStatus::InReview)
         })
     };
     wait_until(&engine, "all are finished", all_done);
-    wait_until(&engine, "no attempt is left", |it| it.attempts.is_empty());
+    wait_until(&engine, "no attempt is left", |board| {
+        board.attempts.is_empty()
+    });
     let kept = || {
         let mut kept: Vec<_> = (1..=3)
-            .map(|it| {
+            .map(|n| {
                 !world
                     .git
-                    .captures_of(regatta_core::ids::AttemptId(it))
+                    .captures_of(regatta_core::ids::AttemptId(n))
                     .is_empty()
             })
             .collect();
         kept.sort_unstable();
-        kept.iter().filter(|it| **it).count()
+        kept.iter().filter(|kept| **kept).count()
     };
     submit(
         &engine,
@@ -64,8 +66,8 @@ fn q3_a_dropped_branch_is_kept_for_thirty_days() {
             first: false,
         },
     );
-    wait_until(&engine, "the first task has landed", |it| {
-        it.ended_status(TaskId(1)) == Some(TaskStatus::Completed)
+    wait_until(&engine, "the first task has landed", |board| {
+        board.ended_status(TaskId(1)) == Some(TaskStatus::Completed)
     });
     world.clock.advance(40 * DAY);
     submit(

@@ -55,7 +55,7 @@ fn one_task_goes_from_the_plan_to_the_trunk() {
     assert_eq!(
         attempts
             .iter()
-            .map(|it| it.end.as_ref().unwrap().cause)
+            .map(|attempt| attempt.end.as_ref().unwrap().cause)
             .collect::<Vec<_>>(),
         [AttemptCause::Submitted]
     );
@@ -85,13 +85,15 @@ fn j5_dependencies_and_overlapping_manifests_keep_their_order() {
         ("T1\nT2\nT4\n".into(), "T3\n".into())
     );
     let mut completed = Vec::new();
-    for it in engine.history().events(0, usize::MAX).unwrap() {
-        match &it.event {
-            Event::TaskCompleted(it) => completed.push(*it.task()),
-            Event::TaskStarted(it) if *it.task() == TaskId(3) => {
+    for event in engine.history().events(0, usize::MAX).unwrap() {
+        match &event.event {
+            Event::TaskCompleted(task_completed) => completed.push(*task_completed.task()),
+            Event::TaskStarted(task_started) if *task_started.task() == TaskId(3) => {
                 assert!(completed.contains(&TaskId(1)))
             }
-            Event::TaskStarted(it) if *it.task() == TaskId(4) => assert_eq!(completed.len(), 3),
+            Event::TaskStarted(task_started) if *task_started.task() == TaskId(4) => {
+                assert_eq!(completed.len(), 3)
+            }
             _ => {}
         }
     }
@@ -160,7 +162,7 @@ fn q1_a_merge_that_fails_its_checks_does_not_land() {
     });
     world.agents.check_content_with(|_, files| {
         let limited =
-            files.contains_key("limit") && files.get("a").is_some_and(|it| it == "too much\n");
+            files.contains_key("limit") && files.get("a").is_some_and(|file| file == "too much\n");
         if limited {
             Err("over the limit".into())
         } else {
@@ -216,7 +218,7 @@ fn changes_outside_the_manifest_are_found_from_the_diff() {
     let attempts = engine.history().attempts_of(tasks[0]).unwrap();
     let causes: Vec<_> = attempts
         .iter()
-        .map(|it| it.end.as_ref().unwrap().cause)
+        .map(|attempt| attempt.end.as_ref().unwrap().cause)
         .collect();
     assert_eq!(
         causes,
@@ -238,7 +240,10 @@ fn a_dirty_checkout_holds_the_landing_until_it_is_clean() {
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
     let board = wait_until(&engine, "the landing is held", |board| {
-        board.landings.values().any(|it| it.held.is_some())
+        board
+            .landings
+            .values()
+            .any(|landing| landing.held.is_some())
     });
     assert!(
         board.landings[&LandingId(1)]
@@ -302,10 +307,10 @@ fn l6_the_report_of_a_move_with_an_expired_fence_has_no_effect() {
     world.clock.advance(Duration::from_secs(121));
     submit(&engine, post("a request makes the writer check the clock"));
     let board = wait_until(&engine, "the landing is tried again", |board| {
-        board.landings.values().all(|it| it.tries == 2)
+        board.landings.values().all(|landing| landing.tries == 2)
     });
     assert!(
-        board.claims.values().all(|it| it.ttl_ms.is_none()),
+        board.claims.values().all(|claim| claim.ttl_ms.is_none()),
         "the trunk is still claimed"
     );
     staging.wait_until_reached();
@@ -334,7 +339,7 @@ fn l6_the_report_of_a_move_with_an_expired_fence_has_no_effect() {
         .events(0, usize::MAX)
         .unwrap()
         .into_iter()
-        .filter(|it| matches!(it.event, Event::LandingLanded(_)));
+        .filter(|event| matches!(event.event, Event::LandingLanded(_)));
     assert_eq!(landed.count(), 1, "Q7");
     assert_clean(&engine, &world);
     engine.shutdown();
@@ -392,7 +397,11 @@ fn a_failing_port_is_tried_again() {
         let engine = world.start_in(&life).unwrap();
         launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
         let settled = |board: &regatta_core::board::Board| {
-            board.tasks.is_empty() || board.landings.values().any(|it| it.held.is_some())
+            board.tasks.is_empty()
+                || board
+                    .landings
+                    .values()
+                    .any(|landing| landing.held.is_some())
         };
         wait_until(
             &engine,
@@ -477,7 +486,7 @@ fn q5_a_workspace_does_not_outlive_an_attempt_that_ended_during_its_preparation(
                 .git
                 .captures_of(attempt)
                 .iter()
-                .any(|it| it.contains_key("a")),
+                .any(|map| map.contains_key("a")),
             finished
         );
         assert_clean(&engine, &world);
@@ -510,7 +519,7 @@ fn q1_the_checks_are_the_trunks_own() {
         .git
         .commit_as_person(Path::new(REPO), "regatta.toml", "strict");
     world.agents.check_content_with(|command, files| {
-        let bad = command == "strict" && files.get("a").is_some_and(|it| it == "bad\n");
+        let bad = command == "strict" && files.get("a").is_some_and(|file| file == "bad\n");
         if bad {
             Err("strict says no".into())
         } else {
@@ -525,7 +534,7 @@ fn q1_the_checks_are_the_trunks_own() {
             .board()
             .tasks
             .get(&tasks[0])
-            .is_some_and(|it| it.status == TaskStatus::InReview)
+            .is_some_and(|task| task.status == TaskStatus::InReview)
     };
     life.wait_until("the task is in review", in_review);
     // A person approves the new file, but the trunk's own checks still decide.
@@ -542,7 +551,7 @@ fn q1_the_checks_are_the_trunks_own() {
             .landings(&shop_name(), 9)
             .unwrap()
             .iter()
-            .any(|it| it.end.is_some())
+            .any(|landing| landing.end.is_some())
     });
     let landings = engine.history().landings(&shop_name(), 9).unwrap();
     assert!(
@@ -605,7 +614,7 @@ fn q13_a_link_out_of_the_tree_never_lands() {
     });
     let attempts = engine.history().attempts_of(tasks[0]).unwrap();
     assert!(
-        attempts.iter().all(|it| it
+        attempts.iter().all(|attempt| attempt
             .end
             .as_ref()
             .is_some_and(|end| end.cause == AttemptCause::Invalid)),

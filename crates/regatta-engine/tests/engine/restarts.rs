@@ -23,7 +23,7 @@ const FIRST_ATTEMPT: AttemptId = AttemptId(1);
 fn run_until_released(program: &FakeProgram) -> Exit {
     program
         .wait_for("go")
-        .map_or_else(|it| it, |()| append_own_name(program))
+        .map_or_else(|exit| exit, |()| append_own_name(program))
 }
 
 fn start_unfinished_attempt(world: &World, life: &EngineLife) -> Engine {
@@ -67,8 +67,8 @@ fn shutdown_answers_all_queued_requests() {
     });
     commit.release();
     block_on(first).unwrap();
-    for it in queued {
-        block_on(it).unwrap();
+    for pin in queued {
+        block_on(pin).unwrap();
     }
     stopping.join().unwrap();
     assert_eq!(
@@ -239,7 +239,7 @@ fn p3_stop_leaves_nothing_running() {
         board
             .tasks
             .values()
-            .all(|it| it.status == TaskStatus::Unassigned && it.failures == 0)
+            .all(|task| task.status == TaskStatus::Unassigned && task.failures == 0)
     );
     engine.shutdown();
     // The sweep continues at the next start and loses nothing.
@@ -462,7 +462,11 @@ fn shutdown_at_any_moment_joins_every_thread() {
             "each task landed once"
         );
         assert!(
-            world.agents.program_counts().values().all(|it| *it == 1),
+            world
+                .agents
+                .program_counts()
+                .values()
+                .all(|program_count| *program_count == 1),
             "{:?}",
             world.agents.program_counts()
         );

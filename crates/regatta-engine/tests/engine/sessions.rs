@@ -68,11 +68,13 @@ fn request_permission(program: &FakeProgram, id: &str, path: &str) -> Result<Req
         id: id.into(),
         content: RequestContent::Permission { tool, options },
     }));
-    let wishes = program.wait_for_input(|it| it.answers.iter().any(|it| it.0 == id))?;
+    let wishes = program.wait_for_input(|session_input| {
+        session_input.answers.iter().any(|answer| answer.0 == id)
+    })?;
     Ok(wishes
         .answers
         .into_iter()
-        .find(|it| it.0 == id)
+        .find(|answer| answer.0 == id)
         .expect("the answer is there")
         .1)
 }
@@ -113,14 +115,15 @@ fn a_session_continues_over_a_restart_without_double_charges() {
         program.append("a", &format!("{answer:?}\n"));
         program.emit(turn_ended_event(StopReason::EndTurn, None));
         // A message that came while the program worked is the next prompt.
-        let Ok(wishes) = program.wait_for_input(|it| it.prompts.len() == 2) else {
+        let Ok(wishes) = program.wait_for_input(|session_input| session_input.prompts.len() == 2)
+        else {
             return Exit::Signal(15);
         };
         program.emit(AgentEvent::TurnStarted { n: 1 });
         program.append("a", &format!("{}\n", wishes.prompts[1]));
         program.emit(usage_event(40));
         program.emit(turn_ended_event(StopReason::EndTurn, None));
-        match program.wait_for_input(|it| it.should_close_input) {
+        match program.wait_for_input(|session_input| session_input.should_close_input) {
             Ok(_) => Exit::Code(0),
             Err(exit) => exit,
         }
@@ -199,7 +202,7 @@ fn a_policy_rule_answers_the_requests_that_it_covers() {
         }
         program.emit(turn_ended_event(StopReason::EndTurn, None));
         program
-            .wait_for_input(|it| it.should_close_input)
+            .wait_for_input(|session_input| session_input.should_close_input)
             .err()
             .unwrap_or(Exit::Code(0))
     });
@@ -254,7 +257,7 @@ fn a_rate_limit_parks_the_provider_and_the_work_continues_in_its_workspace() {
         );
         program.emit(turn_ended_event(StopReason::EndTurn, None));
         program
-            .wait_for_input(|it| it.should_close_input)
+            .wait_for_input(|session_input| session_input.should_close_input)
             .err()
             .unwrap_or(Exit::Code(0))
     });
@@ -270,7 +273,8 @@ fn a_rate_limit_parks_the_provider_and_the_work_continues_in_its_workspace() {
     assert!(
         reasons
             .iter()
-            .any(|it| it.kind == WaitKind::RateLimit && it.text.contains("5-hour limit")),
+            .any(|wait_reason| wait_reason.kind == WaitKind::RateLimit
+                && wait_reason.text.contains("5-hour limit")),
         "{reasons:?}"
     );
     assert_eq!(world.agents.program_counts()["T1"], 1);
@@ -300,7 +304,7 @@ fn a_used_up_budget_stops_the_attempts_that_it_covers() {
                 program.append("a", "done\n");
                 program.emit(turn_ended_event(StopReason::EndTurn, None));
                 return program
-                    .wait_for_input(|it| it.should_close_input)
+                    .wait_for_input(|session_input| session_input.should_close_input)
                     .err()
                     .unwrap_or(Exit::Code(0));
             }
@@ -333,7 +337,9 @@ fn a_used_up_budget_stops_the_attempts_that_it_covers() {
         assert!(board.budgets[&scope].warned.is_some(), "no warning at 80 %");
         let reasons = wait_reasons(&board, &board.tasks[&TaskId(1)], engine.now());
         assert!(
-            reasons.iter().any(|it| it.kind == WaitKind::Budget),
+            reasons
+                .iter()
+                .any(|wait_reason| wait_reason.kind == WaitKind::Budget),
             "{reasons:?}"
         );
         if scope == budget::BudgetScope::Day {
@@ -357,16 +363,18 @@ fn a_used_up_budget_stops_the_attempts_that_it_covers() {
 fn a_pause_holds_the_session_and_a_timeout_ends_it() {
     let world = World::new(|program| {
         open_session(program);
-        let Ok(_) = program.wait_for_input(|it| it.should_hold_prompts && it.cancels == 1) else {
+        let Ok(_) = program.wait_for_input(|session_input| {
+            session_input.should_hold_prompts && session_input.cancels == 1
+        }) else {
             return Exit::Signal(15);
         };
         program.emit(turn_ended_event(
             StopReason::Cancelled,
             Some(FailureClass::Cancelled),
         ));
-        let Ok(wishes) =
-            program.wait_for_input(|it| !it.should_hold_prompts && it.prompts.len() == 2)
-        else {
+        let Ok(wishes) = program.wait_for_input(|session_input| {
+            !session_input.should_hold_prompts && session_input.prompts.len() == 2
+        }) else {
             return Exit::Signal(15);
         };
         program.emit(AgentEvent::TurnStarted { n: 1 });
@@ -377,7 +385,10 @@ fn a_pause_holds_the_session_and_a_timeout_ends_it() {
     let engine = world.start_in(&life).unwrap();
     launch_one(&engine);
     wait_until(&engine, "the turn has started", |board| {
-        board.attempts.values().any(|it| it.session.in_turn)
+        board
+            .attempts
+            .values()
+            .any(|attempt| attempt.session.in_turn)
     });
     submit(
         &engine,
@@ -387,7 +398,10 @@ fn a_pause_holds_the_session_and_a_timeout_ends_it() {
         },
     );
     let board = wait_until(&engine, "the turn has ended", |board| {
-        board.attempts.values().any(|it| !it.session.in_turn)
+        board
+            .attempts
+            .values()
+            .any(|attempt| !attempt.session.in_turn)
     });
     assert!(
         !board.attempts[&FIRST_ATTEMPT].session.closing,
@@ -395,12 +409,18 @@ fn a_pause_holds_the_session_and_a_timeout_ends_it() {
     );
     submit(&engine, Command::ResumeTask { task: TaskId(1) });
     wait_until(&engine, "the second turn has started", |board| {
-        board.attempts.values().any(|it| it.session.turns == 2)
+        board
+            .attempts
+            .values()
+            .any(|attempt| attempt.session.turns == 2)
     });
     world.clock.advance(Duration::from_secs(3_601));
     submit(&engine, post("a request makes the writer check the clock"));
     wait_until(&engine, "the attempt has ended at its timeout", |board| {
-        board.attempts.values().all(|it| it.id != FIRST_ATTEMPT)
+        board
+            .attempts
+            .values()
+            .all(|attempt| attempt.id != FIRST_ATTEMPT)
     });
     assert_eq!(
         engine
@@ -437,9 +457,9 @@ fn a_nearly_full_session_is_replaced_by_one_with_its_summary() {
             });
             program.emit(turn_ended_event(StopReason::EndTurn, None));
             // The request for a summary is sent before the messages of people.
-            let asked = program.wait_for_input(|it| {
-                it.prompts.len() == 3
-                    && it.prompts[1] == regatta_core::session_rotation::SUMMARY_PROMPT
+            let asked = program.wait_for_input(|session_input| {
+                session_input.prompts.len() == 3
+                    && session_input.prompts[1] == regatta_core::session_rotation::SUMMARY_PROMPT
             });
             if let Err(exit) = asked {
                 return exit;
@@ -453,7 +473,7 @@ fn a_nearly_full_session_is_replaced_by_one_with_its_summary() {
             });
             program.emit(turn_ended_event(StopReason::EndTurn, None));
             return program
-                .wait_for_input(|it| it.should_close_input)
+                .wait_for_input(|session_input| session_input.should_close_input)
                 .err()
                 .unwrap_or(Exit::Signal(15));
         }
@@ -466,14 +486,14 @@ fn a_nearly_full_session_is_replaced_by_one_with_its_summary() {
                     .launch()
                     .prompt
                     .lines()
-                    .filter(|it| it.contains("is done") || it.contains("mind"))
+                    .filter(|prompt| prompt.contains("is done") || prompt.contains("mind"))
                     .collect::<Vec<_>>()
                     .join("|")
             ),
         );
         program.emit(turn_ended_event(StopReason::EndTurn, None));
         program
-            .wait_for_input(|it| it.should_close_input)
+            .wait_for_input(|session_input| session_input.should_close_input)
             .err()
             .unwrap_or(Exit::Code(0))
     });
@@ -481,7 +501,10 @@ fn a_nearly_full_session_is_replaced_by_one_with_its_summary() {
     let engine = world.start_in(&life).unwrap();
     launch_one(&engine);
     wait_until(&engine, "the turn has started", |board| {
-        board.attempts.values().any(|it| it.session.in_turn)
+        board
+            .attempts
+            .values()
+            .any(|attempt| attempt.session.in_turn)
     });
     submit(
         &engine,
@@ -495,7 +518,7 @@ fn a_nearly_full_session_is_replaced_by_one_with_its_summary() {
     assert_eq!((task.status, task.failures), (TaskStatus::Completed, 0));
     let first = engine.history().attempt(FIRST_ATTEMPT).unwrap().unwrap();
     assert_eq!(
-        first.end.map(|it| it.cause),
+        first.end.map(|attempt_end| attempt_end.cause),
         Some(AttemptCause::ContextFull)
     );
     let second = engine.history().attempt(AttemptId(2)).unwrap().unwrap();
@@ -542,7 +565,7 @@ fn use_reported_at_the_end_of_a_program_is_charged_once() {
         );
         program.emit(turn_ended_event(StopReason::EndTurn, None));
         program
-            .wait_for_input(|it| it.should_close_input)
+            .wait_for_input(|session_input| session_input.should_close_input)
             .err()
             .unwrap_or(Exit::Code(0))
     });
@@ -573,7 +596,7 @@ fn work_parked_by_the_days_budget_continues_on_the_next_day() {
         program.append("a", "done\n");
         program.emit(turn_ended_event(StopReason::EndTurn, None));
         program
-            .wait_for_input(|it| it.should_close_input)
+            .wait_for_input(|session_input| session_input.should_close_input)
             .err()
             .unwrap_or(Exit::Code(0))
     });
@@ -596,7 +619,9 @@ fn work_parked_by_the_days_budget_continues_on_the_next_day() {
     });
     let reasons = wait_reasons(&board, &board.tasks[&TaskId(1)], engine.now());
     assert!(
-        reasons.iter().any(|it| it.kind == WaitKind::Budget),
+        reasons
+            .iter()
+            .any(|wait_reason| wait_reason.kind == WaitKind::Budget),
         "{reasons:?}"
     );
     world.clock.advance(Duration::from_secs(24 * 60 * 60));

@@ -49,11 +49,8 @@ pub(crate) fn append_own_name(program: &FakeProgram) -> Exit {
         let marks = ["<<<<<<< ", "=======", ">>>>>>> "];
         let lines = text
             .lines()
-            .filter(|line| !marks.iter().any(|it| line.starts_with(it)));
-        program.write(
-            &file,
-            &lines.map(|it| format!("{it}\n")).collect::<String>(),
-        );
+            .filter(|line| !marks.iter().any(|mark| line.starts_with(mark)));
+        program.write(&file, &lines.map(|s| format!("{s}\n")).collect::<String>());
     } else {
         program.append(&file, &format!("{}\n", program.task()));
     }
@@ -110,7 +107,7 @@ impl World {
             agents: Arc::new(self.agents.with_life(life)),
             clock,
         };
-        Engine::start(ports, self.settings.clone()).map(|it| it.0)
+        Engine::start(ports, self.settings.clone()).map(|pair| pair.0)
     }
 
     /// Returns the number of effects that are stored and not performed.
@@ -179,9 +176,9 @@ pub(crate) fn register(agent: &str) -> Command {
 /// Returns the command that registers an agent whose program Regatta does not start.
 pub(crate) fn register_outside(agent: &str) -> Command {
     match register(agent) {
-        Command::RegisterAgent(it) => Command::RegisterAgent(agent::RegisterAgent {
+        Command::RegisterAgent(register_agent) => Command::RegisterAgent(agent::RegisterAgent {
             runtime: agent::Runtime::Outside,
-            ..it
+            ..register_agent
         }),
         other => other,
     }
@@ -240,7 +237,7 @@ pub(crate) fn mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command {
     let mission = mission::StartMission {
         project: shop_name(),
         title: "All of it".into(),
-        agents: agents.iter().map(|it| agent_name(it)).collect(),
+        agents: agents.iter().map(|agent| agent_name(agent)).collect(),
         team: None,
         max_workers: 8,
         mode: mission::StartMode::Flow,
@@ -352,7 +349,7 @@ pub(crate) fn wait_until(
         let tasks: Vec<_> = board
             .tasks
             .values()
-            .map(|it| (it.id, it.status, it.reason.clone()))
+            .map(|task| (task.id, task.status, task.reason.clone()))
             .collect();
         changed
             .unwrap_or_else(|| panic!("timed out waiting until {what}: {tasks:?}"))
@@ -379,7 +376,7 @@ pub(crate) fn wait_until_given_up(
         board
             .tasks
             .get(&task)
-            .is_some_and(|it| it.status == regatta_core::task::TaskStatus::NeedsHuman)
+            .is_some_and(|task| task.status == regatta_core::task::TaskStatus::NeedsHuman)
     };
     wait_until(engine, "the task needs a person", needs);
     let reason = engine.board().tasks[&task].reason.clone().unwrap();
@@ -407,8 +404,8 @@ pub(crate) fn block_on_until<T>(future: impl Future<Output = T>, deadline: Insta
     let mut future = std::pin::pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     loop {
-        if let Poll::Ready(it) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return Some(it);
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(value);
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -432,7 +429,7 @@ pub(crate) fn poll<T>(future: &mut PolledFuture<'_, T>) -> Option<T> {
         .as_mut()
         .poll(&mut Context::from_waker(Waker::noop()))
     {
-        Poll::Ready(it) => Some(it),
+        Poll::Ready(value) => Some(value),
         Poll::Pending => None,
     }
 }

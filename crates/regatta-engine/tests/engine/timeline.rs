@@ -13,19 +13,23 @@ fn d4_the_board_at_any_revision_is_the_committed_one() {
     let steps = history_fixture::all_steps();
     let mut store = FakeStore::new();
     store.load().unwrap();
-    steps.iter().for_each(|it| store.commit(&it.batch).unwrap());
+    steps
+        .iter()
+        .for_each(|commit_step| store.commit(&commit_step.batch).unwrap());
     let (history, past) = (store.history(), TimelineReader::default());
     assert!(
         steps.len() > 50,
         "the scenario is too short to test anything: {}",
         steps.len()
     );
-    for it in steps.iter().rev().step_by(7).chain(steps.iter().step_by(5)) {
-        let found = past.board_at(&*history, it.board.revision).unwrap();
+    for commit_step in steps.iter().rev().step_by(7).chain(steps.iter().step_by(5)) {
+        let found = past
+            .board_at(&*history, commit_step.board.revision)
+            .unwrap();
         assert!(
-            found == it.board,
+            found == commit_step.board,
             "D4: another board at {}",
-            it.board.revision
+            commit_step.board.revision
         );
     }
 }
@@ -39,14 +43,21 @@ fn w1_a_timeline_read_step_by_step_equals_one_read_at_once() {
     store.load().unwrap();
     let history = store.history();
     let slowly = TimelineReader::default();
-    let last = steps.last().map(|it| it.board.clone()).unwrap();
+    let last = steps
+        .last()
+        .map(|commit_step| commit_step.board.clone())
+        .unwrap();
     let tasks: Vec<TaskId> = (1..=last.counters.task).map(TaskId).collect();
     let mut lives: Vec<TaskTimeline> = Vec::new();
-    for it in &steps {
-        store.commit(&it.batch).unwrap();
+    for commit_step in &steps {
+        store.commit(&commit_step.batch).unwrap();
         lives = tasks
             .iter()
-            .map(|id| slowly.timeline(&*history, *id, it.board.revision).unwrap())
+            .map(|id| {
+                slowly
+                    .timeline(&*history, *id, commit_step.board.revision)
+                    .unwrap()
+            })
             .collect();
     }
     for (id, seen) in tasks.iter().zip(&lives) {
@@ -57,11 +68,13 @@ fn w1_a_timeline_read_step_by_step_equals_one_read_at_once() {
         let lasts = told
             .intervals
             .last()
-            .is_some_and(|it| it.to_unix_ms.is_none());
+            .is_some_and(|activity_interval| activity_interval.to_unix_ms.is_none());
         assert_eq!(lasts, last.tasks.contains_key(id), "W1: {id} {told:?}");
     }
     assert!(
-        lives.iter().any(|it| it.intervals.len() > 2),
+        lives
+            .iter()
+            .any(|task_timeline| task_timeline.intervals.len() > 2),
         "no task both waited and worked"
     );
 }

@@ -20,7 +20,7 @@ fn causes(engine: &Engine, task: TaskId) -> Vec<AttemptCause> {
     let attempts = engine.history().attempts_of(task).unwrap();
     attempts
         .iter()
-        .filter_map(|it| it.end.as_ref().map(|it| it.cause))
+        .filter_map(|attempt| attempt.end.as_ref().map(|attempt_end| attempt_end.cause))
         .collect()
 }
 
@@ -121,7 +121,7 @@ fn q3_changes_outside_the_manifest_are_held_back_and_kept() {
     let kept = world.git.captures_of(task.submission.unwrap().attempt);
     assert!(
         kept.iter()
-            .any(|it| it.get("b").map(String::as_str) == Some("not mine")),
+            .any(|map| map.get("b").map(String::as_str) == Some("not mine")),
         "the held-back change is lost"
     );
     assert_clean(&engine, &world);
@@ -234,7 +234,7 @@ fn a_scope_escape_needs_a_person_if_the_project_blocks_escapes() {
         board
             .tasks
             .values()
-            .any(|it| it.status == TaskStatus::NeedsHuman)
+            .any(|task| task.status == TaskStatus::NeedsHuman)
     });
     let task = &board.tasks[&TaskId(1)];
     assert!(
@@ -345,7 +345,7 @@ fn work_that_keeps_failing_its_checks_fails_with_its_evidence() {
     );
     let prompts = prompts.lock().unwrap().clone();
     assert!(
-        prompts.iter().all(|it| it.0 == prompts[0].0),
+        prompts.iter().all(|prompt| prompt.0 == prompts[0].0),
         "the attempts used several workspaces"
     );
     assert!(

@@ -60,7 +60,7 @@ fn events_come_in_order_and_without_gaps() {
     while heard.len() < (last - from) as usize {
         heard.extend(block_on(events.recv()).unwrap().iter().cloned());
     }
-    assert!((from + 1..=last).eq(heard.iter().map(|it| it.revision)));
+    assert!((from + 1..=last).eq(heard.iter().map(|event| event.revision)));
     assert_eq!(heard, engine.history().events(from, usize::MAX).unwrap());
     assert_eq!(watch.borrow_and_update().revision, last);
     engine.shutdown();
@@ -105,7 +105,7 @@ fn a_subscriber_that_falls_behind_continues_from_the_history() {
     while heard.len() < 1_100 {
         heard.extend(block_on(events.recv()).unwrap().iter().cloned());
     }
-    assert!((from + 1..=from + 1_100).eq(heard.iter().map(|it| it.revision)));
+    assert!((from + 1..=from + 1_100).eq(heard.iter().map(|event| event.revision)));
     engine.shutdown();
 }
 

@@ -43,10 +43,12 @@ pub(crate) fn repo() -> ProjectRepo {
 
 pub(crate) fn ready_project() -> Command {
     match add_project() {
-        Command::AddProject(it) => Command::AddProject(regatta_core::project::AddProject {
-            settings: settings(),
-            ..it
-        }),
+        Command::AddProject(add_project) => {
+            Command::AddProject(regatta_core::project::AddProject {
+                settings: settings(),
+                ..add_project
+            })
+        }
         other => other,
     }
 }
@@ -63,7 +65,7 @@ fn world() -> (World, CommandLog) {
             .launch()
             .env
             .iter()
-            .filter(|it| it.0.starts_with("REGATTA_PORT_"))
+            .filter(|env| env.0.starts_with("REGATTA_PORT_"))
             .collect();
         let foreign: Vec<_> = program
             .git()
@@ -130,9 +132,10 @@ fn a_failed_setup_starts_no_program_and_records_the_reason() {
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     let project = match ready_project() {
-        Command::AddProject(mut it) => {
-            it.settings.workspace.setup = vec!["fetch".into(), "broken".into(), "never".into()];
-            Command::AddProject(it)
+        Command::AddProject(mut add_project) => {
+            add_project.settings.workspace.setup =
+                vec!["fetch".into(), "broken".into(), "never".into()];
+            Command::AddProject(add_project)
         }
         other => other,
     };
@@ -158,7 +161,7 @@ fn a_failed_setup_starts_no_program_and_records_the_reason() {
             .lock()
             .unwrap()
             .iter()
-            .any(|it| it.contains("ports") || it == "never"),
+            .any(|done| done.contains("ports") || done == "never"),
         "{done:?}"
     );
     assert!(world.agents.program_counts().is_empty());
@@ -175,11 +178,14 @@ fn setup_runs_before_the_checks_of_a_landing_too() {
     start_mission(&engine, ready_project());
     wait_until_done(&engine, &life, &world);
     let done = done.lock().unwrap().clone();
-    let program = done.iter().position(|it| it.starts_with("A1 ")).unwrap();
+    let program = done
+        .iter()
+        .position(|done| done.starts_with("A1 "))
+        .unwrap();
     let after: Vec<&str> = done[program + 1..].iter().map(String::as_str).collect();
     let setup = after
         .iter()
-        .position(|it| *it == "fetch")
+        .position(|after| *after == "fetch")
         .expect("setup runs in the landing");
     assert_eq!(after[setup..setup + 2], ["fetch", "build"], "{done:?}");
     assert!(
@@ -219,18 +225,19 @@ fn a_project_at_its_disk_limit_starts_nothing_and_has_a_wait_reason() {
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     let project = match ready_project() {
-        Command::AddProject(mut it) => {
-            it.settings.workspace.disk_mb = Some(1);
-            Command::AddProject(it)
+        Command::AddProject(mut add_project) => {
+            add_project.settings.workspace.disk_mb = Some(1);
+            Command::AddProject(add_project)
         }
         other => other,
     };
     start_mission(&engine, project);
     let held = |board: &Board| {
-        board.missions.values().any(|it| {
-            it.blocking_gates
+        board.missions.values().any(|mission| {
+            mission
+                .blocking_gates
                 .iter()
-                .any(|it| it.kind == Some(WaitKind::Disk))
+                .any(|gate_result| gate_result.kind == Some(WaitKind::Disk))
         })
     };
     wait_until(&engine, "the mission is held because of the disk", held);
@@ -249,7 +256,7 @@ fn a_port_used_by_another_program_is_not_given_to_an_attempt() {
     let (world, _) = world();
     let taken: Vec<TcpListener> = [47_310, 47_312]
         .into_iter()
-        .filter_map(|it| TcpListener::bind(("127.0.0.1", it)).ok())
+        .filter_map(|n| TcpListener::bind(("127.0.0.1", n)).ok())
         .collect();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
@@ -258,7 +265,7 @@ fn a_port_used_by_another_program_is_not_given_to_an_attempt() {
             .launch()
             .env
             .iter()
-            .filter(|it| it.0.starts_with("REGATTA_PORT_"))
+            .filter(|env| env.0.starts_with("REGATTA_PORT_"))
             .cloned();
         noted.lock().unwrap().extend(ports);
         append_own_name(program);
@@ -270,11 +277,11 @@ fn a_port_used_by_another_program_is_not_given_to_an_attempt() {
     start_mission(&engine, ready_project());
     wait_until_done(&engine, &life, &world);
     let seen = seen.lock().unwrap().clone();
-    let names: Vec<&str> = seen.iter().map(|it| it.0.as_str()).collect();
+    let names: Vec<&str> = seen.iter().map(|seen| seen.0.as_str()).collect();
     assert_eq!(names, ["REGATTA_PORT_0", "REGATTA_PORT_1"]);
     for listener in &taken {
         let port = listener.local_addr().unwrap().port().to_string();
-        assert!(seen.iter().all(|it| it.1 != port), "{seen:?}");
+        assert!(seen.iter().all(|seen| seen.1 != port), "{seen:?}");
     }
     assert_clean(&engine, &world);
     engine.shutdown();

@@ -260,25 +260,27 @@ fn capture_does_not_depend_on_the_workspaces_git_directory() {
     let elsewhere = world.user().join(".git");
     type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
     let damages: [Damage<'_>; 6] = [
-        ("committed", &|it| drop(commit_all(it, "the agent's own"))),
-        ("deleted", &|it| {
-            fs::remove_dir_all(it.join(".git")).unwrap()
+        ("committed", &|path| {
+            drop(commit_all(path, "the agent's own"))
         }),
-        ("a file", &|it| {
-            fs::remove_dir_all(it.join(".git")).unwrap();
+        ("deleted", &|path| {
+            fs::remove_dir_all(path.join(".git")).unwrap()
+        }),
+        ("a file", &|path| {
+            fs::remove_dir_all(path.join(".git")).unwrap();
             write(
-                it.join(".git"),
+                path.join(".git"),
                 format!("gitdir: {}\n", elsewhere.display()),
             );
         }),
-        ("a link", &|it| {
-            fs::remove_dir_all(it.join(".git")).unwrap();
-            symlink(&elsewhere, it.join(".git")).unwrap();
+        ("a link", &|path| {
+            fs::remove_dir_all(path.join(".git")).unwrap();
+            symlink(&elsewhere, path.join(".git")).unwrap();
         }),
-        ("torn", &|it| write(it.join(".git/HEAD"), "nonsense")),
-        ("hidden files", &|it| {
-            git(it, &["update-index", "--assume-unchanged", "a.txt"]);
-            write(it.join(".git/info/exclude"), "*\n");
+        ("torn", &|path| write(path.join(".git/HEAD"), "nonsense")),
+        ("hidden files", &|path| {
+            git(path, &["update-index", "--assume-unchanged", "a.txt"]);
+            write(path.join(".git/info/exclude"), "*\n");
         }),
     ];
     let before = git(world.user(), &["show-ref"]);

@@ -44,11 +44,11 @@ fn edit_randomly(dir: &Path, dice: &mut Rng, who: u64) {
         _ if file.exists() => {
             let line = dice.below(20) as usize;
             let text = read(&file);
-            let lines = text.lines().enumerate().map(|(at, it)| {
+            let lines = text.lines().enumerate().map(|(at, text)| {
                 if at == line {
                     format!("{who}'s")
                 } else {
-                    it.into()
+                    text.into()
                 }
             });
             write(&file, lines.collect::<Vec<String>>().join("\n") + "\n");
@@ -64,7 +64,7 @@ fn collisions_of_thirty_random_scenarios_equal_the_conflicts_of_merging() {
         let world = World::new();
         let mut dice = Rng(seed);
         for file in 0..3 {
-            let lines: String = (0..20).map(|it| format!("line {it}\n")).collect();
+            let lines: String = (0..20).map(|n| format!("line {n}\n")).collect();
             write(world.user().join(format!("f{file}.txt")), lines);
         }
         commit_all(world.user(), "files");
@@ -80,7 +80,7 @@ fn collisions_of_thirty_random_scenarios_equal_the_conflicts_of_merging() {
         assert_eq!(found, collisions(&world), "seed {seed}");
         // The expected collisions are the conflicts of merging the captures onto each other.
         let commits: Vec<_> = (1..=ATTEMPTS)
-            .map(|it| (AttemptId(it), world.capture(AttemptId(it))))
+            .map(|n| (AttemptId(n), world.capture(AttemptId(n))))
             .collect();
         let tip = world.tip();
         for (nth, (one, mine)) in commits.iter().enumerate() {
@@ -101,8 +101,11 @@ fn collisions_of_thirty_random_scenarios_equal_the_conflicts_of_merging() {
             let mut judge = |other: Option<AttemptId>, paths: Vec<String>| {
                 let told = found
                     .iter()
-                    .find(|it| it.attempt == *one && it.other_attempt == other)
-                    .map(|it| it.paths.clone());
+                    .find(|workspace_collision| {
+                        workspace_collision.attempt == *one
+                            && workspace_collision.other_attempt == other
+                    })
+                    .map(|workspace_collision| workspace_collision.paths.clone());
                 assert_eq!(
                     told.unwrap_or_default(),
                     paths,
@@ -151,7 +154,7 @@ fn collisions_follow_the_files_and_leave_no_objects_behind() {
     assert_eq!(
         collisions(&world)
             .iter()
-            .filter(|it| it.other_attempt.is_none())
+            .filter(|workspace_collision| workspace_collision.other_attempt.is_none())
             .count(),
         2
     );

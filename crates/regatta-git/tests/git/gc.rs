@@ -66,7 +66,7 @@ fn q3_only_dropped_work_is_deleted() {
     assert!(
         ["first draft\n", "dropped\n"]
             .iter()
-            .all(|it| vault_contains(&world, it)),
+            .all(|s| vault_contains(&world, s)),
         "the work is not dropped yet"
     );
     forget().unwrap();
@@ -84,13 +84,13 @@ fn q3_only_dropped_work_is_deleted() {
     assert!(
         ["first draft\n", "dropped\n"]
             .iter()
-            .all(|it| !vault_contains(&world, it)),
+            .all(|s| !vault_contains(&world, s)),
         "the dropped work is deleted"
     );
     assert!(
         ["other draft\n", "wanted\n", "landed\n", "one\n"]
             .iter()
-            .all(|it| vault_contains(&world, it)),
+            .all(|s| vault_contains(&world, s)),
         "other work is kept"
     );
     assert!(

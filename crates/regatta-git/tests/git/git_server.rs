@@ -108,7 +108,7 @@ impl Server {
     }
     pub(crate) fn may_write(&self) -> impl Fn(&str) -> bool + use<> {
         let writers = self.writers.lock().unwrap().clone();
-        move |name| attempt_of_keep_ref(name).is_some_and(|it| writers.contains(&it))
+        move |name| attempt_of_keep_ref(name).is_some_and(|id| writers.contains(&id))
     }
 }
 
@@ -163,7 +163,7 @@ impl Served {
         }
         let writers = self.writers.lock().unwrap().clone();
         let may_write =
-            move |name: &str| attempt_of_keep_ref(name).is_some_and(|it| writers.contains(&it));
+            move |name: &str| attempt_of_keep_ref(name).is_some_and(|id| writers.contains(&id));
         let (git, repo) = (&self.world.git, &self.world.repo);
         let path = line.split(' ').nth(1).unwrap_or_default();
         let wire = |service| GitHttpRequest {
@@ -192,7 +192,7 @@ impl Served {
             _ => Box::new(
                 input.take(
                     header("content-length")
-                        .and_then(|it| it.parse().ok())
+                        .and_then(|s| s.parse().ok())
                         .unwrap_or(0),
                 ),
             ),
@@ -220,7 +220,7 @@ fn read_head(input: &mut impl BufRead) -> Option<(String, HashMap<String, String
         input
             .read_line(&mut text)
             .ok()
-            .filter(|it| *it > 0)
+            .filter(|input| *input > 0)
             .map(|_| text.trim_end().to_owned())
     };
     let first = line()?;
@@ -235,10 +235,10 @@ fn read_head(input: &mut impl BufRead) -> Option<(String, HashMap<String, String
 /// everybody could read them.
 fn is_on_command_line(words: &[&str]) -> bool {
     let entries = fs::read_dir("/proc").unwrap().flatten();
-    let lines = entries.filter_map(|it| fs::read(it.path().join("cmdline")).ok());
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     let has = |line: &[u8], word: &str| {
         line.windows(word.len().max(1))
-            .any(|it| it == word.as_bytes())
+            .any(|line| line == word.as_bytes())
     };
     lines
         .into_iter()
@@ -310,10 +310,9 @@ impl ChunkedAnswer<'_> {
 impl Write for ChunkedAnswer<'_> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         self.begin()?;
-        let Some(length) = self
-            .budget
-            .map_or(Some(piece.len()), |it| take_from_budget(it, piece.len()))
-        else {
+        let Some(length) = self.budget.map_or(Some(piece.len()), |atomic| {
+            take_from_budget(atomic, piece.len())
+        }) else {
             // The connection ends abruptly, as if its cable were unplugged.
             let _ = self.stream.shutdown(Shutdown::Both);
             return Err(io::ErrorKind::BrokenPipe.into());

@@ -37,7 +37,7 @@ impl Traps {
     fn triggered(&self) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(&self.marks_dir)
             .unwrap()
-            .map(|it| it.unwrap().file_name().into_string().unwrap())
+            .map(|result| result.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
         names
@@ -196,12 +196,14 @@ fn s5_no_trap_in_a_workspace_runs() {
         "ssh",
     ] {
         assert!(
-            sprung.iter().any(|it| it == name),
+            sprung.iter().any(|sprung| sprung == name),
             "the trap {name} was not triggered: {sprung:?} {said:?}"
         );
     }
     assert!(
-        sprung.iter().any(|it| it.starts_with("external-diff")),
+        sprung
+            .iter()
+            .any(|sprung| sprung.starts_with("external-diff")),
         "{sprung:?}"
     );
     for mark in sprung {
@@ -265,7 +267,7 @@ fn s5_a_git_file_that_points_elsewhere_is_not_followed() {
         if kind != "pipe" {
             try_git(&workspace, ["status"]);
             assert!(
-                traps.triggered().iter().any(|it| it == "fsmonitor"),
+                traps.triggered().iter().any(|trap| trap == "fsmonitor"),
                 "{kind}: {:?}",
                 traps.triggered()
             );

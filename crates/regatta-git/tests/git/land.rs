@@ -106,7 +106,10 @@ fn q2_of_four_simultaneous_moves_exactly_one_wins() {
                 })
             })
             .collect();
-        threads.into_iter().map(|it| it.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .map(|scoped_join_handle| scoped_join_handle.join().unwrap())
+            .collect()
     });
     let tip = world.tip();
     assert!(news.contains(&tip));
@@ -122,7 +125,7 @@ fn q2_of_four_simultaneous_moves_exactly_one_wins() {
     assert_eq!(
         outcomes
             .iter()
-            .filter(|it| **it == Ok(TrunkMoveResult::Moved))
+            .filter(|outcome| **outcome == Ok(TrunkMoveResult::Moved))
             .count(),
         1
     );

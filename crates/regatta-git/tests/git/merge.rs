@@ -281,7 +281,7 @@ fn rebase_lands_each_commit_of_the_agent_and_no_other() {
     assert_eq!(rebased, trial(CommitStyle::Rebase));
     let lines: Vec<_> = log(&rebased)
         .lines()
-        .map(|it| it.split('|').take(3).collect::<Vec<_>>().join("|"))
+        .map(|s| s.split('|').take(3).collect::<Vec<_>>().join("|"))
         .collect();
     assert_eq!(
         lines,

@@ -13,8 +13,9 @@ use crate::world::*;
 impl World {
     fn pooled(&self) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(self.data().join("pool/shop"))
-            .map(|it| {
-                it.map(|it| it.unwrap().file_name().into_string().unwrap())
+            .map(|read_dir| {
+                read_dir
+                    .map(|result| result.unwrap().file_name().into_string().unwrap())
                     .collect()
             })
             .unwrap_or_default();
@@ -390,7 +391,7 @@ fn simultaneous_attempts_share_the_pool() {
         }
     });
     assert!(
-        world.pooled().len() <= 4 && world.pooled().iter().all(|it| !it.starts_with('.')),
+        world.pooled().len() <= 4 && world.pooled().iter().all(|world| !world.starts_with('.')),
         "{:?}",
         world.pooled()
     );

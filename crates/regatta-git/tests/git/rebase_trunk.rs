@@ -74,13 +74,13 @@ impl SharedRepo {
 /// the checkout is updated, and the replacement of each commit is known.
 #[test]
 fn q3_landed_commits_are_rebased_onto_the_remote_trunk_and_the_old_trunk_is_kept() {
-    let it = SharedRepo::new();
-    let world = &it.world;
-    let first = it.land(A1, "b.txt", "ours\n");
+    let shared_repo = SharedRepo::new();
+    let world = &shared_repo.world;
+    let first = shared_repo.land(A1, "b.txt", "ours\n");
     write(world.user().join("c.txt"), "Ann's own\n");
     commit_all(world.user(), "Ann's own words\n\nSigned-off-by: Ann");
-    let old = it.land(A2, "a.txt", "two\n");
-    let theirs = it.push("src/theirs.rs", "// theirs\n");
+    let old = shared_repo.land(A2, "a.txt", "two\n");
+    let theirs = shared_repo.push("src/theirs.rs", "// theirs\n");
     assert_eq!(
         world.git.push(&world.repo, "origin", &old).unwrap(),
         PushResult::NonFastForward
@@ -90,11 +90,11 @@ fn q3_landed_commits_are_rebased_onto_the_remote_trunk_and_the_old_trunk_is_kept
         (&upstream.tip, &upstream.changed),
         (&theirs, &vec!["src/theirs.rs".to_owned()])
     );
-    let RebaseResult::Rebased { old: from, new, .. } = it.rebase() else {
+    let RebaseResult::Rebased { old: from, new, .. } = shared_repo.rebase() else {
         panic!()
     };
     assert_eq!(from, old);
-    let RebaseResult::Rebased { new: again, .. } = it.rebase() else {
+    let RebaseResult::Rebased { new: again, .. } = shared_repo.rebase() else {
         panic!()
     };
     assert_eq!(again, new, "repeating it gives the same commits");
@@ -108,9 +108,9 @@ fn q3_landed_commits_are_rebased_onto_the_remote_trunk_and_the_old_trunk_is_kept
         "not_a_descendant",
         "an ordinary permit does not allow it"
     );
-    assert_eq!(it.move_trunk(&old, &new), TrunkMoveResult::Moved);
+    assert_eq!(shared_repo.move_trunk(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(
-        it.move_trunk(&old, &new),
+        shared_repo.move_trunk(&old, &new),
         TrunkMoveResult::Moved,
         "the move can be repeated after a crash"
     );
@@ -151,62 +151,68 @@ fn q3_landed_commits_are_rebased_onto_the_remote_trunk_and_the_old_trunk_is_kept
         world.git.push(&world.repo, "origin", &new).unwrap(),
         PushResult::Pushed
     );
-    assert_eq!(git(&it.remote, &["rev-parse", "main"]), new.as_str());
-    assert_eq!(it.rebase(), RebaseResult::UpToDate { tip: new });
+    assert_eq!(
+        git(&shared_repo.remote, &["rev-parse", "main"]),
+        new.as_str()
+    );
+    assert_eq!(shared_repo.rebase(), RebaseResult::UpToDate { tip: new });
 }
 
 /// The trunk follows the remote's trunk when no local commit is left to replay, also when both
 /// sides made the same change.
 #[test]
 fn trunk_that_is_only_behind_moves_to_the_remote_trunk() {
-    let it = SharedRepo::new();
-    let old = it.world.tip();
-    let theirs = it.push("b.txt", "the same\n");
+    let shared_repo = SharedRepo::new();
+    let old = shared_repo.world.tip();
+    let theirs = shared_repo.push("b.txt", "the same\n");
     assert_eq!(
-        it.rebase(),
+        shared_repo.rebase(),
         RebaseResult::Rebased {
             old: old.clone(),
             new: theirs.clone(),
             tasks: vec![]
         }
     );
-    let ours = it.land(A1, "b.txt", "the same\n");
+    let ours = shared_repo.land(A1, "b.txt", "the same\n");
     assert_eq!(
-        it.rebase(),
+        shared_repo.rebase(),
         RebaseResult::Rebased {
             old: ours.clone(),
             new: theirs.clone(),
             tasks: vec![]
         }
     );
-    assert_eq!(it.move_trunk(&ours, &theirs), TrunkMoveResult::Moved);
-    assert_eq!(it.world.status(), "");
+    assert_eq!(
+        shared_repo.move_trunk(&ours, &theirs),
+        TrunkMoveResult::Moved
+    );
+    assert_eq!(shared_repo.world.status(), "");
 }
 
 /// Q6: conflicting paths are named, and nothing is changed. The same holds when a person's edit is
 /// in the way, and when the trunk has moved in the meantime.
 #[test]
 fn q2_a_conflict_an_edit_or_a_moved_trunk_stops_the_rebase() {
-    let it = SharedRepo::new();
-    let world = &it.world;
-    it.push("a.txt", "theirs\n");
-    let ours = it.land(A1, "b.txt", "ours\n");
-    let RebaseResult::Rebased { new, .. } = it.rebase() else {
+    let shared_repo = SharedRepo::new();
+    let world = &shared_repo.world;
+    shared_repo.push("a.txt", "theirs\n");
+    let ours = shared_repo.land(A1, "b.txt", "ours\n");
+    let RebaseResult::Rebased { new, .. } = shared_repo.rebase() else {
         panic!()
     };
     write(world.user().join("a.txt"), "a person's\n");
     assert_eq!(
-        it.move_trunk(&ours, &new),
+        shared_repo.move_trunk(&ours, &new),
         TrunkMoveResult::CheckoutDirty(vec!["a.txt".into()])
     );
     git(world.user(), &["checkout", "-q", "--", "a.txt"]);
-    let conflicting = it.land(A2, "a.txt", "ours\n");
+    let conflicting = shared_repo.land(A2, "a.txt", "ours\n");
     assert_eq!(
-        it.move_trunk(&ours, &new),
+        shared_repo.move_trunk(&ours, &new),
         TrunkMoveResult::TrunkElsewhere(conflicting.clone())
     );
     assert_eq!(
-        it.rebase(),
+        shared_repo.rebase(),
         RebaseResult::Conflict {
             paths: vec!["a.txt".into()]
         }
@@ -217,23 +223,27 @@ fn q2_a_conflict_an_edit_or_a_moved_trunk_stops_the_rebase() {
 /// The remote is gone, never existed, or has an unrelated history.
 #[test]
 fn unusable_remote_is_an_error() {
-    let it = SharedRepo::new();
+    let shared_repo = SharedRepo::new();
     let refused = |name: &str| {
-        it.world
+        shared_repo
+            .world
             .git
-            .fetch_upstream(&it.world.repo, name)
+            .fetch_upstream(&shared_repo.world.repo, name)
             .unwrap_err()
     };
     for name in ["nowhere", "../remote.git", "--upload-pack=touch x"] {
         assert!(refused(name).message.contains("no remote"), "{name}");
     }
-    git(&it.colleague, &["checkout", "-q", "--orphan", "other"]);
-    commit_all(&it.colleague, "Another beginning");
     git(
-        &it.colleague,
+        &shared_repo.colleague,
+        &["checkout", "-q", "--orphan", "other"],
+    );
+    commit_all(&shared_repo.colleague, "Another beginning");
+    git(
+        &shared_repo.colleague,
         &["push", "-q", "--force", "origin", "other:main"],
     );
     assert_eq!(refused("origin").code, "unrelated");
-    fs::remove_dir_all(&it.remote).unwrap();
+    fs::remove_dir_all(&shared_repo.remote).unwrap();
     assert_eq!(refused("origin").code, "not_fetched");
 }

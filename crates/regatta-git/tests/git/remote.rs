@@ -291,9 +291,11 @@ fn files_with(dir: &Path, word: &str) -> usize {
         let path = entry.path();
         if entry.file_type().unwrap().is_dir() {
             found += files_with(&path, word);
-        } else if fs::read(&path)
-            .is_ok_and(|it| it.windows(word.len()).any(|it| it == word.as_bytes()))
-        {
+        } else if fs::read(&path).is_ok_and(|bytes| {
+            bytes
+                .windows(word.len())
+                .any(|bytes| bytes == word.as_bytes())
+        }) {
             found += 1;
         }
     }
@@ -388,8 +390,8 @@ fn d2_an_interrupted_push_arrives_whole_or_not_at_all() {
         .unwrap()
         .flatten();
     let left: Vec<_> = left
-        .map(|it| it.file_name())
-        .filter(|it| it.to_string_lossy().starts_with("tmp_"))
+        .map(|entry| entry.file_name())
+        .filter(|name| name.to_string_lossy().starts_with("tmp_"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
 }

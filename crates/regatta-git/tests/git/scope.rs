@@ -92,11 +92,11 @@ fn changed_files_have_a_mark_for_new_and_their_added_lines() {
         .unwrap();
     let told: Vec<(&str, bool, Vec<&str>)> = diff
         .iter()
-        .map(|it| {
+        .map(|file_change| {
             (
-                it.path.as_str(),
-                it.is_new,
-                it.added_lines.iter().map(String::as_str).collect(),
+                file_change.path.as_str(),
+                file_change.is_new,
+                file_change.added_lines.iter().map(String::as_str).collect(),
             )
         })
         .collect();
@@ -115,7 +115,7 @@ fn changed_files_have_a_mark_for_new_and_their_added_lines() {
             .changed_files(&world.repo, &capture, false)
             .unwrap()
             .iter()
-            .all(|it| it.added_lines.is_empty())
+            .all(|file_change| file_change.added_lines.is_empty())
     );
 }
 
@@ -141,7 +141,7 @@ fn ignored_paths_and_marks_of_changed_files_are_read_from_the_checkout() {
     write(world.user().join("y.log"), "x\n");
     let marks = world.git.checkout_marks(&world.repo).unwrap();
     assert_eq!(
-        marks.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(),
+        marks.iter().map(|mark| mark.0.as_str()).collect::<Vec<_>>(),
         ["a.txt", "new.txt"]
     );
     assert_eq!(

@@ -20,10 +20,10 @@ fn git_with_token(server: &Server, dir: &Path, args: &[&str]) -> Result<String, 
     let url = server.remote().url;
     let args: Vec<&str> = args
         .iter()
-        .map(|it| if *it == "URL" { url.as_str() } else { it })
+        .map(|arg| if *arg == "URL" { url.as_str() } else { arg })
         .collect();
     let said = try_git(dir, [&["-c", header.as_str()][..], &args].concat());
-    let text = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if said.status.success() {
         Ok(text(&said.stdout))
     } else {
@@ -94,7 +94,7 @@ fn git_program_clones_the_trunk_and_pulls_new_commits() {
     let listed = git_with_token(&server, home, &["ls-remote", "URL"]).unwrap();
     let names: Vec<&str> = listed
         .lines()
-        .filter_map(|it| it.split('\t').nth(1))
+        .filter_map(|listed| listed.split('\t').nth(1))
         .collect();
     assert_eq!(
         names,
@@ -107,8 +107,8 @@ fn git_program_clones_the_trunk_and_pulls_new_commits() {
     let refs = server
         .world
         .git
-        .advertise(&server.world.repo, &PUSH_REQUEST, &|it| {
-            it == "refs/regatta/keep/A2"
+        .advertise(&server.world.repo, &PUSH_REQUEST, &|git| {
+            git == "refs/regatta/keep/A2"
         })
         .unwrap();
     let refs = String::from_utf8_lossy(&refs).into_owned();
@@ -359,10 +359,10 @@ fn s7_s5_hostile_requests_change_nothing() {
         } else {
             Err("bad_request")
         };
-        assert_eq!(outcome.map_err(|it| it.code), told, "{name:?}");
+        assert_eq!(outcome.map_err(|error| error.code), told, "{name:?}");
     }
     let junk: Vec<u8> = (0..70_000_u32)
-        .map(|it| (it.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
     for bad in [
         &b""[..],
@@ -429,7 +429,7 @@ fn s6_a_tree_with_a_forbidden_name_is_refused() {
     let blob = git(&place, &["rev-parse", "HEAD:a.txt"]);
     for name in [".git", "..", ".GIT"] {
         let mut tree = format!("100644 {name}\0").into_bytes();
-        tree.extend((0..20).map(|it| u8::from_str_radix(&blob[2 * it..2 * it + 2], 16).unwrap()));
+        tree.extend((0..20).map(|n| u8::from_str_radix(&blob[2 * n..2 * n + 2], 16).unwrap()));
         fs::write(place.join("tree"), tree).unwrap();
         let tree = git(
             &place,
@@ -494,17 +494,18 @@ impl Read for WatchedPush<'_> {
 /// Returns the amount of a push that is in git's directory for incoming objects.
 fn incoming_bytes(objects: &Path) -> usize {
     let mut found = 0;
-    for dir in fs::read_dir(objects)
-        .unwrap()
-        .flatten()
-        .filter(|it| it.file_name().to_string_lossy().starts_with("tmp_objdir"))
-    {
+    for dir in fs::read_dir(objects).unwrap().flatten().filter(|entry| {
+        entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with("tmp_objdir")
+    }) {
         for file in fs::read_dir(dir.path().join("pack"))
             .into_iter()
             .flatten()
             .flatten()
         {
-            found += usize::try_from(file.metadata().map_or(0, |it| it.len())).unwrap();
+            found += usize::try_from(file.metadata().map_or(0, |metadata| metadata.len())).unwrap();
         }
     }
     found

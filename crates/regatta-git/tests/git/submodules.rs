@@ -387,7 +387,10 @@ fn submodule_that_the_user_has_not_checked_out_stays_empty() {
         facts
             .submodules
             .iter()
-            .map(|it| (it.path.as_str(), it.is_checked_out))
+            .map(|submodule_facts| (
+                submodule_facts.path.as_str(),
+                submodule_facts.is_checked_out
+            ))
             .collect::<Vec<_>>(),
         [("lib", false)]
     );

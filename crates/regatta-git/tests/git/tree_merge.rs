@@ -25,7 +25,7 @@ fn files(top: &Path) -> Vec<PathBuf> {
     listed
         .lines()
         .map(PathBuf::from)
-        .filter(|it| fs::symlink_metadata(top.join(it)).is_ok())
+        .filter(|path| fs::symlink_metadata(top.join(path)).is_ok())
         .collect()
 }
 
@@ -57,7 +57,11 @@ fn edit_randomly(top: &Path, dice: &mut Rng, side: &str, nth: usize) {
             let to = top
                 .join(["a", "b", "b/c", "new"][dice.roll(4)])
                 .join(format!("moved{}", dice.roll(3)));
-            if !to.exists() && to.parent().is_none_or(|it| it.is_dir() || !it.exists()) {
+            if !to.exists()
+                && to
+                    .parent()
+                    .is_none_or(|path| path.is_dir() || !path.exists())
+            {
                 fs::create_dir_all(to.parent().unwrap()).unwrap();
                 fs::rename(&one, &to).unwrap();
             }

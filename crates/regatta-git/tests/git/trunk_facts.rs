@@ -158,7 +158,13 @@ fn q12_missing_and_added_commits_of_the_trunk_are_found() {
     let named: Vec<_> = reset
         .added
         .iter()
-        .map(|it| (it.commit.clone(), it.landing, it.task))
+        .map(|trunk_commit| {
+            (
+                trunk_commit.commit.clone(),
+                trunk_commit.landing,
+                trunk_commit.task,
+            )
+        })
         .collect();
     let of = |nth: u64| (wave.clone(), Some(LandingId(nth)), Some(TaskId(nth)));
     assert_eq!(named, [(by_hand, None, None), of(3), of(4)]);
@@ -168,7 +174,7 @@ fn q12_missing_and_added_commits_of_the_trunk_are_found() {
 fn free_disk_space_is_known_before_the_data_directory_exists() {
     let world = World::new();
     assert!(!world.data().exists());
-    assert!(world.git.free_disk_mb().is_some_and(|it| it > 0));
+    assert!(world.git.free_disk_mb().is_some_and(|git| git > 0));
     fs::create_dir_all(world.data()).unwrap();
     assert!(world.git.free_disk_mb().is_some());
 }
@@ -184,7 +190,7 @@ fn unreleased_commits_are_those_after_the_last_tag() {
             .unwrap();
         found
             .into_iter()
-            .map(|it| (it.subject, it.task))
+            .map(|unreleased_commit| (unreleased_commit.subject, unreleased_commit.task))
             .collect::<Vec<_>>()
     };
     assert_eq!(

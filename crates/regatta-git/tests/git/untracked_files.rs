@@ -11,7 +11,7 @@ use regatta_engine::ports::git::{CopiedFiles, Git};
 use crate::world::*;
 
 fn patterns(of: &[&str]) -> Vec<PathPattern> {
-    of.iter().map(|it| PathPattern::new(it).unwrap()).collect()
+    of.iter().map(|of| PathPattern::new(of).unwrap()).collect()
 }
 
 fn world(copy: &[&str]) -> World {

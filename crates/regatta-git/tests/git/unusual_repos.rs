@@ -125,7 +125,7 @@ fn submodules_lfs_pointers_large_files_modes_and_links_land_unchanged() {
     commit_all(world.user(), "odd things");
 
     let large: Vec<u8> = (0..24_u32 << 20)
-        .map(|it| (it.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
     let new = land_and_verify(&world, 1, |workspace| {
         assert_eq!(read(workspace.join("model.bin")), pointer);
@@ -247,7 +247,7 @@ fn rename_by_case_alone_lands_where_case_is_ignored() {
 #[test]
 fn edit_on_the_trunk_follows_a_rename_in_the_change() {
     let world = World::new();
-    let lines: String = (0..40).map(|it| format!("line {it}\n")).collect();
+    let lines: String = (0..40).map(|n| format!("line {n}\n")).collect();
     write(world.user().join("old name.txt"), &lines);
     commit_all(world.user(), "a long file");
     let workspace = world.prepare(A1).path;
@@ -717,7 +717,7 @@ fn unstage_removes_the_directories_of_the_slot_and_higher_slots() {
         .collect();
     world.git.unstage(&world.repo, 2).unwrap();
     assert_eq!(
-        dirs.iter().map(|it| it.is_dir()).collect::<Vec<_>>(),
+        dirs.iter().map(|path| path.is_dir()).collect::<Vec<_>>(),
         [true, true, false, false]
     );
     // A slot that is used again is complete.

@@ -69,20 +69,20 @@ pub(crate) async fn poll(
         .as_deref()
         .map(Millis::parse)
         .transpose()
-        .map_err(|it| bad(it, "write it as 30s"))?;
+        .map_err(|wait| bad(wait, "write it as 30s"))?;
     let wait = Duration::from_millis(wait.map_or(0, Millis::ms)).min(MAX_WAIT);
     let since = asked
         .since
         .as_deref()
         .map(str::parse::<jiff::Timestamp>)
         .transpose();
-    let since = since.map_err(|it| {
+    let since = since.map_err(|error| {
         bad(
-            format!("since is not a date: {it}"),
+            format!("since is not a date: {error}"),
             "write it as 2026-11-15T20:00:00Z",
         )
     })?;
-    let since = since.map(|it| u64::try_from(it.as_millisecond()).unwrap_or(0));
+    let since = since.map(|time| u64::try_from(time.as_millisecond()).unwrap_or(0));
     let mut guest = entered.request_context()?;
     let agent = calling_agent(&entered)?;
     if let (Some(slot), None) = (&asked.slot, &guest.idempotency_key) {
@@ -106,7 +106,7 @@ pub(crate) async fn poll(
     let capacity = board
         .agents
         .get(&poller.agent)
-        .map(|it| regatta_core::agent::capacity(&board, it));
+        .map(|agent| regatta_core::agent::capacity(&board, agent));
     let date = rfc3339(shared.engine.now().unix_ms);
     Ok(LegacyAnswer(
         StatusCode::OK,
@@ -131,7 +131,8 @@ fn grant_key(
             "number them: slot=0",
         )
     };
-    if slot.is_empty() || slot.len() > 20 || !slot.bytes().all(|it| it.is_ascii_alphanumeric()) {
+    if slot.is_empty() || slot.len() > 20 || !slot.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    {
         return Err(bad(()));
     }
     // No token can have such a name, so no other caller has these keys.
@@ -140,13 +141,18 @@ fn grant_key(
     let given = board
         .answers
         .range(first..)
-        .take_while(|it| it.0.as_str().starts_with(&beginning));
-    let last = given.filter_map(|(key, it)| match &it.outcome {
+        .take_while(|answer| answer.0.as_str().starts_with(&beginning));
+    let last = given.filter_map(|(key, stored_answer)| match &stored_answer.outcome {
         CommandOutcome::Polled(Some(grant)) => Some((grant.attempt, key)),
         _ => None,
     });
     let key = match last.max() {
-        Some((attempt, key)) if board.attempts.get(&attempt).is_some_and(|it| may_act(it)) => {
+        Some((attempt, key))
+            if board
+                .attempts
+                .get(&attempt)
+                .is_some_and(|attempt| may_act(attempt)) =>
+        {
             return Ok(key.clone());
         }
         Some((attempt, _)) => format!("{beginning}{attempt}"),
@@ -209,7 +215,7 @@ impl Poller<'_> {
         Ok(granted.is_object().then(|| {
             let offered = granted["task"]["id"]
                 .as_str()
-                .is_some_and(|it| offered.iter().any(|id| id == it));
+                .is_some_and(|granted| offered.iter().any(|id| id == granted));
             json!({
                 "type": if offered { "task_offered" } else { "task_assigned" },
                 "taskId": granted["task"]["id"],
@@ -225,7 +231,7 @@ impl Poller<'_> {
         let lead = board
             .agents
             .get(&self.agent)
-            .is_some_and(|it| it.role == Role::Lead);
+            .is_some_and(|agent| agent.role == Role::Lead);
         match self.finished_after_unix_ms.filter(|_| lead) {
             Some(since) => self.shared.event_fanout.finished_after(since),
             None => vec![],
@@ -240,8 +246,11 @@ impl Poller<'_> {
         }
         let (count, history) = (finished.len(), self.shared.engine.history().clone());
         let tasks = verbs::run_blocking(move || {
-            let read = |it: &crate::event_fanout::FinishedTask| {
-                Some((history.task(it.task).ok()??, it.ended_unix_ms))
+            let read = |finished_task: &crate::event_fanout::FinishedTask| {
+                Some((
+                    history.task(finished_task.task).ok()??,
+                    finished_task.ended_unix_ms,
+                ))
             };
             finished
                 .iter()
@@ -283,8 +292,8 @@ impl Poller<'_> {
         };
         let unread: Vec<Value> = found
             .iter()
-            .filter(|it| it.id > read(it.channel.clone()) && it.sender.to_string() != self.agent.as_str())
-            .map(|it| json!({ "id": it.id, "channel": it.channel, "from": it.sender, "text": it.text }))
+            .filter(|message| message.id > read(message.channel.clone()) && message.sender.to_string() != self.agent.as_str())
+            .map(|message| json!({ "id": message.id, "channel": message.channel, "from": message.sender, "text": message.text }))
             .collect();
         let trigger = || json!({ "type": "unread_mentions", "mentionsCount": unread.len(), "mentions": unread });
         Ok((!unread.is_empty()).then(trigger))
@@ -303,5 +312,5 @@ impl Poller<'_> {
 
 fn tasks_offered_to(board: &Board, agent: &AgentName) -> Vec<String> {
     let line = ReadyFor::Offered(agent.clone());
-    board.ready_for(&line).map(|it| it.to_string()).collect()
+    board.ready_for(&line).map(|id| id.to_string()).collect()
 }

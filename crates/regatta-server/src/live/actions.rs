@@ -66,8 +66,8 @@ trait ActionBuilder {
 }
 
 /// Returns the actions on an inbox item.
-pub(super) fn inbox_actions(it: &InboxView) -> Vec<PageAction> {
-    let id = &it.id;
+pub(super) fn inbox_actions(inbox: &InboxView) -> Vec<PageAction> {
+    let id = &inbox.id;
     let hour = json!({ "id": id, "ms": 3_600_000 });
     let later = new_button(
         "Later: in 1 h",
@@ -76,18 +76,22 @@ pub(super) fn inbox_actions(it: &InboxView) -> Vec<PageAction> {
         format!("regatta inbox snooze {id} 1h"),
     )
     .with_key('z');
-    let mut all = answer_actions(it);
+    let mut all = answer_actions(inbox);
     // The request of a stranger is answered or stays. No work waits for it.
-    if it.kind != "request" {
+    if inbox.kind != "request" {
         all.push(later);
     }
     all
 }
 
-fn answer_actions(it: &InboxView) -> Vec<PageAction> {
-    let id = &it.id;
+fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
+    let id = &inbox.id;
     let answer = |say: Value, reach: &str| json!({ "id": id, "answer": say, "reach": reach });
-    match it.ask.as_ref().map(|it| &it.content) {
+    match inbox
+        .ask
+        .as_ref()
+        .map(|agent_request| &agent_request.content)
+    {
         Some(RequestContent::Permission { .. }) => {
             let allow = |label: &str, reach: &str| {
                 let cli = if reach == "once" {
@@ -126,11 +130,11 @@ fn answer_actions(it: &InboxView) -> Vec<PageAction> {
             let mut all: Vec<PageAction> = choices
                 .iter()
                 .enumerate()
-                .map(|(nth, it)| choice(nth, it))
+                .map(|(nth, s)| choice(nth, s))
                 .collect();
             let form = schema
                 .as_deref()
-                .and_then(|it| serde_json::from_str(it).ok())
+                .and_then(|schema| serde_json::from_str(schema).ok())
                 .filter(|_| choices.is_empty());
             match form {
                 Some(form) => {
@@ -164,12 +168,12 @@ fn answer_actions(it: &InboxView) -> Vec<PageAction> {
             }
             all
         }
-        None => decision_actions(it),
+        None => decision_actions(inbox),
     }
 }
 
 /// Returns the actions on an item that is not an agent's request. Each choice is a verb of its own.
-fn decision_actions(it: &InboxView) -> Vec<PageAction> {
+fn decision_actions(inbox: &InboxView) -> Vec<PageAction> {
     let button = |nth: usize, way: &InboxChoice| {
         let mut letters = way.choice.chars();
         let label: String = letters
@@ -191,7 +195,8 @@ fn decision_actions(it: &InboxView) -> Vec<PageAction> {
             ..made
         }
     };
-    it.ways
+    inbox
+        .ways
         .iter()
         .enumerate()
         .map(|(nth, way)| button(nth, way))
@@ -199,11 +204,11 @@ fn decision_actions(it: &InboxView) -> Vec<PageAction> {
 }
 
 /// Returns the actions on a task in its present state.
-pub(super) fn task_actions(it: &Task, landing: Option<&Landing>) -> Vec<PageAction> {
-    let id = it.id;
+pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAction> {
+    let id = task.id;
     let said = || json!({ "id": id, "text": "" });
     let mut all = Vec::new();
-    match it.status {
+    match task.status {
         TaskStatus::InReview => {
             all.push(
                 new_button(
@@ -231,7 +236,7 @@ pub(super) fn task_actions(it: &Task, landing: Option<&Landing>) -> Vec<PageActi
                     .with_key('X'),
             );
         }
-        TaskStatus::Landing if landing.is_some_and(|it| it.end.is_none()) => {
+        TaskStatus::Landing if landing.is_some_and(|landing| landing.end.is_none()) => {
             let first = json!({ "id": id, "first": true });
             all.push(
                 new_button(
@@ -270,7 +275,7 @@ pub(super) fn task_actions(it: &Task, landing: Option<&Landing>) -> Vec<PageActi
                 .with_key('L'),
             );
         }
-        TaskStatus::Completed if it.landed.is_some() => {
+        TaskStatus::Completed if task.landed.is_some() => {
             all.push(
                 new_button(
                     "Undo",
@@ -284,24 +289,24 @@ pub(super) fn task_actions(it: &Task, landing: Option<&Landing>) -> Vec<PageActi
         _ => {}
     }
     let open = !matches!(
-        it.status,
+        task.status,
         TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled
     );
-    if it.attempt.is_some() {
+    if task.attempt.is_some() {
         all.push(
             new_button("Tell…", "tell", said(), format!("regatta tell {id} …"))
                 .with_text_at("/text")
                 .with_key('R'),
         );
     }
-    if open && it.paused.is_some() {
+    if open && task.paused.is_some() {
         all.push(new_button(
             "Resume",
             "resume",
             json!({ "id": id }),
             format!("regatta resume {id}"),
         ));
-    } else if it.attempt.is_some() || it.status.is_waiting() {
+    } else if task.attempt.is_some() || task.status.is_waiting() {
         all.push(new_button(
             "Pause",
             "pause",
@@ -309,7 +314,7 @@ pub(super) fn task_actions(it: &Task, landing: Option<&Landing>) -> Vec<PageActi
             format!("regatta pause {id}"),
         ));
     }
-    if open && !matches!(it.status, TaskStatus::InReview | TaskStatus::Landing) {
+    if open && !matches!(task.status, TaskStatus::InReview | TaskStatus::Landing) {
         all.push(
             new_button(
                 "Cancel",
@@ -329,7 +334,7 @@ pub(crate) fn planner_choice(board: &Board, now: Option<&AgentName>) -> Option<A
     let of: Vec<String> = plan_request::planners(board)
         .map(ToString::to_string)
         .collect();
-    let now = now.map(ToString::to_string).filter(|it| of.contains(it));
+    let now = now.map(ToString::to_string).filter(|now| of.contains(now));
     let choice = ActionChoice {
         label: "Who plans".into(),
         to: "/planner".into(),
@@ -430,17 +435,17 @@ pub(super) fn team_actions(name: &TeamName, up: bool) -> Vec<PageAction> {
 }
 
 /// Returns the actions on a member of a team. Only a lane that has died can be retried.
-pub(super) fn member_actions(name: &TeamName, it: &MemberLiveView) -> Vec<PageAction> {
+pub(super) fn member_actions(name: &TeamName, member_live: &MemberLiveView) -> Vec<PageAction> {
     let retry = || {
-        let input = json!({ "team": name, "member": it.name });
+        let input = json!({ "team": name, "member": member_live.name });
         new_button(
             "Retry",
             "team.retry",
             input,
-            format!("regatta team retry {name} {}", it.name),
+            format!("regatta team retry {name} {}", member_live.name),
         )
     };
-    if it.live == MemberActivity::Dead {
+    if member_live.live == MemberActivity::Dead {
         vec![retry()]
     } else {
         vec![]
@@ -448,10 +453,10 @@ pub(super) fn member_actions(name: &TeamName, it: &MemberLiveView) -> Vec<PageAc
 }
 
 /// Returns the actions on a conversation in an outside service.
-pub(super) fn conversation_actions(it: &Conversation) -> Vec<PageAction> {
-    let (id, of) = (it.id, json!({ "conversation": it.id }));
+pub(super) fn conversation_actions(conversation: &Conversation) -> Vec<PageAction> {
+    let (id, of) = (conversation.id, json!({ "conversation": conversation.id }));
     let mut all = Vec::new();
-    if !it.held.is_empty() {
+    if !conversation.held.is_empty() {
         let accept = format!("regatta bridge accept {id}");
         all.push(new_button("Accept", "conversation.accept", of.clone(), accept).as_default());
         all.push(new_button(
@@ -461,7 +466,7 @@ pub(super) fn conversation_actions(it: &Conversation) -> Vec<PageAction> {
             format!("regatta bridge refuse {id}"),
         ));
     }
-    if it.current_turn().is_some() {
+    if conversation.current_turn().is_some() {
         all.push(new_button(
             "Stop",
             "conversation.stop",
@@ -469,7 +474,7 @@ pub(super) fn conversation_actions(it: &Conversation) -> Vec<PageAction> {
             format!("regatta bridge stop {id}"),
         ));
     }
-    if !it.closed {
+    if !conversation.closed {
         all.push(
             new_button(
                 "Close",
@@ -597,7 +602,7 @@ mod tests {
         assert!(
             composers(&Board::default(), false)
                 .iter()
-                .all(|it| it.verb != "plan.ask")
+                .all(|page_action| page_action.verb != "plan.ask")
         );
     }
 
@@ -661,12 +666,15 @@ mod tests {
             ..item.clone()
         };
         let drawn = super::inbox_actions(&review);
-        let labels: Vec<&str> = drawn.iter().map(|it| it.label.as_str()).collect();
+        let labels: Vec<&str> = drawn
+            .iter()
+            .map(|page_action| page_action.label.as_str())
+            .collect();
         assert_eq!(labels, ["Land", "Revise…", "Drop", "Later: in 1 h"]);
         assert_eq!(
             drawn
                 .iter()
-                .map(|it| (it.first, it.grave))
+                .map(|page_action| (page_action.first, page_action.grave))
                 .collect::<Vec<_>>()[..3],
             [(true, false), (false, false), (false, true)]
         );
@@ -699,17 +707,24 @@ mod tests {
         ];
         let all = all.chain(teams.into_iter().flatten());
         let mut seen = 0;
-        for mut it in all {
-            if let Some(pointer) = &it.words {
-                *it.input.pointer_mut(pointer).expect("the text has a place") = json!("some words");
+        for mut page_action in all {
+            if let Some(pointer) = &page_action.words {
+                *page_action
+                    .input
+                    .pointer_mut(pointer)
+                    .expect("the text has a place") = json!("some words");
             }
-            if let Some(choice) = &it.choice {
-                it.input[choice.to.trim_start_matches('/')] = json!(choice.of[0]);
+            if let Some(choice) = &page_action.choice {
+                page_action.input[choice.to.trim_start_matches('/')] = json!(choice.of[0]);
             }
-            let input = serde_json::to_vec(&it.input).unwrap();
-            let call = regatta_api::Call::parse(&it.verb, &input);
-            assert!(call.is_ok(), "{}: {:?}", it.label, call.err());
-            assert!(it.cli.starts_with("regatta "), "{}", it.cli);
+            let input = serde_json::to_vec(&page_action.input).unwrap();
+            let call = regatta_api::Call::parse(&page_action.verb, &input);
+            assert!(call.is_ok(), "{}: {:?}", page_action.label, call.err());
+            assert!(
+                page_action.cli.starts_with("regatta "),
+                "{}",
+                page_action.cli
+            );
             seen += 1;
         }
         assert!(seen >= 17, "{seen}");

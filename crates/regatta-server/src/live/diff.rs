@@ -56,8 +56,8 @@ impl PatchCache {
     fn find(&self, task: TaskId, ends: &(CommitId, CommitId)) -> Option<Arc<Vec<FileDiff>>> {
         let kept = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter()
-            .find(|it| it.0 == task && it.1 == *ends)
-            .map(|it| it.2.clone())
+            .find(|kept| kept.0 == task && kept.1 == *ends)
+            .map(|kept| kept.2.clone())
     }
 
     fn insert(&self, task: TaskId, ends: (CommitId, CommitId), files: Arc<Vec<FileDiff>>) {
@@ -159,22 +159,27 @@ async fn load_patch(
         work.commit.clone(),
     );
     let text = verbs::run_blocking(move || git.diff(&repo, &from, &to)).await?;
-    let text = text.map_err(|it| Problem::new(422, it.code, it.message, it.hint))?;
+    let text = text.map_err(|error| Problem::new(422, error.code, error.message, error.hint))?;
     let mut files = parse_patch(&text);
     if since_review {
         // The range also has changes that others landed in the meantime, which are not this task's.
-        files.retain(|it| {
-            work.changed.contains(&it.path) || task.files.iter().any(|file| file.matches(&it.path))
+        files.retain(|file_diff| {
+            work.changed.contains(&file_diff.path)
+                || task.files.iter().any(|file| file.matches(&file_diff.path))
         });
     }
-    files.sort_by_key(|it| !is_outside_manifest(&task, &it.path));
+    files.sort_by_key(|file_diff| !is_outside_manifest(&task, &file_diff.path));
     let files = Arc::new(files);
     shared.live_caches.patches.insert(id, ends, files.clone());
     Ok(Patch { task, base, files })
 }
 
 fn is_outside_manifest(task: &Task, path: &str) -> bool {
-    !task.files.is_empty() && !task.files.iter().any(|it| it.matches(path))
+    !task.files.is_empty()
+        && !task
+            .files
+            .iter()
+            .any(|path_pattern| path_pattern.matches(path))
 }
 
 /// Handles `GET /api/v1/page/diff/T9`: returns the files.
@@ -184,23 +189,22 @@ pub(super) async fn list_files(
     request_limits::QueryParams(asked): request_limits::QueryParams<DiffParams>,
     entered: Authenticated,
 ) -> Result<Response, ProblemResponse> {
-    let it = load_patch(&shared, &entered, &id, asked.since_review).await?;
+    let patch = load_patch(&shared, &entered, &id, asked.since_review).await?;
     let line = |file: &FileDiff| {
         serde_json::to_value(file_summary(
             file,
-            is_outside_manifest(&it.task, &file.path),
+            is_outside_manifest(&patch.task, &file.path),
         ))
         .unwrap_or_default()
     };
-    let all: Vec<serde_json::Value> = it.files.iter().map(line).collect();
-    let work = it.task.submission.as_ref();
-    let answer =
-        serde_json::json!({ "base": it.base, "commit": work.map(|it| &it.commit), "files": all });
+    let all: Vec<serde_json::Value> = patch.files.iter().map(line).collect();
+    let work = patch.task.submission.as_ref();
+    let answer = serde_json::json!({ "base": patch.base, "commit": work.map(|submission| &submission.commit), "files": all });
     Ok(axum::Json(answer).into_response())
 }
 
-fn file_summary(it: &FileDiff, outside: bool) -> FileSummary<'_> {
-    let count = |sign: char| it.lines.iter().filter(|line| line.0 == sign).count();
+fn file_summary(file_diff: &FileDiff, outside: bool) -> FileSummary<'_> {
+    let count = |sign: char| file_diff.lines.iter().filter(|line| line.0 == sign).count();
     let (added, removed) = (count('+'), count('-'));
     let made = [
         "package-lock.json",
@@ -209,13 +213,13 @@ fn file_summary(it: &FileDiff, outside: bool) -> FileSummary<'_> {
         "pnpm-lock.yaml",
         "go.sum",
     ];
-    let name = it.path.rsplit('/').next().unwrap_or_default();
+    let name = file_diff.path.rsplit('/').next().unwrap_or_default();
     let closed =
         added + removed > LARGE_FILE_LINES || made.contains(&name) || name.ends_with(".min.js");
     FileSummary {
-        path: &it.path,
-        was: it.renamed_from.as_deref(),
-        note: &it.note,
+        path: &file_diff.path,
+        was: file_diff.renamed_from.as_deref(),
+        note: &file_diff.note,
         added,
         removed,
         outside,
@@ -237,8 +241,12 @@ pub(super) async fn file_rows(
         split: asked.split,
         ignore_spaces: asked.spaces,
     };
-    let drawn =
-        verbs::run_blocking(move || files.get(nth).map(|it| render_rows(it, shown))).await?;
+    let drawn = verbs::run_blocking(move || {
+        files
+            .get(nth)
+            .map(|file_diff| render_rows(file_diff, shown))
+    })
+    .await?;
     let text = drawn.ok_or_else(|| {
         Problem::new(
             404,
@@ -345,7 +353,7 @@ fn render_rows(
                 let end = at
                     + file.lines[at..]
                         .iter()
-                        .take_while(|it| matches!(it.0, '+' | '-'))
+                        .take_while(|file| matches!(file.0, '+' | '-'))
                         .count();
                 render_change(&mut out, &file.lines[at..end], (&mut old, &mut new), split);
                 at = end;
@@ -396,7 +404,7 @@ fn wrap_in_tables(rows: &str, split: bool) -> String {
     };
     let ends: Vec<usize> = rows
         .match_indices("</tr>")
-        .map(|it| it.0 + "</tr>".len())
+        .map(|match_indice| match_indice.0 + "</tr>".len())
         .collect();
     let mut out =
         String::with_capacity(rows.len() + (ends.len() / ROWS_PER_TABLE + 1) * (head.len() + 20));
@@ -420,7 +428,7 @@ fn without_spaces(file: &FileDiff) -> FileDiff {
         let end = at
             + file.lines[at..]
                 .iter()
-                .take_while(|it| matches!(it.0, '+' | '-'))
+                .take_while(|file| matches!(file.0, '+' | '-'))
                 .count();
         if end == at {
             lines.push(file.lines[at].clone());
@@ -430,20 +438,24 @@ fn without_spaces(file: &FileDiff) -> FileDiff {
         let of = |sign: char| {
             file.lines[at..end]
                 .iter()
-                .filter(|it| it.0 == sign)
-                .map(|it| it.1.as_str())
+                .filter(|file| file.0 == sign)
+                .map(|file| file.1.as_str())
                 .collect()
         };
         let (gone, come): (Vec<&str>, Vec<&str>) = (of('-'), of('+'));
         let (mut old, mut new) = (0, 0);
         for (one, other) in pairs_equal_but_spaces(&gone, &come) {
-            lines.extend(gone[old..one].iter().map(|it| ('-', (*it).to_owned())));
-            lines.extend(come[new..other].iter().map(|it| ('+', (*it).to_owned())));
+            lines.extend(gone[old..one].iter().map(|gone| ('-', (*gone).to_owned())));
+            lines.extend(
+                come[new..other]
+                    .iter()
+                    .map(|come| ('+', (*come).to_owned())),
+            );
             lines.push((' ', come[other].to_owned()));
             (old, new) = (one + 1, other + 1);
         }
-        lines.extend(gone[old..].iter().map(|it| ('-', (*it).to_owned())));
-        lines.extend(come[new..].iter().map(|it| ('+', (*it).to_owned())));
+        lines.extend(gone[old..].iter().map(|gone| ('-', (*gone).to_owned())));
+        lines.extend(come[new..].iter().map(|come| ('+', (*come).to_owned())));
         at = end;
     }
     FileDiff {
@@ -456,19 +468,15 @@ fn without_spaces(file: &FileDiff) -> FileDiff {
 /// pairs, for blocks of a size that a person would compare.
 fn pairs_equal_but_spaces(gone: &[&str], come: &[&str]) -> Vec<(usize, usize)> {
     const MAX_COMPARISONS: usize = 250_000;
-    let bare = |it: &&str| {
-        it.chars()
-            .filter(|it| !it.is_whitespace())
-            .collect::<String>()
-    };
+    let bare = |s: &&str| s.chars().filter(|c| !c.is_whitespace()).collect::<String>();
     let (a, b): (Vec<String>, Vec<String>) = (
         gone.iter().map(bare).collect(),
         come.iter().map(bare).collect(),
     );
     if a.len() * b.len() > MAX_COMPARISONS {
         return (0..a.len().min(b.len()))
-            .filter(|it| a[*it] == b[*it])
-            .map(|it| (it, it))
+            .filter(|n| a[*n] == b[*n])
+            .map(|n| (n, n))
             .collect();
     }
     let wide = b.len() + 1;
@@ -499,13 +507,10 @@ fn pairs_equal_but_spaces(gone: &[&str], come: &[&str]) -> Vec<(usize, usize)> {
 /// Returns the two line numbers of a hunk header such as `@@ -41,7 +41,9 @@`.
 fn hunk_line_numbers(hunk: &str) -> (usize, usize) {
     let number = |sign: char| {
-        let from = hunk
-            .find(sign)
-            .map(|it| &hunk[it + 1..])
-            .unwrap_or_default();
+        let from = hunk.find(sign).map(|n| &hunk[n + 1..]).unwrap_or_default();
         from.split([',', ' '])
             .next()
-            .and_then(|it| it.parse().ok())
+            .and_then(|from| from.parse().ok())
             .unwrap_or(1)
     };
     (number('-'), number('+'))
@@ -530,13 +535,13 @@ fn render_change(
 ) {
     let gone: Vec<&str> = lines
         .iter()
-        .filter(|it| it.0 == '-')
-        .map(|it| it.1.as_str())
+        .filter(|pair| pair.0 == '-')
+        .map(|pair| pair.1.as_str())
         .collect();
     let come: Vec<&str> = lines
         .iter()
-        .filter(|it| it.0 == '+')
-        .map(|it| it.1.as_str())
+        .filter(|pair| pair.0 == '+')
+        .map(|pair| pair.1.as_str())
         .collect();
     let pair = |nth: usize| Some((*gone.get(nth)?, *come.get(nth)?));
     let old = |nth: usize| {
@@ -630,14 +635,14 @@ fn mark_difference(text: &str, other: &str, tag: &str) -> String {
 fn split_words(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut from = 0;
-    let word = |it: char| it.is_alphanumeric() || it == '_';
+    let word = |c: char| c.is_alphanumeric() || c == '_';
     let mut last = None;
-    for (at, it) in text.char_indices() {
-        if last.is_some_and(|last| !(word(last) && word(it))) {
+    for (at, c) in text.char_indices() {
+        if last.is_some_and(|last| !(word(last) && word(c))) {
             found.push(&text[from..at]);
             from = at;
         }
-        last = Some(it);
+        last = Some(c);
     }
     if from < text.len() {
         found.push(&text[from..]);
@@ -665,7 +670,13 @@ mod tests {
         let files = parse_patch(PATCH);
         let shape: Vec<(&str, &str, usize)> = files
             .iter()
-            .map(|it| (it.path.as_str(), it.note.as_str(), it.lines.len()))
+            .map(|file_diff| {
+                (
+                    file_diff.path.as_str(),
+                    file_diff.note.as_str(),
+                    file_diff.lines.len(),
+                )
+            })
             .collect();
         assert_eq!(
             shape,
@@ -736,7 +747,7 @@ mod tests {
                 },
             );
             let bare = ["<script", "<b>", "onerror", "\u{202e}", "\u{1b}"];
-            assert!(bare.iter().all(|it| !made.contains(it)), "{made}");
+            assert!(bare.iter().all(|bare| !made.contains(bare)), "{made}");
         }
         let long = format!(
             "diff --git a/x b/x\n@@ -1 +1 @@\n+{}\n",
@@ -758,7 +769,7 @@ mod tests {
         let shape: String = made
             .lines
             .iter()
-            .map(|it| format!("{}{}\n", it.0, it.1))
+            .map(|made| format!("{}{}\n", made.0, made.1))
             .collect();
         assert_eq!(
             shape,
@@ -783,7 +794,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_diff_are_divided_into_tables() {
-        let lines: String = (0..250).map(|it| format!("+line {it} </tr>\n")).collect();
+        let lines: String = (0..250).map(|n| format!("+line {n} </tr>\n")).collect();
         let made = render_rows(
             &parse_patch(&format!("diff --git a/x b/x\n@@ -0,0 +1,250 @@\n{lines}"))[0],
             DiffStyle::default(),

@@ -34,7 +34,7 @@ impl GraphScope {
         let mission = text.parse().ok().map(GraphScope::Mission);
         mission
             .or_else(|| text.parse().ok().map(GraphScope::Task))
-            .filter(|it| it.to_string() == text)
+            .filter(|graph_scope| graph_scope.to_string() == text)
     }
 }
 
@@ -75,16 +75,18 @@ impl TopicContext<'_> {
             // The sessions of a team are not tasks to show.
             tasks
                 .values()
-                .filter(|it| it.session_of.is_none())
-                .map(|it| (self.task_row(it), it.status))
+                .filter(|task| task.session_of.is_none())
+                .map(|task| (self.task_row(task), task.status))
                 .collect()
         };
         Ok(match of {
             GraphScope::All => {
-                let title = project
-                    .map_or_else(|| "all tasks".to_owned(), |it| format!("all tasks of {it}"));
+                let title = project.map_or_else(
+                    || "all tasks".to_owned(),
+                    |project| format!("all tasks of {project}"),
+                );
                 let mut found = self.listed_by_id()?;
-                found.retain(|_, it| project.is_none_or(|project| it.project == *project));
+                found.retain(|_, task| project.is_none_or(|project| task.project == *project));
                 Some(GraphView::new(title, &rows(found), None))
             }
             GraphScope::Mission(id) => match self.history.mission(id)? {
@@ -111,7 +113,7 @@ impl TopicContext<'_> {
         Ok(self
             .listed_tasks()?
             .into_iter()
-            .map(|it| (it.id, it))
+            .map(|task| (task.id, task))
             .collect())
     }
 
@@ -126,13 +128,13 @@ impl TopicContext<'_> {
         let over = self
             .ended_mission_tasks(id)?
             .into_iter()
-            .map(|it| (it.id, it));
+            .map(|task| (task.id, task));
         let open = self
             .board
             .tasks
             .values()
-            .filter(|it| it.mission == Some(id))
-            .map(|it| (it.id, it.clone()));
+            .filter(|task| task.mission == Some(id))
+            .map(|task| (task.id, task.clone()));
         // A task that was started again is shown as the board has it.
         Ok(over.chain(open).collect())
     }
@@ -141,7 +143,7 @@ impl TopicContext<'_> {
     fn ended_mission_tasks(&self, id: MissionId) -> Result<Vec<Arc<Task>>, StoreError> {
         let statuses = TaskStatus::ALL
             .into_iter()
-            .filter(|it| it.is_terminal())
+            .filter(|task_status| task_status.is_terminal())
             .collect();
         let filter = TaskFilter {
             mission: Some(id),
@@ -158,7 +160,7 @@ impl TopicContext<'_> {
             .ended_mission_tasks
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, tasks)) = kept.get(&id).filter(|it| it.0 == key) {
+        if let Some((_, tasks)) = kept.get(&id).filter(|kept| kept.0 == key) {
             return Ok(tasks.clone());
         }
         let tasks: Vec<Arc<Task>> = self
@@ -190,7 +192,7 @@ impl TopicContext<'_> {
         for _ in 0..MAX_HOPS {
             let needs: Vec<TaskId> = last
                 .iter()
-                .flat_map(|it| it.blocked_by.iter().copied())
+                .flat_map(|task| task.blocked_by.iter().copied())
                 .collect();
             last.clear();
             for need in needs {

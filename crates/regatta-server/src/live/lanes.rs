@@ -73,7 +73,7 @@ impl LaneHistory {
         self.lock()
             .bars
             .get(agent)
-            .map(|it| it.iter().cloned().collect())
+            .map(|lane_bars| lane_bars.iter().cloned().collect())
             .unwrap_or_default()
     }
 
@@ -85,22 +85,22 @@ impl LaneHistory {
         } else {
             lane_states(board, &kept.last_failed, now)
         };
-        let since = |name: &AgentName, it: &LaneState| {
+        let since = |name: &AgentName, lane_state: &LaneState| {
             let last = kept.bars.get(name).and_then(VecDeque::back);
             let drawn = last
-                .filter(|bar| bar.at == it.state && bar.task == it.task)
+                .filter(|bar| bar.at == lane_state.state && bar.task == lane_state.task)
                 .map(|bar| bar.from);
             let seen = || {
                 kept.since
                     .get(name)
-                    .filter(|one| one.0 == it.state && one.1 == it.task)
+                    .filter(|one| one.0 == lane_state.state && one.1 == lane_state.task)
                     .map(|one| one.2)
             };
             drawn.or_else(seen).unwrap_or(now.unix_ms)
         };
-        let with = |(name, it): (AgentName, LaneState)| {
-            let wall = since(&name, &it);
-            (name, (it, wall))
+        let with = |(name, lane_state): (AgentName, LaneState)| {
+            let wall = since(&name, &lane_state);
+            (name, (lane_state, wall))
         };
         stands.into_iter().map(with).collect()
     }
@@ -109,7 +109,7 @@ impl LaneHistory {
         let kept = self.lock();
         kept.shares
             .iter()
-            .map(|(name, it)| (name.clone(), it.iter().cloned().collect()))
+            .map(|(name, share)| (name.clone(), share.iter().cloned().collect()))
             .collect()
     }
 
@@ -123,27 +123,29 @@ impl LaneHistory {
         let stands = lane_states(board, &kept.last_failed, now);
         kept.states.clone_from(&stands);
         let mut counts: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for (name, it) in stands {
-            if !matches!(it.state, DisplayState::Idle | DisplayState::Failed) {
+        for (name, lane_state) in stands {
+            if !matches!(lane_state.state, DisplayState::Idle | DisplayState::Failed) {
                 kept.last_failed.remove(&name);
             }
             if let Some(agent) = board.agents.get(&name) {
                 counts
                     .entry(provider_or_runtime(agent))
-                    .or_insert_with(|| vec![0; STATE_COUNT])[it.state as usize] += 1;
+                    .or_insert_with(|| vec![0; STATE_COUNT])[lane_state.state as usize] += 1;
             }
             if !kept
                 .since
                 .get(&name)
-                .is_some_and(|one| one.0 == it.state && one.1 == it.task)
+                .is_some_and(|one| one.0 == lane_state.state && one.1 == lane_state.task)
             {
-                kept.since
-                    .insert(name.clone(), (it.state, it.task, now.unix_ms));
+                kept.since.insert(
+                    name.clone(),
+                    (lane_state.state, lane_state.task, now.unix_ms),
+                );
             }
             kept.bars
                 .entry(name)
                 .or_default()
-                .push_state(it, now.unix_ms);
+                .push_state(lane_state, now.unix_ms);
         }
         kept.since.retain(|name, _| board.agents.contains_key(name));
         kept.bars.retain(|name, _| board.agents.contains_key(name));
@@ -151,7 +153,7 @@ impl LaneHistory {
         let minute = now.unix_ms - now.unix_ms % MINUTE_MS;
         for (name, counts) in counts {
             let minutes = kept.shares.entry(name).or_default();
-            match minutes.back_mut().filter(|it| it.0 == minute) {
+            match minutes.back_mut().filter(|pair| pair.0 == minute) {
                 Some(last) => last.1 = counts,
                 None => minutes.push_back((minute, counts)),
             }
@@ -163,19 +165,19 @@ impl LaneHistory {
 
     /// Records a failed task, because no later board shows which agent failed it.
     fn on_event(&self, recorded: &Recorded, board: &Board) {
-        if let Event::TaskFailed(it) = &recorded.event {
+        if let Event::TaskFailed(task_failed) = &recorded.event {
             let of = |attempt: &Arc<Attempt>| {
-                (attempt.task == *it.task()).then(|| attempt.agent.clone())
+                (attempt.task == *task_failed.task()).then(|| attempt.agent.clone())
             };
             let lane = board
                 .attempts
                 .values()
                 .find_map(of)
-                .or_else(|| self.last_agent_of(*it.task()));
+                .or_else(|| self.last_agent_of(*task_failed.task()));
             if let Some(lane) = lane {
                 let mut kept = self.lock();
                 kept.revision = 0; // the states at this revision must be computed again
-                kept.last_failed.insert(lane, *it.task());
+                kept.last_failed.insert(lane, *task_failed.task());
             }
         }
     }
@@ -183,13 +185,14 @@ impl LaneHistory {
     /// Returns the agent that last worked on a task.
     fn last_agent_of(&self, task: TaskId) -> Option<AgentName> {
         let kept = self.lock();
-        let last = kept.bars.iter().filter_map(|(name, it)| {
-            it.iter()
+        let last = kept.bars.iter().filter_map(|(name, lane_bars)| {
+            lane_bars
+                .iter()
                 .rev()
                 .find(|bar| bar.task == Some(task) && bar.at == DisplayState::Working)
                 .map(|bar| (bar.from, name))
         });
-        last.max().map(|it| it.1.clone())
+        last.max().map(|pair| pair.1.clone())
     }
 
     /// Adds the work from before this daemon started.
@@ -206,26 +209,26 @@ impl LaneHistory {
 
 /// Appends a state to a lane's bars, which are kept oldest first.
 trait BarList {
-    fn push_state(&mut self, it: LaneState, wall: u64);
+    fn push_state(&mut self, lane_state: LaneState, wall: u64);
 }
 
 impl BarList for VecDeque<LaneBar> {
-    fn push_state(&mut self, it: LaneState, wall: u64) {
+    fn push_state(&mut self, lane_state: LaneState, wall: u64) {
         if let Some(last) = self.back_mut().filter(|bar| bar.to.is_none()) {
-            if last.at == it.state && last.task == it.task {
-                last.text = it.text; // the state is unchanged, and its text may be newer
+            if last.at == lane_state.state && last.task == lane_state.task {
+                last.text = lane_state.text; // the state is unchanged, and its text may be newer
                 return;
             }
             last.to = Some(wall.max(last.from));
         }
         // Idle time is not drawn.
-        if !matches!(it.state, DisplayState::Idle | DisplayState::Offline) {
+        if !matches!(lane_state.state, DisplayState::Idle | DisplayState::Offline) {
             self.push_back(LaneBar {
                 from: wall,
                 to: None,
-                at: it.state,
-                task: it.task,
-                text: it.text,
+                at: lane_state.state,
+                task: lane_state.task,
+                text: lane_state.text,
             });
         }
         let old = |bar: &LaneBar| bar.to.is_some_and(|to| to + MAX_BAR_AGE_MS < wall);
@@ -257,18 +260,30 @@ fn lane_states(
     let (stand, tasks): (Vec<_>, Vec<_>) = own.partition(|attempt| attempt.session_of.is_some());
     for attempt in tasks
         .into_iter()
-        .chain(stand.into_iter().filter(|it| it.session.in_turn))
+        .chain(stand.into_iter().filter(|attempt| attempt.session.in_turn))
     {
         working.entry(&attempt.agent).or_insert(attempt);
     }
     let asked: BTreeMap<AttemptId, String> = {
-        let open = board.approvals.values().filter(|it| it.is_open());
-        open.map(|it| (it.attempt, format!("{} {}", it.id, it.subject())))
-            .collect()
+        let open = board
+            .approvals
+            .values()
+            .filter(|approval| approval.is_open());
+        open.map(|approval| {
+            (
+                approval.attempt,
+                format!("{} {}", approval.id, approval.subject()),
+            )
+        })
+        .collect()
     };
     let mut after: BTreeMap<&AgentName, LaneState> = BTreeMap::new();
     let states = view::landing_states(board, now);
-    for landing in board.landings.values().filter(|it| it.end.is_none()) {
+    for landing in board
+        .landings
+        .values()
+        .filter(|landing| landing.end.is_none())
+    {
         let text = states
             .get(&landing.id)
             .copied()
@@ -283,8 +298,13 @@ fn lane_states(
     // The waiting tasks of each mission; each idle agent of the mission takes the first one.
     let mut waiting: BTreeMap<regatta_core::ids::MissionId, Vec<TaskId>> = BTreeMap::new();
     for mission in board.missions.keys() {
-        let open = board.open_tasks_of(*mission).map(|it| it.1).take(500);
-        let waits = |id: &TaskId| board.tasks.get(id).is_some_and(|it| it.status.is_waiting());
+        let open = board.open_tasks_of(*mission).map(|board| board.1).take(500);
+        let waits = |id: &TaskId| {
+            board
+                .tasks
+                .get(id)
+                .is_some_and(|task| task.status.is_waiting())
+        };
         let mut ids: Vec<TaskId> = open.filter(waits).collect();
         ids.reverse();
         waiting.insert(*mission, ids);
@@ -309,7 +329,7 @@ fn lane_states(
                     let missions = board
                         .missions
                         .values()
-                        .filter(|it| it.agents.contains(name));
+                        .filter(|mission| mission.agents.contains(name));
                     // A task that is assigned to another agent waits for that agent.
                     let may_take = |id: &TaskId| {
                         let assignee = board.tasks.get(id).and_then(|task| task.assignee.as_ref());
@@ -349,7 +369,7 @@ fn progress_text(board: &Board, attempt: &Attempt) -> String {
     let said = board
         .tasks
         .get(&attempt.task)
-        .map(|it| it.progress.clone())
+        .map(|task| task.progress.clone())
         .unwrap_or_default();
     if said.is_empty() {
         view::program_activity(board, attempt)
@@ -362,7 +382,7 @@ fn first_reason(board: &Board, task: &Task, now: Now) -> Option<String> {
     schedule::wait_reasons(board, task, now)
         .into_iter()
         .next()
-        .map(|it| it.text)
+        .map(|wait_reason| wait_reason.text)
 }
 
 /// Returns the state of an agent without work: offline, parked, or the result of its last task.
@@ -407,15 +427,15 @@ fn state_without_work(
     if let Some(landing) = landing {
         return Some(landing.clone());
     }
-    let own = |it: &&Arc<Task>| {
-        it.agent.as_ref() == Some(&agent.name) || it.assignee.as_ref() == Some(&agent.name)
+    let own = |task: &&Arc<Task>| {
+        task.agent.as_ref() == Some(&agent.name) || task.assignee.as_ref() == Some(&agent.name)
     };
     let of = |status: TaskStatus| {
         board
             .tasks
             .values()
             .filter(own)
-            .find(|it| it.status == status)
+            .find(|task| task.status == status)
     };
     if board.tasks.len() > 5_000 {
         return None; // too many to search ten times a second
@@ -428,9 +448,9 @@ fn state_without_work(
             text,
         });
     }
-    of(TaskStatus::InReview).map(|it| LaneState {
+    of(TaskStatus::InReview).map(|task| LaneState {
         state: DisplayState::Review,
-        task: Some(it.id),
+        task: Some(task.id),
         text: "in review".into(),
     })
 }
@@ -445,13 +465,17 @@ struct PastWork {
 impl PastWork {
     fn fold(&mut self, recorded: &Recorded) {
         match &recorded.event {
-            Event::AttemptStarted(it) => {
-                let it = it.attempt();
-                self.open_attempts
-                    .insert(it.id, (it.agent.clone(), it.task, it.started_unix_ms));
+            Event::AttemptStarted(attempt_started) => {
+                let attempt = attempt_started.attempt();
+                self.open_attempts.insert(
+                    attempt.id,
+                    (attempt.agent.clone(), attempt.task, attempt.started_unix_ms),
+                );
             }
-            Event::AttemptEnded(it) => {
-                if let Some((agent, task, from)) = self.open_attempts.remove(it.attempt()) {
+            Event::AttemptEnded(attempt_ended) => {
+                if let Some((agent, task, from)) =
+                    self.open_attempts.remove(attempt_ended.attempt())
+                {
                     let bar = LaneBar {
                         from,
                         to: Some(recorded.now.unix_ms),
@@ -484,8 +508,8 @@ pub(super) async fn record_lanes(shared: Arc<ServerState>) {
             let Some(last) = page.last() else { break };
             after = last.revision;
             page.iter()
-                .filter(|it| it.revision <= until)
-                .for_each(|it| past.fold(it));
+                .filter(|event| event.revision <= until)
+                .for_each(|event| past.fold(event));
         }
         past
     });
@@ -501,7 +525,7 @@ pub(super) async fn record_lanes(shared: Arc<ServerState>) {
             let board = shared.engine.board();
             batch
                 .iter()
-                .for_each(|it| shared.live_caches.lanes.on_event(it, &board));
+                .for_each(|event| shared.live_caches.lanes.on_event(event, &board));
         }
         shared
             .live_caches
@@ -554,8 +578,10 @@ mod tests {
             500,
         );
         lane.push_state(lane_state(DisplayState::Working, 2), 900);
-        let shape: Vec<(u64, Option<u64>, DisplayState)> =
-            lane.iter().map(|it| (it.from, it.to, it.at)).collect();
+        let shape: Vec<(u64, Option<u64>, DisplayState)> = lane
+            .iter()
+            .map(|lane_bar| (lane_bar.from, lane_bar.to, lane_bar.at))
+            .collect();
         assert_eq!(
             shape,
             [
@@ -582,6 +608,9 @@ mod tests {
         );
         // A clock that was set back creates no bar whose end is before its beginning.
         lane.push_state(lane_state(DisplayState::Working, 6), 7);
-        assert!(lane.iter().all(|it| it.to.is_none_or(|to| to >= it.from)));
+        assert!(
+            lane.iter()
+                .all(|lane_bar| lane_bar.to.is_none_or(|to| to >= lane_bar.from))
+        );
     }
 }

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 pub(super) const MAX_LINE_CHARS: usize = 4_000;
 
 /// Returns whether a character is invisible, changes the text direction, or is a control character.
-fn is_unprintable(it: char) -> bool {
-    matches!(it,
+fn is_unprintable(c: char) -> bool {
+    matches!(c,
         '\u{0}'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}'
         | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
@@ -17,30 +17,30 @@ fn is_unprintable(it: char) -> bool {
 
 /// Appends text with all markup escaped.
 pub(super) fn push_escaped(out: &mut String, text: &str) {
-    for it in text.chars() {
-        match it {
+    for c in text.chars() {
+        match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\r' => {}
-            it if is_unprintable(it) => {
+            c if is_unprintable(c) => {
                 let _a_string_takes_all = write!(
                     out,
                     "<span class=\"ctl\">\u{27e8}{:04X}\u{27e9}</span>",
-                    it as u32
+                    c as u32
                 );
             }
-            it => out.push(it),
+            c => out.push(c),
         }
     }
 }
 
 /// Returns text with all markup escaped.
-pub(super) fn escape(it: &str) -> String {
-    let mut out = String::with_capacity(it.len() + it.len() / 8);
-    push_escaped(&mut out, it);
+pub(super) fn escape(s: &str) -> String {
+    let mut out = String::with_capacity(s.len() + s.len() / 8);
+    push_escaped(&mut out, s);
     out
 }
 
@@ -65,8 +65,8 @@ struct AnsiStyle {
 impl AnsiStyle {
     fn classes(self) -> String {
         let mut names = Vec::new();
-        names.extend(self.colour.map(|it| format!("f{it}")));
-        names.extend(self.background.map(|it| format!("k{it}")));
+        names.extend(self.colour.map(|byte| format!("f{byte}")));
+        names.extend(self.background.map(|byte| format!("k{byte}")));
         for (is, name) in [
             (self.is_bold, "bo"),
             (self.is_dim, "di"),
@@ -83,7 +83,7 @@ impl AnsiStyle {
     fn apply_codes(&mut self, codes: &str) {
         let mut codes = codes
             .split([';', ':'])
-            .map(|it| it.parse::<u16>().unwrap_or(0));
+            .map(|code| code.parse::<u16>().unwrap_or(0));
         while let Some(code) = codes.next() {
             match code {
                 0 => *self = AnsiStyle::default(),
@@ -104,8 +104,8 @@ impl AnsiStyle {
                     let picked = match codes.next() {
                         Some(5) => codes
                             .next()
-                            .and_then(|it| u8::try_from(it).ok())
-                            .filter(|it| *it < 16),
+                            .and_then(|code| u8::try_from(code).ok())
+                            .filter(|byte| *byte < 16),
                         Some(2) => {
                             let _rgb = (codes.next(), codes.next(), codes.next());
                             None
@@ -126,9 +126,9 @@ impl AnsiStyle {
 
 /// Renders terminal output as spans. Cursor movements, titles, links and all other sequences are
 /// removed. The work is linear in the length of the text.
-pub(super) fn terminal_html(it: &str) -> String {
-    let mut out = String::with_capacity(it.len() + it.len() / 8);
-    let (mut pen, mut rest) = (AnsiStyle::default(), it);
+pub(super) fn terminal_html(s: &str) -> String {
+    let mut out = String::with_capacity(s.len() + s.len() / 8);
+    let (mut pen, mut rest) = (AnsiStyle::default(), s);
     while let Some(at) = rest.find('\u{1b}') {
         push_styled(&mut out, &rest[..at], pen);
         rest = apply_escape(&rest[at + 1..], &mut pen);
@@ -166,11 +166,13 @@ fn apply_escape<'a>(rest: &'a str, pen: &mut AnsiStyle) -> &'a str {
             let end = bytes
                 .iter()
                 .skip(1)
-                .position(|it| (0x40..=0x7e).contains(it))
-                .map(|it| it + 1);
-            let Some(end) =
-                end.filter(|it| bytes[1..*it].iter().all(|it| (0x20..=0x3f).contains(it)))
-            else {
+                .position(|byte| (0x40..=0x7e).contains(byte))
+                .map(|n| n + 1);
+            let Some(end) = end.filter(|end| {
+                bytes[1..*end]
+                    .iter()
+                    .all(|byte| (0x20..=0x3f).contains(byte))
+            }) else {
                 return rest;
             };
             if bytes[end] == b'm' {
@@ -190,7 +192,7 @@ fn apply_escape<'a>(rest: &'a str, pen: &mut AnsiStyle) -> &'a str {
                 None => "",
             }
         }
-        Some(it) if it.is_ascii() => &rest[1..],
+        Some(byte) if byte.is_ascii() => &rest[1..],
         _ => rest,
     }
 }
@@ -230,7 +232,7 @@ mod tests {
             escape("a\u{202e}b"),
             "a<span class=\"ctl\">\u{27e8}202E\u{27e9}</span>b"
         );
-        for it in [
+        for c in [
             '\u{200b}',
             '\u{2066}',
             '\u{feff}',
@@ -241,9 +243,9 @@ mod tests {
             '\u{61c}',
         ] {
             assert!(
-                escape(&it.to_string()).starts_with("<span class=\"ctl\">"),
+                escape(&c.to_string()).starts_with("<span class=\"ctl\">"),
                 "{:x}",
-                it as u32
+                c as u32
             );
         }
         assert_eq!(escape("tab\tand ümläut 漢字"), "tab\tand ümläut 漢字");

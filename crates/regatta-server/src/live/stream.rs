@@ -101,7 +101,7 @@ impl Topic {
                 other
                     .parse()
                     .ok()
-                    .filter(|it: &TaskId| it.to_string() == other)?,
+                    .filter(|id: &TaskId| id.to_string() == other)?,
             ),
         })
     }
@@ -165,9 +165,9 @@ impl CachedTopic {
         for (key, value) in drawn {
             let same = before
                 .remove(&key)
-                .filter(|it| it.value.get() == value.get());
+                .filter(|cached_entity| cached_entity.value.get() == value.get());
             // An entity that came back is no longer removed.
-            self.removed.retain(|it| it.1 != key);
+            self.removed.retain(|removed| removed.1 != key);
             self.entities.insert(
                 key,
                 same.unwrap_or(CachedEntity {
@@ -179,7 +179,7 @@ impl CachedTopic {
             );
         }
         self.removed
-            .extend(before.into_keys().map(|it| (revision, it)));
+            .extend(before.into_keys().map(|before| (revision, before)));
         while self.removed.len() > MAX_REMOVED_ENTITIES {
             if let Some((revision, _)) = self.removed.pop_front() {
                 self.oldest_revision = self.oldest_revision.max(revision);
@@ -195,32 +195,34 @@ impl CachedTopic {
         after: Option<u64>,
         turn: Option<u64>,
     ) -> (Vec<(&str, Option<&RawValue>)>, bool) {
-        let known = after.filter(|it| *it >= self.oldest_revision && *it <= self.revision);
+        let known = after.filter(|after| *after >= self.oldest_revision && *after <= self.revision);
         let Some(after) = known else {
             return (
                 self.entities
                     .iter()
-                    .map(|(key, it)| (key.as_str(), Some(&*it.value)))
+                    .map(|(key, cached_entity)| (key.as_str(), Some(&*cached_entity.value)))
                     .collect(),
                 true,
             );
         };
-        let aged = |it: &CachedEntity| {
-            it.is_age_only
-                && it.changed_revision >= after
-                && turn.is_none_or(|seen| it.build > seen)
+        let aged = |cached_entity: &CachedEntity| {
+            cached_entity.is_age_only
+                && cached_entity.changed_revision >= after
+                && turn.is_none_or(|seen| cached_entity.build > seen)
         };
-        let new = |it: &CachedEntity| it.changed_revision > after || aged(it);
+        let new = |cached_entity: &CachedEntity| {
+            cached_entity.changed_revision > after || aged(cached_entity)
+        };
         let changed = self
             .entities
             .iter()
-            .filter(|it| new(it.1))
-            .map(|(key, it)| (key.as_str(), Some(&*it.value)));
+            .filter(|entity| new(entity.1))
+            .map(|(key, cached_entity)| (key.as_str(), Some(&*cached_entity.value)));
         let gone = self
             .removed
             .iter()
-            .filter(|it| it.0 > after)
-            .map(|it| (it.1.as_str(), None));
+            .filter(|removed| removed.0 > after)
+            .map(|removed| (removed.1.as_str(), None));
         (changed.chain(gone).collect(), false)
     }
 }
@@ -235,7 +237,7 @@ impl TopicCache {
     fn get_or_insert(&self, topic: Topic) -> Arc<tokio::sync::Mutex<CachedTopic>> {
         let mut kept = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= MAX_CACHED_TOPICS {
-            kept.retain(|_, it| Arc::strong_count(it) > 1);
+            kept.retain(|_, mutex| Arc::strong_count(mutex) > 1);
         }
         kept.entry(topic).or_default().clone()
     }
@@ -252,10 +254,10 @@ pub(super) async fn live_stream(
         "use a token with the scope viewer or wider",
     )?;
     let mut wanted = Vec::new();
-    for text in asked.topics.split(',').filter(|it| !it.is_empty()) {
+    for text in asked.topics.split(',').filter(|topic| !topic.is_empty()) {
         let (name, after) = text
             .split_once('@')
-            .map_or((text, None), |it| (it.0, it.1.parse().ok()));
+            .map_or((text, None), |text| (text.0, text.1.parse().ok()));
         let topic = Topic::parse(name).ok_or_else(|| {
             Problem::new(
                 400,
@@ -273,8 +275,8 @@ pub(super) async fn live_stream(
         });
     }
     // All readers lock the topics in the same order, and none twice.
-    wanted.sort_by_key(|it| it.topic);
-    wanted.dedup_by_key(|it| it.topic);
+    wanted.sort_by_key(|topic_subscription| topic_subscription.topic);
+    wanted.dedup_by_key(|topic_subscription| topic_subscription.topic);
     if wanted.is_empty() || wanted.len() > MAX_TOPICS_PER_READER {
         let what = format!("a reader can watch 1 to {MAX_TOPICS_PER_READER} topics");
         return Err(Problem::new(400, "bad_input", what, "name fewer").into());
@@ -348,7 +350,7 @@ fn frames(
                     () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {
                         yield Ok(": still here\n\n".into());
                         // An idle fleet commits nothing, but some topics change with time alone.
-                        if wanted.iter().any(|it| it.topic.changes_with_time()) { break }
+                        if wanted.iter().any(|topic_subscription| topic_subscription.topic.changes_with_time()) { break }
                     }
                     _ = down.changed() => return,
                 }
@@ -362,8 +364,8 @@ fn frames(
 async fn next_frame(shared: &Arc<ServerState>, wanted: &mut [TopicSubscription]) -> Vec<Bytes> {
     let (mut parts, mut resets, mut revision) = (Vec::new(), Vec::new(), 0);
     let mut held = Vec::with_capacity(wanted.len());
-    for it in wanted.iter() {
-        held.push(it.cached.clone().lock_owned().await);
+    for topic_subscription in wanted.iter() {
+        held.push(topic_subscription.cached.clone().lock_owned().await);
     }
     // All outdated topics are built together from one board, so that a frame needs another thread
     // only once.
@@ -374,11 +376,13 @@ async fn next_frame(shared: &Arc<ServerState>, wanted: &mut [TopicSubscription])
     let old = wanted
         .iter()
         .zip(&held)
-        .filter(|(it, kept)| kept.needs_rebuild(it.topic, now, minute))
-        .map(|it| it.0.topic);
+        .filter(|(topic_subscription, kept)| {
+            kept.needs_rebuild(topic_subscription.topic, now, minute)
+        })
+        .map(|wanted| wanted.0.topic);
     let mut drawn = topics::build_topics(shared, old.collect()).await;
-    for (it, mut kept) in wanted.iter_mut().zip(held) {
-        match drawn.remove(&it.topic) {
+    for (topic_subscription, mut kept) in wanted.iter_mut().zip(held) {
+        match drawn.remove(&topic_subscription.topic) {
             Some(Ok((at, entities))) => {
                 kept.store_entities(at, entities);
                 kept.minute = minute;
@@ -386,15 +390,16 @@ async fn next_frame(shared: &Arc<ServerState>, wanted: &mut [TopicSubscription])
             Some(Err(problem)) => {
                 tracing::error!(
                     "could not build the topic {}: {}",
-                    it.topic.name(),
+                    topic_subscription.topic.name(),
                     problem.message
                 )
             }
             None => {}
         }
         revision = revision.max(kept.revision);
-        let (changed, whole) = kept.changes_since(it.after, it.build);
-        let name = it.topic.name();
+        let (changed, whole) =
+            kept.changes_since(topic_subscription.after, topic_subscription.build);
+        let name = topic_subscription.topic.name();
         for (key, value) in changed {
             let value = value.map_or("null", RawValue::get);
             parts.push(format!(
@@ -405,7 +410,8 @@ async fn next_frame(shared: &Arc<ServerState>, wanted: &mut [TopicSubscription])
         if whole {
             resets.push(name);
         }
-        (it.after, it.build) = (Some(kept.revision), Some(kept.build));
+        (topic_subscription.after, topic_subscription.build) =
+            (Some(kept.revision), Some(kept.build));
     }
     let mut frames = Vec::new();
     if !resets.is_empty() {
@@ -445,7 +451,12 @@ mod tests {
         (
             changed
                 .into_iter()
-                .map(|(key, it)| (key.to_owned(), it.map(|it| it.get().to_owned())))
+                .map(|(key, raw_value)| {
+                    (
+                        key.to_owned(),
+                        raw_value.map(|raw_value| raw_value.get().to_owned()),
+                    )
+                })
                 .collect(),
             whole,
         )
@@ -526,9 +537,9 @@ mod tests {
     fn removals_are_forgotten_in_the_end_and_old_readers_get_everything() {
         let mut kept = CachedTopic::default();
         let many: Vec<(String, u64)> = (0..MAX_REMOVED_ENTITIES as u64 + 1)
-            .map(|it| (format!("k{it}"), it))
+            .map(|n| (format!("k{n}"), n))
             .collect();
-        let many: Vec<(&str, u64)> = many.iter().map(|it| (it.0.as_str(), it.1)).collect();
+        let many: Vec<(&str, u64)> = many.iter().map(|many| (many.0.as_str(), many.1)).collect();
         kept.store_entities(5, built_entities(&many));
         kept.store_entities(6, built_entities(&[]));
         assert_eq!(kept.removed.len(), MAX_REMOVED_ENTITIES);

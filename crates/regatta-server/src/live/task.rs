@@ -27,10 +27,13 @@ pub(super) fn task_page(
     let tries = scene.history.attempts_of(id)?;
     let landing = task
         .landing
-        .and_then(|it| board.landings.get(&it))
-        .map(|it| &**it);
+        .and_then(|id| board.landings.get(&id))
+        .map(|landing| &**landing);
     let last = tries.last();
-    let agent = task.agent.as_ref().and_then(|it| board.agents.get(it));
+    let agent = task
+        .agent
+        .as_ref()
+        .and_then(|agent| board.agents.get(agent));
     let view = TaskView::new(board, &task, scene.now).with_gates(board, scene.now);
     let life = scene
         .shared
@@ -40,12 +43,12 @@ pub(super) fn task_page(
         at: display_state(board, &task),
         checklist: checklist(board, &task),
         time: activity_bars(board, &task, &tries, &life),
-        log: last.map(|it| it.id),
+        log: last.map(|attempt| attempt.id),
         wanted: agent
-            .and_then(|it| it.profile.model.clone())
+            .and_then(|agent| agent.profile.model.clone())
             .unwrap_or_default(),
         running: last
-            .and_then(|it| it.session.model.clone())
+            .and_then(|attempt| attempt.session.model.clone())
             .unwrap_or_default(),
         branch: task.branch().to_string(),
         plan: task.planning_goal().is_some(),
@@ -64,7 +67,7 @@ fn checklist(board: &Board, task: &Task) -> Vec<LandingCondition> {
         let open = task
             .blocked_by
             .iter()
-            .filter(|it| board.tasks.contains_key(*it))
+            .filter(|id| board.tasks.contains_key(*id))
             .count();
         let text = format!("dependencies landed: {}", names.join(", "));
         say(if open == 0 { Some(true) } else { None }, text);
@@ -85,7 +88,7 @@ fn checklist(board: &Board, task: &Task) -> Vec<LandingCondition> {
             let outside = work
                 .changed
                 .iter()
-                .filter(|it| !task.files.iter().any(|file| file.matches(it)))
+                .filter(|changed| !task.files.iter().any(|file| file.matches(changed)))
                 .count();
             let text = match outside {
                 0 => format!(
@@ -115,7 +118,7 @@ fn checklist(board: &Board, task: &Task) -> Vec<LandingCondition> {
         ),
         TaskStatus::Landing => say(None, "the merged tree is validated in the queue".into()),
         TaskStatus::Completed if task.landed.is_some() => {
-            let commit = task.landed.as_ref().map_or("", |it| it.as_str());
+            let commit = task.landed.as_ref().map_or("", |id| id.as_str());
             say(
                 Some(true),
                 format!("landed as {}", commit.get(..10).unwrap_or(commit)),
@@ -133,20 +136,20 @@ fn activity_bars(
     tries: &[Attempt],
     life: &TaskTimeline,
 ) -> Vec<LaneBar> {
-    let bar = |it: &ActivityInterval| {
-        let tried = it
+    let bar = |activity_interval: &ActivityInterval| {
+        let tried = activity_interval
             .attempt
             .and_then(|id| tries.iter().find(|one| one.id == id))
-            .and_then(|it| it.end.as_ref());
-        let lost = tried.filter(|it| {
+            .and_then(|attempt| attempt.end.as_ref());
+        let lost = tried.filter(|attempt_end| {
             !matches!(
-                it.cause,
+                attempt_end.cause,
                 AttemptCause::Submitted | AttemptCause::Reported | AttemptCause::Rested
             )
         });
-        let said = match it.activity {
-            Activity::Checking => format!("checks of {}", it.text),
-            _ => it.text.clone(),
+        let said = match activity_interval.activity {
+            Activity::Checking => format!("checks of {}", activity_interval.text),
+            _ => activity_interval.text.clone(),
         };
         let text = match lost {
             Some(end) if !end.detail.is_empty() => {
@@ -154,8 +157,8 @@ fn activity_bars(
             }
             _ => said,
         };
-        let drawn = match it.activity {
-            _ if it.to_unix_ms.is_none() => display_state(board, task),
+        let drawn = match activity_interval.activity {
+            _ if activity_interval.to_unix_ms.is_none() => display_state(board, task),
             Activity::Waiting(WaitKind::Permission | WaitKind::Question) => DisplayState::Needs,
             Activity::Working | Activity::Checking if lost.is_some() => DisplayState::Failed,
             Activity::Working | Activity::Checking => DisplayState::Working,
@@ -164,8 +167,8 @@ fn activity_bars(
             Activity::Waiting(_) => DisplayState::Waiting,
         };
         LaneBar {
-            from: it.from_unix_ms,
-            to: it.to_unix_ms,
+            from: activity_interval.from_unix_ms,
+            to: activity_interval.to_unix_ms,
             at: drawn,
             task: None,
             text,

@@ -94,11 +94,11 @@ pub(super) async fn build_topics(
             shared: &shared,
             history,
         };
-        let draw = |it: Topic| {
+        let draw = |topic: Topic| {
             (
-                it,
+                topic,
                 scene
-                    .build_topic(it)
+                    .build_topic(topic)
                     .map(|drawn| (board.revision, drawn))
                     .map_err(problem_from_store),
             )
@@ -109,7 +109,7 @@ pub(super) async fn build_topics(
         Ok(drawn) => drawn,
         Err(problem) => wanted
             .into_iter()
-            .map(|it| (it, Err(problem.clone())))
+            .map(|topic| (topic, Err(problem.clone())))
             .collect(),
     }
 }
@@ -141,32 +141,40 @@ impl TopicContext<'_> {
                 let items = inbox_items(self.board, self.now);
                 items
                     .iter()
-                    .filter_map(|it| entity(format!("item/{}", it.item.id), it))
+                    .filter_map(|inbox_item| {
+                        entity(format!("item/{}", inbox_item.item.id), inbox_item)
+                    })
                     .collect()
             }
             Topic::Lanes => {
                 let lanes = self.lanes();
                 lanes
                     .iter()
-                    .filter_map(|it| entity(format!("lane/{}", it.agent), it))
+                    .filter_map(|agent_lane| {
+                        entity(format!("lane/{}", agent_lane.agent), agent_lane)
+                    })
                     .collect()
             }
             Topic::Bars => {
                 let names = self.board.agents.keys().take(CELLS_ABOVE_AGENTS);
                 names
-                    .filter_map(|it| entity(format!("bars/{it}"), &self.bars(it)))
+                    .filter_map(|agent| entity(format!("bars/{agent}"), &self.bars(agent)))
                     .collect()
             }
             Topic::Shares => self
                 .shares()
                 .iter()
-                .filter_map(|it| entity(format!("share/{}", it.provider), it))
+                .filter_map(|state_shares| {
+                    entity(format!("share/{}", state_shares.provider), state_shares)
+                })
                 .collect(),
             Topic::Queue => {
                 let trains = self.queues()?;
                 trains
                     .iter()
-                    .filter_map(|it| entity(format!("train/{}", it.queue.project), it))
+                    .filter_map(|queue_page| {
+                        entity(format!("train/{}", queue_page.queue.project), queue_page)
+                    })
                     .collect()
             }
             Topic::Spend => entity("spend".into(), &self.spend()?).into_iter().collect(),
@@ -174,28 +182,32 @@ impl TopicContext<'_> {
             Topic::Tasks => self
                 .task_rows()?
                 .iter()
-                .filter_map(|it| entity(format!("task/{}", it.id), it))
+                .filter_map(|task_row| entity(format!("task/{}", task_row.id), task_row))
                 .collect(),
             Topic::Files => self
                 .project_files()?
                 .iter()
-                .filter_map(|it| entity(format!("files/{}", it.project), it))
+                .filter_map(|project_files| {
+                    entity(format!("files/{}", project_files.project), project_files)
+                })
                 .collect(),
             Topic::Runners => {
                 let runners = self
                     .board
                     .runners
                     .values()
-                    .map(|it| RunnerView::new(self.board, it));
+                    .map(|runner| RunnerView::new(self.board, runner));
                 runners
-                    .filter_map(|it| entity(format!("runner/{}", it.name), &it))
+                    .filter_map(|runner| entity(format!("runner/{}", runner.name), &runner))
                     .collect()
             }
             Topic::Teams => {
                 let teams = self.teams()?;
                 teams
                     .iter()
-                    .filter_map(|it| entity(format!("team/{}", it.team.desired.name), it))
+                    .filter_map(|team_page| {
+                        entity(format!("team/{}", team_page.team.desired.name), team_page)
+                    })
                     .collect()
             }
             Topic::Conversations => {
@@ -203,21 +215,26 @@ impl TopicContext<'_> {
                     .board
                     .conversations
                     .values()
-                    .map(|it| ConversationPage {
-                        line: ConversationLineView::new(it),
-                        actions: actions::conversation_actions(it),
+                    .map(|conversation| ConversationPage {
+                        line: ConversationLineView::new(conversation),
+                        actions: actions::conversation_actions(conversation),
                     });
-                open.filter_map(|it| entity(format!("conversation/{}", it.line.id), &it))
-                    .collect()
+                open.filter_map(|conversation_page| {
+                    entity(
+                        format!("conversation/{}", conversation_page.line.id),
+                        &conversation_page,
+                    )
+                })
+                .collect()
             }
             Topic::Graph(of) => self
                 .graph(of, None)?
-                .and_then(|it| entity("graph".into(), &it))
+                .and_then(|graph| entity("graph".into(), &graph))
                 .into_iter()
                 .collect(),
             Topic::Task(id) => self
                 .task_page(id)?
-                .and_then(|it| entity(id.to_string(), &it))
+                .and_then(|task_page| entity(id.to_string(), &task_page))
                 .into_iter()
                 .collect(),
         })
@@ -267,9 +284,17 @@ impl TopicContext<'_> {
         if landing > 0 {
             sentence.push(part(format!("{landing} landing"), false, "/queue"));
         }
-        for it in missions.iter().take(2) {
-            let text = format!("“{}” {}", it.title, it.progress_text());
-            sentence.push(part(text, false, &format!("/tasks?mission={}", it.id)));
+        for mission_progress in missions.iter().take(2) {
+            let text = format!(
+                "“{}” {}",
+                mission_progress.title,
+                mission_progress.progress_text()
+            );
+            sentence.push(part(
+                text,
+                false,
+                &format!("/tasks?mission={}", mission_progress.id),
+            ));
         }
         if missions.len() > 2 {
             sentence.push(part(
@@ -310,10 +335,10 @@ impl TopicContext<'_> {
             projects: board
                 .projects
                 .values()
-                .map(|it| ProjectSummary {
-                    name: it.name.clone(),
-                    trunk: it.trunk.to_string(),
-                    path: it.location.clone(),
+                .map(|project| ProjectSummary {
+                    name: project.name.clone(),
+                    trunk: project.trunk.to_string(),
+                    path: project.location.clone(),
                 })
                 .collect(),
             missions,
@@ -323,7 +348,7 @@ impl TopicContext<'_> {
                 board
                     .projects
                     .values()
-                    .any(|it| it.settings.leads.agent.is_some()),
+                    .any(|project| project.settings.leads.agent.is_some()),
             ),
             tasks: board.counters.task,
         })
@@ -332,9 +357,9 @@ impl TopicContext<'_> {
     fn missions(&self) -> Result<Vec<MissionProgress>, StoreError> {
         let running = self.board.missions.values().rev().take(20);
         running
-            .map(|it| {
-                let (id, title) = (it.id, it.title.clone());
-                let (landed, tasks) = landed_counts(self.history, id, it.lead.is_some())?;
+            .map(|mission| {
+                let (id, title) = (mission.id, mission.title.clone());
+                let (landed, tasks) = landed_counts(self.history, id, mission.lead.is_some())?;
                 Ok(MissionProgress {
                     id,
                     title,
@@ -357,14 +382,14 @@ impl TopicContext<'_> {
             let (stand, since_wall) = stands.get(&agent.name)?.clone();
             let attempt = live.get(&agent.name);
             let context = attempt
-                .and_then(|it| it.session.context)
-                .filter(|it| it.1 > 0);
+                .and_then(|attempt| attempt.session.context)
+                .filter(|attempt| attempt.1 > 0);
             let context = context
                 .map(|(used, size)| u32::try_from((used * 100 / size).min(100)).unwrap_or(100));
             let subject = stand
                 .task
-                .and_then(|it| board.tasks.get(&it))
-                .map(|it| it.subject.clone());
+                .and_then(|id| board.tasks.get(&id))
+                .map(|task| task.subject.clone());
             let held =
                 agent.offline.is_some() || provider_outage::find_parked(board, agent).is_some();
             Some(AgentLaneView {
@@ -377,7 +402,7 @@ impl TopicContext<'_> {
                 capacity: agent::capacity(board, agent),
                 wanted: agent.profile.model.clone().unwrap_or_default(),
                 running: attempt
-                    .and_then(|it| it.session.model.clone())
+                    .and_then(|attempt| attempt.session.model.clone())
                     .unwrap_or_default(),
                 context,
                 micro_usd: budget::spent_on(board, day, Some(&agent.name))
@@ -386,7 +411,7 @@ impl TopicContext<'_> {
                 actions: actions::agent_actions(
                     &agent.name,
                     held,
-                    attempt.map(|it| it.session_of.is_some()),
+                    attempt.map(|attempt| attempt.session_of.is_some()),
                 ),
                 agent: agent.name.clone(),
             })
@@ -406,7 +431,7 @@ impl TopicContext<'_> {
             self.board
                 .agents
                 .values()
-                .filter(|it| lanes::provider_or_runtime(it) == name)
+                .filter(|agent| lanes::provider_or_runtime(agent) == name)
                 .count()
         };
         let all = self.shared.live_caches.lanes.shares().into_iter();
@@ -423,17 +448,17 @@ impl TopicContext<'_> {
         let train = |project: &Arc<regatta_core::project::Project>| {
             let (recent, usual) = self.ended_landings(project)?;
             let queued = || board.queue_of(&project.name);
-            let each = queued().filter_map(|it| {
+            let each = queued().filter_map(|landing| {
                 Some((
-                    it.id,
-                    actions::task_actions(board.tasks.get(&it.task)?, Some(it)),
+                    landing.id,
+                    actions::task_actions(board.tasks.get(&landing.task)?, Some(landing)),
                 ))
             });
             let expected = queued()
-                .filter_map(|it| Some((it.id, it.queued_unix_ms + usual?)))
+                .filter_map(|landing| Some((landing.id, landing.queued_unix_ms + usual?)))
                 .collect();
             Ok(QueuePage {
-                tip: recent.iter().find_map(|it| it.commit.clone()),
+                tip: recent.iter().find_map(|landing| landing.commit.clone()),
                 text: queue_text(queued().count(), usual),
                 actions: actions::queue_actions(&project.name, project.queue.held.is_some()),
                 each: each.collect(),
@@ -445,7 +470,11 @@ impl TopicContext<'_> {
     }
 
     fn ended_key(&self, project: &regatta_core::project::Project) -> EndedLandingsKey {
-        let line: Vec<_> = self.board.queue_of(&project.name).map(|it| it.id).collect();
+        let line: Vec<_> = self
+            .board
+            .queue_of(&project.name)
+            .map(|landing| landing.id)
+            .collect();
         (
             line,
             self.shared.event_fanout.finished_after(0).len(),
@@ -467,21 +496,22 @@ impl TopicContext<'_> {
             .ended_landings
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, ended)) = kept.get(&project.name).filter(|it| it.0 == key) {
+        if let Some((_, ended)) = kept.get(&project.name).filter(|kept| kept.0 == key) {
             return Ok(ended.clone());
         }
         let landings = self
             .history
             .landings(&project.name, MAX_ENDED_LANDINGS)?
             .into_iter()
-            .filter(|it| it.end.is_some());
+            .filter(|landing| landing.end.is_some());
         let all = landings
-            .map(|it| Ok((self.history.task(it.task)?, it)))
+            .map(|landing| Ok((self.history.task(landing.task)?, landing)))
             .collect::<Result<Vec<_>, StoreError>>()?;
-        let usual = landing::median_time_ms(all.iter().map(|(task, it)| (it, task.as_ref())));
+        let usual =
+            landing::median_time_ms(all.iter().map(|(task, landing)| (landing, task.as_ref())));
         let ended = (
             all.iter()
-                .map(|(task, it)| LandingView::from_ended(it, task.as_ref()))
+                .map(|(task, landing)| LandingView::from_ended(landing, task.as_ref()))
                 .collect(),
             usual,
         );
@@ -495,28 +525,30 @@ impl TopicContext<'_> {
         let silent = |id| {
             agents
                 .last_record_unix_ms(id)
-                .map(|it| wall.saturating_sub(it))
+                .map(|last_record_unix_m| wall.saturating_sub(last_record_unix_m))
         };
-        let draw = |it: &Arc<regatta_core::team::Team>| {
-            let past = self.history.launches(&it.name, MAX_PAST_LAUNCHES)?;
+        let draw = |item: &Arc<regatta_core::team::Team>| {
+            let past = self.history.launches(&item.name, MAX_PAST_LAUNCHES)?;
             let history = past
                 .into_iter()
-                .filter(|one| Some(one.id) != it.launch)
+                .filter(|one| Some(one.id) != item.launch)
                 .collect();
             let mut team = TeamView {
                 history,
-                ..TeamView::new(board, it, silent)
+                ..TeamView::new(board, item, silent)
             };
             // The time since the last output is left out, because it would be a change in every
             // frame.
-            team.live.iter_mut().for_each(|it| it.silent_ms = None);
+            team.live
+                .iter_mut()
+                .for_each(|member_live| member_live.silent_ms = None);
             let each = team
                 .live
                 .iter()
-                .map(|one| (one.name.clone(), actions::member_actions(&it.name, one)))
+                .map(|one| (one.name.clone(), actions::member_actions(&item.name, one)))
                 .collect();
             Ok(TeamPage {
-                actions: actions::team_actions(&it.name, team.up),
+                actions: actions::team_actions(&item.name, team.up),
                 each,
                 team,
             })
@@ -524,7 +556,7 @@ impl TopicContext<'_> {
         board
             .teams
             .values()
-            .filter(|it| it.deleted_unix_ms.is_none())
+            .filter(|team| team.deleted_unix_ms.is_none())
             .map(draw)
             .collect()
     }
@@ -573,7 +605,7 @@ impl TopicContext<'_> {
             .ended_tasks
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, task)) = kept.get(&id).filter(|it| it.0 == wall) {
+        if let Some((_, task)) = kept.get(&id).filter(|kept| kept.0 == wall) {
             return Ok(Some(task.clone()));
         }
         let Some(task) = self.history.task(id)?.map(Arc::new) else {
@@ -590,7 +622,7 @@ impl TopicContext<'_> {
         Ok(self
             .listed_tasks()?
             .iter()
-            .map(|it| self.task_row(it))
+            .map(|task| self.task_row(task))
             .collect())
     }
 
@@ -603,7 +635,7 @@ impl TopicContext<'_> {
             .take(MAX_OPEN_TASKS)
             .cloned()
             .collect();
-        for it in self
+        for finished_task in self
             .shared
             .event_fanout
             .finished_after(0)
@@ -611,8 +643,9 @@ impl TopicContext<'_> {
             .rev()
             .take(MAX_ENDED_TASKS)
         {
-            if !self.board.tasks.contains_key(&it.task)
-                && let Some(task) = self.ended_task(it.task, it.ended_unix_ms)?
+            if !self.board.tasks.contains_key(&finished_task.task)
+                && let Some(task) =
+                    self.ended_task(finished_task.task, finished_task.ended_unix_ms)?
             {
                 shown.push(task);
             }
@@ -620,8 +653,8 @@ impl TopicContext<'_> {
         Ok(shown)
     }
 
-    pub(super) fn task_row(&self, it: &Task) -> TaskRowView {
-        task_row(self.board, it, self.now)
+    pub(super) fn task_row(&self, task: &Task) -> TaskRowView {
+        task_row(self.board, task, self.now)
     }
 
     fn project_files(&self) -> Result<Vec<ProjectFilesView>, StoreError> {
@@ -654,17 +687,18 @@ impl TopicContext<'_> {
             .landed_today
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, landed)) = kept.get(&project.name).filter(|it| it.0 == key) {
+        if let Some((_, landed)) = kept.get(&project.name).filter(|kept| kept.0 == key) {
             return Ok(landed.clone());
         }
         let day = budget::day_of(self.now);
         let mut landed = BTreeMap::new();
-        for it in self.history.landings(&project.name, MAX_COUNTED_LANDINGS)? {
-            let Some(LandingEnd::Landed { unix_ms: wall, .. }) = it.end else {
+        for landing in self.history.landings(&project.name, MAX_COUNTED_LANDINGS)? {
+            let Some(LandingEnd::Landed { unix_ms: wall, .. }) = landing.end else {
                 continue;
             };
             if wall / 86_400_000 == day {
-                it.submission
+                landing
+                    .submission
                     .changed
                     .into_iter()
                     .for_each(|path| *landed.entry(path).or_default() += 1);
@@ -676,57 +710,59 @@ impl TopicContext<'_> {
 }
 
 /// Builds the row of a task from a board.
-pub(crate) fn task_row(board: &Board, it: &Task, now: Now) -> TaskRowView {
+pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
     let reason = || {
-        schedule::wait_reasons(board, it, now)
+        schedule::wait_reasons(board, task, now)
             .into_iter()
             .next()
-            .map(|it| it.text)
+            .map(|wait_reason| wait_reason.text)
     };
-    let at = display_state(board, it);
-    let text = match it.attempt {
+    let at = display_state(board, task);
+    let text = match task.attempt {
         // The request says more than the last progress report.
         Some(_) if at == DisplayState::Needs => {
-            regatta_core::task_timeline::current_activity(board, it, now).1
+            regatta_core::task_timeline::current_activity(board, task, now).1
         }
-        Some(_) => it.progress.lines().next().unwrap_or_default().to_owned(),
-        None => reason().or_else(|| it.reason.clone()).unwrap_or_default(),
+        Some(_) => task.progress.lines().next().unwrap_or_default().to_owned(),
+        None => reason().or_else(|| task.reason.clone()).unwrap_or_default(),
     };
     TaskRowView {
-        id: it.id,
-        project: it.project.clone(),
-        mission: it.mission,
-        subject: it.subject.clone(),
+        id: task.id,
+        project: task.project.clone(),
+        mission: task.mission,
+        subject: task.subject.clone(),
         // As it is drawn: an attempt that waits for an answer, or an idle session, is not working.
         word: if at == DisplayState::Needs {
             TaskStatus::NeedsHuman.label()
         } else {
-            view::task_state_label(board, it)
+            view::task_state_label(board, task)
         }
         .into(),
         at,
-        agent: it.agent.clone().or_else(|| it.assignee.clone()),
+        agent: task.agent.clone().or_else(|| task.assignee.clone()),
         text,
-        since_wall: it.updated_unix_ms,
-        blocked_by: it.blocked_by.clone(),
-        wave: it.wave,
-        priority: it.priority,
-        micro_usd: it.spent.usage.micro_usd,
+        since_wall: task.updated_unix_ms,
+        blocked_by: task.blocked_by.clone(),
+        wave: task.wave,
+        priority: task.priority,
+        micro_usd: task.spent.usage.micro_usd,
     }
 }
 
 /// Returns a summary of a project's files in words.
 fn files_text(spots: &[file_map::FileCell], landed: u32) -> String {
-    let count = |of: &dyn Fn(&file_map::FileCell) -> bool| spots.iter().filter(|it| of(it)).count();
-    let meet = count(&|it| !it.clashing_tasks.is_empty());
+    let count = |of: &dyn Fn(&file_map::FileCell) -> bool| {
+        spots.iter().filter(|file_cell| of(file_cell)).count()
+    };
+    let meet = count(&|file_cell| !file_cell.clashing_tasks.is_empty());
     let meet = if meet == 0 {
         String::new()
     } else {
         format!("overlaps at {meet} · ")
     };
     let (held, wanted) = (
-        count(&|it| !it.held.is_empty()),
-        count(&|it| !it.wanted.is_empty()),
+        count(&|file_cell| !file_cell.held.is_empty()),
+        count(&|file_cell| !file_cell.wanted.is_empty()),
     );
     format!("{meet}{held} held · {wanted} wanted · {landed} changes landed today")
 }
@@ -755,10 +791,10 @@ impl StateCounts {
 }
 
 /// Returns the state of a task.
-pub(super) fn display_state(board: &Board, it: &Task) -> DisplayState {
-    let attempt = it.attempt.and_then(|id| board.attempts.get(&id));
-    let asked = attempt.is_some_and(|it| approval::open_request_of(board, it).is_some());
-    match it.status {
+pub(super) fn display_state(board: &Board, task: &Task) -> DisplayState {
+    let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
+    let asked = attempt.is_some_and(|attempt| approval::open_request_of(board, attempt).is_some());
+    match task.status {
         _ if asked => DisplayState::Needs,
         TaskStatus::Completed => DisplayState::Landed,
         TaskStatus::Failed | TaskStatus::Cancelled => DisplayState::Failed,
@@ -766,8 +802,8 @@ pub(super) fn display_state(board: &Board, it: &Task) -> DisplayState {
         TaskStatus::InReview => DisplayState::Review,
         TaskStatus::Landing => DisplayState::Landing,
         // A member's session is in progress as long as it runs, even if the member is idle.
-        _ if launch::activity_of_task(board, it, None)
-            .is_some_and(|it| it == MemberActivity::Idle) =>
+        _ if launch::activity_of_task(board, task, None)
+            .is_some_and(|member_activity| member_activity == MemberActivity::Idle) =>
         {
             DisplayState::Idle
         }
@@ -784,10 +820,10 @@ pub(super) fn inbox_items(board: &Board, now: Now) -> Vec<InboxItemView> {
     let all = InboxView::list(board, None, now)
         .into_iter()
         .filter(InboxView::is_shown);
-    let drawn = |it: InboxView| InboxItemView {
-        actions: actions::inbox_actions(&it),
-        group: it.group_key(),
-        item: it,
+    let drawn = |inbox: InboxView| InboxItemView {
+        actions: actions::inbox_actions(&inbox),
+        group: inbox.group_key(),
+        item: inbox,
     };
     all.map(drawn).collect()
 }
@@ -798,7 +834,7 @@ fn queue_text(many: usize, usual: Option<u64>) -> String {
         0 => "nothing waits to land".to_owned(),
         many => format!("{many} in line"),
     };
-    match usual.map(|it| it.div_ceil(1_000).max(1)) {
+    match usual.map(|usual| usual.div_ceil(1_000).max(1)) {
         None => text,
         Some(seconds @ 0..120) => format!("{text} · one took about {seconds} s to land"),
         Some(seconds) => format!(
@@ -830,9 +866,9 @@ mod tests {
     #[test]
     fn spend_is_described_in_words_and_an_unknown_price_is_not_zero() {
         let spend = |micro_usd: Option<u64>, input: u64| {
-            let mut it = Spend::default();
-            (it.usage.micro_usd, it.usage.input) = (micro_usd, input);
-            it
+            let mut spend = Spend::default();
+            (spend.usage.micro_usd, spend.usage.input) = (micro_usd, input);
+            spend
         };
         assert_eq!(spend_text(&spend(None, 0), None), "nothing yet");
         assert_eq!(

@@ -60,7 +60,7 @@ pub(super) async fn log_piece(
     let drawn = verbs::run_blocking(move || {
         let lines = agents
             .transcript(attempt, from, RECORDS_PER_PIECE)
-            .map_err(|it| Problem::new(500, "io", it.message, it.hint))?;
+            .map_err(|error| Problem::new(500, "io", error.message, error.hint))?;
         Ok::<_, Problem>(render_piece(&lines, from, asked.raw))
     });
     Ok(axum::Json(drawn.await??).into_response())
@@ -140,20 +140,24 @@ impl LogRows {
         Some(match said {
             AgentEvent::Started { model, .. } => {
                 // The program reports it again when another model answers.
-                let text = model.as_deref().map_or("session opened".to_owned(), |it| {
-                    format!("session with {it}")
-                });
+                let text = model
+                    .as_deref()
+                    .map_or("session opened".to_owned(), |model| {
+                        format!("session with {model}")
+                    });
                 row_html(wall, "note", &sanitize::escape(&text))
             }
-            AgentEvent::Message { text: it } => row_html(wall, "", &text_html(it)),
-            AgentEvent::Thought { text: it } => row_html(wall, "thought", &text_html(it)),
+            AgentEvent::Message { text: s } => row_html(wall, "", &text_html(s)),
+            AgentEvent::Thought { text: s } => row_html(wall, "thought", &text_html(s)),
             AgentEvent::Plan { entries } => {
-                let lines: Vec<String> =
-                    entries.iter().map(|it| format!("· {}", it.text)).collect();
+                let lines: Vec<String> = entries
+                    .iter()
+                    .map(|plan| format!("· {}", plan.text))
+                    .collect();
                 row_html(wall, "note", &text_html(&lines.join("\n")))
             }
-            AgentEvent::RequestMade(it) => {
-                let what = match &it.content {
+            AgentEvent::RequestMade(agent_request) => {
+                let what = match &agent_request.content {
                     regatta_core::agent_protocol::RequestContent::Permission { tool, .. } => {
                         format!("asks for permission: {}", tool.describe())
                     }
@@ -171,7 +175,7 @@ impl LogRows {
                 "asks",
                 &text_html(&format!("the provider's limit: {detail}")),
             ),
-            AgentEvent::Notice { text: it } => row_html(wall, "aside", &text_html(it)),
+            AgentEvent::Notice { text: s } => row_html(wall, "aside", &text_html(s)),
             AgentEvent::Tool(_)
             | AgentEvent::TurnStarted { .. }
             | AgentEvent::RequestWithdrawn { .. }
@@ -183,10 +187,10 @@ impl LogRows {
 }
 
 /// Renders text of any length.
-fn text_html(it: &str) -> String {
-    let (shown, left) = match it.char_indices().nth(MAX_TEXT_CHARS) {
-        Some((at, _)) => (&it[..at], it[at..].chars().count()),
-        None => (it, 0),
+fn text_html(s: &str) -> String {
+    let (shown, left) = match s.char_indices().nth(MAX_TEXT_CHARS) {
+        Some((at, _)) => (&s[..at], s[at..].chars().count()),
+        None => (s, 0),
     };
     let mut out = String::new();
     for (nth, line) in shown.split('\n').enumerate() {
@@ -271,8 +275,8 @@ mod tests {
         let mut rows = LogRows::default();
         all.iter().for_each(|said| rows.push_record(7, said));
         let out = rows.html.concat();
-        for it in ["<script", "<a ", "\u{1b}", "\u{202e}", "href=\""] {
-            assert!(!out.contains(it), "{it}: {out}");
+        for s in ["<script", "<a ", "\u{1b}", "\u{202e}", "href=\""] {
+            assert!(!out.contains(s), "{s}: {out}");
         }
         assert!(out.contains("data-wall=\"7\" open><summary>"), "{out}");
     }

@@ -498,7 +498,7 @@ fn check_arguments(tool: &Value, given: &Value) -> Result<(), Problem> {
             .as_object()
             .into_iter()
             .flatten()
-            .map(|it| it.0.as_str())
+            .map(|schema| schema.0.as_str())
             .collect();
         let hint = if fields.is_empty() {
             "it has no arguments".into()
@@ -507,7 +507,7 @@ fn check_arguments(tool: &Value, given: &Value) -> Result<(), Problem> {
         };
         Problem::new(400, "bad_input", what, hint)
     };
-    for field in given.as_object().into_iter().flatten().map(|it| it.0) {
+    for field in given.as_object().into_iter().flatten().map(|given| given.0) {
         if schema["properties"].get(field).is_none() {
             return Err(bad(format!(
                 "{name} has no argument {}",
@@ -536,8 +536,8 @@ fn seconds_field(given: &Value, field: &str, otherwise: u64) -> u64 {
 fn pick_fields(given: &Value, fields: &[&str]) -> Value {
     let found = fields
         .iter()
-        .filter_map(|it| Some(((*it).to_owned(), given.get(*it)?.clone())));
-    Value::Object(found.filter(|it| !it.1.is_null()).collect())
+        .filter_map(|field| Some(((*field).to_owned(), given.get(*field)?.clone())));
+    Value::Object(found.filter(|found| !found.1.is_null()).collect())
 }
 
 async fn call_tool(
@@ -551,16 +551,19 @@ async fn call_tool(
     let project = board
         .attempts
         .get(&me.id)
-        .map(|it| it.project.to_string())
+        .map(|attempt| attempt.project.to_string())
         .unwrap_or_default();
-    let mission = board.attempts.get(&me.id).and_then(|it| it.mission);
+    let mission = board
+        .attempts
+        .get(&me.id)
+        .and_then(|attempt| attempt.mission);
     drop(board); // a tool may wait for a long time
     let own = || json!({ "task": me.task, "attempt": me.id, "token": me.fencing_token });
-    let with = |mut it: Value, more: Value| {
+    let with = |mut item: Value, more: Value| {
         for (name, value) in more.as_object().cloned().unwrap_or_default() {
-            it[name] = value;
+            item[name] = value;
         }
-        it
+        item
     };
     let channel = || given["channel"].as_str().unwrap_or(&project).to_owned();
     let (verb, input) = match name {
@@ -631,16 +634,17 @@ async fn call_tool(
                 "assign",
                 "how",
             ];
-            let checks = given
-                .get("tests")
-                .map_or(json!({}), |it| json!({ "validation": { "tests": it } }));
+            let checks = given.get("tests").map_or(
+                json!({}),
+                |given| json!({ "validation": { "tests": given } }),
+            );
             ("task.add", with(pick_fields(given, &fields), checks))
         }
         "task_list" => ("task.list", pick_fields(given, &["all"])),
         "task_assign" => {
             let to = given
                 .get("agent")
-                .map_or(json!({}), |it| json!({ "to": it }));
+                .map_or(json!({}), |given| json!({ "to": given }));
             (
                 "task.assign",
                 with(pick_fields(given, &["task", "how"]), to),
@@ -718,7 +722,7 @@ async fn call_tool(
 /// Returns the verb and input of `msg_read`: for an attachment, a thread, a search, or unread
 /// messages.
 fn message_read_call(me: &AttemptIdentity, given: &Value, channel: &str) -> (&'static str, Value) {
-    let there = |name: &str| given.get(name).is_some_and(|it| !it.is_null());
+    let there = |name: &str| given.get(name).is_some_and(|given| !given.is_null());
     if there("attachment_of") {
         let nth = given["nth"].as_u64().unwrap_or(0);
         return (
@@ -760,7 +764,7 @@ fn approval_call(
         _ => {
             if given["question"]
                 .as_str()
-                .is_none_or(|it| it.trim().is_empty())
+                .is_none_or(|given| given.trim().is_empty())
             {
                 return Err(Problem::new(
                     400,
@@ -773,7 +777,7 @@ fn approval_call(
             if let Some(assumed) = given["assume"].as_str() {
                 input["assume"] = json!(assumed);
             }
-            if let Some(choices) = given.get("choices").filter(|it| !it.is_null()) {
+            if let Some(choices) = given.get("choices").filter(|given| !given.is_null()) {
                 input["choices"] = choices.clone();
             }
         }
@@ -842,7 +846,7 @@ fn shorten_output(name: &str, data: Value) -> ToolReply {
                 .as_array()
                 .into_iter()
                 .flatten()
-                .map(|it| pick_fields(it, &fields))
+                .map(|data| pick_fields(data, &fields))
                 .collect();
             ToolReply {
                 data: Value::Array(tasks),
@@ -984,7 +988,7 @@ mod tests {
     #[test]
     fn invalid_arguments_of_a_tool_are_refused() {
         let tools = list(Toolset::Worker);
-        let tool = |name: &str| tools.iter().find(|it| it["name"] == name).unwrap();
+        let tool = |name: &str| tools.iter().find(|tool| tool["name"] == name).unwrap();
         assert!(check_arguments(tool("progress"), &json!({ "text": "x" })).is_ok());
         assert_eq!(
             check_arguments(tool("progress"), &json!({}))

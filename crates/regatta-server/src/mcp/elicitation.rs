@@ -47,13 +47,18 @@ pub(super) async fn handle_ask_call(
     }
     let arguments = params
         .get("arguments")
-        .filter(|it| it.is_object())
+        .filter(|param| param.is_object())
         .cloned()
         .unwrap_or_else(|| json!({}));
     match params["requestState"].as_str() {
         // A call that waits for an earlier question shows nothing, because the question was already
         // shown.
-        None if arguments.get("id").is_some_and(|it| !it.is_null()) => Ok(None),
+        None if arguments
+            .get("id")
+            .is_some_and(|argument| !argument.is_null()) =>
+        {
+            Ok(None)
+        }
         None => ask_question(shared, guest, &arguments).await.map(Some),
         Some(id) => on_user_answer(shared, guest, id, params, &arguments)
             .await
@@ -70,14 +75,14 @@ fn has_interactive_user(shared: &ServerState, visitor: &Principal) -> bool {
         .board()
         .attempts
         .get(id)
-        .is_some_and(|it| !it.supervised)
+        .is_some_and(|attempt| !attempt.supervised)
 }
 
 /// Returns whether the client supports forms. An empty object means that it does.
 fn supports_forms(params: &Value) -> bool {
     let said = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["elicitation"];
     said.as_object()
-        .is_some_and(|it| it.is_empty() || it.contains_key("form"))
+        .is_some_and(|object| object.is_empty() || object.contains_key("form"))
 }
 
 /// Asks the question, and returns the input request for the client's user.
@@ -165,8 +170,8 @@ async fn answer_request(
     let found = id
         .parse::<ApprovalId>()
         .ok()
-        .and_then(|it| board.approvals.get(&it).cloned());
-    let Some(found) = found.filter(|it| it.attempt == *attempt) else {
+        .and_then(|id| board.approvals.get(&id).cloned());
+    let Some(found) = found.filter(|approval| approval.attempt == *attempt) else {
         return Err(JsonRpcFault::new(
             INVALID_PARAMS,
             "the requestState does not belong to this attempt",
@@ -228,8 +233,7 @@ mod tests {
 
     #[test]
     fn form_is_sent_only_to_a_client_that_can_show_forms() {
-        let params =
-            |it: Value| json!({ "_meta": { "io.modelcontextprotocol/clientCapabilities": it } });
+        let params = |value: Value| json!({ "_meta": { "io.modelcontextprotocol/clientCapabilities": value } });
         assert!(supports_forms(&params(json!({ "elicitation": {} }))));
         assert!(supports_forms(&params(
             json!({ "elicitation": { "form": {}, "url": {} } })

@@ -63,16 +63,16 @@ impl JsonRpcFault {
 }
 
 impl From<Problem> for JsonRpcFault {
-    fn from(it: Problem) -> JsonRpcFault {
-        let code = if it.status == 404 {
+    fn from(problem: Problem) -> JsonRpcFault {
+        let code = if problem.status == 404 {
             RESOURCE_NOT_FOUND
         } else {
             INVALID_PARAMS
         };
         JsonRpcFault {
             code,
-            message: format!("{}: {}", it.message, it.hint),
-            data: json!(it),
+            message: format!("{}: {}", problem.message, problem.hint),
+            data: json!(problem),
         }
     }
 }
@@ -173,7 +173,7 @@ fn request_revision(
     let header = |name: &str| {
         headers
             .get(name)
-            .and_then(|it| it.to_str().ok())
+            .and_then(|value| value.to_str().ok())
             .map(str::to_owned)
     };
     let said = header("mcp-protocol-version");
@@ -313,10 +313,10 @@ mod tests {
     use super::*;
 
     fn header_map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let pair = |it: &(&'static str, &'static str)| {
+        let pair = |pair: &(&'static str, &'static str)| {
             (
-                header::HeaderName::from_static(it.0),
-                header::HeaderValue::from_static(it.1),
+                header::HeaderName::from_static(pair.0),
+                header::HeaderValue::from_static(pair.1),
             )
         };
         pairs.iter().map(pair).collect()
@@ -326,7 +326,7 @@ mod tests {
     fn request_whose_headers_contradict_its_body_is_refused() {
         let meta = |version: &str| json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": version } });
         let code = |method: &str, params: &Value, given: &[(&'static str, &'static str)]| {
-            request_revision(method, params, &header_map(given)).map_err(|it| it.code)
+            request_revision(method, params, &header_map(given)).map_err(|fault| fault.code)
         };
         let new = ("mcp-protocol-version", FIRST_STATELESS_REVISION);
         assert_eq!(code("ping", &json!({}), &[]), Ok(None));

@@ -18,16 +18,16 @@ pub(super) fn list(visitor: &Principal, board: &Board) -> Vec<Value> {
     let Principal::Attempt { id, task, .. } = visitor else {
         return guide_resources().collect();
     };
-    let mission = board.attempts.get(id).and_then(|it| it.mission);
+    let mission = board.attempts.get(id).and_then(|attempt| attempt.mission);
     let own = one(
         format!("regatta://task/{task}"),
         task.to_string(),
         "Your task",
     );
-    let mission = mission.map(|it| {
+    let mission = mission.map(|id| {
         one(
-            format!("regatta://mission/{it}"),
-            it.to_string(),
+            format!("regatta://mission/{id}"),
+            id.to_string(),
             "Your mission",
         )
     });
@@ -39,9 +39,9 @@ pub(super) fn list(visitor: &Principal, board: &Board) -> Vec<Value> {
 
 /// Returns the guides as resources.
 fn guide_resources() -> impl Iterator<Item = Value> {
-    let one = |it: &guide::Guide| {
-        let uri = format!("regatta://guide/{}", it.name);
-        json!({ "uri": uri, "name": it.name, "title": it.title, "mimeType": "text/markdown" })
+    let one = |guide: &guide::Guide| {
+        let uri = format!("regatta://guide/{}", guide.name);
+        json!({ "uri": uri, "name": guide.name, "title": guide.title, "mimeType": "text/markdown" })
     };
     guide::GUIDES.iter().map(one)
 }
@@ -69,10 +69,10 @@ pub(super) async fn read(
 ) -> Result<Value, JsonRpcFault> {
     let parts = uri
         .strip_prefix("regatta://")
-        .and_then(|it| it.split_once('/'));
+        .and_then(|uri| uri.split_once('/'));
     if let Some(guide) = parts
-        .filter(|it| it.0 == "guide")
-        .and_then(|it| guide::find_guide(it.1))
+        .filter(|part| part.0 == "guide")
+        .and_then(|part| guide::find_guide(part.1))
     {
         return Ok(
             json!({ "contents": [{ "uri": uri, "mimeType": "text/markdown", "text": guide.text }] }),

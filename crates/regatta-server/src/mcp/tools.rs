@@ -64,7 +64,7 @@ pub(super) fn list(visitor: &Principal) -> Vec<Value> {
         } => attempt_tools::list(attempt_tools::Toolset::new(*lead, *leads_mission)),
         Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => VERBS
             .iter()
-            .filter(|it| visitor.scope().allows(it))
+            .filter(|verb| visitor.scope().allows(verb))
             .filter_map(tool_for_verb)
             .collect(),
     }
@@ -120,7 +120,7 @@ pub(super) async fn call(
     let none = json!({});
     let arguments = match arguments {
         None | Some(Value::Null) => &none,
-        Some(it @ Value::Object(_)) => it,
+        Some(value @ Value::Object(_)) => value,
         Some(_) => {
             return Err(JsonRpcFault::new(
                 INVALID_PARAMS,
@@ -142,8 +142,8 @@ pub(super) async fn call(
             .await
             .ok_or_else(unknown)?,
         Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {
-            let verb = VERBS.iter().find(|it| {
-                it.name.replace('.', "_") == name && !PEOPLE_ONLY_VERBS.contains(&it.name)
+            let verb = VERBS.iter().find(|verb| {
+                verb.name.replace('.', "_") == name && !PEOPLE_ONLY_VERBS.contains(&verb.name)
             });
             let verb = verb.ok_or_else(unknown)?;
             call_verb(shared, guest, verb.name, arguments)
@@ -179,8 +179,8 @@ fn tool_result(done: &ToolReply) -> Value {
         .clone()
         .unwrap_or_else(|| done.data.to_string());
     let structured = match &done.data {
-        it @ Value::Object(_) => it.clone(),
-        it => json!({ "data": it }),
+        value @ Value::Object(_) => value.clone(),
+        value => json!({ "data": value }),
     };
     json!({ "content": [{ "type": "text", "text": text }], "structuredContent": structured, "isError": false })
 }
@@ -193,11 +193,11 @@ pub(super) async fn call_verb(
     input: &Value,
 ) -> Result<Value, Problem> {
     let answer = verbs::handle(shared, guest, verb, input.to_string().as_bytes()).await?;
-    let answer: Value = serde_json::from_slice(&answer).map_err(|it| {
+    let answer: Value = serde_json::from_slice(&answer).map_err(|error| {
         Problem::new(
             500,
             "bug",
-            format!("an answer could not be parsed: {it}"),
+            format!("an answer could not be parsed: {error}"),
             "please report this",
         )
     })?;

@@ -53,13 +53,13 @@ impl TokenStore {
             .splitn(3, '_');
         let (until, seal, who) = (parts.next(), parts.next(), parts.next());
         let (Some(until), Some(seal), Some(who)) =
-            (until.and_then(|it| it.parse().ok()), seal, who)
+            (until.and_then(|until| until.parse().ok()), seal, who)
         else {
             return Err(no_token());
         };
         let right = self
             .sign_session(until, who)
-            .map(|it| hex(&it))
+            .map(|bytes| hex(&bytes))
             .ok_or_else(no_token)?;
         let ours = seal.as_bytes().ct_eq(right.as_bytes())
             & key.as_bytes().ct_eq(self.key_for_cookie(cookie).as_bytes());
@@ -74,7 +74,7 @@ impl TokenStore {
             (_, name) => {
                 let given = self
                     .find_issued(name)
-                    .filter(|it| !it.is_expired(wall))
+                    .filter(|issued_token| !issued_token.is_expired(wall))
                     .ok_or_else(session_over)?;
                 Ok((
                     Principal::Named {
@@ -142,7 +142,7 @@ mod tests {
             .unwrap();
         let who = |cookie: &str, key: &str, wall| {
             ring.authenticate_session(cookie, key, wall)
-                .map_err(|it| it.code)
+                .map_err(|problem| problem.code)
         };
         assert_eq!(
             who(&pass.cookie, &pass.key, 2_000),
@@ -197,7 +197,7 @@ mod tests {
         let pass = ring.create_session(&ann, "", 0).unwrap();
         let who = |wall| {
             ring.authenticate_session(&pass.cookie, &pass.key, wall)
-                .map_err(|it| it.code)
+                .map_err(|problem| problem.code)
         };
         assert_eq!(who(4_999), Ok((ann.clone(), None)));
         assert_eq!(who(5_000), Err("pass_over".into()));

@@ -44,7 +44,7 @@ impl VerbHandler<'_> {
             ),
         };
         let want = match ask.permission {
-            Some(it) => {
+            Some(requested_action) => {
                 let option = |id: &str, kind| PermissionOption {
                     id: id.into(),
                     name: id.into(),
@@ -52,12 +52,12 @@ impl VerbHandler<'_> {
                 };
                 let mut tool = ToolCall {
                     id: id.clone(),
-                    title: it.title,
-                    kind: it.kind,
+                    title: requested_action.title,
+                    kind: requested_action.kind,
                     status: ToolStatus::Pending,
-                    command: it.command,
-                    paths: it.paths,
-                    urls: it.urls,
+                    command: requested_action.command,
+                    paths: requested_action.paths,
+                    urls: requested_action.urls,
                     ..ToolCall::default()
                 };
                 // Without a kind that has an object of its own, the title is the only basis for the
@@ -177,8 +177,8 @@ impl VerbHandler<'_> {
             let view = AttemptRequestView {
                 id,
                 answered: decision.is_some(),
-                answer: decision.map(|it| it.answer.clone()),
-                by: decision.map(|it| it.by.to_string()),
+                answer: decision.map(|approval_decision| approval_decision.answer.clone()),
+                by: decision.map(|approval_decision| approval_decision.by.to_string()),
                 withdrawn: found.closed,
                 assumed: found.assumed.clone(),
                 is_told: live.is_some_and(|live| live.accepts_follow_ups) && found.is_question(),
@@ -224,13 +224,13 @@ impl VerbHandler<'_> {
         let others = board
             .attempts
             .values()
-            .filter(|it| it.project == attempt.project && it.id != attempt.id);
+            .filter(|item| item.project == attempt.project && item.id != attempt.id);
         others
-            .filter_map(|it| {
-                let task = board.tasks.get(&it.task)?;
+            .filter_map(|attempt| {
+                let task = board.tasks.get(&attempt.task)?;
                 Some(SiblingAttemptView {
-                    agent: it.agent.clone(),
-                    attempt: it.id,
+                    agent: attempt.agent.clone(),
+                    attempt: attempt.id,
                     task: task.id,
                     subject: task.subject.clone(),
                     files: task.files.clone(),
@@ -252,23 +252,23 @@ impl VerbHandler<'_> {
                 let landings = history.landings(&project, MAX_RECENT_LANDINGS)?;
                 let landed = landings
                     .into_iter()
-                    .filter(|it| matches!(it.end, Some(LandingEnd::Landed { .. })));
+                    .filter(|landing| matches!(landing.end, Some(LandingEnd::Landed { .. })));
                 landed
-                    .map(|it| Ok((history.task(it.task)?, it)))
+                    .map(|landing| Ok((history.task(landing.task)?, landing)))
                     .collect::<Result<Vec<_>, _>>()
             })
             .await?;
-        let brief = |it: &TaskView| TaskBriefView {
-            task: it.task.id,
-            subject: it.task.subject.clone(),
-            word: it.word.clone(),
-            agent: it.task.agent.clone(),
-            files: it.task.files.clone(),
+        let brief = |task: &TaskView| TaskBriefView {
+            task: task.task.id,
+            subject: task.task.subject.clone(),
+            word: task.word.clone(),
+            agent: task.task.agent.clone(),
+            files: task.task.files.clone(),
         };
         let in_mission = board
             .tasks
             .values()
-            .filter(|it| attempt.mission.is_some() && it.mission == attempt.mission);
+            .filter(|task| attempt.mission.is_some() && task.mission == attempt.mission);
         let view = BriefingView {
             attempt: id,
             agent: attempt.agent.clone(),
@@ -276,24 +276,24 @@ impl VerbHandler<'_> {
             trunk: board
                 .projects
                 .get(&attempt.project)
-                .map(|it| it.trunk.to_string())
+                .map(|project| project.trunk.to_string())
                 .unwrap_or_default(),
             checks: board
                 .projects
                 .get(&attempt.project)
-                .map(|it| it.validation.clone())
+                .map(|project| project.validation.clone())
                 .unwrap_or_default(),
             mission: attempt
                 .mission
-                .and_then(|it| board.missions.get(&it))
-                .map(|it| it.title.clone()),
+                .and_then(|id| board.missions.get(&id))
+                .map(|mission| mission.title.clone()),
             open: in_mission
-                .map(|it| brief(&TaskView::new(&board, it, now)))
+                .map(|task| brief(&TaskView::new(&board, task, now)))
                 .collect(),
             siblings: self.siblings_of(&attempt),
             landed: landed
                 .iter()
-                .map(|(task, it)| LandingView::from_ended(it, task.as_ref()))
+                .map(|(task, landing)| LandingView::from_ended(landing, task.as_ref()))
                 .collect(),
             notes: attempt
                 .notes

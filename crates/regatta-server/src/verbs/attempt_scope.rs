@@ -114,7 +114,7 @@ impl VerbHandler<'_> {
                 let held = board
                     .claims
                     .values()
-                    .filter(|it| it.owner == own.claim_owner() && it.ttl_ms.is_some())
+                    .filter(|claim| claim.owner == own.claim_owner() && claim.ttl_ms.is_some())
                     .count();
                 if held >= MAX_CLAIMS {
                     return Err(Problem::new(
@@ -152,7 +152,7 @@ impl VerbHandler<'_> {
                 if let Some(label) = ask
                     .labels
                     .iter()
-                    .find(|it| it.as_str().starts_with(LEAD_LABEL_PREFIX))
+                    .find(|label| label.as_str().starts_with(LEAD_LABEL_PREFIX))
                 {
                     return Err(Problem::new(
                         403,
@@ -161,7 +161,11 @@ impl VerbHandler<'_> {
                         "send it without that label",
                     ));
                 }
-                if ask.labels.iter().any(|it| it.as_str() == RESERVED_LABEL) {
+                if ask
+                    .labels
+                    .iter()
+                    .any(|label| label.as_str() == RESERVED_LABEL)
+                {
                     return Err(Problem::new(
                         403,
                         "not_yours",
@@ -366,7 +370,7 @@ impl CallingAttempt {
         let near = task.project == self.attempt.project
             && task
                 .mission
-                .is_none_or(|it| self.attempt.mission == Some(it));
+                .is_none_or(|id| self.attempt.mission == Some(id));
         let fine = match &ask.to {
             Some(to) => {
                 to == own
@@ -395,8 +399,9 @@ impl CallingAttempt {
                 && asked.mission.is_some()
                 && asked.mission == self.attempt.mission
         });
-        let question =
-            item.is_some_and(|it| matches!(it.request.content, RequestContent::Question { .. }));
+        let question = item.is_some_and(|approval| {
+            matches!(approval.request.content, RequestContent::Question { .. })
+        });
         if self.is_lead && near && question && ask.reach == AnswerScope::Once {
             return Ok(());
         }
@@ -431,9 +436,9 @@ impl CallingAttempt {
     /// Checks that a lead may steer this task: one of its mission, or of its project if it leads no
     /// mission.
     fn require_leads(&self, task: &Task) -> Result<(), Problem> {
-        let of = |it: &Task| {
-            it.project == self.attempt.project
-                && self.attempt.mission.is_none_or(|m| it.mission == Some(m))
+        let of = |task: &Task| {
+            task.project == self.attempt.project
+                && self.attempt.mission.is_none_or(|m| task.mission == Some(m))
         };
         if self.is_lead && of(task) {
             Ok(())
@@ -446,8 +451,8 @@ impl CallingAttempt {
     /// long as the attempt, because otherwise others could write the same files.
     fn require_holds_claim(&self, board: &Board, claim: ClaimId) -> Result<(), Problem> {
         match board.claims.get(&claim) {
-            Some(it) if it.owner == self.claim_owner() && it.ttl_ms.is_some() => Ok(()),
-            Some(it) if it.owner == self.claim_owner() => Err(Problem::new(
+            Some(item) if item.owner == self.claim_owner() && item.ttl_ms.is_some() => Ok(()),
+            Some(item) if item.owner == self.claim_owner() => Err(Problem::new(
                 403,
                 "not_yours",
                 format!(
@@ -474,7 +479,7 @@ impl CallingAttempt {
             let text = uri.as_str();
             let fine = text
                 .strip_prefix(&format!("file://{project}/"))
-                .is_some_and(|it| self.is_bounded(it))
+                .is_some_and(|text| self.is_bounded(text))
                 || text.starts_with("port://")
                 || text == format!("task://{project}/{task}")
                 || text == format!("workspace://{project}/{task}")
@@ -500,9 +505,9 @@ impl CallingAttempt {
     /// because that would keep all other tasks from starting. (An attempt holds its own files
     /// anyway.)
     fn is_bounded(&self, path: &str) -> bool {
-        let wild = |it: &str| it.contains(['*', '?']);
+        let wild = |s: &str| s.contains(['*', '?']);
         let top = path.split('/').next().unwrap_or_default();
-        !wild(top) && (self.is_lead || !path.split('/').any(|it| it == "**"))
+        !wild(top) && (self.is_lead || !path.split('/').any(|path| path == "**"))
     }
 
     /// Checks that an attempt may read a channel: the project's and those named after it, its
@@ -513,11 +518,11 @@ impl CallingAttempt {
         let own = name == project
             || name
                 .strip_prefix(project)
-                .is_some_and(|it| it.starts_with(['-', '.']))
+                .is_some_and(|name| name.starts_with(['-', '.']))
             || self
                 .attempt
                 .mission
-                .is_some_and(|it| name == it.to_string())
+                .is_some_and(|id| name == id.to_string())
             || name == self.attempt.task.to_string()
             || name.strip_prefix('@') == Some(self.attempt.agent.as_str());
         if own {
@@ -584,7 +589,7 @@ impl CallingAttempt {
             assign,
             how,
         } = ask;
-        if project.is_some_and(|it| it != self.attempt.project) {
+        if project.is_some_and(|project| project != self.attempt.project) {
             return Err(not_yours("another project"));
         }
         if script.is_some() || ratchet.is_some() {
@@ -593,11 +598,11 @@ impl CallingAttempt {
                 "omit the script and the ratchet",
             );
         }
-        let foreign = |it: &TaskId| {
+        let foreign = |id: &TaskId| {
             board
                 .tasks
-                .get(it)
-                .is_some_and(|it| it.project != self.attempt.project)
+                .get(id)
+                .is_some_and(|task| task.project != self.attempt.project)
         };
         if blocked_by.iter().any(foreign) {
             return Err(not_yours("a task of another project"));
@@ -615,8 +620,8 @@ impl CallingAttempt {
                 "omit the assignee; a person or a lead will assign the task",
             );
         }
-        let waiting = |it: &&Arc<Task>| {
-            it.project == self.attempt.project && it.status == task::TaskStatus::Backlog
+        let waiting = |task: &&Arc<Task>| {
+            task.project == self.attempt.project && task.status == task::TaskStatus::Backlog
         };
         if board.tasks.values().filter(waiting).count() >= MAX_BACKLOG_TASKS {
             return refuse(

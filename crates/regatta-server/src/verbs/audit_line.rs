@@ -96,7 +96,7 @@ pub(crate) fn audit_other_write(
 /// Returns the revision with which an answer begins.
 pub(crate) fn revision_of(answer: &[u8]) -> Option<u64> {
     let rest = answer.strip_prefix(b"{\"revision\":")?;
-    let end = rest.iter().position(|it| !it.is_ascii_digit())?;
+    let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
     std::str::from_utf8(&rest[..end]).ok()?.parse().ok()
 }
 
@@ -104,11 +104,11 @@ impl VerbHandler<'_> {
     pub(super) async fn audit(&self, ask: input::AuditQuery) -> VerbResult {
         let shared = self.shared.clone();
         let found = run_blocking(move || shared.audit.read(&ask)).await?;
-        let lines = found.map_err(|it| {
+        let lines = found.map_err(|error| {
             Problem::new(
                 507,
                 "io",
-                format!("the audit log could not be read: {it}"),
+                format!("the audit log could not be read: {error}"),
                 "see what is wrong: regatta doctor",
             )
         })?;

@@ -11,17 +11,15 @@ impl VerbHandler<'_> {
             .shared
             .bridges
             .as_ref()
-            .map(|it| it.list())
+            .map(|bridge_control| bridge_control.list())
             .unwrap_or_default();
         encode_answer(self.board().revision, &all)
     }
 
     pub(super) fn bridge_pause(&self, ask: &input::BridgePause) -> VerbResult {
-        let found = self
-            .shared
-            .bridges
-            .as_ref()
-            .map_or(0, |it| it.pause(&ask.agent, ask.service, ask.paused));
+        let found = self.shared.bridges.as_ref().map_or(0, |bridge_control| {
+            bridge_control.pause(&ask.agent, ask.service, ask.paused)
+        });
         if found == 0 {
             let what = format!("{} has no running bridge", ask.agent);
             return Err(Problem::new(
@@ -45,24 +43,28 @@ impl VerbHandler<'_> {
             self.board()
                 .conversations
                 .values()
-                .map(|it| ConversationLineView::new(it))
+                .map(|conversation| ConversationLineView::new(conversation))
                 .collect()
         };
-        found.retain(|it| ask.project.as_ref().is_none_or(|only| *only == it.project));
-        found.sort_by_key(|it| std::cmp::Reverse(it.updated_wall));
+        found.retain(|conversation_line| {
+            ask.project
+                .as_ref()
+                .is_none_or(|only| *only == conversation_line.project)
+        });
+        found.sort_by_key(|conversation_line| std::cmp::Reverse(conversation_line.updated_wall));
         encode_answer(self.board().revision, &found)
     }
 
     pub(super) async fn conversation_show(&self, id: ConversationId) -> VerbResult {
         let board = self.board();
-        if let Some(it) = board.conversations.get(&id) {
-            return encode_answer(board.revision, it);
+        if let Some(conversation) = board.conversations.get(&id) {
+            return encode_answer(board.revision, conversation);
         }
         match self
             .read_history(move |history| history.conversation(id))
             .await?
         {
-            Some(it) => encode_answer(board.revision, &it),
+            Some(conversation) => encode_answer(board.revision, &conversation),
             None => {
                 let what = format!("there is no conversation {id}");
                 Err(Problem::new(

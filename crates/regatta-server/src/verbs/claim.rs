@@ -77,7 +77,7 @@ impl VerbHandler<'_> {
             held: board
                 .claims
                 .values()
-                .map(|it| ClaimView::new(&board, it, now))
+                .map(|claim| ClaimView::new(&board, claim, now))
                 .collect(),
             by_work: claim::held_by_work(&board)
                 .filter(|(_, uris)| !uris.is_empty())
@@ -86,7 +86,7 @@ impl VerbHandler<'_> {
             waiting: board
                 .waits
                 .values()
-                .map(|it| ClaimWaitView::new(it, now))
+                .map(|claim_wait| ClaimWaitView::new(claim_wait, now))
                 .collect(),
         };
         encode_answer(board.revision, &view)

@@ -24,8 +24,8 @@ impl VerbHandler<'_> {
     /// Checks that a named project exists, because an empty answer would look like an empty
     /// project.
     pub(super) fn require_project(&self, named: Option<&ProjectName>) -> Result<(), Problem> {
-        named.map_or(Ok(()), |it| {
-            self.resolve_project(Some(it.clone())).map(|_| ())
+        named.map_or(Ok(()), |project| {
+            self.resolve_project(Some(project.clone())).map(|_| ())
         })
     }
 
@@ -34,12 +34,13 @@ impl VerbHandler<'_> {
         let config_faults = apply_settings(self.shared).await?;
         let board = self.board();
         let now = self.engine().now();
-        let wanted = |project: &ProjectName| ask.project.as_ref().is_none_or(|it| it == project);
+        let wanted =
+            |project: &ProjectName| ask.project.as_ref().is_none_or(|item| item == project);
         let tasks: Vec<TaskView> = board
             .tasks
             .values()
-            .filter(|it| wanted(&it.project))
-            .map(|it| self.task_view_with_liveness(&board, it))
+            .filter(|task| wanted(&task.project))
+            .map(|task| self.task_view_with_liveness(&board, task))
             .collect();
         let counts = live::StateCounts::new(&board, wanted);
         let project = ask.project.clone();
@@ -97,17 +98,17 @@ impl VerbHandler<'_> {
             landing: counts.count(DisplayState::Landing),
             needs_you: InboxView::list(&board, ask.project.as_ref(), now)
                 .iter()
-                .filter(|it| it.is_shown())
+                .filter(|inbox| inbox.is_shown())
                 .count(),
             completed,
             failed,
             projects: self.project_views(&board, ask.project.clone()).await?,
-            missions: missions.iter().map(|it| it.0).collect(),
+            missions: missions.iter().map(|mission| mission.0).collect(),
             progress,
             agents: board
                 .agents
                 .values()
-                .map(|it| AgentView::new(&board, it, now))
+                .map(|agent| AgentView::new(&board, agent, now))
                 .collect(),
             url: format!("http://{}/", self.shared.address),
             tasks,
@@ -178,24 +179,24 @@ impl VerbHandler<'_> {
             let projects = board
                 .projects
                 .values()
-                .filter(|it| only.as_ref().is_none_or(|only| *only == it.name));
+                .filter(|project| only.as_ref().is_none_or(|only| *only == project.name));
             projects
-                .map(|it| ProjectView {
-                    name: it.name.clone(),
-                    path: it.location.clone(),
-                    trunk: it.trunk.to_string(),
-                    tip: git.tip(&ProjectRepo::from_project(it)).ok(),
-                    validation: it.validation.clone(),
+                .map(|project| ProjectView {
+                    name: project.name.clone(),
+                    path: project.location.clone(),
+                    trunk: project.trunk.to_string(),
+                    tip: git.tip(&ProjectRepo::from_project(project)).ok(),
+                    validation: project.validation.clone(),
                     open_tasks: board
                         .tasks
                         .values()
-                        .filter(|task| task.project == it.name)
+                        .filter(|task| task.project == project.name)
                         .count(),
-                    queue: board.queue_of(&it.name).count(),
-                    radar: it.collision_forecast.clone(),
-                    held: it.queue.held.clone(),
-                    unpushed: it.queue.unpushed.clone(),
-                    trunk_differs: regatta_core::landing::trunk_check::difference_sentence(it),
+                    queue: board.queue_of(&project.name).count(),
+                    radar: project.collision_forecast.clone(),
+                    held: project.queue.held.clone(),
+                    unpushed: project.queue.unpushed.clone(),
+                    trunk_differs: regatta_core::landing::trunk_check::difference_sentence(project),
                 })
                 .collect()
         })
@@ -205,7 +206,7 @@ impl VerbHandler<'_> {
     pub(super) async fn project_list(&self) -> VerbResult {
         let board = self.board();
         let mut all = self.project_views(&board, None).await?;
-        natural_sort::sort(&mut all, |it| it.name.as_str());
+        natural_sort::sort(&mut all, |project| project.name.as_str());
         encode_answer(board.revision, &all)
     }
 
@@ -245,8 +246,8 @@ impl VerbHandler<'_> {
             .board()
             .projects
             .values()
-            .find(|it| it.location == location)
-            .map(|it| it.name.clone());
+            .find(|project| project.location == location)
+            .map(|project| project.name.clone());
         let name = match ask.name.or(known) {
             Some(name) => name,
             None => self.unused_project_name(&facts.top),
@@ -282,13 +283,13 @@ impl VerbHandler<'_> {
     pub(super) fn unused_project_name(&self, top: &std::path::Path) -> ProjectName {
         let folder = top
             .file_name()
-            .map(|it| it.to_string_lossy().into_owned())
+            .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
         let plain: String = folder
             .chars()
-            .map(|it| {
-                if it.is_ascii_alphanumeric() || "-_.".contains(it) {
-                    it
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+                    c
                 } else {
                     '-'
                 }
@@ -299,12 +300,12 @@ impl VerbHandler<'_> {
         let plain = if plain.is_empty() { "project" } else { plain };
         let board = self.board();
         let mut names =
-            std::iter::once(plain.to_owned()).chain((2..).map(|it| format!("{plain}-{it}")));
+            std::iter::once(plain.to_owned()).chain((2..).map(|n| format!("{plain}-{n}")));
         names
-            .find_map(|it| {
-                ProjectName::new(&it)
+            .find_map(|name| {
+                ProjectName::new(&name)
                     .ok()
-                    .filter(|it| !board.projects.contains_key(it))
+                    .filter(|project| !board.projects.contains_key(project))
             })
             .expect("numbers never run out")
     }
@@ -395,7 +396,7 @@ impl VerbHandler<'_> {
             &board
                 .agents
                 .get(&ask.name)
-                .map(|it| AgentView::new(&board, it, self.engine().now())),
+                .map(|agent| AgentView::new(&board, agent, self.engine().now())),
         )
     }
 
@@ -407,18 +408,18 @@ impl VerbHandler<'_> {
         let board = self.board();
         let (now, agents) = (self.engine().now(), self.engine().agents());
         let mut heard: std::collections::BTreeMap<&AgentName, u64> = Default::default();
-        for attempt in board.attempts.values().filter(|it| it.supervised) {
+        for attempt in board.attempts.values().filter(|attempt| attempt.supervised) {
             if let Some(wall) = agents.last_record_unix_ms(attempt.id) {
                 let last = heard.entry(&attempt.agent).or_default();
                 *last = wall.max(*last);
             }
         }
-        let view = |it: &Arc<agent::Agent>| AgentView {
-            heard_wall: heard.get(&it.name).copied(),
-            ..AgentView::new(&board, it, now)
+        let view = |agent: &Arc<agent::Agent>| AgentView {
+            heard_wall: heard.get(&agent.name).copied(),
+            ..AgentView::new(&board, agent, now)
         };
         let mut all: Vec<AgentView> = board.agents.values().map(view).collect();
-        natural_sort::sort(&mut all, |it| it.agent.name.as_str());
+        natural_sort::sort(&mut all, |agent| agent.agent.name.as_str());
         all
     }
 }

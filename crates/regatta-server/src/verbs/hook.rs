@@ -18,7 +18,7 @@ impl VerbHandler<'_> {
             } => ProjectName::new(channel.as_str()).ok(),
             _ => None,
         };
-        let of_channel = of_channel.filter(|it| board.projects.contains_key(it));
+        let of_channel = of_channel.filter(|project| board.projects.contains_key(project));
         let only = || {
             (board.projects.len() == 1)
                 .then(|| board.projects.keys().next().cloned())
@@ -43,8 +43,8 @@ impl VerbHandler<'_> {
     fn hook_view(&self, id: HookId) -> Result<HookView, Problem> {
         let board = self.board();
         hook::find(&board, id)
-            .map(|it| HookView::new(&board, it))
-            .map_err(|it| Problem::from(&it))
+            .map(|hook| HookView::new(&board, hook))
+            .map_err(|refusal| Problem::from(&refusal))
     }
 
     pub(super) fn hook_list(&self) -> VerbResult {
@@ -52,7 +52,7 @@ impl VerbHandler<'_> {
         let all: Vec<HookView> = board
             .hooks
             .values()
-            .map(|it| HookView::new(&board, it))
+            .map(|hook| HookView::new(&board, hook))
             .collect();
         encode_answer(board.revision, &all)
     }
@@ -81,7 +81,7 @@ impl VerbHandler<'_> {
     pub(super) async fn hook_test(&self, ask: input::HookTest) -> VerbResult {
         let board = self.board();
         let found = hook::find(&board, ask.hook)
-            .map_err(|it| Problem::from(&it))?
+            .map_err(|refusal| Problem::from(&refusal))?
             .clone();
         let message = match (ask.message, ask.text) {
             (Some(id), None) => self.find_message(id).await?,

@@ -105,18 +105,18 @@ impl VerbHandler<'_> {
     pub(super) async fn transcript(&self, ask: input::TranscriptQuery) -> VerbResult {
         let (agents, limit) = (self.engine().agents().clone(), ask.limit.clamp(1, 1_000));
         let lines = run_blocking(move || agents.transcript(ask.attempt, ask.from, limit)).await?;
-        let lines = lines.map_err(|it| Problem::new(500, "io", it.message, it.hint))?;
+        let lines = lines.map_err(|error| Problem::new(500, "io", error.message, error.hint))?;
         let views: Vec<JournalRecordView> = lines
             .into_iter()
-            .map(|it| JournalRecordView {
-                n: it.record.position,
-                at_wall: it.record.written_unix_ms,
-                stream: serde_json::to_value(it.record.stream)
+            .map(|transcript_line| JournalRecordView {
+                n: transcript_line.record.position,
+                at_wall: transcript_line.record.written_unix_ms,
+                stream: serde_json::to_value(transcript_line.record.stream)
                     .ok()
-                    .and_then(|it| it.as_str().map(str::to_owned))
+                    .and_then(|value| value.as_str().map(str::to_owned))
                     .unwrap_or_default(),
-                line: it.record.line,
-                said: it.events,
+                line: transcript_line.record.line,
+                said: transcript_line.events,
             })
             .collect();
         encode_answer(self.board().revision, &views)
@@ -176,19 +176,19 @@ impl VerbHandler<'_> {
         }
         let rule = decided
             .as_ref()
-            .and_then(|it| it.decision.as_ref())
-            .and_then(|it| it.rule.clone());
+            .and_then(|approval| approval.decision.as_ref())
+            .and_then(|approval_decision| approval_decision.rule.clone());
         encode_answer(
             revision,
             &serde_json::json!({
                 "id": approval,
-                "task": decided.as_ref().map(|it| it.task),
-                "agent": decided.as_ref().map(|it| it.agent.clone()),
-                "subject": decided.as_ref().map(|it| it.subject()),
+                "task": decided.as_ref().map(|approval| approval.task),
+                "agent": decided.as_ref().map(|approval| approval.agent.clone()),
+                "subject": decided.as_ref().map(|approval| approval.subject()),
                 "rule": rule,
                 "rules": rules,
                 "answered": answered.len(),
-                "left": self.inbox_items().iter().filter(|it| it.is_shown()).count(),
+                "left": self.inbox_items().iter().filter(|inbox| inbox.is_shown()).count(),
             }),
         )
     }
@@ -209,9 +209,9 @@ impl VerbHandler<'_> {
             return late;
         }
         let found = self.read_history(move |history| history.approval(id)).await;
-        match found.ok().flatten().and_then(|it| it.decision) {
-            Some(it) => {
-                let by = it.by.display_name().to_owned();
+        match found.ok().flatten().and_then(|approval| approval.decision) {
+            Some(approval_decision) => {
+                let by = approval_decision.by.display_name().to_owned();
                 Problem::from(&Refusal::AlreadyAnswered { approval: id, by })
             }
             None => late,
@@ -223,16 +223,16 @@ impl VerbHandler<'_> {
         let all = self.inbox_items();
         let Some(group) = all
             .iter()
-            .find(|it| it.id == id.to_string())
+            .find(|inbox| inbox.id == id.to_string())
             .map(InboxView::group_key)
         else {
             return vec![];
         };
         let others = all
             .iter()
-            .filter(|it| it.group_key() == group)
-            .filter_map(|it| it.id.parse().ok());
-        others.filter(|it| *it != id).collect()
+            .filter(|inbox| inbox.group_key() == group)
+            .filter_map(|inbox| inbox.id.parse().ok());
+        others.filter(|approval_id| *approval_id != id).collect()
     }
 
     pub(super) async fn inbox_snooze(&self, ask: input::InboxSnooze) -> VerbResult {
@@ -245,7 +245,7 @@ impl VerbHandler<'_> {
             .await?;
         encode_answer(
             revision,
-            &self.inbox_items().into_iter().find(|it| it.id == id),
+            &self.inbox_items().into_iter().find(|inbox| inbox.id == id),
         )
     }
 
@@ -269,8 +269,10 @@ impl VerbHandler<'_> {
         let (shared, board, now) = (self.shared.clone(), self.board(), self.engine().now());
         let (days, by) = (
             ask.days,
-            ask.by
-                .map_or_else(|| CostGrouping::ALL.to_vec(), |it| vec![it]),
+            ask.by.map_or_else(
+                || CostGrouping::ALL.to_vec(),
+                |cost_grouping| vec![cost_grouping],
+            ),
         );
         let revision = board.revision;
         let view = run_blocking(move || {

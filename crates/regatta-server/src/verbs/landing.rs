@@ -93,7 +93,10 @@ impl VerbHandler<'_> {
             return Ok(task);
         }
         let path = Path::new(named);
-        let last = path.file_name().and_then(|it| it.to_str()).unwrap_or(named);
+        let last = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or(named);
         let attempt: AttemptId = parse_id(last)?;
         let found = self
             .read_history(move |history| history.attempt(attempt))
@@ -102,10 +105,10 @@ impl VerbHandler<'_> {
             .board()
             .attempts
             .get(&attempt)
-            .map(|it| Attempt::clone(it));
-        let found = live.or(found).filter(|it| {
+            .map(|attempt| Attempt::clone(attempt));
+        let found = live.or(found).filter(|live| {
             let board = self.board();
-            let Some(project) = board.projects.get(&it.project) else {
+            let Some(project) = board.projects.get(&live.project) else {
                 return false;
             };
             path.components().count() == 1
@@ -115,7 +118,7 @@ impl VerbHandler<'_> {
                     .workspace_path(&ProjectRepo::from_project(project), attempt)
                     == path
         });
-        found.map(|it| it.task).ok_or_else(|| {
+        found.map(|attempt| attempt.task).ok_or_else(|| {
             Problem::new(
                 404,
                 "no_such_workspace",
@@ -129,27 +132,30 @@ impl VerbHandler<'_> {
         self.require_project(ask.project.as_ref())?;
         let board = self.board();
         let mut views = Vec::new();
-        for project in board
-            .projects
-            .values()
-            .filter(|it| ask.project.as_ref().is_none_or(|asked| *asked == it.name))
-        {
+        for project in board.projects.values().filter(|project| {
+            ask.project
+                .as_ref()
+                .is_none_or(|asked| *asked == project.name)
+        }) {
             let name = project.name.clone();
             let recent = self
                 .read_history(move |history| {
                     let landings = history.landings(&name, MAX_PAST_LANDINGS)?;
                     landings
                         .into_iter()
-                        .filter(|it| it.end.is_some())
-                        .map(|it| Ok((history.task(it.task)?, it)))
+                        .filter(|landing| landing.end.is_some())
+                        .map(|landing| Ok((history.task(landing.task)?, landing)))
                         .collect::<Result<Vec<_>, _>>()
                 })
                 .await?;
-            let usual =
-                landing::median_time_ms(recent.iter().map(|(task, it)| (it, task.as_ref())));
+            let usual = landing::median_time_ms(
+                recent
+                    .iter()
+                    .map(|(task, landing)| (landing, task.as_ref())),
+            );
             let recent = recent
                 .iter()
-                .map(|(task, it)| LandingView::from_ended(it, task.as_ref()))
+                .map(|(task, landing)| LandingView::from_ended(landing, task.as_ref()))
                 .collect();
             views.push(QueueView::new(
                 &board,

@@ -29,14 +29,16 @@ impl VerbHandler<'_> {
     pub(super) fn mission_list(&self, ask: input::ProjectFilter) -> VerbResult {
         self.require_project(ask.project.as_ref())?;
         let board = self.board();
-        let wanted = |it: &&Arc<mission::Mission>| {
-            ask.project.as_ref().is_none_or(|name| it.project == *name)
+        let wanted = |mission: &&Arc<mission::Mission>| {
+            ask.project
+                .as_ref()
+                .is_none_or(|name| mission.project == *name)
         };
         let lines: Vec<MissionLineView> = board
             .missions
             .values()
             .filter(wanted)
-            .map(|it| MissionLineView::new(&board, it))
+            .map(|mission| MissionLineView::new(&board, mission))
             .collect();
         encode_answer(board.revision, &lines)
     }
@@ -115,8 +117,8 @@ impl VerbHandler<'_> {
         board
             .missions
             .get(&mission)
-            .filter(|it| it.lead.is_some())
-            .map(|it| it.id)
+            .filter(|mission| mission.lead.is_some())
+            .map(|mission| mission.id)
     }
 
     pub(super) async fn route(&self, ask: input::RouteInput) -> VerbResult {
@@ -129,7 +131,7 @@ impl VerbHandler<'_> {
         let found = self
             .read_history(move |history| history.messages(&filter))
             .await?;
-        let Some(message) = found.into_iter().find(|it| it.id == id) else {
+        let Some(message) = found.into_iter().find(|message| message.id == id) else {
             return Err(Problem::new(
                 404,
                 "no_such_message",
@@ -142,7 +144,7 @@ impl VerbHandler<'_> {
             board
                 .projects
                 .keys()
-                .find(|it| bus::channel_of(it) == message.channel)
+                .find(|project| bus::channel_of(project) == message.channel)
                 .cloned()
         };
         let project = ask.project.or_else(of_channel).ok_or_else(|| {
@@ -162,15 +164,15 @@ impl VerbHandler<'_> {
     }
 
     pub(super) fn guide(&self, ask: &input::GuideQuery) -> VerbResult {
-        let view = |it: &guide::Guide| GuideView {
-            name: it.name.into(),
-            title: it.title.into(),
-            text: it.text.into(),
+        let view = |guide: &guide::Guide| GuideView {
+            name: guide.name.into(),
+            title: guide.title.into(),
+            text: guide.text.into(),
         };
         let found: Vec<GuideView> = match &ask.name {
             None => GUIDES.iter().map(view).collect(),
             Some(name) => {
-                let names: Vec<&str> = GUIDES.iter().map(|it| it.name).collect();
+                let names: Vec<&str> = GUIDES.iter().map(|guide| guide.name).collect();
                 let found = guide::find_guide(name).ok_or_else(|| {
                     let what = format!(
                         "there is no guide {:?}",

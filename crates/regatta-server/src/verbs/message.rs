@@ -118,7 +118,7 @@ impl VerbHandler<'_> {
                         .board()
                         .firings
                         .get(&id)
-                        .map(|it| it.cwd.clone().into())
+                        .map(|firing| firing.cwd.clone().into())
                         .into_iter()
                         .collect(),
                 ),
@@ -127,7 +127,7 @@ impl VerbHandler<'_> {
                         .board()
                         .projects
                         .values()
-                        .map(|it| ProjectRepo::from_project(it).path)
+                        .map(|project| ProjectRepo::from_project(project).path)
                         .collect(),
                 ),
                 Principal::Attempt { id, .. } => {
@@ -171,7 +171,7 @@ impl VerbHandler<'_> {
                     other
                         .as_bytes()
                         .iter()
-                        .map(|it| format!("{it:02x}"))
+                        .map(|byte| format!("{byte:02x}"))
                         .collect(),
                 ),
             ),
@@ -188,7 +188,11 @@ impl VerbHandler<'_> {
     }
 
     pub(super) async fn msg_history(&self, ask: input::MsgHistory) -> VerbResult {
-        let text = match ask.search.as_deref().map(|it| (it, SearchQuery::new(it))) {
+        let text = match ask
+            .search
+            .as_deref()
+            .map(|search| (search, SearchQuery::new(search)))
+        {
             None => None,
             Some((_, Some(query))) => Some(query),
             Some((_, None)) => {
@@ -218,7 +222,7 @@ impl VerbHandler<'_> {
         let mut messages = self
             .read_history(move |history| history.messages(&filter))
             .await?;
-        messages.retain(|it| self.may_read(it));
+        messages.retain(|message| self.may_read(message));
         encode_answer(self.board().revision, &messages)
     }
 
@@ -226,7 +230,10 @@ impl VerbHandler<'_> {
     async fn thread_root(&self, message: Option<MessageId>) -> Result<Option<MessageId>, Problem> {
         match message {
             None => Ok(None),
-            Some(id) => self.find_message(id).await.map(|it| Some(it.root())),
+            Some(id) => self
+                .find_message(id)
+                .await
+                .map(|message| Some(message.root())),
         }
     }
 
@@ -262,10 +269,10 @@ impl VerbHandler<'_> {
                 let found = self
                     .read_history(move |history| history.messages(&filter))
                     .await?;
-                let Some(last) = found.last().map(|it| it.id) else {
+                let Some(last) = found.last().map(|message| message.id) else {
                     break;
                 };
-                if let Some(found) = found.iter().find(|it| self.may_read(it)) {
+                if let Some(found) = found.iter().find(|message| self.may_read(message)) {
                     return encode_answer(self.board().revision, found);
                 }
                 after = last;
@@ -328,11 +335,15 @@ impl VerbHandler<'_> {
             board
                 .cursors
                 .keys()
-                .filter(|it| it.0 == agent)
-                .map(|it| it.1.clone()),
+                .filter(|cursor| cursor.0 == agent)
+                .map(|cursor| cursor.1.clone()),
         );
-        let works = board.attempts.values().filter(|it| it.agent == agent);
-        channels.extend(works.filter_map(|it| ChannelName::new(it.project.as_str()).ok()));
+        let works = board
+            .attempts
+            .values()
+            .filter(|attempt| attempt.agent == agent);
+        channels
+            .extend(works.filter_map(|attempt| ChannelName::new(attempt.project.as_str()).ok()));
         let (cursors, own) = (
             board.cursors.clone(),
             matches!(self.principal, Principal::Attempt { .. }),
@@ -349,8 +360,8 @@ impl VerbHandler<'_> {
                 channels.extend(
                     mentioned
                         .into_iter()
-                        .filter(|it| it.may_be_read_by(&agent))
-                        .map(|it| it.channel),
+                        .filter(|message| message.may_be_read_by(&agent))
+                        .map(|message| message.channel),
                 );
             }
             channels.sort();

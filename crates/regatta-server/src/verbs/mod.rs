@@ -106,14 +106,14 @@ async fn handle_inner(
 ) -> VerbResult {
     let verb = Verb::find(name);
     let line = verb
-        .filter(|it| it.is_write())
-        .map(|it| PendingAuditLine::begin(shared, &guest, it.name, input));
+        .filter(|verb| verb.is_write())
+        .map(|verb| PendingAuditLine::begin(shared, &guest, verb.name, input));
     let (began, traced) = (
         std::time::Instant::now(),
         shared
             .tracer
             .as_ref()
-            .map(|it| (it, CallerAttributes::from_context(&guest))),
+            .map(|tracer| (tracer, CallerAttributes::from_context(&guest))),
     );
     let carried = async {
         // The permission is checked before the input, so that others do not learn the format.
@@ -126,10 +126,10 @@ async fn handle_inner(
         dispatch(shared, Call::parse(name, input)?, guest).await
     };
     let done = carried.await;
-    let name = verb.map_or("unknown", |it| it.name);
+    let name = verb.map_or("unknown", |verb| verb.name);
     shared.metrics.record_call(
         name,
-        done.as_ref().map_or_else(|it| it.status, |_| 200),
+        done.as_ref().map_or_else(|problem| problem.status, |_| 200),
         began.elapsed(),
     );
     if let Some((tracer, caller)) = traced {
@@ -137,7 +137,7 @@ async fn handle_inner(
             name,
             &caller,
             began.elapsed(),
-            done.as_ref().err().map(|it| it.code.as_str()),
+            done.as_ref().err().map(|problem| problem.code.as_str()),
         );
     }
     if let Some(line) = line {
@@ -152,323 +152,343 @@ async fn dispatch(shared: &Arc<ServerState>, call: Call, guest: RequestContext) 
         .expected_revision
         .map(|since| precondition_of(&call, since))
         .transpose()?;
-    let it = VerbHandler {
+    let verb_handler = VerbHandler {
         shared,
         principal: guest.principal,
         actor: guest.actor,
         idempotency_key: guest.idempotency_key,
         precondition: unless,
     };
-    let call = it.restrict_to_attempt(call).await?;
+    let call = verb_handler.restrict_to_attempt(call).await?;
     match call {
-        Call::Status(ask) => it.status(ask).await,
-        Call::Why(ask) => it.why(&ask.id).await,
-        Call::Show(ask) => it.show(&ask.id).await,
-        Call::Graph(ask) => it.graph(ask).await,
-        Call::ProjectAdd(ask) => it.project_add(ask).await,
-        Call::ProjectList(_) => it.project_list().await,
+        Call::Status(ask) => verb_handler.status(ask).await,
+        Call::Why(ask) => verb_handler.why(&ask.id).await,
+        Call::Show(ask) => verb_handler.show(&ask.id).await,
+        Call::Graph(ask) => verb_handler.graph(ask).await,
+        Call::ProjectAdd(ask) => verb_handler.project_add(ask).await,
+        Call::ProjectList(_) => verb_handler.project_list().await,
         Call::ProjectRm(ask) => {
-            it.run_and_confirm(Command::RemoveProject(project::RemoveProject {
-                name: ask.name,
-            }))
-            .await
-        }
-        Call::AgentAdd(ask) => it.agent_add(ask).await,
-        Call::AgentList(_) => it.agent_list(),
-        Call::AgentClose(ask) => it.agent_close(ask).await,
-        Call::AgentRm(ask) => {
-            it.run_and_confirm(Command::RemoveAgent { agent: ask.name })
+            verb_handler
+                .run_and_confirm(Command::RemoveProject(project::RemoveProject {
+                    name: ask.name,
+                }))
                 .await
         }
-        Call::TaskAdd(ask) => it.task_add(ask).await,
-        Call::TaskList(ask) => it.task_list(ask).await,
-        Call::TaskExplore(ask) => it.task_explore(parse_id(&ask.id)?).await,
-        Call::TaskSet(ask) => it.task_set(ask).await,
+        Call::AgentAdd(ask) => verb_handler.agent_add(ask).await,
+        Call::AgentList(_) => verb_handler.agent_list(),
+        Call::AgentClose(ask) => verb_handler.agent_close(ask).await,
+        Call::AgentRm(ask) => {
+            verb_handler
+                .run_and_confirm(Command::RemoveAgent { agent: ask.name })
+                .await
+        }
+        Call::TaskAdd(ask) => verb_handler.task_add(ask).await,
+        Call::TaskList(ask) => verb_handler.task_list(ask).await,
+        Call::TaskExplore(ask) => verb_handler.task_explore(parse_id(&ask.id)?).await,
+        Call::TaskSet(ask) => verb_handler.task_set(ask).await,
         Call::TaskAssign(ask) => {
-            it.run_on_task(
-                ask.task,
-                Command::AssignTask {
-                    task: ask.task,
-                    to: ask.to,
-                    how: ask.how,
-                },
-            )
-            .await
+            verb_handler
+                .run_on_task(
+                    ask.task,
+                    Command::AssignTask {
+                        task: ask.task,
+                        to: ask.to,
+                        how: ask.how,
+                    },
+                )
+                .await
         }
         Call::TaskAccept(ask) => {
-            it.run_on_task(
-                ask.task,
-                Command::AnswerOffer {
-                    task: ask.task,
-                    agent: ask.agent,
-                    accept: true,
-                },
-            )
-            .await
+            verb_handler
+                .run_on_task(
+                    ask.task,
+                    Command::AnswerOffer {
+                        task: ask.task,
+                        agent: ask.agent,
+                        accept: true,
+                    },
+                )
+                .await
         }
         Call::TaskReject(ask) => {
-            it.run_on_task(
-                ask.task,
-                Command::AnswerOffer {
-                    task: ask.task,
-                    agent: ask.agent,
-                    accept: false,
-                },
-            )
-            .await
+            verb_handler
+                .run_on_task(
+                    ask.task,
+                    Command::AnswerOffer {
+                        task: ask.task,
+                        agent: ask.agent,
+                        accept: false,
+                    },
+                )
+                .await
         }
         Call::TaskCancel(ask) => {
             let reason = ask.reason.unwrap_or_else(|| "cancelled by a person".into());
-            it.run_on_task(
-                ask.task,
-                Command::CancelTask {
-                    task: ask.task,
-                    reason,
-                },
-            )
-            .await
+            verb_handler
+                .run_on_task(
+                    ask.task,
+                    Command::CancelTask {
+                        task: ask.task,
+                        reason,
+                    },
+                )
+                .await
         }
-        Call::TaskPoll(ask) => it.task_poll(ask).await,
+        Call::TaskPoll(ask) => verb_handler.task_poll(ask).await,
         Call::TaskProgress(ask) => {
-            it.run_on_task(
-                ask.task,
-                Command::Progress {
-                    task: ask.task,
-                    attempt: ask.attempt,
-                    token: ask.token,
-                    text: ask.text,
-                },
-            )
-            .await
+            verb_handler
+                .run_on_task(
+                    ask.task,
+                    Command::Progress {
+                        task: ask.task,
+                        attempt: ask.attempt,
+                        token: ask.token,
+                        text: ask.text,
+                    },
+                )
+                .await
         }
         Call::TaskFinish(ask) => {
-            it.run_on_task(
-                ask.task,
-                Command::Finish {
-                    task: ask.task,
-                    attempt: ask.attempt,
-                    token: ask.token,
-                    output: ask.output,
-                    not_needed: ask.not_needed,
-                    learnings: ask.learnings,
-                },
-            )
-            .await
+            verb_handler
+                .run_on_task(
+                    ask.task,
+                    Command::Finish {
+                        task: ask.task,
+                        attempt: ask.attempt,
+                        token: ask.token,
+                        output: ask.output,
+                        not_needed: ask.not_needed,
+                        learnings: ask.learnings,
+                    },
+                )
+                .await
         }
         Call::TaskFail(ask) => {
-            it.run_on_task(
-                ask.task,
-                Command::GiveUp {
-                    task: ask.task,
-                    attempt: ask.attempt,
-                    token: ask.token,
-                    reason: ask.reason,
-                },
-            )
-            .await
+            verb_handler
+                .run_on_task(
+                    ask.task,
+                    Command::GiveUp {
+                        task: ask.task,
+                        attempt: ask.attempt,
+                        token: ask.token,
+                        reason: ask.reason,
+                    },
+                )
+                .await
         }
-        Call::MissionStart(ask) => it.mission_start(ask).await,
-        Call::MissionAsk(ask) => it.mission_ask(ask).await,
-        Call::MissionList(ask) => it.mission_list(ask),
-        Call::MissionCancel(ask) => it.mission_cancel(ask).await,
-        Call::MissionHandover(ask) => it.mission_handover(ask).await,
-        Call::MissionFinish(ask) => it.mission_finish(ask).await,
-        Call::MissionAdopt(ask) => it.mission_adopt(ask).await,
-        Call::Route(ask) => it.route(ask).await,
-        Call::Guide(ask) => it.guide(&ask),
-        Call::MissionShow(ask) => it.mission_show(&ask.id).await,
-        Call::MissionReplay(ask) => it.mission_replay(ask).await,
-        Call::MissionCompare(ask) => it.mission_compare(ask).await,
-        Call::PlanAsk(ask) => it.plan_ask(ask).await,
-        Call::PlanShow(ask) => it.plan_show(ask.task).await,
-        Call::PlanDraw(ask) => it.plan_draw(ask).await,
-        Call::Stop(ask) => it.stop(ask).await,
-        Call::Resume(ask) => it.resume(&ask.id).await,
-        Call::Pause(ask) => it.pause(ask).await,
-        Call::Retry(ask) => it.retry(&ask.id).await,
-        Call::Tell(ask) => it.tell(ask).await,
-        Call::InboxList(ask) => it.inbox_list(ask),
-        Call::InboxAnswer(ask) => it.inbox_answer(ask).await,
-        Call::InboxSnooze(ask) => it.inbox_snooze(ask).await,
-        Call::AttemptAsk(ask) => it.attempt_ask(ask).await,
-        Call::AttemptAnswer(ask) => it.attempt_answer(ask).await,
-        Call::Siblings(ask) => it.siblings(ask.attempt).await,
-        Call::Briefing(ask) => it.briefing(ask.attempt).await,
-        Call::Transcript(ask) => it.transcript(ask).await,
-        Call::Checks(ask) => it.attempt_checks(ask.attempt).await,
-        Call::ScopeReport(ask) => it.scope_report(ask).await,
-        Call::ScopeList(ask) => it.scope_list(ask).await,
-        Call::ScopeFollow(ask) => it.scope_follow(&ask.id).await,
-        Call::RuleList(ask) => it.rule_list(ask),
-        Call::RuleTest(ask) => it.rule_test(ask).await,
+        Call::MissionStart(ask) => verb_handler.mission_start(ask).await,
+        Call::MissionAsk(ask) => verb_handler.mission_ask(ask).await,
+        Call::MissionList(ask) => verb_handler.mission_list(ask),
+        Call::MissionCancel(ask) => verb_handler.mission_cancel(ask).await,
+        Call::MissionHandover(ask) => verb_handler.mission_handover(ask).await,
+        Call::MissionFinish(ask) => verb_handler.mission_finish(ask).await,
+        Call::MissionAdopt(ask) => verb_handler.mission_adopt(ask).await,
+        Call::Route(ask) => verb_handler.route(ask).await,
+        Call::Guide(ask) => verb_handler.guide(&ask),
+        Call::MissionShow(ask) => verb_handler.mission_show(&ask.id).await,
+        Call::MissionReplay(ask) => verb_handler.mission_replay(ask).await,
+        Call::MissionCompare(ask) => verb_handler.mission_compare(ask).await,
+        Call::PlanAsk(ask) => verb_handler.plan_ask(ask).await,
+        Call::PlanShow(ask) => verb_handler.plan_show(ask.task).await,
+        Call::PlanDraw(ask) => verb_handler.plan_draw(ask).await,
+        Call::Stop(ask) => verb_handler.stop(ask).await,
+        Call::Resume(ask) => verb_handler.resume(&ask.id).await,
+        Call::Pause(ask) => verb_handler.pause(ask).await,
+        Call::Retry(ask) => verb_handler.retry(&ask.id).await,
+        Call::Tell(ask) => verb_handler.tell(ask).await,
+        Call::InboxList(ask) => verb_handler.inbox_list(ask),
+        Call::InboxAnswer(ask) => verb_handler.inbox_answer(ask).await,
+        Call::InboxSnooze(ask) => verb_handler.inbox_snooze(ask).await,
+        Call::AttemptAsk(ask) => verb_handler.attempt_ask(ask).await,
+        Call::AttemptAnswer(ask) => verb_handler.attempt_answer(ask).await,
+        Call::Siblings(ask) => verb_handler.siblings(ask.attempt).await,
+        Call::Briefing(ask) => verb_handler.briefing(ask.attempt).await,
+        Call::Transcript(ask) => verb_handler.transcript(ask).await,
+        Call::Checks(ask) => verb_handler.attempt_checks(ask.attempt).await,
+        Call::ScopeReport(ask) => verb_handler.scope_report(ask).await,
+        Call::ScopeList(ask) => verb_handler.scope_list(ask).await,
+        Call::ScopeFollow(ask) => verb_handler.scope_follow(&ask.id).await,
+        Call::RuleList(ask) => verb_handler.rule_list(ask),
+        Call::RuleTest(ask) => verb_handler.rule_test(ask).await,
         Call::PolicyList(_) => encode_answer(
-            it.board().revision,
-            &it.board().rules.values().collect::<Vec<_>>(),
+            verb_handler.board().revision,
+            &verb_handler.board().rules.values().collect::<Vec<_>>(),
         ),
-        Call::PolicyAdd(ask) => it.policy_add(ask).await,
+        Call::PolicyAdd(ask) => verb_handler.policy_add(ask).await,
         Call::PolicyRm(ask) => {
-            it.run_and_confirm(Command::RemoveRule { rule: ask.rule })
+            verb_handler
+                .run_and_confirm(Command::RemoveRule { rule: ask.rule })
                 .await
         }
         Call::BudgetList(ask) => encode_answer(
-            it.board().revision,
-            &BudgetsView::new(&it.board(), it.engine().now(), ask.days),
+            verb_handler.board().revision,
+            &BudgetsView::new(&verb_handler.board(), verb_handler.engine().now(), ask.days),
         ),
-        Call::Cost(ask) => it.cost(&ask).await,
-        Call::BudgetSet(ask) => it.budget_set(ask).await,
-        Call::Land(ask) => it.land(ask).await,
-        Call::Queue(ask) => it.queue(ask).await,
-        Call::QueueHold(ask) => it.queue_hold(ask).await,
-        Call::QueueAccept(ask) => it.queue_accept(ask).await,
-        Call::QueueRelease(ask) => it.queue_release(ask).await,
-        Call::Diff(ask) => it.diff(ask).await,
-        Call::Revise(ask) => it.revise(ask).await,
-        Call::Drop(ask) => it.drop_work(ask).await,
-        Call::Takeover(ask) => it.take_over(&ask.id).await,
-        Call::Undo(ask) => it.undo(&ask.id).await,
-        Call::ClaimAcquire(ask) => it.claim_acquire(ask).await,
-        Call::ClaimRenew(ask) => it.claim_renew(ask).await,
+        Call::Cost(ask) => verb_handler.cost(&ask).await,
+        Call::BudgetSet(ask) => verb_handler.budget_set(ask).await,
+        Call::Land(ask) => verb_handler.land(ask).await,
+        Call::Queue(ask) => verb_handler.queue(ask).await,
+        Call::QueueHold(ask) => verb_handler.queue_hold(ask).await,
+        Call::QueueAccept(ask) => verb_handler.queue_accept(ask).await,
+        Call::QueueRelease(ask) => verb_handler.queue_release(ask).await,
+        Call::Diff(ask) => verb_handler.diff(ask).await,
+        Call::Revise(ask) => verb_handler.revise(ask).await,
+        Call::Drop(ask) => verb_handler.drop_work(ask).await,
+        Call::Takeover(ask) => verb_handler.take_over(&ask.id).await,
+        Call::Undo(ask) => verb_handler.undo(&ask.id).await,
+        Call::ClaimAcquire(ask) => verb_handler.claim_acquire(ask).await,
+        Call::ClaimRenew(ask) => verb_handler.claim_renew(ask).await,
         Call::ClaimRelease(ask) => {
-            it.run_and_confirm(Command::Release {
-                claim: ask.claim,
-                token: ask.token,
-            })
-            .await
+            verb_handler
+                .run_and_confirm(Command::Release {
+                    claim: ask.claim,
+                    token: ask.token,
+                })
+                .await
         }
-        Call::ClaimList(_) => it.claim_list(),
-        Call::ClaimCheck(ask) => it.claim_check(&ask),
-        Call::MsgSend(ask) => it.msg_send(ask).await,
-        Call::MsgHistory(ask) => it.msg_history(ask).await,
-        Call::MsgWait(ask) => it.msg_wait(ask).await,
-        Call::MsgRead(ask) => it.msg_read(ask).await,
-        Call::MsgInbox(ask) => it.msg_inbox(ask).await,
-        Call::MsgAttachment(ask) => it.msg_attachment(ask).await,
-        Call::HookAdd(ask) => it.hook_add(ask).await,
-        Call::BridgeList(_) => it.bridge_list(),
-        Call::BridgePause(ask) => it.bridge_pause(&ask),
-        Call::ConversationList(ask) => it.conversation_list(ask).await,
-        Call::ConversationShow(ask) => it.conversation_show(ask.conversation).await,
+        Call::ClaimList(_) => verb_handler.claim_list(),
+        Call::ClaimCheck(ask) => verb_handler.claim_check(&ask),
+        Call::MsgSend(ask) => verb_handler.msg_send(ask).await,
+        Call::MsgHistory(ask) => verb_handler.msg_history(ask).await,
+        Call::MsgWait(ask) => verb_handler.msg_wait(ask).await,
+        Call::MsgRead(ask) => verb_handler.msg_read(ask).await,
+        Call::MsgInbox(ask) => verb_handler.msg_inbox(ask).await,
+        Call::MsgAttachment(ask) => verb_handler.msg_attachment(ask).await,
+        Call::HookAdd(ask) => verb_handler.hook_add(ask).await,
+        Call::BridgeList(_) => verb_handler.bridge_list(),
+        Call::BridgePause(ask) => verb_handler.bridge_pause(&ask),
+        Call::ConversationList(ask) => verb_handler.conversation_list(ask).await,
+        Call::ConversationShow(ask) => verb_handler.conversation_show(ask.conversation).await,
         Call::ConversationAccept(ask) => {
-            it.run_conversation_command(ask.conversation, |conversation| {
-                ConversationCommand::Accept { conversation }
-            })
-            .await
+            verb_handler
+                .run_conversation_command(ask.conversation, |conversation| {
+                    ConversationCommand::Accept { conversation }
+                })
+                .await
         }
         Call::ConversationRefuse(ask) => {
-            it.run_conversation_command(ask.conversation, |conversation| {
-                ConversationCommand::Refuse { conversation }
-            })
-            .await
+            verb_handler
+                .run_conversation_command(ask.conversation, |conversation| {
+                    ConversationCommand::Refuse { conversation }
+                })
+                .await
         }
         Call::ConversationStop(ask) => {
-            let by = it.actor.to_string();
-            it.run_conversation_command(ask.conversation, |conversation| {
-                ConversationCommand::Stop {
-                    conversation,
-                    by,
-                    delivery: None,
-                }
-            })
-            .await
+            let by = verb_handler.actor.to_string();
+            verb_handler
+                .run_conversation_command(ask.conversation, |conversation| {
+                    ConversationCommand::Stop {
+                        conversation,
+                        by,
+                        delivery: None,
+                    }
+                })
+                .await
         }
         Call::ConversationClose(ask) => {
-            it.run_conversation_command(ask.conversation, |conversation| {
-                ConversationCommand::Close { conversation }
-            })
-            .await
-        }
-        Call::HookList(_) => it.hook_list(),
-        Call::HookTest(ask) => it.hook_test(ask).await,
-        Call::HookPause(ask) => it.hook_pause(ask).await,
-        Call::HookResume(ask) => it.hook_resume(ask.hook).await,
-        Call::HookRm(ask) => {
-            it.run_and_confirm(Command::RemoveHook { hook: ask.hook })
+            verb_handler
+                .run_conversation_command(ask.conversation, |conversation| {
+                    ConversationCommand::Close { conversation }
+                })
                 .await
         }
-        Call::HookLog(ask) => it.hook_log(ask).await,
-        Call::TeamCreate(ask) => it.team_create(ask).await,
-        Call::TeamEdit(ask) => it.team_edit(ask).await,
-        Call::TeamList(ask) => it.team_list(&ask),
-        Call::TeamShow(ask) => it.team_show(&ask.team).await,
-        Call::TeamExplain(ask) => it.team_explain(&ask.team),
-        Call::TeamLaunch(ask) => it.team_launch(ask).await,
-        Call::TeamRelaunch(ask) => it.team_relaunch(ask).await,
-        Call::TeamStop(ask) => it.team_stop(ask).await,
-        Call::TeamRetry(ask) => it.team_retry(ask).await,
+        Call::HookList(_) => verb_handler.hook_list(),
+        Call::HookTest(ask) => verb_handler.hook_test(ask).await,
+        Call::HookPause(ask) => verb_handler.hook_pause(ask).await,
+        Call::HookResume(ask) => verb_handler.hook_resume(ask.hook).await,
+        Call::HookRm(ask) => {
+            verb_handler
+                .run_and_confirm(Command::RemoveHook { hook: ask.hook })
+                .await
+        }
+        Call::HookLog(ask) => verb_handler.hook_log(ask).await,
+        Call::TeamCreate(ask) => verb_handler.team_create(ask).await,
+        Call::TeamEdit(ask) => verb_handler.team_edit(ask).await,
+        Call::TeamList(ask) => verb_handler.team_list(&ask),
+        Call::TeamShow(ask) => verb_handler.team_show(&ask.team).await,
+        Call::TeamExplain(ask) => verb_handler.team_explain(&ask.team),
+        Call::TeamLaunch(ask) => verb_handler.team_launch(ask).await,
+        Call::TeamRelaunch(ask) => verb_handler.team_relaunch(ask).await,
+        Call::TeamStop(ask) => verb_handler.team_stop(ask).await,
+        Call::TeamRetry(ask) => verb_handler.team_retry(ask).await,
         Call::TeamDelete(ask) => {
-            it.run_and_show_team(
-                &ask.team,
-                team::TeamCommand::Delete {
-                    team: ask.team.clone(),
-                },
-            )
-            .await
+            verb_handler
+                .run_and_show_team(
+                    &ask.team,
+                    team::TeamCommand::Delete {
+                        team: ask.team.clone(),
+                    },
+                )
+                .await
         }
         Call::TeamUndelete(ask) => {
-            it.run_and_show_team(
-                &ask.team,
-                team::TeamCommand::Undelete {
-                    team: ask.team.clone(),
-                },
-            )
-            .await
-        }
-        Call::TeamBackup(ask) => it.team_backup(&ask.team),
-        Call::TeamRestore(ask) => it.team_restore(ask).await,
-        Call::RunnerList(_) => it.runner_list(),
-        Call::RunnerDrain(ask) => it.runner_drain(ask).await,
-        Call::RunnerRm(ask) => {
-            it.run_and_confirm(Command::RemoveRunner { runner: ask.name })
+            verb_handler
+                .run_and_show_team(
+                    &ask.team,
+                    team::TeamCommand::Undelete {
+                        team: ask.team.clone(),
+                    },
+                )
                 .await
         }
-        Call::RunnerRegister(ask) => it.runner_register(ask).await,
-        Call::RunnerBeat(ask) => it.runner_beat(ask).await,
-        Call::RunnerLeave(ask) => it.runner_leave(ask).await,
-        Call::RunnerCalls(ask) => it.runner_calls(ask).await,
-        Call::RunnerAnswer(ask) => it.runner_answer(ask).await,
-        Call::RunnerSaid(ask) => it.runner_output(ask).await,
-        Call::RunnerCopy(ask) => it.runner_copy(ask).await,
-        Call::Open(_) => it.open(),
-        Call::Name(ask) => it.unused_names(&ask),
-        Call::TokenAdd(ask) => it.token_add(ask).await,
+        Call::TeamBackup(ask) => verb_handler.team_backup(&ask.team),
+        Call::TeamRestore(ask) => verb_handler.team_restore(ask).await,
+        Call::RunnerList(_) => verb_handler.runner_list(),
+        Call::RunnerDrain(ask) => verb_handler.runner_drain(ask).await,
+        Call::RunnerRm(ask) => {
+            verb_handler
+                .run_and_confirm(Command::RemoveRunner { runner: ask.name })
+                .await
+        }
+        Call::RunnerRegister(ask) => verb_handler.runner_register(ask).await,
+        Call::RunnerBeat(ask) => verb_handler.runner_beat(ask).await,
+        Call::RunnerLeave(ask) => verb_handler.runner_leave(ask).await,
+        Call::RunnerCalls(ask) => verb_handler.runner_calls(ask).await,
+        Call::RunnerAnswer(ask) => verb_handler.runner_answer(ask).await,
+        Call::RunnerSaid(ask) => verb_handler.runner_output(ask).await,
+        Call::RunnerCopy(ask) => verb_handler.runner_copy(ask).await,
+        Call::Open(_) => verb_handler.open(),
+        Call::Name(ask) => verb_handler.unused_names(&ask),
+        Call::TokenAdd(ask) => verb_handler.token_add(ask).await,
         Call::TokenList(_) => encode_answer(
-            it.board().revision,
-            &shared.tokens.list(it.engine().now().unix_ms),
+            verb_handler.board().revision,
+            &shared.tokens.list(verb_handler.engine().now().unix_ms),
         ),
-        Call::TokenRm(ask) => it.token_rm(ask).await,
-        Call::Audit(ask) => it.audit(ask).await,
-        Call::LimitsSet(ask) => it.limits_set(ask).await,
-        Call::Backup(ask) => it.backup(ask).await,
+        Call::TokenRm(ask) => verb_handler.token_rm(ask).await,
+        Call::Audit(ask) => verb_handler.audit(ask).await,
+        Call::LimitsSet(ask) => verb_handler.limits_set(ask).await,
+        Call::Backup(ask) => verb_handler.backup(ask).await,
         Call::Check(_) => {
-            it.engine()
+            verb_handler
+                .engine()
                 .check_store()
                 .await
                 .map_err(problem_from_failure)?;
-            encode_answer(it.board().revision, &"ok")
+            encode_answer(verb_handler.board().revision, &"ok")
         }
         Call::Doctor(_) => {
-            let projects = it
+            let projects = verb_handler
                 .board()
                 .projects
                 .values()
-                .map(|it| (it.name.clone(), it.location.clone().into()))
+                .map(|project| (project.name.clone(), project.location.clone().into()))
                 .collect();
-            let bridges = it
+            let bridges = verb_handler
                 .shared
                 .bridges
                 .as_ref()
-                .map(|it| it.list())
+                .map(|bridge_control| bridge_control.list())
                 .unwrap_or_default();
             let patient = crate::DoctorInput {
-                agents: it.agents(),
+                agents: verb_handler.agents(),
                 projects,
                 bridges,
             };
-            let doctor = it.shared.doctor.clone();
+            let doctor = verb_handler.shared.doctor.clone();
             let view = run_blocking(move || doctor(&patient)).await?;
-            encode_answer(it.board().revision, &view)
+            encode_answer(verb_handler.board().revision, &view)
         }
-        Call::Down(ask) => it.down(ask.keep_agents).await,
+        Call::Down(ask) => verb_handler.down(ask.keep_agents).await,
     }
 }
 
@@ -540,16 +560,18 @@ async fn register_inner(
     let Call::AgentAdd(ask) = Call::parse(verb.name, input)? else {
         unreachable!("it was read as this verb")
     };
-    let it = VerbHandler {
+    let verb_handler = VerbHandler {
         shared,
         principal: guest.principal,
         actor: guest.actor,
         idempotency_key: guest.idempotency_key,
         precondition: None,
     };
-    let known = it.board().agents.get(&ask.name).cloned();
+    let known = verb_handler.board().agents.get(&ask.name).cloned();
     let raised = ask.role == agent::Role::Lead
-        && known.as_ref().is_none_or(|it| it.role != agent::Role::Lead);
+        && known
+            .as_ref()
+            .is_none_or(|agent| agent.role != agent::Role::Lead);
     if scope == TokenScope::Runner && raised {
         return Err(Problem::new(
             403,
@@ -558,7 +580,8 @@ async fn register_inner(
             "ask an operator to register it",
         ));
     }
-    if ask.runtime != RuntimeName::Outside || known.is_some_and(|it| it.runtime != Runtime::Outside)
+    if ask.runtime != RuntimeName::Outside
+        || known.is_some_and(|agent| agent.runtime != Runtime::Outside)
     {
         return Err(Problem::new(
             409,
@@ -567,7 +590,7 @@ async fn register_inner(
             "choose another name, or change it with regatta agent add",
         ));
     }
-    it.agent_add(ask).await
+    verb_handler.agent_add(ask).await
 }
 
 /// Checks that a caller may use a verb at all (S10). Checks of the target follow later.
@@ -649,7 +672,7 @@ impl VerbHandler<'_> {
             completed_task: completed,
             ..
         } = self.run_with_reply(self.actor.clone(), command).await?;
-        match completed.filter(|it| it.id == id) {
+        match completed.filter(|task| task.id == id) {
             Some(task) => encode_answer(
                 revision,
                 &self.task_view_with_liveness(&self.board(), &task),
@@ -666,16 +689,19 @@ impl VerbHandler<'_> {
         let history = self.engine().history().clone();
         run_blocking(move || read(&*history))
             .await?
-            .map_err(|it| problem_from_failure(CommandFailure::Store(it)))
+            .map_err(|error| problem_from_failure(CommandFailure::Store(error)))
     }
 
     /// Builds the view of a task with the age of its evidence.
     fn task_view_with_liveness(&self, board: &Board, task: &regatta_core::task::Task) -> TaskView {
         let (engine, now) = (self.engine(), self.engine().now());
-        let live = task
-            .attempt
-            .filter(|it| board.attempts.get(it).is_some_and(|it| it.supervised));
-        let heard = live.and_then(|it| engine.agents().last_record_unix_ms(it));
+        let live = task.attempt.filter(|id| {
+            board
+                .attempts
+                .get(id)
+                .is_some_and(|attempt| attempt.supervised)
+        });
+        let heard = live.and_then(|id| engine.agents().last_record_unix_ms(id));
         TaskView::new(board, task, now).with_last_output(heard, board.limits.silence_ms, now)
     }
 
@@ -752,7 +778,7 @@ impl VerbHandler<'_> {
         let person = match &self.actor {
             Actor::Person(name) => name
                 .chars()
-                .filter(|it| it.is_ascii_alphanumeric() || "-_.@".contains(*it))
+                .filter(|c| c.is_ascii_alphanumeric() || "-_.@".contains(*c))
                 .collect(),
             _ => String::new(),
         };
@@ -761,11 +787,11 @@ impl VerbHandler<'_> {
             person,
             std::time::Instant::now(),
         );
-        let code = code.map_err(|it| {
+        let code = code.map_err(|error| {
             Problem::new(
                 500,
                 "io",
-                format!("the code could not be created: {it}"),
+                format!("the code could not be created: {error}"),
                 "try again",
             )
         })?;
@@ -820,7 +846,7 @@ impl VerbHandler<'_> {
             salt,
             count,
         );
-        let found = found.map_err(|it| Problem::from(&it))?;
+        let found = found.map_err(|refusal| Problem::from(&refusal))?;
         match ask.count {
             None => encode_answer(board.revision, &found.first()),
             Some(_) => encode_answer(board.revision, &found),
@@ -853,22 +879,22 @@ fn deadline(wait_ms: u64) -> tokio::time::Instant {
 fn parse_id<T: std::str::FromStr<Err = regatta_core::ids::BadName>>(
     text: &str,
 ) -> Result<T, Problem> {
-    text.parse().map_err(|it: regatta_core::ids::BadName| {
+    text.parse().map_err(|error: regatta_core::ids::BadName| {
         Problem::new(
             400,
             "bad_id",
-            it.to_string(),
+            error.to_string(),
             "see what there is: regatta status",
         )
     })
 }
 
 fn encode_answer<T: Serialize>(revision: u64, data: &T) -> VerbResult {
-    serde_json::to_vec(&VerbAnswer { revision, data }).map_err(|it| {
+    serde_json::to_vec(&VerbAnswer { revision, data }).map_err(|error| {
         Problem::new(
             500,
             "bug",
-            format!("the answer could not be encoded: {it}"),
+            format!("the answer could not be encoded: {error}"),
             "please report this",
         )
     })
@@ -964,7 +990,7 @@ mod tests {
         assert_eq!(
             regatta_api::VERBS
                 .iter()
-                .filter(|it| it.supports_if_match())
+                .filter(|verb| verb.supports_if_match())
                 .count(),
             good.len()
         );

@@ -67,7 +67,7 @@ impl VerbHandler<'_> {
             brief: plan::planner_brief(ask.goal.trim(), &ask.wrong, &facts),
             goal: ask.goal,
             planner,
-            script: ask.script.map(|it| it.to_string()),
+            script: ask.script.map(|script| script.to_string()),
         };
         let (revision, tasks) = match self.run(Command::AskPlan(ask)).await? {
             (revision, CommandOutcome::Mission { tasks, .. }) => (revision, tasks),
@@ -97,7 +97,7 @@ impl VerbHandler<'_> {
 
     /// Returns the plan that a planning task made, or its progress.
     async fn plan_view(&self, id: TaskId) -> Result<PlanView, Problem> {
-        let live = self.board().tasks.get(&id).map(|it| (**it).clone());
+        let live = self.board().tasks.get(&id).map(|task| (**task).clone());
         let (stored, tries) = self
             .read_history(move |history| Ok((history.task(id)?, history.attempts_of(id)?)))
             .await?;
@@ -147,12 +147,19 @@ impl VerbHandler<'_> {
             }
             status if status.is_waiting() => {
                 let waits = schedule::wait_reasons(&board, &task, self.engine().now());
-                let why = waits.first().map_or("it waits", |it| it.text.as_str());
+                let why = waits
+                    .first()
+                    .map_or("it waits", |wait_reason| wait_reason.text.as_str());
                 view.text = format!("{who} has not started: {why}");
                 return Ok(view);
             }
             _ => {
-                view.text = match task.progress.lines().next().filter(|it| !it.is_empty()) {
+                view.text = match task
+                    .progress
+                    .lines()
+                    .next()
+                    .filter(|progress| !progress.is_empty())
+                {
                     Some(said) => format!("{who} is planning: {said}"),
                     None => format!("{who} is planning"),
                 };
@@ -162,10 +169,10 @@ impl VerbHandler<'_> {
         let detail = tries
             .iter()
             .rev()
-            .find_map(|it| it.result.as_ref())
-            .map(|it| it.detail.clone());
+            .find_map(|attempt| attempt.result.as_ref())
+            .map(|work_result| work_result.detail.clone());
         let said = detail
-            .filter(|it| !it.trim().is_empty())
+            .filter(|detail| !detail.trim().is_empty())
             .or(task.output.clone())
             .unwrap_or_default();
         let read = match (self.shared.parse_plan)(&said) {
@@ -208,7 +215,7 @@ impl VerbHandler<'_> {
             || ask
                 .tasks
                 .iter()
-                .any(|it| it.after.iter().any(|on| *on >= many))
+                .any(|planned_task| planned_task.after.iter().any(|on| *on >= many))
         {
             let what = "the plan has no tasks, or a task depends on a task outside the plan";
             return Err(Problem::new(
@@ -247,9 +254,9 @@ impl VerbHandler<'_> {
         let parts: Vec<OwnershipTask> = start
             .tasks
             .iter()
-            .map(|it| OwnershipTask {
-                files: it.task.files.clone(),
-                after: it.after.clone(),
+            .map(|planned_task| OwnershipTask {
+                files: planned_task.task.files.clone(),
+                after: planned_task.after.clone(),
             })
             .collect();
         let rules = manifest::OwnershipRules {
@@ -258,37 +265,44 @@ impl VerbHandler<'_> {
             isolate: false,
         };
         let ownership = manifest::ownership(&parts, rules).map_err(|circle| {
-            let places: Vec<String> = circle.iter().map(|it| (it + 1).to_string()).collect();
+            let places: Vec<String> = circle
+                .iter()
+                .map(|circle| (circle + 1).to_string())
+                .collect();
             let what = format!(
                 "deadlock: these tasks wait for each other: {}",
                 places.join(" → ")
             );
             Problem::new(422, "cycle", what, "remove one of the dependencies")
         })?;
-        let waves = ownership.steps.iter().map(|it| match it.sub {
-            0 => (it.wave + 1).to_string(),
-            sub => format!("{}.{}", it.wave + 1, sub + 1),
+        let waves = ownership.steps.iter().map(|plan_step| match plan_step.sub {
+            0 => (plan_step.wave + 1).to_string(),
+            sub => format!("{}.{}", plan_step.wave + 1, sub + 1),
         });
         let (waves, conflicts) = (waves.collect(), ownership.conflict_count());
         let mut owned: Vec<FileOwnerView> = ownership
             .waves
             .iter()
-            .flat_map(|it| &it.owned)
+            .flat_map(|wave_ownership| &wave_ownership.owned)
             .filter_map(ownership_line)
             .collect();
-        owned.sort_by_key(|it| it.others.is_empty());
+        owned.sort_by_key(|file_owner| file_owner.others.is_empty());
         owned.truncate(MAX_OWNERSHIP_LINES.max(conflicts));
         let mut warnings: Vec<String> = start
             .tasks
             .iter()
             .enumerate()
-            .filter(|it| {
-                schedule::lacks_manifest(it.1.task.issue_type, it.1.task.expects, &it.1.task.files)
+            .filter(|task| {
+                schedule::lacks_manifest(
+                    task.1.task.issue_type,
+                    task.1.task.expects,
+                    &task.1.task.files,
+                )
             })
-            .map(|it| {
+            .map(|task| {
                 format!(
                     "{} names no files and will not be given to an agent",
-                    it.0 + 1
+                    task.0 + 1
                 )
             })
             .collect();
@@ -297,7 +311,7 @@ impl VerbHandler<'_> {
         }
         let estimate = self.estimate_text(&name, many as u64).await?;
         let input = serde_json::to_value(&start)
-            .map_err(|it| Problem::new(500, "bug", it.to_string(), "please report this"))?;
+            .map_err(|error| Problem::new(500, "bug", error.to_string(), "please report this"))?;
         let cli = format!("regatta run {}", shell_quote::quote(&ask.title));
         let go = PageAction {
             first: true,
@@ -333,33 +347,35 @@ impl VerbHandler<'_> {
         let done = self
             .read_history(move |history| history.tasks(&filter))
             .await?;
-        let landed = || done.iter().filter(|it| it.landed.is_some());
+        let landed = || done.iter().filter(|task| task.landed.is_some());
         let times = landed()
-            .map(|it| it.spent.wall_ms)
-            .filter(|it| *it > 0)
+            .map(|task| task.spent.wall_ms)
+            .filter(|n| *n > 0)
             .collect();
-        let costs = landed().filter_map(|it| it.spent.usage.micro_usd).collect();
+        let costs = landed()
+            .filter_map(|task| task.spent.usage.micro_usd)
+            .collect();
         Ok(plan::estimate_text(times, costs, tasks))
     }
 }
 
 /// Returns the default planner: the first agent that would do the work and can plan.
 fn default_planner(board: &Board, project: &ProjectName) -> Option<AgentName> {
-    let able = |it: &AgentName| {
+    let able = |agent: &AgentName| {
         board
             .agents
-            .get(it)
-            .is_some_and(|it| plan_request::can_plan(it))
+            .get(agent)
+            .is_some_and(|agent| plan_request::can_plan(agent))
     };
     let known = board.projects.get(project)?;
     let planners: Vec<AgentName> = working_agents(board, known)
         .into_iter()
         .filter(able)
         .collect();
-    let works = |it: &&AgentName| {
+    let works = |item: &&AgentName| {
         board
             .agents
-            .get(*it)
+            .get(*item)
             .is_some_and(|agent| regatta_core::provider_outage::find_parked(board, agent).is_none())
     };
     planners.iter().find(works).or(planners.first()).cloned()
@@ -419,46 +435,49 @@ fn working_agents(board: &Board, project: &Project) -> Vec<AgentName> {
         .run
         .agents
         .as_ref()
-        .filter(|it| !it.is_empty())
+        .filter(|agents| !agents.is_empty())
     {
         return named
             .iter()
-            .filter_map(|it| AgentName::new(it).ok())
-            .filter(|it| board.agents.contains_key(it))
+            .filter_map(|named| AgentName::new(named).ok())
+            .filter(|agent| board.agents.contains_key(agent))
             .collect();
     }
     let ours = board
         .agents
         .values()
-        .filter(|it| !matches!(it.runtime, Runtime::Outside));
-    ours.map(|it| it.name.clone()).collect()
+        .filter(|agent| !matches!(agent.runtime, Runtime::Outside));
+    ours.map(|agent| agent.name.clone()).collect()
 }
 
 /// Returns a line of the ownership table. The task of the first sub-wave owns the file.
-fn ownership_line(it: &OwnedPattern) -> Option<FileOwnerView> {
-    let mut wants: Vec<(u32, usize)> = it
+fn ownership_line(owned_pattern: &OwnedPattern) -> Option<FileOwnerView> {
+    let mut wants: Vec<(u32, usize)> = owned_pattern
         .sub_waves
         .iter()
         .copied()
-        .zip(it.owners.iter().copied())
+        .zip(owned_pattern.owners.iter().copied())
         .collect();
     wants.sort_unstable();
     let ((_, owner), others) = wants.split_first()?;
-    let why = match it.reason {
+    let why = match owned_pattern.reason {
         OwnershipReason::Manifest => "",
         OwnershipReason::Derived => " (follows from its files)",
         OwnershipReason::Serial => " (one task of a package at a time)",
     };
-    let named: Vec<String> = others.iter().map(|it| (it.1 + 1).to_string()).collect();
+    let named: Vec<String> = others
+        .iter()
+        .map(|other| (other.1 + 1).to_string())
+        .collect();
     let text = if named.is_empty() {
         why.trim().to_owned()
     } else {
         format!("{} after {}{why}", named.join(", "), owner + 1)
     };
     Some(FileOwnerView {
-        file: it.pattern.to_string(),
+        file: owned_pattern.pattern.to_string(),
         owner: *owner,
-        others: others.iter().map(|it| it.1).collect(),
+        others: others.iter().map(|other| other.1).collect(),
         text,
     })
 }
@@ -490,15 +509,21 @@ mod tests {
             .unwrap()
             .waves
             .into_iter()
-            .flat_map(|it| it.owned)
+            .flat_map(|wave_ownership| wave_ownership.owned)
             .collect();
         let lines: Vec<FileOwnerView> = all.iter().filter_map(ownership_line).collect();
-        let shared = lines.iter().find(|it| it.file == "src/a.rs").unwrap();
+        let shared = lines
+            .iter()
+            .find(|file_owner| file_owner.file == "src/a.rs")
+            .unwrap();
         assert_eq!(
             (shared.owner, &shared.others[..], shared.text.as_str()),
             (0, &[1][..], "2 after 1")
         );
-        let free = lines.iter().find(|it| it.file == "doc.md").unwrap();
+        let free = lines
+            .iter()
+            .find(|file_owner| file_owner.file == "doc.md")
+            .unwrap();
         assert_eq!(
             (free.owner, free.others.len(), free.text.as_str()),
             (2, 0, "")

@@ -44,7 +44,7 @@ impl VerbHandler<'_> {
         let views = run_blocking(move || {
             ask.ids
                 .iter()
-                .map(|it| mission_figures(&shared, *it, until))
+                .map(|id| mission_figures(&shared, *id, until))
                 .collect::<Result<Vec<MissionFiguresView>, Problem>>()
         });
         encode_answer(until, &views.await??)
@@ -101,7 +101,7 @@ fn replay_view(
             fleet_ms: board.fleet_ms,
             unix_ms: mission.created_unix_ms,
         },
-        |it| it.now,
+        |event| event.now,
     );
     Ok(ReplayView {
         mission: id,
@@ -112,7 +112,7 @@ fn replay_view(
         at,
         wall: now.unix_ms,
         event: event
-            .map(|it| format!("{} {}", it.event.kind(), it.event.subject()))
+            .map(|event| format!("{} {}", event.event.kind(), event.event.subject()))
             .unwrap_or_default(),
         tasks: task_rows_at(&board, &tasks, now),
         queue: QueueView::landings(&board, &mission.project, now),
@@ -123,9 +123,9 @@ fn replay_view(
 /// Returns the rows of a mission's tasks at a revision. Tasks that had ended by then are shown with
 /// their end (J7), the others as the board had them; tasks that did not exist yet are left out.
 fn task_rows_at(board: &Arc<Board>, tasks: &[Task], now: Now) -> Vec<TaskRowView> {
-    let row = |it: &Task| match (board.tasks.get(&it.id), board.ended_status(it.id)) {
+    let row = |task: &Task| match (board.tasks.get(&task.id), board.ended_status(task.id)) {
         (Some(then), _) => Some(live::task_row(board, then, now)),
-        (None, Some(_)) => Some(live::task_row(board, it, now)),
+        (None, Some(_)) => Some(live::task_row(board, task, now)),
         (None, None) => None,
     };
     tasks.iter().filter_map(row).collect()
@@ -150,7 +150,7 @@ fn mission_marks(
         last: until,
         marks: vec![],
     };
-    let mine: std::collections::BTreeSet<TaskId> = tasks.iter().map(|it| it.id).collect();
+    let mine: std::collections::BTreeSet<TaskId> = tasks.iter().map(|task| task.id).collect();
     let mut asked: BTreeMap<regatta_core::ids::ApprovalId, TaskId> = BTreeMap::new();
     let mut after = shared
         .timeline_reader
@@ -160,22 +160,22 @@ fn mission_marks(
         let page = history.events(after, 500).map_err(problem_from_store)?;
         let Some(last) = page.last() else { break };
         after = last.revision;
-        for it in &page {
+        for item in &page {
             if told.first == 0
-                && !matches!(&it.event, Event::MissionStarted(event) if event.mission().id == id)
+                && !matches!(&item.event, Event::MissionStarted(event) if event.mission().id == id)
             {
-                unreadable = unreadable.or(log_gap(it));
+                unreadable = unreadable.or(log_gap(item));
                 continue;
             }
             if told.first == 0 {
-                told.first = it.revision;
+                told.first = item.revision;
             }
-            if let Event::ApprovalAsked(event) = &it.event
+            if let Event::ApprovalAsked(event) = &item.event
                 && mine.contains(&event.approval().task)
             {
                 asked.insert(event.approval().id, event.approval().task);
             }
-            let text = match &it.event {
+            let text = match &item.event {
                 Event::ApprovalDecided(event) => asked.get(event.approval()).map(|task| {
                     format!(
                         "{} of {task} was answered by {}",
@@ -183,17 +183,17 @@ fn mission_marks(
                         event.decision().by.to_string().trim_end_matches(':')
                     )
                 }),
-                _ => mark_text(it, id, &mine),
+                _ => mark_text(item, id, &mine),
             };
             if let Some(text) = text {
                 told.marks.push(ReplayMarkView {
-                    revision: it.revision,
-                    wall: it.now.unix_ms,
+                    revision: item.revision,
+                    wall: item.now.unix_ms,
                     text,
                 });
             }
-            if matches!(&it.event, Event::MissionEnded(event) if *event.mission() == id) {
-                told.last = it.revision;
+            if matches!(&item.event, Event::MissionEnded(event) if *event.mission() == id) {
+                told.last = item.revision;
                 break 'reading;
             }
         }
@@ -225,15 +225,15 @@ fn log_gap(recorded: &Recorded) -> Option<u64> {
 
 /// Returns the description of an event, if it is a notable moment of the mission.
 fn mark_text(
-    it: &Recorded,
+    item: &Recorded,
     id: MissionId,
     mine: &std::collections::BTreeSet<TaskId>,
 ) -> Option<String> {
     let of = |task: &TaskId| mine.contains(task);
-    Some(match &it.event {
+    Some(match &item.event {
         Event::MissionStarted(event) if event.mission().id == id => "the mission begins".into(),
         Event::EventUnreadable(event) => {
-            format!("event {} cannot be read ({})", it.revision, event.why())
+            format!("event {} cannot be read ({})", item.revision, event.why())
         }
         Event::MissionEnded(event) if *event.mission() == id => "the mission ends".into(),
         Event::TaskAdded(event) if of(&event.task().id) => format!("{} is added", event.task().id),
@@ -262,8 +262,13 @@ fn mark_text(
             format!("{} was cancelled", event.task())
         }
         Event::ApprovalAsked(event) if of(&event.approval().task) => {
-            let it = event.approval();
-            format!("{} of {} asks: {}", it.id, it.task, it.subject())
+            let approval = event.approval();
+            format!(
+                "{} of {} asks: {}",
+                approval.id,
+                approval.task,
+                approval.subject()
+            )
         }
         _ => return None,
     })
@@ -286,8 +291,8 @@ fn mission_figures(
     let tasks = history.tasks(&filter).map_err(problem_from_store)?;
     let mut attempts: Vec<Attempt> = Vec::new();
     let mut retries = 0;
-    for it in &tasks {
-        let tries = history.attempts_of(it.id).map_err(problem_from_store)?;
+    for task in &tasks {
+        let tries = history.attempts_of(task.id).map_err(problem_from_store)?;
         retries += tries.len().saturating_sub(1);
         attempts.extend(tries);
     }
@@ -296,7 +301,7 @@ fn mission_figures(
     // totals are shown.
     if tasks.len() <= MAX_TIMELINES {
         let (ids, last) = (
-            tasks.iter().map(|it| it.id).collect::<Vec<_>>(),
+            tasks.iter().map(|task| task.id).collect::<Vec<_>>(),
             mission_marks(shared, id, &tasks, until)?.last,
         );
         for life in shared
@@ -323,12 +328,14 @@ fn mission_figures(
             ms,
         })
         .collect();
-    time.sort_by_key(|it| std::cmp::Reverse(it.ms));
-    let agents: std::collections::BTreeSet<_> =
-        attempts.iter().map(|it| it.agent.clone()).collect();
+    time.sort_by_key(|activity_total| std::cmp::Reverse(activity_total.ms));
+    let agents: std::collections::BTreeSet<_> = attempts
+        .iter()
+        .map(|attempt| attempt.agent.clone())
+        .collect();
     let last = tasks
         .iter()
-        .map(|it| it.updated_unix_ms)
+        .map(|task| task.updated_unix_ms)
         .max()
         .unwrap_or(mission.created_unix_ms);
     let last = if running {
@@ -339,12 +346,12 @@ fn mission_figures(
     let count = |statuses: &[TaskStatus]| {
         tasks
             .iter()
-            .filter(|it| statuses.contains(&it.status))
+            .filter(|task| statuses.contains(&task.status))
             .count()
     };
     let spent = tasks
         .iter()
-        .fold(Spend::default(), |sum, it| sum.plus(&it.spent));
+        .fold(Spend::default(), |sum, task| sum.plus(&task.spent));
     Ok(MissionFiguresView {
         mission: id,
         title: mission.title,
@@ -354,8 +361,11 @@ fn mission_figures(
         landed: count(&[TaskStatus::Completed]),
         failed: count(&[TaskStatus::Failed, TaskStatus::Cancelled]),
         retries,
-        fixups: tasks.iter().map(|it| it.fixups).sum(),
-        conflicts: tasks.iter().filter(|it| !it.conflicts.is_empty()).count(),
+        fixups: tasks.iter().map(|task| task.fixups).sum(),
+        conflicts: tasks
+            .iter()
+            .filter(|task| !task.conflicts.is_empty())
+            .count(),
         wall_ms: last.saturating_sub(mission.created_unix_ms),
         work_ms: spent.wall_ms,
         spent,

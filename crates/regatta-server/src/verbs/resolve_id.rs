@@ -164,8 +164,12 @@ impl VerbHandler<'_> {
             let what = format!("{tasks}no task landed as commit {prefix}");
             Problem::new(404, "no_such_commit", what, "see what landed: regatta undo")
         };
-        let both = found.iter().any(|it| matches!(it, Reference::Commit(_)))
-            && found.iter().any(|it| matches!(it, Reference::Task(_)));
+        let both = found
+            .iter()
+            .any(|reference| matches!(reference, Reference::Commit(_)))
+            && found
+                .iter()
+                .any(|reference| matches!(reference, Reference::Task(_)));
         match reference::choose(found, exists) {
             Ok(Reference::Task(task)) => Ok(task),
             Ok(Reference::Commit(prefix)) => match landed[..] {

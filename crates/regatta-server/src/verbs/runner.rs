@@ -20,9 +20,9 @@ impl VerbHandler<'_> {
         let mut all: Vec<RunnerView> = board
             .runners
             .values()
-            .map(|it| RunnerView::new(&board, it))
+            .map(|runner| RunnerView::new(&board, runner))
             .collect();
-        natural_sort::sort(&mut all, |it| it.name.as_str());
+        natural_sort::sort(&mut all, |runner| runner.name.as_str());
         encode_answer(board.revision, &all)
     }
 
@@ -43,8 +43,8 @@ impl VerbHandler<'_> {
         self.board()
             .attempts
             .values()
-            .filter(|it| it.runner.as_ref() == Some(name))
-            .map(|it| it.id)
+            .filter(|attempt| attempt.runner.as_ref() == Some(name))
+            .map(|attempt| attempt.id)
             .collect()
     }
 
@@ -105,7 +105,7 @@ impl VerbHandler<'_> {
             let calls = self
                 .engine()
                 .runner_calls(&ask.runner, ask.session, ask.after);
-            let calls = calls.map_err(|it| Problem::from(&it))?;
+            let calls = calls.map_err(|refusal| Problem::from(&refusal))?;
             if !calls.is_empty() || Instant::now() >= deadline {
                 return encode_answer(self.board().revision, &calls);
             }
@@ -140,7 +140,7 @@ impl VerbHandler<'_> {
         };
         self.engine()
             .on_runner_answer(&ask.runner, ask.session, ask.call, answered)
-            .map_err(|it| Problem::from(&it))?;
+            .map_err(|refusal| Problem::from(&refusal))?;
         encode_answer(self.board().revision, &"done")
     }
 
@@ -154,7 +154,7 @@ impl VerbHandler<'_> {
         .await?;
         encode_answer(
             self.board().revision,
-            &heard.map_err(|it| Problem::from(&it))?,
+            &heard.map_err(|refusal| Problem::from(&refusal))?,
         )
     }
 
@@ -163,7 +163,7 @@ impl VerbHandler<'_> {
         self.require_runner_caller(&ask.runner)?;
         let board = self.board();
         runner::require_session(&board, &ask.runner, ask.session)
-            .map_err(|it| Problem::from(&it))?;
+            .map_err(|refusal| Problem::from(&refusal))?;
         if !self.has_run_attempt(&ask.runner, ask.attempt).await? {
             return Err(Problem::new(
                 403,
@@ -188,7 +188,7 @@ impl VerbHandler<'_> {
         });
         let copied = copied
             .await?
-            .map_err(|it| Problem::new(409, "not_copied", it.message, it.hint))?;
+            .map_err(|error| Problem::new(409, "not_copied", error.message, error.hint))?;
         encode_answer(board.revision, &copied)
     }
 
@@ -200,13 +200,14 @@ impl VerbHandler<'_> {
         let found = self
             .read_history(move |history| history.attempt(id))
             .await?;
-        Ok(found.is_some_and(|it| it.runner.as_ref() == Some(name)))
+        Ok(found.is_some_and(|attempt| attempt.runner.as_ref() == Some(name)))
     }
 
     /// Checks that the caller may act for a runner: only the token that registered it, or a person
     /// with a wider scope.
     fn require_runner_caller(&self, name: &RunnerName) -> Result<Arc<Runner>, Problem> {
-        let runner = runner::find(&self.board(), name).map_err(|it| Problem::from(&it))?;
+        let runner =
+            runner::find(&self.board(), name).map_err(|refusal| Problem::from(&refusal))?;
         if self.principal.scope() == TokenScope::Runner && runner.token != self.principal.label() {
             return Err(Problem::from(&Refusal::StaleRunner {
                 runner: name.clone(),
@@ -220,5 +221,5 @@ fn parse_input<T: serde::de::DeserializeOwned>(
     verb: &str,
     value: serde_json::Value,
 ) -> Result<T, Problem> {
-    serde_json::from_value(value).map_err(|it| Problem::bad_input(verb, &it))
+    serde_json::from_value(value).map_err(|error| Problem::bad_input(verb, &error))
 }

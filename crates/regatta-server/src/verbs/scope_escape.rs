@@ -25,16 +25,16 @@ impl VerbHandler<'_> {
         }
         let engine = self.engine().clone();
         let found = run_blocking(move || engine.check_evidence(attempt)).await?;
-        let found =
-            found.map_err(|it| Problem::new(500, "io", it, "check the daemon's data directory"))?;
+        let found = found
+            .map_err(|found| Problem::new(500, "io", found, "check the daemon's data directory"))?;
         let views: Vec<CheckResultView> = found
             .into_iter()
-            .map(|it| CheckResultView {
-                check: it.check,
-                passed: it.passed,
-                how: it.outcome,
-                output: it.output,
-                ms: it.duration_ms,
+            .map(|check_evidence| CheckResultView {
+                check: check_evidence.check,
+                passed: check_evidence.passed,
+                how: check_evidence.outcome,
+                output: check_evidence.output,
+                ms: check_evidence.duration_ms,
             })
             .collect();
         encode_answer(self.board().revision, &views)
@@ -88,8 +88,8 @@ impl VerbHandler<'_> {
         let found = self.read_history(move |history| history.task(task)).await?;
         let of = found
             .ok_or_else(|| Problem::from(&regatta_core::refusal::Refusal::NoSuchTask { task }))?;
-        let add =
-            regatta_core::scope_escape::follow_up(&of, nth).map_err(|it| Problem::from(&it))?;
+        let add = regatta_core::scope_escape::follow_up(&of, nth)
+            .map_err(|refusal| Problem::from(&refusal))?;
         let filter = TaskFilter {
             project: Some(of.project.clone()),
             ..TaskFilter::default()
@@ -98,7 +98,7 @@ impl VerbHandler<'_> {
         let known = self
             .read_history(move |history| history.tasks(&filter))
             .await?;
-        if let Some(known) = known.iter().find(|it| it.alias == alias) {
+        if let Some(known) = known.iter().find(|task| task.alias == alias) {
             let words = format!("{id} already has a follow-up task, {}", known.id);
             return Err(Problem::new(
                 409,
@@ -125,13 +125,17 @@ impl VerbHandler<'_> {
     pub(super) fn rule_list(&self, ask: input::ProjectFilter) -> VerbResult {
         self.require_project(ask.project.as_ref())?;
         let board = self.board();
-        let wanted = |it: &&Arc<Project>| ask.project.as_ref().is_none_or(|name| *name == it.name);
-        let view = |it: &Arc<Project>| -> Vec<RuleView> {
+        let wanted = |project: &&Arc<Project>| {
+            ask.project
+                .as_ref()
+                .is_none_or(|name| *name == project.name)
+        };
+        let view = |project: &Arc<Project>| -> Vec<RuleView> {
             let with = |rule: &StandingRule| RuleView {
-                project: it.name.clone(),
+                project: project.name.clone(),
                 rule: rule.clone(),
             };
-            it.settings.rule.iter().map(with).collect()
+            project.settings.rule.iter().map(with).collect()
         };
         let views: Vec<RuleView> = board
             .projects
@@ -158,21 +162,22 @@ impl VerbHandler<'_> {
         let rules = board
             .projects
             .get(&project)
-            .map(|it| it.settings.rule.clone())
+            .map(|project| project.settings.rule.clone())
             .unwrap_or_default();
-        let view = |before: &str, it: &RuleMatch<'_>| RuleMatchView {
+        let view = |before: &str, rule_match: &RuleMatch<'_>| RuleMatchView {
             before: before.into(),
-            action: it.rule.action,
-            words: it.sentence(),
+            action: rule_match.rule.action,
+            words: rule_match.sentence(),
         };
         // A rule that looks for text can only warn before a start.
-        let told = |it: &RuleMatch<'_>| match (it.rule.action, &it.rule.pattern) {
-            (RuleAction::Block, Some(_)) => RuleMatchView {
-                action: RuleAction::Warn,
-                ..view("start", it)
-            },
-            _ => view("start", it),
-        };
+        let told =
+            |rule_match: &RuleMatch<'_>| match (rule_match.rule.action, &rule_match.rule.pattern) {
+                (RuleAction::Block, Some(_)) => RuleMatchView {
+                    action: RuleAction::Warn,
+                    ..view("start", rule_match)
+                },
+                _ => view("start", rule_match),
+            };
         let mut met: Vec<RuleMatchView> = project_rules::rules_at_start(&rules, issue_type, &files)
             .iter()
             .map(told)
@@ -195,7 +200,7 @@ impl VerbHandler<'_> {
             met.extend(
                 project_rules::rules_at_landing(&rules, issue_type, &changed)
                     .iter()
-                    .map(|it| view("landing", it)),
+                    .map(|rule_match| view("landing", rule_match)),
             );
         }
         encode_answer(board.revision, &met)

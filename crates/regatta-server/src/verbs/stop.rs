@@ -64,7 +64,7 @@ impl VerbHandler<'_> {
             let key = self
                 .idempotency_key
                 .as_ref()
-                .and_then(|it| RequestKey::new(&format!("{it}/{mission}")).ok());
+                .and_then(|key| RequestKey::new(&format!("{key}/{mission}")).ok());
             let by = self.actor.clone();
             let one = VerbHandler {
                 shared: self.shared,
@@ -201,8 +201,8 @@ impl VerbHandler<'_> {
         let own = board
             .attempts
             .values()
-            .filter(|it| it.agent == *agent && it.session_of.is_none());
-        let tasks: Vec<TaskId> = own.map(|it| it.task).collect();
+            .filter(|attempt| attempt.agent == *agent && attempt.session_of.is_none());
+        let tasks: Vec<TaskId> = own.map(|attempt| attempt.task).collect();
         if tasks.is_empty() {
             let what = format!("{agent} has no running task");
             return Err(Problem::new(
@@ -218,7 +218,7 @@ impl VerbHandler<'_> {
             let key = self
                 .idempotency_key
                 .as_ref()
-                .and_then(|it| RequestKey::new(&format!("{it}/{task}")).ok());
+                .and_then(|key| RequestKey::new(&format!("{key}/{task}")).ok());
             let by = self.actor.clone();
             let one = VerbHandler {
                 shared: self.shared,

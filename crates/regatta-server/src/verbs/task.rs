@@ -47,7 +47,7 @@ impl VerbHandler<'_> {
             effort: ask.effort,
             model: None,
             provider: ask.provider,
-            script: ask.script.map(|it| it.to_string()),
+            script: ask.script.map(|script| script.to_string()),
             ratchet: ask.ratchet,
             alias: ask.alias,
             backlog: ask.backlog,
@@ -81,13 +81,17 @@ impl VerbHandler<'_> {
             .as_deref()
             .map(parse_id::<MissionId>)
             .transpose()?;
-        let all = ask.all || ask.status.iter().any(|it| it.is_terminal());
+        let all = ask.all
+            || ask
+                .status
+                .iter()
+                .any(|task_status| task_status.is_terminal());
         let statuses = match (ask.status.is_empty(), all) {
             (false, _) => ask.status,
             (true, true) => vec![],
             (true, false) => task::TaskStatus::ALL
                 .into_iter()
-                .filter(|it| !it.is_terminal())
+                .filter(|task_status| !task_status.is_terminal())
                 .collect(),
         };
         let filter = TaskFilter {
@@ -103,8 +107,11 @@ impl VerbHandler<'_> {
         let (board, _now) = (self.board(), self.engine().now());
         let views: Vec<TaskView> = tasks
             .iter()
-            .map(|it| {
-                self.task_view_with_liveness(&board, board.tasks.get(&it.id).map_or(it, |it| it))
+            .map(|task| {
+                self.task_view_with_liveness(
+                    &board,
+                    board.tasks.get(&task.id).map_or(task, |task| task),
+                )
             })
             .collect();
         encode_answer(board.revision, &views)
@@ -112,7 +119,10 @@ impl VerbHandler<'_> {
 
     pub(super) async fn task_set(&self, ask: input::TaskSet) -> VerbResult {
         let edit = task::EditTask {
-            script: ask.script.map(|it| it.to_string()).or(ask.edit.script),
+            script: ask
+                .script
+                .map(|script| script.to_string())
+                .or(ask.edit.script),
             ..ask.edit
         };
         self.run_on_task(
@@ -195,13 +205,13 @@ impl VerbHandler<'_> {
             .board()
             .attempts
             .get(&id)
-            .is_some_and(|it| it.no_workspace)
+            .is_some_and(|attempt| attempt.no_workspace)
         {
             return None;
         }
         let engine = self.engine().clone();
         match run_blocking(move || engine.workspace_of(id)).await.ok()? {
-            Ok(path) => path.map(|it| it.to_string_lossy().into_owned()),
+            Ok(path) => path.map(|path| path.to_string_lossy().into_owned()),
             Err(error) => {
                 tracing::warn!(attempt = %id, "could not create a workspace: {error}");
                 None
@@ -222,45 +232,45 @@ impl VerbHandler<'_> {
         let project = self.resolve_project(ask.project.clone())?;
         self.require_startable_agent(&ask.agents).await?;
         let board = self.board();
-        let planned = ask.tasks.iter().map(|it| {
+        let planned = ask.tasks.iter().map(|planned_task| {
             (
-                &*it.task.subject,
-                it.task.assign.as_ref(),
-                it.task.script.is_some(),
+                &*planned_task.task.subject,
+                planned_task.task.assign.as_ref(),
+                planned_task.task.script.is_some(),
             )
         });
         self.require_scripts(&ask.agents, planned)?;
         // Tasks on the board may be of many kinds, so one that an agent can do is enough.
         let adopted = || ask.adopt.iter().filter_map(|id| board.tasks.get(id));
-        if ask.tasks.is_empty() && adopted().all(|it| it.script.is_none()) {
+        if ask.tasks.is_empty() && adopted().all(|task| task.script.is_none()) {
             self.require_scripts(
                 &ask.agents,
-                adopted().map(|it| (&*it.subject, it.assignee.as_ref(), false)),
+                adopted().map(|task| (&*task.subject, task.assignee.as_ref(), false)),
             )?;
         }
         let serial = self.serial_packages(&project, &ask).await?;
         let tasks = ask
             .tasks
             .into_iter()
-            .map(|it| PlannedTask {
-                after: it.after,
-                assign: it.task.assign,
+            .map(|planned_task| PlannedTask {
+                after: planned_task.after,
+                assign: planned_task.task.assign,
                 task: task::AddTask {
                     project: project.clone(),
-                    subject: it.task.subject,
-                    description: it.task.description,
-                    issue_type: it.task.issue_type,
-                    files: it.task.files,
-                    validation: it.task.validation,
+                    subject: planned_task.task.subject,
+                    description: planned_task.task.description,
+                    issue_type: planned_task.task.issue_type,
+                    files: planned_task.task.files,
+                    validation: planned_task.task.validation,
                     blocked_by: vec![],
-                    priority: it.task.priority,
-                    expects: it.task.expects,
-                    effort: it.task.effort,
+                    priority: planned_task.task.priority,
+                    expects: planned_task.task.expects,
+                    effort: planned_task.task.effort,
                     model: None,
-                    provider: it.task.provider,
-                    script: it.task.script.map(|it| it.to_string()),
-                    ratchet: it.task.ratchet,
-                    alias: it.task.alias,
+                    provider: planned_task.task.provider,
+                    script: planned_task.task.script.map(|script| script.to_string()),
+                    ratchet: planned_task.task.ratchet,
+                    alias: planned_task.task.alias,
                     backlog: false,
                 },
             })
@@ -305,12 +315,12 @@ impl VerbHandler<'_> {
         let adopted = ask
             .adopt
             .iter()
-            .filter_map(|it| board.tasks.get(it))
-            .flat_map(|it| &it.files);
+            .filter_map(|id| board.tasks.get(id))
+            .flat_map(|task| &task.files);
         let files: Vec<PathPattern> = ask
             .tasks
             .iter()
-            .flat_map(|it| &it.task.files)
+            .flat_map(|planned_task| &planned_task.task.files)
             .chain(adopted)
             .cloned()
             .collect();
@@ -321,11 +331,11 @@ impl VerbHandler<'_> {
         let set = project.settings.run.serial_packages.clone();
         let found = run_blocking(move || {
             let paths = git.paths_at_tip(&repo).map_err(problem_from_git)?;
-            manifest::serial_packages(paths.iter().map(String::as_str), &set).map_err(|it| {
+            manifest::serial_packages(paths.iter().map(String::as_str), &set).map_err(|error| {
                 Problem::new(
                     422,
                     "invalid",
-                    it.to_string(),
+                    error.to_string(),
                     "fix serial_packages under [run] in regatta.toml",
                 )
             })
@@ -333,7 +343,7 @@ impl VerbHandler<'_> {
         Ok(found
             .await??
             .into_iter()
-            .filter(|it| files.iter().any(|has| has.overlaps(it)))
+            .filter(|path_pattern| files.iter().any(|has| has.overlaps(path_pattern)))
             .collect())
     }
 
@@ -357,17 +367,20 @@ impl VerbHandler<'_> {
         let outlook = schedule::outlook(&board, id);
         let running = board.missions.contains_key(&id);
         let view = MissionView {
-            mission: board.missions.get(&id).map_or(stored, |it| (**it).clone()),
+            mission: board
+                .missions
+                .get(&id)
+                .map_or(stored, |mission| (**mission).clone()),
             running,
             outlook,
             settled: !running || outlook.is_settled(),
             // A task that ended after the history was read is shown as the history had it.
             tasks: tasks
                 .iter()
-                .map(|it| {
+                .map(|task| {
                     self.task_view_with_liveness(
                         &board,
-                        board.tasks.get(&it.id).map_or(it, |it| it),
+                        board.tasks.get(&task.id).map_or(task, |task| task),
                     )
                 })
                 .collect(),
@@ -388,7 +401,7 @@ impl VerbHandler<'_> {
         })
         .await?;
         Ok(told
-            .map_err(|it| problem_from_failure(CommandFailure::Store(it)))?
+            .map_err(|error| problem_from_failure(CommandFailure::Store(error)))?
             .with_totals_until(self.engine().now().unix_ms))
     }
 
@@ -415,21 +428,21 @@ impl VerbHandler<'_> {
             .await?;
         let past = attempts
             .iter()
-            .map(|it| {
-                let text = match &it.end {
+            .map(|attempt| {
+                let text = match &attempt.end {
                     Some(end) if end.detail.is_empty() => {
-                        format!("{}: {}", it.label(), end.cause.label())
+                        format!("{}: {}", attempt.label(), end.cause.label())
                     }
-                    Some(end) => format!("{} ended: {}", it.label(), end.detail),
-                    None => format!("{} is running", it.label()),
+                    Some(end) => format!("{} ended: {}", attempt.label(), end.detail),
+                    None => format!("{} is running", attempt.label()),
                 };
-                let failed_check = it
+                let failed_check = attempt
                     .end
                     .as_ref()
                     .is_some_and(|end| end.cause == regatta_core::attempt::AttemptCause::Invalid);
                 TaskHistoryView {
-                    attempt: it.id,
-                    wall: it.started_unix_ms,
+                    attempt: attempt.id,
+                    wall: attempt.started_unix_ms,
                     text,
                     failed_check,
                 }
@@ -455,9 +468,13 @@ impl VerbHandler<'_> {
         let board = self.board();
         let live = task
             .attempt
-            .and_then(|it| board.attempts.get(&it))
-            .map(|it| it.workspace());
-        let of = live.or_else(|| task.resume.as_ref().map(|it| it.workspace))?;
+            .and_then(|id| board.attempts.get(&id))
+            .map(|attempt| attempt.workspace());
+        let of = live.or_else(|| {
+            task.resume
+                .as_ref()
+                .map(|resume_point| resume_point.workspace)
+        })?;
         let path = self.engine().git().workspace_path(
             &ProjectRepo::from_project(board.projects.get(&task.project)?),
             of,
@@ -472,7 +489,7 @@ impl VerbHandler<'_> {
         task: &task::Task,
     ) -> Result<Option<regatta_core::ids::CommitId>, Problem> {
         let project = self.board().projects.get(&task.project).cloned();
-        let pushes = project.filter(|it| it.settings.landing.push.is_some());
+        let pushes = project.filter(|project| project.settings.landing.push.is_some());
         let (Some(project), Some(landed)) = (pushes, task.landed.clone()) else {
             return Ok(None);
         };
@@ -483,7 +500,7 @@ impl VerbHandler<'_> {
         );
         let found = run_blocking(move || git.current_commit_of(&repo, &commit)).await?;
         // An unreachable repository does not prevent the task from being shown.
-        Ok(found.ok().flatten().filter(|it| *it != landed))
+        Ok(found.ok().flatten().filter(|id| *id != landed))
     }
 
     pub(super) async fn show(&self, id: &str) -> VerbResult {

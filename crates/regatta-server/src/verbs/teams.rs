@@ -44,9 +44,9 @@ impl VerbHandler<'_> {
         let shown = board
             .teams
             .values()
-            .filter(|it| ask.deleted || it.deleted_unix_ms.is_none());
-        let mut all: Vec<_> = shown.map(|it| launch::summary(&board, it)).collect();
-        natural_sort::sort(&mut all, |it| it.team.as_str());
+            .filter(|team| ask.deleted || team.deleted_unix_ms.is_none());
+        let mut all: Vec<_> = shown.map(|team| launch::summary(&board, team)).collect();
+        natural_sort::sort(&mut all, |team_summary| team_summary.team.as_str());
         encode_answer(board.revision, &all)
     }
 
@@ -59,7 +59,7 @@ impl VerbHandler<'_> {
             .await?;
         let history = past
             .into_iter()
-            .filter(|it| Some(it.id) != last)
+            .filter(|team_launch| Some(team_launch.id) != last)
             .take(MAX_PAST_LAUNCHES)
             .collect();
         encode_answer(
@@ -77,7 +77,7 @@ impl VerbHandler<'_> {
             engine
                 .agents()
                 .last_record_unix_ms(id)
-                .map(|it| now.saturating_sub(it))
+                .map(|last_record_unix_m| now.saturating_sub(last_record_unix_m))
         })
     }
 
@@ -92,7 +92,8 @@ impl VerbHandler<'_> {
     pub(super) fn team_backup(&self, name: &TeamName) -> VerbResult {
         let board = self.board();
         let team = require_team(&board, name)?;
-        let launch = launch::latest_launch(&board, &team).map(|it| launch::TeamLaunch::clone(it));
+        let launch = launch::latest_launch(&board, &team)
+            .map(|team_launch| launch::TeamLaunch::clone(team_launch));
         encode_answer(
             board.revision,
             &TeamBackup {
@@ -141,7 +142,7 @@ impl VerbHandler<'_> {
         let settled = |board: &Board, team: &Team| {
             !team.relaunch_after_stop
                 && launch::latest_launch(board, team)
-                    .is_none_or(|it| it.phase() != LaunchPhase::Active)
+                    .is_none_or(|team_launch| team_launch.phase() != LaunchPhase::Active)
         };
         self.wait_for_team(name, wait_ms, settled).await?;
         self.team_show(name).await

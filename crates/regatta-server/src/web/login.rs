@@ -49,10 +49,10 @@ impl SignInCodes {
     ) -> std::io::Result<String> {
         let text: String = tokens::random_bytes()?[..16]
             .iter()
-            .map(|it| char::from(CODE_ALPHABET[usize::from(*it) % CODE_ALPHABET.len()]))
+            .map(|byte| char::from(CODE_ALPHABET[usize::from(*byte) % CODE_ALPHABET.len()]))
             .collect();
         let mut given = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
-        given.retain(|it| it.expires_at > now);
+        given.retain(|sign_in_code| sign_in_code.expires_at > now);
         if given.len() == MAX_UNUSED_CODES {
             given.remove(0);
         }
@@ -68,10 +68,10 @@ impl SignInCodes {
     /// Returns the holder of a code and removes the code, because it works only once.
     fn redeem(&self, text: &str, now: Instant) -> Option<(Principal, String)> {
         let mut given = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
-        given.retain(|it| it.expires_at > now);
-        let at = given
-            .iter()
-            .position(|it| bool::from(it.text.as_bytes().ct_eq(text.as_bytes())))?;
+        given.retain(|sign_in_code| sign_in_code.expires_at > now);
+        let at = given.iter().position(|sign_in_code| {
+            bool::from(sign_in_code.text.as_bytes().ct_eq(text.as_bytes()))
+        })?;
         let code = given.remove(at);
         Some((code.principal, code.person))
     }
@@ -98,7 +98,11 @@ pub(crate) async fn sign_in(
         .await
         .unwrap_or_default();
     let shown: Option<SignInInput> = serde_json::from_slice(&body).ok();
-    let found = shown.and_then(|it| shared.sign_in_codes.redeem(it.code.trim(), Instant::now()));
+    let found = shown.and_then(|sign_in_input| {
+        shared
+            .sign_in_codes
+            .redeem(sign_in_input.code.trim(), Instant::now())
+    });
     let Some((visitor, person)) = found else {
         shared.metrics.record_rejection("bad_code");
         return Err(Problem::new(
@@ -134,7 +138,7 @@ pub(crate) async fn sign_in(
 fn is_secure(origin: ConnectionOrigin, headers: &HeaderMap) -> bool {
     let said = headers
         .get(header::ORIGIN)
-        .and_then(|it| it.to_str().ok())
+        .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     matches!(
         origin,
@@ -164,12 +168,12 @@ pub(crate) fn session_in_request(
     let all = headers
         .get_all(header::COOKIE)
         .iter()
-        .filter_map(|it| it.to_str().ok())
-        .flat_map(|it| it.split(';'));
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|header| header.split(';'));
     let mut own = all
-        .filter_map(|it| it.trim().split_once('='))
-        .filter(|it| it.0 == name);
-    own.next().map(|it| (it.1.to_owned(), key.to_owned()))
+        .filter_map(|s| s.trim().split_once('='))
+        .filter(|pair| pair.0 == name);
+    own.next().map(|own| (own.1.to_owned(), key.to_owned()))
 }
 
 #[cfg(test)]

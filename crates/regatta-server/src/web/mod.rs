@@ -62,7 +62,10 @@ impl WebSource {
     /// Returns a file by its path from the page's root, if it exists.
     fn read(&self, name: &str) -> Option<Vec<u8>> {
         match self {
-            WebSource::Embedded => FILES.iter().find(|it| it.0 == name).map(|it| it.1.to_vec()),
+            WebSource::Embedded => FILES
+                .iter()
+                .find(|pair| pair.0 == name)
+                .map(|pair| pair.1.to_vec()),
             WebSource::Directory(dir) => name
                 .split('/')
                 .all(is_plain_name)
@@ -85,12 +88,12 @@ fn is_plain_name(part: &str) -> bool {
         && !part.starts_with('.')
         && part
             .bytes()
-            .all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
 fn is_page_path(path: &str) -> bool {
-    let of_one = |it: &str| path.strip_prefix(it).is_some_and(|rest| !rest.is_empty());
-    PAGE_PATHS.contains(&path) || PAGE_PREFIXES.iter().any(|it| of_one(it))
+    let of_one = |s: &str| path.strip_prefix(s).is_some_and(|rest| !rest.is_empty());
+    PAGE_PATHS.contains(&path) || PAGE_PREFIXES.iter().any(|s| of_one(s))
 }
 
 fn is_file_path(path: &str) -> bool {
@@ -130,9 +133,9 @@ pub(crate) async fn serve(
         let lasting = !page
             && matches!(shared.web_source, WebSource::Embedded)
             && name.starts_with("assets/");
-        found.map(|it| {
+        found.map(|found| {
             (
-                it,
+                found,
                 content_type(if page { "index.html" } else { &name }),
                 lasting,
             )
@@ -164,7 +167,7 @@ fn file_response(
     let hash: String = Sha256::digest(&bytes)
         .iter()
         .take(16)
-        .map(|it| format!("{it:02x}"))
+        .map(|byte| format!("{byte:02x}"))
         .collect();
     let tag = format!("\"{hash}\"");
     let caching = if lasting {
@@ -174,7 +177,7 @@ fn file_response(
     };
     let known = headers
         .get(header::IF_NONE_MATCH)
-        .and_then(|it| it.to_str().ok())
+        .and_then(|value| value.to_str().ok())
         == Some(tag.as_str());
     let mut response = if known {
         StatusCode::NOT_MODIFIED.into_response()
@@ -215,7 +218,7 @@ fn file_response(
 fn content_type(name: &str) -> &'static str {
     match Path::new(name)
         .extension()
-        .and_then(|it| it.to_str())
+        .and_then(|name| name.to_str())
         .unwrap_or_default()
     {
         "html" => "text/html; charset=utf-8",
@@ -341,7 +344,7 @@ mod tests {
             FILES.iter().any(|(name, _)| *name == "index.html"),
             "the build has no page"
         );
-        for (name, bytes) in FILES.iter().filter(|it| it.0.ends_with(".html")) {
+        for (name, bytes) in FILES.iter().filter(|pair| pair.0.ends_with(".html")) {
             let text = String::from_utf8_lossy(bytes);
             assert!(
                 !text.contains("<style") && !text.contains(" style=") && !text.contains(" on"),

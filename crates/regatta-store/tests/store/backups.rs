@@ -79,7 +79,10 @@ fn d7_l2_a_restored_store_equals_the_backup_and_never_repeats_a_number() {
         store.check().unwrap();
         let events = store.history().events(expected.board.revision, 10).unwrap();
         assert_eq!(
-            events.iter().map(|it| it.revision).collect::<Vec<_>>(),
+            events
+                .iter()
+                .map(|event| event.revision)
+                .collect::<Vec<_>>(),
             [highest]
         );
         assert!(
@@ -143,7 +146,7 @@ fn l2_replacing_a_damaged_store_keeps_it_and_repeats_no_number() {
     assert!(
         revisions
             .windows(2)
-            .all(|it| it[0] + RESTORE_REVISION_GAP <= it[1]),
+            .all(|revisions| revisions[0] + RESTORE_REVISION_GAP <= revisions[1]),
         "{revisions:?}"
     );
 }

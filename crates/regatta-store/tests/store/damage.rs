@@ -40,7 +40,7 @@ fn file_that_is_no_store_is_refused_and_left_unchanged() {
         (
             "random bytes",
             (0..20_000_u32)
-                .map(|it| (it.wrapping_mul(2_654_435_761) >> 13) as u8)
+                .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
                 .collect(),
         ),
     ] {
@@ -64,23 +64,26 @@ fn damaged_store_is_refused_and_left_unchanged() {
         bytes
     };
     let cases = [
-        ("truncated to half", spoilt(&|it| it.truncate(it.len() / 2))),
+        (
+            "truncated to half",
+            spoilt(&|bytes| bytes.truncate(bytes.len() / 2)),
+        ),
         (
             "truncated inside a page",
-            spoilt(&|it| it.truncate(it.len() - 1_000)),
+            spoilt(&|bytes| bytes.truncate(bytes.len() - 1_000)),
         ),
         // These ranges are large enough to hit more than free pages, whose content does not matter.
         (
             "garbage in the middle",
-            spoilt(&|it| (it.len() / 8..it.len() / 8 * 7).for_each(|at| it[at] = 0xA5)),
+            spoilt(&|bytes| (bytes.len() / 8..bytes.len() / 8 * 7).for_each(|at| bytes[at] = 0xA5)),
         ),
         (
             "zeroes in the middle",
-            spoilt(&|it| (it.len() / 8..it.len() / 8 * 7).for_each(|at| it[at] = 0)),
+            spoilt(&|bytes| (bytes.len() / 8..bytes.len() / 8 * 7).for_each(|at| bytes[at] = 0)),
         ),
         (
             "a garbled first page",
-            spoilt(&|it| it[100..4096].fill(0x5A)),
+            spoilt(&|bytes| bytes[100..4096].fill(0x5A)),
         ),
     ];
     for (what, bytes) in cases {

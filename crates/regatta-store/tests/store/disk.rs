@@ -59,7 +59,7 @@ impl SmallDisk {
             .args(["-t", "tmpfs", "-o", "size=12m", "tmpfs"])
             .arg(place.path())
             .output();
-        if mounted.is_ok_and(|it| it.status.success()) {
+        if mounted.is_ok_and(|output| output.status.success()) {
             return Some(SmallDisk(place));
         }
         let test = std::thread::current().name().unwrap_or_default().to_owned();
@@ -322,14 +322,14 @@ fn threads_read_while_the_writer_writes() {
                         events
                             .iter()
                             .zip(seen + 1..)
-                            .all(|(it, at)| it.revision == at)
+                            .all(|(event, at)| event.revision == at)
                     );
-                    seen = events.last().map_or(seen, |it| it.revision);
+                    seen = events.last().map_or(seen, |event| event.revision);
                     assert!(
                         history
                             .tasks(&TaskFilter::default())
                             .unwrap()
-                            .is_sorted_by_key(|it| it.id)
+                            .is_sorted_by_key(|task| task.id)
                     );
                     if last_round {
                         return assert_eq!(seen, steps.last().unwrap().board.revision);
@@ -337,7 +337,9 @@ fn threads_read_while_the_writer_writes() {
                 }
             });
         }
-        let written = steps.iter().try_for_each(|it| store.commit(&it.batch));
+        let written = steps
+            .iter()
+            .try_for_each(|commit_step| store.commit(&commit_step.batch));
         done.store(true, Ordering::SeqCst);
         written.unwrap();
     });

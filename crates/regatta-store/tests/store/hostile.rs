@@ -356,7 +356,7 @@ fn d9_unknown_fields_of_a_team_are_kept_to_the_last_bit() {
             Extras::List(
                 numbers
                     .iter()
-                    .map(|it| Extras::F64(FloatBits(*it)))
+                    .map(|number| Extras::F64(FloatBits(*number)))
                     .collect(),
             ),
         );
@@ -386,7 +386,7 @@ fn d9_unknown_fields_of_a_team_are_kept_to_the_last_bit() {
     let mut teller = HistoryBuilder::default();
     let (first, now) = all_requests()
         .into_iter()
-        .find(|(it, _)| matches!(it.command, Command::AddProject(_)))
+        .find(|(request, _)| matches!(request.command, Command::AddProject(_)))
         .unwrap();
     teller.now = now;
     teller.run(&first.by, None, first.command);

@@ -315,7 +315,7 @@ fn examining_a_store_changes_nothing() {
     let names = |place: &StoreFile| {
         let mut names: Vec<_> = fs::read_dir(place.file_path(""))
             .unwrap()
-            .map(|it| it.unwrap().file_name())
+            .map(|result| result.unwrap().file_name())
             .collect();
         names.sort();
         names

@@ -117,9 +117,9 @@ impl StoreHarness for StoreFile {
             .into_iter()
             .filter(|_| waits)
             .chain(["BEFORE UPDATE ON meta"]);
-        for (nth, it) in broken.clone().enumerate() {
+        for (nth, s) in broken.clone().enumerate() {
             let sql =
-                format!("CREATE TRIGGER broken{nth} {it} BEGIN SELECT RAISE(ABORT, 'broken'); END");
+                format!("CREATE TRIGGER broken{nth} {s} BEGIN SELECT RAISE(ABORT, 'broken'); END");
             self.raw_connection().execute_batch(&sql).unwrap();
         }
         during();

@@ -10,7 +10,7 @@ pub(super) fn collisions_between(
     let mut found = Vec::new();
     let spaces: Vec<(AttemptId, FakeWorkspace)> = attempts
         .iter()
-        .filter_map(|it| Some((*it, world.workspaces.get(it)?.clone())))
+        .filter_map(|id| Some((*id, world.workspaces.get(id)?.clone())))
         .collect();
     for (nth, (one, mine)) in spaces.iter().enumerate() {
         let base = world.files_of(&mine.base);

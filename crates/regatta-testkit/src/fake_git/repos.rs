@@ -53,7 +53,7 @@ impl FakeRepos {
                 self.commits
                     .get(&at)
                     .into_iter()
-                    .flat_map(|it| [&it.parent, &it.merged_parent])
+                    .flat_map(|commit| [&commit.parent, &commit.merged_parent])
                     .flatten()
                     .cloned(),
             );
@@ -88,7 +88,7 @@ impl FakeRepos {
     pub(super) fn files_of(&self, commit: &CommitId) -> FakeTree {
         self.commits
             .get(commit)
-            .map(|it| it.files.clone())
+            .map(|commit| commit.files.clone())
             .unwrap_or_default()
     }
 
@@ -117,18 +117,18 @@ impl FakeRepos {
             .get(&attempt)
             .into_iter()
             .flatten()
-            .map(|it| self.files_of(it))
+            .map(|id| self.files_of(id))
             .collect();
         keepers.push(self.files_of(&self.trunk(repo)?.tip));
         keepers.push(self.files_of(&space.base));
         let lost = |(path, content): &(&String, &String)| {
-            !keepers.iter().any(|it| it.get(*path) == Some(content))
+            !keepers.iter().any(|map| map.get(*path) == Some(content))
         };
         Ok(space
             .files
             .iter()
             .filter(lost)
-            .map(|it| it.0.clone())
+            .map(|file| file.0.clone())
             .collect())
     }
 
@@ -150,11 +150,10 @@ impl FakeRepos {
         if !self.is_ancestor(old, new) {
             faults.push(format!("Q2: {new} does not follow {old}"));
         }
-        if self
-            .trunk_moves
-            .iter()
-            .any(|it| it.project == *permit.project() && it.fencing_token >= permit.fence())
-        {
+        if self.trunk_moves.iter().any(|recorded_trunk_move| {
+            recorded_trunk_move.project == *permit.project()
+                && recorded_trunk_move.fencing_token >= permit.fence()
+        }) {
             faults.push(format!(
                 "L6: fence {} is not newer than the last one",
                 permit.fence()
@@ -163,14 +162,14 @@ impl FakeRepos {
         if self
             .trunk_moves
             .iter()
-            .any(|it| it.landing == permit.landing())
+            .any(|recorded_trunk_move| recorded_trunk_move.landing == permit.landing())
         {
             faults.push(format!("Q7: {} moved the trunk before", permit.landing()));
         }
         self.violations.extend(
             faults
                 .into_iter()
-                .map(|it| format!("{}: {it}", permit.landing())),
+                .map(|fault| format!("{}: {fault}", permit.landing())),
         );
     }
 }

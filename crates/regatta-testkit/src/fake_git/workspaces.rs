@@ -35,14 +35,14 @@ pub(super) fn prepare(
     let start = world
         .find_commit(change)?
         .parent
-        .map(|it| world.files_of(&it))
+        .map(|id| world.files_of(&id))
         .unwrap_or_default();
     let conflicts = world.merge_onto(&tip, change)?.err().unwrap_or_default();
     let without = |files: &FakeTree| -> FakeTree {
         files
             .iter()
-            .filter(|it| !conflicts.contains(it.0))
-            .map(|(path, it)| (path.clone(), it.clone()))
+            .filter(|file| !conflicts.contains(file.0))
+            .map(|(path, file)| (path.clone(), file.clone()))
             .collect()
     };
     let mut files = merge_trees(&without(&start), &without(&ours), &without(&theirs)).unwrap();
@@ -99,7 +99,7 @@ pub(super) fn current_commit_of(
     let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let changed = paths
         .into_iter()
-        .filter(|it| before.get(*it) != after.get(*it))
+        .filter(|path| before.get(*path) != after.get(*path))
         .cloned()
         .collect();
     let commit = world.commit(

@@ -27,7 +27,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
             .as_array()
             .into_iter()
             .flatten()
-            .partition(|it| it["type"] == "tool_result");
+            .partition(|message| message["type"] == "tool_result");
         for result in &results {
             said.push(ConversationEntry {
                 role: SpeakerRole::Tool,
@@ -38,7 +38,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
             Value::String(text) => text.clone(),
             _ => rest
                 .iter()
-                .map(|it| content_text(it))
+                .map(|rest| content_text(rest))
                 .collect::<Vec<_>>()
                 .join("\n"),
         };
@@ -52,9 +52,9 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
         model: body["model"].as_str().unwrap_or_default().into(),
         is_streamed: body["stream"] == true,
         tools: tools
-            .map(|it| OfferedTool {
-                name: it["name"].as_str().unwrap_or_default().into(),
-                schema: it["input_schema"].clone(),
+            .map(|tool| OfferedTool {
+                name: tool["name"].as_str().unwrap_or_default().into(),
+                schema: tool["input_schema"].clone(),
                 ..OfferedTool::default()
             })
             .collect(),
@@ -64,7 +64,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
             &body["output_format"]["schema"],
         ]
         .into_iter()
-        .find(|it| it.is_object())
+        .find(|value| value.is_object())
         .cloned(),
     }
 }
@@ -135,7 +135,7 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
             Some("thinking") => {
                 let mut deltas: Vec<Value> = answer
                     .text_pieces(&answer.reasoning)
-                    .map(|it| json!({"type": "thinking_delta", "thinking": it}))
+                    .map(|answer| json!({"type": "thinking_delta", "thinking": answer}))
                     .collect();
                 deltas.push(json!({"type": "signature_delta", "signature": block["signature"]}));
                 (
@@ -147,14 +147,14 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
                 json!({"type": "text", "text": ""}),
                 answer
                     .text_pieces(&answer.text)
-                    .map(|it| json!({"type": "text_delta", "text": it}))
+                    .map(|answer| json!({"type": "text_delta", "text": answer}))
                     .collect(),
             ),
             _ => {
                 let input = block["input"].to_string();
                 let deltas = answer
                     .text_pieces(&input)
-                    .map(|it| json!({"type": "input_json_delta", "partial_json": it}))
+                    .map(|answer| json!({"type": "input_json_delta", "partial_json": answer}))
                     .collect();
                 (
                     json!({"type": "tool_use", "id": block["id"], "name": block["name"], "input": {}}),
@@ -176,10 +176,10 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
     events.push(json!({"type": "message_stop"}));
     events
         .iter()
-        .map(|it| {
+        .map(|event| {
             format!(
-                "event: {}\ndata: {it}\n\n",
-                it["type"].as_str().unwrap_or_default()
+                "event: {}\ndata: {event}\n\n",
+                event["type"].as_str().unwrap_or_default()
             )
         })
         .collect()
@@ -234,8 +234,7 @@ pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, 
 fn rfc3339(seconds: u64) -> String {
     let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
     let mut year = 1970;
-    let leap =
-        |it: u64| (it.is_multiple_of(4) && !it.is_multiple_of(100)) || it.is_multiple_of(400);
+    let leap = |n: u64| (n.is_multiple_of(4) && !n.is_multiple_of(100)) || n.is_multiple_of(400);
     while days >= 365 + u64::from(leap(year)) {
         days -= 365 + u64::from(leap(year));
         year += 1;

@@ -10,25 +10,29 @@ use super::script::{ModelFailure, ModelUsage};
 use super::server::ModelAnswer;
 
 pub(super) fn parse_request(body: &Value) -> ModelRequest {
-    let said = body["messages"].as_array().into_iter().flatten().map(|it| {
-        let role = match it["role"].as_str() {
-            Some("system" | "developer") => SpeakerRole::System,
-            Some("assistant") => SpeakerRole::Model,
-            Some("tool" | "function") => SpeakerRole::Tool,
-            _ => SpeakerRole::User,
-        };
-        ConversationEntry {
-            role,
-            text: content_text(&it["content"]),
-        }
-    });
+    let said = body["messages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|body| {
+            let role = match body["role"].as_str() {
+                Some("system" | "developer") => SpeakerRole::System,
+                Some("assistant") => SpeakerRole::Model,
+                Some("tool" | "function") => SpeakerRole::Tool,
+                _ => SpeakerRole::User,
+            };
+            ConversationEntry {
+                role,
+                text: content_text(&body["content"]),
+            }
+        });
     let tools = body["tools"]
         .as_array()
         .into_iter()
         .flatten()
-        .map(|it| OfferedTool {
-            name: it["function"]["name"].as_str().unwrap_or_default().into(),
-            schema: it["function"]["parameters"].clone(),
+        .map(|body| OfferedTool {
+            name: body["function"]["name"].as_str().unwrap_or_default().into(),
+            schema: body["function"]["parameters"].clone(),
             ..OfferedTool::default()
         });
     ModelRequest {
@@ -63,9 +67,9 @@ fn finish_reason(answer: &ModelAnswer) -> &'static str {
 pub(super) fn complete_answer(answer: &ModelAnswer) -> Value {
     let mut message = json!({"role": "assistant", "content": answer.text, "refusal": null});
     if !answer.calls.is_empty() {
-        let calls = answer.calls.iter().map(|it| {
-            json!({"id": it.id, "type": "function",
-                "function": {"name": it.name, "arguments": it.input_json().to_string()}})
+        let calls = answer.calls.iter().map(|model_tool_call| {
+            json!({"id": model_tool_call.id, "type": "function",
+                "function": {"name": model_tool_call.name, "arguments": model_tool_call.input_json().to_string()}})
         });
         message["tool_calls"] = calls.collect();
     }
@@ -115,7 +119,10 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
     events.push(delta(json!({}), json!(finish_reason(answer))));
     // The last chunk has no choice, only the usage.
     events.push(chunk(json!([]), usage_json(&answer.usage)));
-    let mut events: Vec<String> = events.iter().map(|it| format!("data: {it}\n\n")).collect();
+    let mut events: Vec<String> = events
+        .iter()
+        .map(|event| format!("data: {event}\n\n"))
+        .collect();
     events.push("data: [DONE]\n\n".into());
     events
 }

@@ -25,8 +25,8 @@ pub(super) fn parse_request(body: &Value, model: &str, stream: bool) -> ModelReq
             .as_array()
             .into_iter()
             .flatten()
-            .map(|it| &it["functionResponse"]["response"])
-            .filter(|it| !it.is_null())
+            .map(|content| &content["functionResponse"]["response"])
+            .filter(|content| !content.is_null())
             .collect();
         for answer in &answers {
             let text = answer["output"].as_str().or(answer["error"].as_str());
@@ -42,13 +42,18 @@ pub(super) fn parse_request(body: &Value, model: &str, stream: bool) -> ModelReq
     }
     let declared = body["tools"].as_array().into_iter().flatten();
     let tools = declared
-        .flat_map(|it| it["functionDeclarations"].as_array().into_iter().flatten())
-        .map(|it| {
-            let schema = [&it["parametersJsonSchema"], &it["parameters"]]
+        .flat_map(|declared| {
+            declared["functionDeclarations"]
+                .as_array()
                 .into_iter()
-                .find(|it| it.is_object());
+                .flatten()
+        })
+        .map(|declared| {
+            let schema = [&declared["parametersJsonSchema"], &declared["parameters"]]
+                .into_iter()
+                .find(|value| value.is_object());
             OfferedTool {
-                name: it["name"].as_str().unwrap_or_default().into(),
+                name: declared["name"].as_str().unwrap_or_default().into(),
                 schema: schema.cloned().unwrap_or_default(),
                 ..OfferedTool::default()
             }
@@ -62,7 +67,7 @@ pub(super) fn parse_request(body: &Value, model: &str, stream: bool) -> ModelReq
         conversation: said,
         schema: [&asks["responseJsonSchema"], &asks["responseSchema"]]
             .into_iter()
-            .find(|it| it.is_object())
+            .find(|value| value.is_object())
             .cloned(),
     }
 }
@@ -72,7 +77,7 @@ fn joined_texts(parts: &Value) -> String {
         .as_array()
         .into_iter()
         .flatten()
-        .filter_map(|it| it["text"].as_str())
+        .filter_map(|part| part["text"].as_str())
         .collect();
     texts.join("\n")
 }
@@ -104,7 +109,7 @@ fn call_parts(answer: &ModelAnswer) -> Vec<Value> {
     answer
         .calls
         .iter()
-        .map(|it| json!({"functionCall": {"id": it.id, "name": it.name, "args": it.input_json()}}))
+        .map(|model_tool_call| json!({"functionCall": {"id": model_tool_call.id, "name": model_tool_call.name, "args": model_tool_call.input_json()}}))
         .collect()
 }
 
@@ -141,7 +146,7 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
     events.push(answer_json(answer, vec![json!({"text": ""})], true));
     events
         .iter()
-        .map(|it| format!("data: {it}\r\n\r\n"))
+        .map(|event| format!("data: {event}\r\n\r\n"))
         .collect()
 }
 

@@ -24,8 +24,8 @@ impl HttpRequest {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
-            .find(|it| it.0 == name)
-            .map(|it| it.1.as_str())
+            .find(|header| header.0 == name)
+            .map(|header| header.1.as_str())
     }
 
     /// Returns whether the request has a key in any of the usual places.
@@ -33,15 +33,15 @@ impl HttpRequest {
         let named = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
         named
             .iter()
-            .any(|it| self.header(it).is_some_and(|it| !it.is_empty()))
-            || self.query.split('&').any(|it| it.starts_with("key="))
+            .any(|named| self.header(named).is_some_and(|s| !s.is_empty()))
+            || self.query.split('&').any(|query| query.starts_with("key="))
     }
 
     /// Returns whether the connection stays open for another request.
     pub(super) fn keeps_alive(&self) -> bool {
         !self
             .header("connection")
-            .is_some_and(|it| it.eq_ignore_ascii_case("close"))
+            .is_some_and(|s| s.eq_ignore_ascii_case("close"))
     }
 }
 
@@ -85,13 +85,13 @@ pub(super) fn read_request(from: &mut BufReader<TcpStream>) -> io::Result<Option
     };
     if request
         .header("expect")
-        .is_some_and(|it| it.eq_ignore_ascii_case("100-continue"))
+        .is_some_and(|request| request.eq_ignore_ascii_case("100-continue"))
     {
         from.get_mut().write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
     if request
         .header("transfer-encoding")
-        .is_some_and(|it| it.eq_ignore_ascii_case("chunked"))
+        .is_some_and(|request| request.eq_ignore_ascii_case("chunked"))
     {
         request.body = read_chunked_body(from)?;
     } else if let Some(length) = request.header("content-length") {

@@ -107,16 +107,16 @@ impl ModelRequest {
         self.conversation
             .iter()
             .rev()
-            .find(|it| it.role == SpeakerRole::User)
-            .map_or("", |it| it.text.as_str())
+            .find(|conversation| conversation.role == SpeakerRole::User)
+            .map_or("", |conversation| conversation.text.as_str())
     }
 
     /// Returns all texts of the user.
     pub(super) fn user_texts(&self) -> Vec<String> {
         self.conversation
             .iter()
-            .filter(|it| it.role == SpeakerRole::User)
-            .map(|it| it.text.clone())
+            .filter(|conversation| conversation.role == SpeakerRole::User)
+            .map(|conversation| conversation.text.clone())
             .collect()
     }
 
@@ -125,12 +125,12 @@ impl ModelRequest {
         let since = self
             .conversation
             .iter()
-            .rposition(|it| it.role == SpeakerRole::Model)
-            .map_or(0, |it| it + 1);
+            .rposition(|conversation| conversation.role == SpeakerRole::Model)
+            .map_or(0, |conversation| conversation + 1);
         self.conversation[since..]
             .iter()
-            .filter(|it| it.role == SpeakerRole::Tool)
-            .map(|it| it.text.clone())
+            .filter(|conversation| conversation.role == SpeakerRole::Tool)
+            .map(|conversation| conversation.text.clone())
             .collect()
     }
 
@@ -188,7 +188,7 @@ pub(super) fn content_text(content: &Value) -> String {
             let texts: Vec<String> = parts
                 .iter()
                 .map(content_text)
-                .filter(|it| !it.is_empty())
+                .filter(|part| !part.is_empty())
                 .collect();
             texts.join("\n")
         }
@@ -207,5 +207,5 @@ pub(super) fn content_text(content: &Value) -> String {
 pub(super) fn unix_seconds() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_or(0, |it| it.as_secs())
+        .map_or(0, |duration| duration.as_secs())
 }

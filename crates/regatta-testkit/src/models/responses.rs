@@ -49,9 +49,9 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
         .as_array()
         .into_iter()
         .flatten()
-        .filter(|it| it["type"] == "tool_search_output");
-    let lists = found.map(|it| &it["tools"]).chain([&body["tools"]]);
-    for tool in lists.flat_map(|it| it.as_array().into_iter().flatten()) {
+        .filter(|body| body["type"] == "tool_search_output");
+    let lists = found.map(|found| &found["tools"]).chain([&body["tools"]]);
+    for tool in lists.flat_map(|list| list.as_array().into_iter().flatten()) {
         let name = tool["name"].as_str().unwrap_or_default();
         match tool["type"].as_str() {
             Some("namespace") => {

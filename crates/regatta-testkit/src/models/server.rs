@@ -67,7 +67,10 @@ impl ModelAnswer {
     pub(super) fn text_pieces<'a>(&self, text: &'a str) -> impl Iterator<Item = &'a str> {
         let mut rest = text;
         std::iter::from_fn(move || {
-            let end = rest.char_indices().nth(24).map_or(rest.len(), |it| it.0);
+            let end = rest
+                .char_indices()
+                .nth(24)
+                .map_or(rest.len(), |rest| rest.0);
             let (piece, more) = rest.split_at(end);
             rest = more;
             (!piece.is_empty()).then_some(piece)
@@ -107,7 +110,9 @@ impl ModelServer {
     /// Adds a story, or restarts the story with this marker.
     pub fn add_script(&self, story: ModelScript) {
         let mut state = self.inner.lock();
-        state.scripts.retain(|it| it.script.marker != story.marker);
+        state
+            .scripts
+            .retain(|script_progress| script_progress.script.marker != story.marker);
         state.scripts.push(ScriptProgress {
             script: story,
             next_turn: 0,
@@ -140,7 +145,12 @@ impl ModelServer {
     /// Returns the requests that this story answered.
     pub fn requests_of(&self, marker: &str) -> Vec<RequestRecord> {
         let mut seen = self.requests();
-        seen.retain(|it| it.story.as_ref().is_some_and(|it| it.0 == marker));
+        seen.retain(|request| {
+            request
+                .story
+                .as_ref()
+                .is_some_and(|story| story.0 == marker)
+        });
         seen
     }
 
@@ -205,7 +215,7 @@ fn accept_connections(listener: &TcpListener, inner: &Arc<Inner>) {
         if inner.lock().is_closing {
             break;
         }
-        let kept = connection.and_then(|it| Ok((it.try_clone()?, it)));
+        let kept = connection.and_then(|stream| Ok((stream.try_clone()?, stream)));
         let (kept, connection) = match kept {
             Ok(both) => both,
             Err(error) => {
@@ -224,7 +234,7 @@ fn accept_connections(listener: &TcpListener, inner: &Arc<Inner>) {
             let _ = connection.shutdown(Shutdown::Both);
             theirs.lock().connections.remove(&nth);
         }));
-        threads.retain(|it| !it.is_finished());
+        threads.retain(|handle| !handle.is_finished());
     }
     for thread in threads {
         let _ = thread.join();
@@ -244,7 +254,9 @@ fn serve_connection(connection: &TcpStream, inner: &Inner) -> io::Result<()> {
         };
         let ended = exchange.answer_request();
         let goes_on = matches!(ended, Ok(AnswerEnd::Complete)) && alive;
-        exchange.update_record(|it| it.outcome = Some(ended.unwrap_or(AnswerEnd::ClientHungUp)));
+        exchange.update_record(|request| {
+            request.outcome = Some(ended.unwrap_or(AnswerEnd::ClientHungUp))
+        });
         if !goes_on {
             break;
         }
@@ -337,7 +349,7 @@ impl Exchange<'_> {
             responses::parse_request(&body)
         } else if let Some((name, verb)) = path
             .rsplit_once("/models/")
-            .and_then(|it| it.1.split_once(':'))
+            .and_then(|path| path.1.split_once(':'))
         {
             match verb {
                 "generateContent" => gemini::parse_request(&body, name, false),
@@ -347,8 +359,8 @@ impl Exchange<'_> {
         } else {
             return self.answer_not_found();
         };
-        self.update_record(|it| {
-            it.is_fast = body["service_tier"] == "priority" || body["speed"] == "fast"
+        self.update_record(|request| {
+            request.is_fast = body["service_tier"] == "priority" || body["speed"] == "fast"
         });
         self.answer_turn(&asked)
     }
@@ -371,7 +383,7 @@ impl Exchange<'_> {
         headers: &[(String, String)],
         body: &Value,
     ) -> io::Result<AnswerEnd> {
-        self.update_record(|it| it.status = status);
+        self.update_record(|request| request.status = status);
         let mut to = self.connection;
         http::write_answer(
             &mut to,
@@ -386,15 +398,19 @@ impl Exchange<'_> {
     /// Answers with the next turn of the conversation's story.
     fn answer_turn(&self, asked: &ModelRequest) -> io::Result<AnswerEnd> {
         let side = asked.is_side_request();
-        self.update_record(|it| {
-            it.api = Some(asked.api);
-            it.model = asked.model.clone();
-            it.tools = asked.tools.iter().map(|it| it.name.clone()).collect();
-            it.entry_count = asked.conversation.len();
-            it.last_user_text = asked.last_user_text().to_owned();
-            it.user_texts = asked.user_texts();
-            it.tool_results = asked.tool_results();
-            it.is_side_request = side;
+        self.update_record(|request| {
+            request.api = Some(asked.api);
+            request.model = asked.model.clone();
+            request.tools = asked
+                .tools
+                .iter()
+                .map(|offered_tool| offered_tool.name.clone())
+                .collect();
+            request.entry_count = asked.conversation.len();
+            request.last_user_text = asked.last_user_text().to_owned();
+            request.user_texts = asked.user_texts();
+            request.tool_results = asked.tool_results();
+            request.is_side_request = side;
         });
         let turn = if side {
             ModelTurn::from_text(asked.side_answer())
@@ -421,8 +437,12 @@ impl Exchange<'_> {
                 );
             }
         };
-        self.update_record(|it| {
-            it.called_tools = answer.calls.iter().map(|it| it.name.clone()).collect()
+        self.update_record(|request| {
+            request.called_tools = answer
+                .calls
+                .iter()
+                .map(|model_tool_call| model_tool_call.name.clone())
+                .collect()
         });
         if !asked.is_streamed {
             let body = match asked.api {
@@ -453,21 +473,21 @@ impl Exchange<'_> {
             .conversation
             .iter()
             .rev()
-            .filter(|it| it.role == SpeakerRole::User);
+            .filter(|conversation| conversation.role == SpeakerRole::User);
         let found = users
-            .filter_map(|it| last_marker(&state.scripts, &it.text))
+            .filter_map(|conversation| last_marker(&state.scripts, &conversation.text))
             .next()
             .or_else(|| {
                 state
                     .scripts
                     .iter()
-                    .position(|it| it.script.marker == asked.model)
+                    .position(|script_progress| script_progress.script.marker == asked.model)
             })
             .or_else(|| {
                 state
                     .scripts
                     .iter()
-                    .position(|it| it.script.marker.is_empty())
+                    .position(|script_progress| script_progress.script.marker.is_empty())
             });
         let Some(found) = found else {
             return ModelTurn::from_text("There is nothing to do.");
@@ -549,7 +569,7 @@ impl Exchange<'_> {
             if state.is_closing {
                 return Ok(Some(AnswerEnd::CutOff));
             }
-            if gate.is_some_and(|it| state.released_gates.contains(it)) {
+            if gate.is_some_and(|gate| state.released_gates.contains(gate)) {
                 return Ok(None);
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -607,26 +627,25 @@ impl ScriptProgress {
 
 /// Returns the story whose marker is the last whole-word marker in a text.
 fn last_marker(stories: &[ScriptProgress], text: &str) -> Option<usize> {
-    let is_part =
-        |it: Option<char>| it.is_some_and(|it| it.is_alphanumeric() || it == '-' || it == '_');
+    let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '-' || c == '_');
     let place = |marker: &str| {
         let whole = |at: &usize| {
             !is_part(text[..*at].chars().next_back())
                 && !is_part(text[at + marker.len()..].chars().next())
         };
         text.match_indices(marker)
-            .map(|it| it.0)
+            .map(|match_indice| match_indice.0)
             .filter(whole)
             .last()
     };
     let found = stories
         .iter()
         .enumerate()
-        .filter(|it| !it.1.script.marker.is_empty());
+        .filter(|story| !story.1.script.marker.is_empty());
     found
-        .filter_map(|(nth, it)| Some((place(&it.script.marker)?, nth)))
+        .filter_map(|(nth, script_progress)| Some((place(&script_progress.script.marker)?, nth)))
         .max()
-        .map(|it| it.1)
+        .map(|found| found.1)
 }
 
 /// Returns a list of models that the programs of OpenAI, Anthropic and Gemini accept.
@@ -640,13 +659,13 @@ fn model_list(path: &str) -> Value {
     if path.contains("/v1beta/") {
         let models: Vec<Value> = names
             .iter()
-            .map(|it| model_json(&format!("/v1beta/models/{it}")))
+            .map(|name| model_json(&format!("/v1beta/models/{name}")))
             .collect();
         return json!({ "models": models });
     }
     let models: Vec<Value> = names
         .iter()
-        .map(|it| model_json(&format!("/v1/models/{it}")))
+        .map(|name| model_json(&format!("/v1/models/{name}")))
         .collect();
     json!({"object": "list", "data": models, "has_more": false, "first_id": names[0], "last_id": names[3]})
 }

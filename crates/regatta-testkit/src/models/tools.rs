@@ -67,16 +67,26 @@ pub(super) fn call_for_action(
         ModelAction::WriteFile { path, content } => write_call(asked, path, content),
         ModelAction::RunCommand { command } => shell_call(asked, command),
         ModelAction::ReadFile { path } => read_call(asked, path),
-        ModelAction::FindTool { tool } => find_tool(asked, &["tool_search"])
-            .map(|it| (it, ToolInput::Fields(json!({ "query": tool, "limit": 20 })))),
+        ModelAction::FindTool { tool } => find_tool(asked, &["tool_search"]).map(|offered_tool| {
+            (
+                offered_tool,
+                ToolInput::Fields(json!({ "query": tool, "limit": 20 })),
+            )
+        }),
         ModelAction::CallTool { tool, input } => asked
             .tools
             .iter()
-            .find(|it| it.name == *tool || it.name.ends_with(&format!("_{tool}")))
-            .map(|it| (it, ToolInput::Fields(input.clone()))),
+            .find(|offered_tool| {
+                offered_tool.name == *tool || offered_tool.name.ends_with(&format!("_{tool}"))
+            })
+            .map(|offered_tool| (offered_tool, ToolInput::Fields(input.clone()))),
     };
     let (offer, input) = made.ok_or_else(|| {
-        let names: Vec<&str> = asked.tools.iter().map(|it| it.name.as_str()).collect();
+        let names: Vec<&str> = asked
+            .tools
+            .iter()
+            .map(|offered_tool| offered_tool.name.as_str())
+            .collect();
         format!("no tool was offered for {act:?}; the offered tools are {names:?}")
     })?;
     Ok(ModelToolCall {
@@ -91,8 +101,12 @@ pub(super) fn call_for_action(
 /// (`developer__shell`).
 fn find_tool<'a>(asked: &'a ModelRequest, names: &[&str]) -> Option<&'a OfferedTool> {
     names.iter().find_map(|wanted| {
-        asked.tools.iter().find(|it| {
-            let bare = it.name.rsplit("__").next().unwrap_or(&it.name);
+        asked.tools.iter().find(|offered_tool| {
+            let bare = offered_tool
+                .name
+                .rsplit("__")
+                .next()
+                .unwrap_or(&offered_tool.name);
             bare.eq_ignore_ascii_case(wanted)
         })
     })
@@ -116,7 +130,10 @@ fn write_call<'a>(
         return Some((offer, ToolInput::Fields(fill_required(offer, fields))));
     }
     if let Some(offer) = find_tool(asked, &["apply_patch"]) {
-        let lines: String = content.lines().map(|it| format!("+{it}\n")).collect();
+        let lines: String = content
+            .lines()
+            .map(|content| format!("+{content}\n"))
+            .collect();
         let patch = format!("*** Begin Patch\n*** Add File: {path}\n{lines}*** End Patch");
         if offer.is_freeform {
             return Some((offer, ToolInput::Text(patch)));
@@ -175,12 +192,16 @@ fn find_field<'a>(offer: &'a OfferedTool, names: &[&str]) -> Option<(&'a str, &'
     let fields = offer.schema["properties"].as_object()?;
     names
         .iter()
-        .find_map(|wanted| fields.iter().find(|it| it.0.eq_ignore_ascii_case(wanted)))
-        .map(|it| (it.0.as_str(), it.1))
+        .find_map(|wanted| {
+            fields
+                .iter()
+                .find(|field| field.0.eq_ignore_ascii_case(wanted))
+        })
+        .map(|name| (name.0.as_str(), name.1))
 }
 
 fn set_field(offer: &OfferedTool, fields: &mut Map<String, Value>, names: &[&str], value: Value) {
-    let name = find_field(offer, names).map_or(names[0], |it| it.0);
+    let name = find_field(offer, names).map_or(names[0], |pair| pair.0);
     fields.insert(name.to_owned(), value);
 }
 
@@ -217,7 +238,7 @@ fn shell_quote(text: &str) -> String {
 /// surroundings in the prompt.
 fn path_for_tool(asked: &ModelRequest, offer: &OfferedTool, path: &str) -> String {
     let wants_absolute =
-        find_field(offer, &PATH_FIELDS).is_some_and(|it| it.1.to_string().contains("bsolute"));
+        find_field(offer, &PATH_FIELDS).is_some_and(|pair| pair.1.to_string().contains("bsolute"));
     if !wants_absolute || path.starts_with('/') {
         return path.to_owned();
     }
@@ -243,7 +264,7 @@ fn working_directory(said: &[ConversationEntry]) -> Option<&str> {
             let at = find_ignoring_case(&entry.text, place)? + place.len();
             let rest = &entry.text[at..];
             let end = rest.find(['\n', '<', '`', '"']).unwrap_or(rest.len());
-            Some(rest[..end].trim()).filter(|it| it.starts_with('/'))
+            Some(rest[..end].trim()).filter(|s| s.starts_with('/'))
         })
     })
 }
@@ -251,5 +272,5 @@ fn working_directory(said: &[ConversationEntry]) -> Option<&str> {
 fn find_ignoring_case(text: &str, wanted: &str) -> Option<usize> {
     text.as_bytes()
         .windows(wanted.len())
-        .position(|it| it.eq_ignore_ascii_case(wanted.as_bytes()))
+        .position(|text| text.eq_ignore_ascii_case(wanted.as_bytes()))
 }

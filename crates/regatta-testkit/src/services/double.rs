@@ -139,7 +139,7 @@ impl ServiceAnswer {
             other => Bytes::from(other.to_string()),
         };
         let mut response = Response::builder().status(self.status);
-        if !self.headers.iter().any(|it| it.0 == "content-type") {
+        if !self.headers.iter().any(|header| header.0 == "content-type") {
             response = response.header("content-type", "application/json; charset=utf-8");
         }
         for (name, value) in &self.headers {
@@ -260,9 +260,11 @@ impl<W> DoubleView<'_, W> {
 
     /// Returns the successful calls of one operation.
     pub fn answered<'b>(&'b self, operation: &'b str) -> impl Iterator<Item = &'b ServiceCall> {
-        self.calls()
-            .iter()
-            .filter(move |it| it.operation == operation && it.error.is_none() && it.status < 300)
+        self.calls().iter().filter(move |service_call| {
+            service_call.operation == operation
+                && service_call.error.is_none()
+                && service_call.status < 300
+        })
     }
 
     /// Returns all violations so far.
@@ -336,7 +338,7 @@ impl<W: ServiceState> ServiceDouble<W> {
         } = &mut *state;
         let result = act(world, ledger);
         drop(state);
-        self.changed.send_modify(|it| *it += 1);
+        self.changed.send_modify(|changed| *changed += 1);
         result
     }
 
@@ -408,7 +410,7 @@ impl<W: ServiceState> ServiceDouble<W> {
     /// Returns the calls of one operation.
     pub fn calls_of(&self, operation: &str) -> Vec<ServiceCall> {
         let mut calls = self.calls();
-        calls.retain(|it| it.operation == operation);
+        calls.retain(|service_call| service_call.operation == operation);
         calls
     }
 
@@ -430,7 +432,7 @@ impl<W: ServiceState> ServiceDouble<W> {
     /// Refuses connections and cuts the existing ones.
     pub async fn go_offline(&self) {
         self.listener.go_offline().await;
-        self.changed.send_modify(|it| *it += 1);
+        self.changed.send_modify(|changed| *changed += 1);
     }
 
     /// Listens again on the same port.
@@ -475,19 +477,24 @@ impl<W: ServiceState> ServiceDouble<W> {
         let state = self.lock();
         let mut story = String::new();
         let calls = &state.records.calls;
-        for it in &calls[calls.len().saturating_sub(40)..] {
-            let error = it.error.as_deref().unwrap_or("");
+        for service_call in &calls[calls.len().saturating_sub(40)..] {
+            let error = service_call.error.as_deref().unwrap_or("");
             let _ = writeln!(
                 story,
                 "{:>9.3?} {} {} {} {error} {:?} {}",
-                it.arrived, it.app, it.operation, it.status, it.fault, it.input
+                service_call.arrived,
+                service_call.app,
+                service_call.operation,
+                service_call.status,
+                service_call.fault,
+                service_call.input
             );
         }
-        for it in &state.records.violations {
+        for violation in &state.records.violations {
             let _ = writeln!(
                 story,
                 "violation at {:.3?} by \"{}\", {:?}: {}",
-                it.noticed, it.app, it.kind, it.description
+                violation.noticed, violation.app, violation.kind, violation.description
             );
         }
         story

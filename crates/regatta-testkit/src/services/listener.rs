@@ -30,14 +30,14 @@ pub(crate) struct DoubleRequest {
 
 impl DoubleRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).and_then(|it| it.to_str().ok())
+        self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
     pub(crate) fn query(&self, name: &str) -> Option<&str> {
         self.query
             .iter()
-            .find(|it| it.0 == name)
-            .map(|it| it.1.as_str())
+            .find(|query| query.0 == name)
+            .map(|query| query.1.as_str())
     }
 
     /// Returns the token of a `Bearer` header, or of a `token` header as some GitHub clients send
@@ -141,7 +141,7 @@ impl DoubleListener {
     }
 
     pub(crate) async fn go_offline(&self) {
-        self.closings.send_modify(|it| *it += 1);
+        self.closings.send_modify(|closing| *closing += 1);
         let accepting = self.accept_task().take();
         if let Some(accepting) = accepting {
             // The port is free only after the task has ended.
@@ -155,7 +155,7 @@ impl DoubleListener {
 
     /// Closes the listener for good.
     pub(crate) fn shut_down(&self) {
-        self.closings.send_modify(|it| *it += 1);
+        self.closings.send_modify(|closing| *closing += 1);
         if let Some(accepting) = self.accept_task().take() {
             accepting.abort();
         }
@@ -201,7 +201,7 @@ async fn read_request(mut request: Request<Incoming>) -> io::Result<DoubleReques
         Limited::new(body, MAX_BODY_BYTES)
             .collect()
             .await
-            .map_err(|it| io::Error::other(it.to_string()))?
+            .map_err(|error| io::Error::other(error.to_string()))?
             .to_bytes()
     };
     Ok(DoubleRequest {
@@ -217,8 +217,8 @@ async fn read_request(mut request: Request<Incoming>) -> io::Result<DoubleReques
 /// Parses the fields of a form or a query.
 pub(crate) fn parse_form(text: &str) -> Vec<(String, String)> {
     text.split('&')
-        .filter(|it| !it.is_empty())
-        .map(|it| it.split_once('=').unwrap_or((it, "")))
+        .filter(|text| !text.is_empty())
+        .map(|text| text.split_once('=').unwrap_or((text, "")))
         .map(|(name, value)| (unescape_form(name), unescape_form(value)))
         .collect()
 }
@@ -226,8 +226,8 @@ pub(crate) fn parse_form(text: &str) -> Vec<(String, String)> {
 fn unescape_form(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
-    while let Some(it) = rest.next() {
-        match it {
+    while let Some(byte) = rest.next() {
+        match byte {
             b'+' => bytes.push(b' '),
             b'%' => {
                 let digits: String = rest.by_ref().take(2).map(char::from).collect();
@@ -242,10 +242,10 @@ fn unescape_form(text: &str) -> String {
 /// Escapes a form field as a browser does.
 pub(crate) fn escape_form(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for it in text.bytes() {
-        match it {
+    for byte in text.bytes() {
+        match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'*' => {
-                escaped.push(char::from(it))
+                escaped.push(char::from(byte))
             }
             b' ' => escaped.push('+'),
             other => escaped.push_str(&format!("%{other:02X}")),

@@ -146,10 +146,10 @@ impl RateTracker {
             let own = self.required_wait(rule, scale, now);
             let named = self.refusals.get(&rule.key).copied();
             let told = named
-                .map(|it| it.0.saturating_duration_since(now))
+                .map(|named| named.0.saturating_duration_since(now))
                 .unwrap_or_default();
             let crossed =
-                named.is_none_or(|it| now.saturating_duration_since(it.1) < IN_FLIGHT_GRACE);
+                named.is_none_or(|named| now.saturating_duration_since(named.1) < IN_FLIGHT_GRACE);
             if own.is_zero() && told.is_zero() {
                 self.refusals.remove(&rule.key);
                 continue;
@@ -165,7 +165,7 @@ impl RateTracker {
                 named.0 = named.0.max(until);
             }
             let seconds = scale.retry_after_seconds(own.max(told));
-            if refused.as_ref().is_none_or(|it| it.seconds < seconds) {
+            if refused.as_ref().is_none_or(|error| error.seconds < seconds) {
                 refused = Some(RateRefusal {
                     key: rule.key.clone(),
                     seconds,
@@ -198,7 +198,7 @@ impl RateTracker {
     pub(crate) fn used(&self, key: &str) -> u32 {
         self.windows
             .get(key)
-            .map_or(0, |it| it.iter().map(|it| it.1).sum())
+            .map_or(0, |items| items.iter().map(|pair| pair.1).sum())
     }
 
     /// Makes calls with this key wait, although no limit is used up.
@@ -215,11 +215,11 @@ impl RateTracker {
             } => {
                 let per = scale.scale_limit(per);
                 let used = self.windows.entry(rule.key.clone()).or_default();
-                while used.front().is_some_and(|it| it.0 + per <= now) {
+                while used.front().is_some_and(|used| used.0 + per <= now) {
                     used.pop_front();
                 }
                 let mut over =
-                    (used.iter().map(|it| it.1).sum::<u32>() + rule.cost).saturating_sub(most);
+                    (used.iter().map(|used| used.1).sum::<u32>() + rule.cost).saturating_sub(most);
                 let mut wait = Duration::ZERO;
                 for (at, cost) in used.iter() {
                     if over == 0 {
@@ -238,7 +238,7 @@ impl RateTracker {
                 let ahead = self
                     .buckets
                     .get(&rule.key)
-                    .map(|it| it.saturating_duration_since(now))
+                    .map(|instant| instant.saturating_duration_since(now))
                     .unwrap_or_default();
                 (ahead + every * rule.cost).saturating_sub(every * burst)
             }

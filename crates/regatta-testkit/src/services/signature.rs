@@ -16,7 +16,7 @@ pub(crate) fn hmac_hex(secret: &str, pieces: &[&[u8]]) -> String {
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|it| format!("{it:02x}")).collect()
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns an identifier that looks random but is the same in every run.
@@ -32,21 +32,21 @@ pub(crate) fn fake_capitals(seed: &str, length: usize) -> String {
 
 /// Returns a UUID in the format of version 4.
 pub(crate) fn fake_uuid(seed: &str) -> String {
-    let it = fake_token(seed, 32);
+    let s = fake_token(seed, 32);
     format!(
         "{}-{}-4{}-a{}-{}",
-        &it[..8],
-        &it[8..12],
-        &it[13..16],
-        &it[17..20],
-        &it[20..32]
+        &s[..8],
+        &s[8..12],
+        &s[13..16],
+        &s[17..20],
+        &s[20..32]
     )
 }
 
 /// Returns whether a text has the format of a UUID.
 pub(crate) fn is_uuid(text: &str) -> bool {
     let lengths: Vec<usize> = text.split('-').map(str::len).collect();
-    lengths == [8, 4, 4, 4, 12] && text.chars().all(|it| it == '-' || it.is_ascii_hexdigit())
+    lengths == [8, 4, 4, 4, 12] && text.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
 }
 
 /// Returns the time since 1970.

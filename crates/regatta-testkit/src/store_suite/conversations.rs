@@ -46,8 +46,8 @@ fn thread_message(delivery: &str, text: &str) -> Command {
 }
 
 /// Adds the commands about conversations.
-pub(super) fn add_conversations(it: &mut HistoryBuilder) {
-    it.run_as_daemon(Command::RegisterAgent(RegisterAgent {
+pub(super) fn add_conversations(history_builder: &mut HistoryBuilder) {
+    history_builder.run_as_daemon(Command::RegisterAgent(RegisterAgent {
         name: agent_named("vera"),
         runtime: Runtime::Scripted,
         role: Role::Worker,
@@ -56,25 +56,27 @@ pub(super) fn add_conversations(it: &mut HistoryBuilder) {
         description: String::new(),
         max_tasks: 2,
     }));
-    it.run_as_daemon(thread_message("1.1", "fix the login bug"));
-    let id = ConversationId(it.board.counters.conversation);
-    let task = it.board.conversations[&id]
+    history_builder.run_as_daemon(thread_message("1.1", "fix the login bug"));
+    let id = ConversationId(history_builder.board.counters.conversation);
+    let task = history_builder.board.conversations[&id]
         .task
         .expect("the conversation was prompted");
     let poll = PollRequest {
         task: Some(task),
         ..PollRequest::new(agent_named("vera"))
     };
-    it.run_as_daemon(Command::PollSupervised {
+    history_builder.run_as_daemon(Command::PollSupervised {
         poll,
         facts: Box::<StartFacts>::default(),
     });
-    let attempt = it.board.tasks[&task].attempt.expect("it started");
-    let token = it.board.attempts[&attempt].token;
+    let attempt = history_builder.board.tasks[&task]
+        .attempt
+        .expect("it started");
+    let token = history_builder.board.attempts[&attempt].token;
     let how = regatta_core::attempt::ProgramExit::Done {
         output: Some("Fixed.".into()),
     };
-    it.run_as_daemon(Command::ReportExited {
+    history_builder.run_as_daemon(Command::ReportExited {
         attempt,
         token,
         exit: how,
@@ -83,7 +85,7 @@ pub(super) fn add_conversations(it: &mut HistoryBuilder) {
         super::history_fixture::passed_verdict(&["x/login"]),
         Default::default(),
     );
-    it.run_as_daemon(Command::ReportWorkVerdict {
+    history_builder.run_as_daemon(Command::ReportWorkVerdict {
         attempt,
         token,
         verdict,
@@ -93,7 +95,7 @@ pub(super) fn add_conversations(it: &mut HistoryBuilder) {
         stage: 1,
         refs: vec!["17.1".into()],
     };
-    it.run_as_daemon(Command::Converse(Box::new(
+    history_builder.run_as_daemon(Command::Converse(Box::new(
         ConversationCommand::ReportShown {
             conversation: id,
             post: 1,
@@ -102,15 +104,15 @@ pub(super) fn add_conversations(it: &mut HistoryBuilder) {
     )));
     // After more than a week without messages, the conversation releases its resources and the
     // delivery is forgotten.
-    it.now = Now {
-        fleet_ms: it.now.fleet_ms + 9 * 24 * 3_600_000,
-        ..it.now
+    history_builder.now = Now {
+        fleet_ms: history_builder.now.fleet_ms + 9 * 24 * 3_600_000,
+        ..history_builder.now
     };
-    it.run_as_daemon(Command::Tick);
-    it.run_as_daemon(thread_message("2.1", "and another"));
-    let last = ConversationId(it.board.counters.conversation);
-    it.run_as_daemon(Command::Converse(Box::new(ConversationCommand::Close {
+    history_builder.run_as_daemon(Command::Tick);
+    history_builder.run_as_daemon(thread_message("2.1", "and another"));
+    let last = ConversationId(history_builder.board.counters.conversation);
+    history_builder.run_as_daemon(Command::Converse(Box::new(ConversationCommand::Close {
         conversation: last,
     })));
-    it.run_as_daemon(thread_message("3.1", "one that stays"));
+    history_builder.run_as_daemon(thread_message("3.1", "one that stays"));
 }

@@ -25,7 +25,7 @@ pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn StoreHarness) 
     commit_all(&mut *store, &steps);
     let (key, old) = last_rows(&steps)
         .into_iter()
-        .find(|(_, it)| matches!(it, Row::Message(it) if !it.labels.is_empty() && !it.mentions.is_empty()))
+        .find(|(_, row)| matches!(row, Row::Message(message) if !message.labels.is_empty() && !message.mentions.is_empty()))
         .unwrap();
     let Row::Message(old) = old else {
         unreachable!()
@@ -47,10 +47,10 @@ pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn StoreHarness) 
         .commit(&batch(Some(Row::Message(new.clone().into()))))
         .unwrap();
     let history = store.history();
-    let by = |it: &Message| MessageFilter {
-        channel: Some(it.channel.clone()),
-        label: Some(it.labels[0].clone()),
-        mention: Some(it.mentions[0].clone()),
+    let by = |message: &Message| MessageFilter {
+        channel: Some(message.channel.clone()),
+        label: Some(message.labels[0].clone()),
+        mention: Some(message.mentions[0].clone()),
         limit: 9,
         ..MessageFilter::default()
     };
@@ -68,7 +68,7 @@ pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn StoreHarness) 
                 .messages(&narrow(by(&old), channel, label))
                 .unwrap()
                 .iter()
-                .all(|it| it.id != old.id)
+                .all(|message| message.id != old.id)
         );
     }
     store.check().unwrap();
@@ -99,15 +99,18 @@ pub fn j12_tasks_are_found_by_every_filter(harness: &mut dyn StoreHarness) {
     let history = store.history();
     let all: Vec<Task> = last_rows(&steps)
         .into_values()
-        .filter_map(|it| {
-            if let Row::Task(it) = it {
-                Some(Task::clone(&it))
+        .filter_map(|row| {
+            if let Row::Task(task) = row {
+                Some(Task::clone(&task))
             } else {
                 None
             }
         })
         .collect();
-    let mut statuses: Vec<Vec<TaskStatus>> = TaskStatus::ALL.iter().map(|it| vec![*it]).collect();
+    let mut statuses: Vec<Vec<TaskStatus>> = TaskStatus::ALL
+        .iter()
+        .map(|task_status| vec![*task_status])
+        .collect();
     statuses.extend([
         vec![],
         TaskStatus::ALL.to_vec(),
@@ -148,10 +151,12 @@ pub fn j12_tasks_are_found_by_every_filter(harness: &mut dyn StoreHarness) {
                         };
                         let mut expected: Vec<&Task> = all
                             .iter()
-                            .filter(|it| project.as_ref().is_none_or(|want| it.project == *want))
-                            .filter(|it| mission.is_none() || it.mission == mission)
-                            .filter(|it| statuses.is_empty() || statuses.contains(&it.status))
-                            .filter(|it| after.is_none_or(|after| it.id > after))
+                            .filter(|task| {
+                                project.as_ref().is_none_or(|want| task.project == *want)
+                            })
+                            .filter(|task| mission.is_none() || task.mission == mission)
+                            .filter(|task| statuses.is_empty() || statuses.contains(&task.status))
+                            .filter(|task| after.is_none_or(|after| task.id > after))
                             .collect();
                         assert_eq!(
                             history.count_tasks(&filter).unwrap(),
@@ -178,9 +183,9 @@ pub fn j12_ended_entities_are_found_in_history(harness: &mut dyn StoreHarness) {
     let rows: Vec<Row> = last_rows(&steps).into_values().collect();
     let attempts: Vec<&Attempt> = rows
         .iter()
-        .filter_map(|it| {
-            if let Row::Attempt(it) = it {
-                Some(&**it)
+        .filter_map(|row| {
+            if let Row::Attempt(attempt) = row {
+                Some(&**attempt)
             } else {
                 None
             }
@@ -188,41 +193,48 @@ pub fn j12_ended_entities_are_found_in_history(harness: &mut dyn StoreHarness) {
         .collect();
     let landings: Vec<&Landing> = rows
         .iter()
-        .filter_map(|it| {
-            if let Row::Landing(it) = it {
-                Some(&**it)
+        .filter_map(|row| {
+            if let Row::Landing(landing) = row {
+                Some(&**landing)
             } else {
                 None
             }
         })
         .collect();
     assert!(
-        attempts.iter().any(|it| it.end.is_some()) && landings.iter().any(|it| it.end.is_some())
+        attempts.iter().any(|attempt| attempt.end.is_some())
+            && landings.iter().any(|landing| landing.end.is_some())
     );
-    for it in &attempts {
-        assert_eq!(history.attempt(it.id).unwrap().as_ref(), Some(*it));
+    for attempt in &attempts {
+        assert_eq!(
+            history.attempt(attempt.id).unwrap().as_ref(),
+            Some(*attempt)
+        );
     }
     assert_eq!(history.attempt(AttemptId(999)).unwrap(), None);
     let approvals: Vec<_> = rows
         .iter()
-        .filter_map(|it| {
-            if let Row::Approval(it) = it {
-                Some(it)
+        .filter_map(|row| {
+            if let Row::Approval(approval) = row {
+                Some(approval)
             } else {
                 None
             }
         })
         .collect();
-    assert!(approvals.iter().any(|it| it.decision.is_some()));
-    for it in approvals {
-        assert_eq!(history.approval(it.id).unwrap().as_ref(), Some(&**it));
+    assert!(approvals.iter().any(|approval| approval.decision.is_some()));
+    for approval in approvals {
+        assert_eq!(
+            history.approval(approval.id).unwrap().as_ref(),
+            Some(&**approval)
+        );
     }
     assert_eq!(history.approval(ApprovalId(999)).unwrap(), None);
     for task in (0..=board.counters.task + 1).map(TaskId) {
         let expected: Vec<&Attempt> = attempts
             .iter()
             .copied()
-            .filter(|it| it.task == task)
+            .filter(|attempt| attempt.task == task)
             .collect();
         assert_eq!(
             history
@@ -243,7 +255,7 @@ pub fn j12_ended_entities_are_found_in_history(harness: &mut dyn StoreHarness) {
                 .iter()
                 .rev()
                 .copied()
-                .filter(|it| it.project == name)
+                .filter(|landing| landing.project == name)
                 .take(limit)
                 .collect();
             assert_eq!(
@@ -259,14 +271,14 @@ pub fn j12_ended_entities_are_found_in_history(harness: &mut dyn StoreHarness) {
     let mut seen = BTreeSet::new();
     for row in &rows {
         match row {
-            Row::Mission(it, running) => {
+            Row::Mission(mission, running) => {
                 assert_eq!(
-                    history.mission(it.id).unwrap(),
-                    Some(((**it).clone(), *running))
+                    history.mission(mission.id).unwrap(),
+                    Some(((**mission).clone(), *running))
                 );
                 seen.insert(*running);
             }
-            Row::Task(it) => assert_eq!(history.task(it.id).unwrap().as_ref(), Some(&**it)),
+            Row::Task(task) => assert_eq!(history.task(task.id).unwrap().as_ref(), Some(&**task)),
             _ => {}
         }
     }
@@ -284,27 +296,27 @@ pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn StoreHarness) {
     let history = store.history();
     let all: Vec<Message> = last_rows(&steps)
         .into_values()
-        .filter_map(|it| {
-            if let Row::Message(it) = it {
-                Some(Message::clone(&it))
+        .filter_map(|row| {
+            if let Row::Message(message) = row {
+                Some(Message::clone(&message))
             } else {
                 None
             }
         })
         .collect();
-    let channels = ["general", "shop", "@ann", "none"].map(|it| ChannelName::new(it).unwrap());
-    let labels = ["task", "coord:merge", "count", "none"].map(|it| Label::new(it).unwrap());
+    let channels = ["general", "shop", "@ann", "none"].map(|s| ChannelName::new(s).unwrap());
+    let labels = ["task", "coord:merge", "count", "none"].map(|s| Label::new(s).unwrap());
     let senders = [
         person("ann"),
         Actor::Agent(agent_named("bob")),
         Actor::Regatta,
     ]
-    .map(|it| it.to_string());
+    .map(|actor| actor.to_string());
     let mentions = ["ann", "bob", "none"].map(agent_named);
-    fn or_none<T: Clone>(it: &[T]) -> Vec<Option<T>> {
+    fn or_none<T: Clone>(items: &[T]) -> Vec<Option<T>> {
         [None]
             .into_iter()
-            .chain(it.iter().cloned().map(Some))
+            .chain(items.iter().cloned().map(Some))
             .collect()
     }
     let mut matched = 0;
@@ -333,18 +345,24 @@ pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn StoreHarness) {
                         };
                         let mut expected: Vec<&Message> = all
                             .iter()
-                            .filter(|it| channel.as_ref().is_none_or(|want| it.channel == *want))
-                            .filter(|it| label.as_ref().is_none_or(|want| it.labels.contains(want)))
-                            .filter(|it| {
-                                from.as_ref()
-                                    .is_none_or(|want| it.sender.to_string() == *want)
+                            .filter(|message| {
+                                channel.as_ref().is_none_or(|want| message.channel == *want)
                             })
-                            .filter(|it| {
+                            .filter(|message| {
+                                label
+                                    .as_ref()
+                                    .is_none_or(|want| message.labels.contains(want))
+                            })
+                            .filter(|message| {
+                                from.as_ref()
+                                    .is_none_or(|want| message.sender.to_string() == *want)
+                            })
+                            .filter(|message| {
                                 mention
                                     .as_ref()
-                                    .is_none_or(|want| it.mentions.contains(want))
+                                    .is_none_or(|want| message.mentions.contains(want))
                             })
-                            .filter(|it| after.is_none_or(|after| it.id > after))
+                            .filter(|message| after.is_none_or(|after| message.id > after))
                             .collect();
                         let skipped = if after.is_none() {
                             expected.len().saturating_sub(limit)
@@ -372,7 +390,7 @@ pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn StoreHarness) {
         for after in [0, 3, 5, u64::MAX] {
             let expected = all
                 .iter()
-                .filter(|it| it.channel == *channel && it.id.0 > after)
+                .filter(|message| message.channel == *channel && message.id.0 > after)
                 .count() as u64;
             assert_eq!(
                 history.count_messages(channel, MessageId(after)).unwrap(),
@@ -389,9 +407,9 @@ pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn StoreHa
     let history = store.history();
     let all: Vec<Message> = last_rows(&steps)
         .into_values()
-        .filter_map(|it| {
-            if let Row::Message(it) = it {
-                Some(Message::clone(&it))
+        .filter_map(|row| {
+            if let Row::Message(message) = row {
+                Some(Message::clone(&message))
             } else {
                 None
             }
@@ -432,7 +450,7 @@ pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn StoreHa
                         (Some("general"), Some("bob")),
                     ] {
                         filters.push(MessageFilter {
-                            channel: channel.map(|it| ChannelName::new(it).unwrap()),
+                            channel: channel.map(|channel| ChannelName::new(channel).unwrap()),
                             from: from.map(str::to_owned),
                             text: text.and_then(SearchQuery::new),
                             thread: thread.map(MessageId),
@@ -451,27 +469,33 @@ pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn StoreHa
     }
     let mut matched = 0;
     for filter in filters {
-        let wanted = |it: &&Message| {
+        let wanted = |message: &&Message| {
             filter
                 .channel
                 .as_ref()
-                .is_none_or(|want| it.channel == *want)
+                .is_none_or(|want| message.channel == *want)
                 && filter
                     .from
                     .as_ref()
-                    .is_none_or(|want| it.sender.to_string() == *want)
+                    .is_none_or(|want| message.sender.to_string() == *want)
                 && filter
                     .text
                     .as_ref()
-                    .is_none_or(|want| want.matches(&it.text))
+                    .is_none_or(|want| want.matches(&message.text))
                 && filter
                     .thread
-                    .is_none_or(|want| it.id == want || it.thread == Some(want))
-                && filter.reply_to.is_none_or(|want| it.reply_to == Some(want))
-                && filter.since_unix_ms.is_none_or(|want| it.unix_ms >= want)
-                && filter.until_unix_ms.is_none_or(|want| it.unix_ms <= want)
-                && filter.after.is_none_or(|after| it.id > after)
-                && filter.before.is_none_or(|before| it.id < before)
+                    .is_none_or(|want| message.id == want || message.thread == Some(want))
+                && filter
+                    .reply_to
+                    .is_none_or(|want| message.reply_to == Some(want))
+                && filter
+                    .since_unix_ms
+                    .is_none_or(|want| message.unix_ms >= want)
+                && filter
+                    .until_unix_ms
+                    .is_none_or(|want| message.unix_ms <= want)
+                && filter.after.is_none_or(|after| message.id > after)
+                && filter.before.is_none_or(|before| message.id < before)
         };
         let mut expected: Vec<&Message> = all.iter().filter(wanted).collect();
         let skipped = if filter.after.is_none() {
@@ -496,8 +520,8 @@ pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn StoreHa
         matched += usize::from(!expected.is_empty());
     }
     assert!(matched > 100, "only {matched} filters found anything");
-    for it in &all {
-        assert_eq!(history.message(it.id).unwrap().as_ref(), Some(it));
+    for message in &all {
+        assert_eq!(history.message(message.id).unwrap().as_ref(), Some(message));
     }
     assert_eq!(history.message(MessageId(999)).unwrap(), None);
 }
@@ -509,23 +533,26 @@ pub fn j12_firings_are_found_newest_first(harness: &mut dyn StoreHarness) {
     let history = store.history();
     let all: Vec<Firing> = last_rows(&steps)
         .into_values()
-        .filter_map(|it| {
-            if let Row::Firing(it) = it {
-                Some(Firing::clone(&it))
+        .filter_map(|row| {
+            if let Row::Firing(firing) = row {
+                Some(Firing::clone(&firing))
             } else {
                 None
             }
         })
         .collect();
-    assert!(all.iter().any(|it| it.ended.is_some()) && all.iter().any(|it| it.ended.is_none()));
+    assert!(
+        all.iter().any(|firing| firing.ended.is_some())
+            && all.iter().any(|firing| firing.ended.is_none())
+    );
     for hook in [None, Some(HookId(1)), Some(HookId(2)), Some(HookId(9))] {
         for before in [None, Some(FiringId(1)), Some(FiringId(2))] {
             for limit in [0, 1, 9] {
                 let mut expected: Vec<&Firing> = all
                     .iter()
                     .rev()
-                    .filter(|it| hook.is_none_or(|want| it.hook == want))
-                    .filter(|it| before.is_none_or(|before| it.id < before))
+                    .filter(|firing| hook.is_none_or(|want| firing.hook == want))
+                    .filter(|firing| before.is_none_or(|before| firing.id < before))
                     .collect();
                 expected.truncate(limit);
                 assert_eq!(
@@ -550,7 +577,7 @@ pub fn events_are_read_page_by_page(harness: &mut dyn StoreHarness) {
         let mut found: Vec<Recorded> = Vec::new();
         loop {
             let page = history
-                .events(found.last().map_or(0, |it| it.revision), size)
+                .events(found.last().map_or(0, |event| event.revision), size)
                 .unwrap();
             assert!(page.len() <= size);
             if page.is_empty() {

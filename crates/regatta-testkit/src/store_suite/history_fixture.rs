@@ -62,7 +62,7 @@ impl HistoryBuilder {
         };
         let request = Request {
             by: by.clone(),
-            key: key.map(|it| RequestKey::new(it).unwrap()),
+            key: key.map(|key| RequestKey::new(key).unwrap()),
             command,
         };
         let done = decide(&self.board, &request, self.now)
@@ -147,7 +147,7 @@ impl HistoryBuilder {
             memo: "mine".into(),
         };
         match self.run(&Actor::Agent(agent_named(who)), None, Command::Acquire(ask)) {
-            CommandOutcome::Claim(it) => it,
+            CommandOutcome::Claim(acquired) => acquired,
             other => panic!("{other:?}"),
         }
     }
@@ -165,7 +165,7 @@ impl HistoryBuilder {
     fn post(&mut self, by: Actor, channel: &str, text: &str, labels: &[&str]) {
         let labels = labels
             .iter()
-            .map(|it| regatta_core::ids::Label::new(it).unwrap())
+            .map(|label| regatta_core::ids::Label::new(label).unwrap())
             .collect();
         self.run(
             &by,
@@ -255,33 +255,33 @@ pub fn all_requests() -> Vec<(Request, Now)> {
 }
 
 fn full_history() -> HistoryBuilder {
-    let mut it = HistoryBuilder::default();
-    add_people_and_projects(&mut it);
-    add_outside_task(&mut it);
-    add_troubled_task(&mut it);
-    add_missions(&mut it);
-    add_claims(&mut it);
-    add_messages(&mut it);
-    add_hooks(&mut it);
-    add_sessions(&mut it);
-    add_queue(&mut it);
+    let mut history_builder = HistoryBuilder::default();
+    add_people_and_projects(&mut history_builder);
+    add_outside_task(&mut history_builder);
+    add_troubled_task(&mut history_builder);
+    add_missions(&mut history_builder);
+    add_claims(&mut history_builder);
+    add_messages(&mut history_builder);
+    add_hooks(&mut history_builder);
+    add_sessions(&mut history_builder);
+    add_queue(&mut history_builder);
     // A day later all leases have expired and the first answers are forgotten.
-    it.advance(25 * 3_600_000);
-    it.run_as_daemon(Command::Resume { pid: 2 });
-    add_leads(&mut it);
-    super::teams::add_teams(&mut it);
-    super::conversations::add_conversations(&mut it);
-    add_live_state(&mut it);
-    it
+    history_builder.advance(25 * 3_600_000);
+    history_builder.run_as_daemon(Command::Resume { pid: 2 });
+    add_leads(&mut history_builder);
+    super::teams::add_teams(&mut history_builder);
+    super::conversations::add_conversations(&mut history_builder);
+    add_live_state(&mut history_builder);
+    history_builder
 }
 
-fn add_people_and_projects(it: &mut HistoryBuilder) {
-    it.now = Now {
+fn add_people_and_projects(history_builder: &mut HistoryBuilder) {
+    history_builder.now = Now {
         fleet_ms: 1_000,
         unix_ms: 1_700_000_000_000,
     };
-    it.run_as_daemon(Command::Resume { pid: 1 });
-    it.run_as_ann(Command::SetLimits {
+    history_builder.run_as_daemon(Command::Resume { pid: 1 });
+    history_builder.run_as_ann(Command::SetLimits {
         limits: MachineLimits {
             max_attempts: 20,
             ..MachineLimits::default()
@@ -293,7 +293,7 @@ fn add_people_and_projects(it: &mut HistoryBuilder) {
         ("docs", vec![]),
         ("gone", vec![]),
     ] {
-        it.run_as_ann(Command::AddProject(project::AddProject {
+        history_builder.run_as_ann(Command::AddProject(project::AddProject {
             name: project_named(name),
             location: format!("/src/{name}"),
             trunk: BranchName::new("main").unwrap(),
@@ -308,7 +308,7 @@ fn add_people_and_projects(it: &mut HistoryBuilder) {
             },
         }));
     }
-    it.run_as_ann(Command::RemoveProject(project::RemoveProject {
+    history_builder.run_as_ann(Command::RemoveProject(project::RemoveProject {
         name: project_named("gone"),
     }));
     let command = agent::Runtime::Command {
@@ -325,7 +325,7 @@ fn add_people_and_projects(it: &mut HistoryBuilder) {
             agent::Role::Worker
         };
         let description = "“quotes”, \"quotes\" and ümlauts\n".to_owned();
-        it.run_as_ann(Command::RegisterAgent(agent::RegisterAgent {
+        history_builder.run_as_ann(Command::RegisterAgent(agent::RegisterAgent {
             name: agent_named(name),
             runtime,
             role,
@@ -335,14 +335,14 @@ fn add_people_and_projects(it: &mut HistoryBuilder) {
             max_tasks: 5,
         }));
     }
-    it.run_as_ann(Command::RemoveAgent {
+    history_builder.run_as_ann(Command::RemoveAgent {
         agent: agent_named("shop-dev/cy"),
     });
 }
 
 /// An outside agent accepts an offered task and works on it, and the work lands.
-fn add_outside_task(it: &mut HistoryBuilder) {
-    it.run(
+fn add_outside_task(history_builder: &mut HistoryBuilder) {
+    history_builder.run(
         &person("ann"),
         Some("add-1"),
         Command::AddTask {
@@ -351,27 +351,27 @@ fn add_outside_task(it: &mut HistoryBuilder) {
             how: AssignMode::Direct,
         },
     );
-    it.run_as_ann(Command::AddTask {
+    history_builder.run_as_ann(Command::AddTask {
         task: new_task("shop", "Ease", "src/b.rs"),
         assign: Some(agent_named("ann")),
         how: AssignMode::Offer,
     });
-    it.run_as_ann(Command::AnswerOffer {
+    history_builder.run_as_ann(Command::AnswerOffer {
         task: TaskId(2),
         agent: agent_named("ann"),
         accept: true,
     });
-    it.run_as_ann(Command::EditTask {
+    history_builder.run_as_ann(Command::EditTask {
         task: TaskId(1),
         edit: EditTask {
             priority: Some(1),
             ..EditTask::default()
         },
     });
-    let grant = it.poll("ann", false);
+    let grant = history_builder.poll("ann", false);
     assert_eq!(grant.task, TaskId(2));
     let (task, attempt, token) = (grant.task, grant.attempt, grant.token);
-    it.run_as_ann(Command::Progress {
+    history_builder.run_as_ann(Command::Progress {
         task,
         attempt,
         token,
@@ -382,11 +382,11 @@ fn add_outside_task(it: &mut HistoryBuilder) {
         other: None,
         paths: vec!["src/b.rs".into()],
     }];
-    it.run_as_daemon(Command::ReportCollisions {
+    history_builder.run_as_daemon(Command::ReportCollisions {
         project: project_named("shop"),
         found,
     });
-    it.run_as_ann(Command::Finish {
+    history_builder.run_as_ann(Command::Finish {
         task,
         attempt,
         token,
@@ -394,18 +394,18 @@ fn add_outside_task(it: &mut HistoryBuilder) {
         not_needed: false,
         learnings: vec![],
     });
-    let landing = it
+    let landing = history_builder
         .report_verdict(&grant, passed_verdict(&["src/b.rs"]))
         .expect("the attempt changed something");
-    it.run_as_daemon(Command::ReportTrial {
+    history_builder.run_as_daemon(Command::ReportTrial {
         landing,
         outcome: TrialOutcome::Held {
             landing: None,
             reason: "no room on the disk".into(),
         },
     });
-    it.advance(60_000);
-    it.run_as_daemon(Command::ReportTrial {
+    history_builder.advance(60_000);
+    history_builder.run_as_daemon(Command::ReportTrial {
         landing,
         outcome: TrialOutcome::Passed {
             old: commit_id('1'),
@@ -413,38 +413,38 @@ fn add_outside_task(it: &mut HistoryBuilder) {
             carries: vec![],
         },
     });
-    it.report_move(landing, MoveOutcome::Moved);
+    history_builder.report_move(landing, MoveOutcome::Moved);
 }
 
 /// A task that is stopped, fails, conflicts, needs a person, waits for the trunk, and finally
 /// lands.
-fn add_troubled_task(it: &mut HistoryBuilder) {
-    let grant = it.poll("bob", true);
-    it.run_as_ann(Command::StopTask {
+fn add_troubled_task(history_builder: &mut HistoryBuilder) {
+    let grant = history_builder.poll("bob", true);
+    history_builder.run_as_ann(Command::StopTask {
         task: TaskId(1),
         reason: "not now".into(),
         pause: false,
     });
-    it.run_as_daemon(Command::ReportExited {
+    history_builder.run_as_daemon(Command::ReportExited {
         attempt: grant.attempt,
         token: grant.token,
         exit: ProgramExit::Lost,
     });
-    let grant = it.poll("bob", true);
-    it.run_as_daemon(Command::ReportExited {
+    let grant = history_builder.poll("bob", true);
+    history_builder.run_as_daemon(Command::ReportExited {
         attempt: grant.attempt,
         token: grant.token,
         exit: ProgramExit::Done { output: None },
     });
-    it.report_verdict(
+    history_builder.report_verdict(
         &grant,
         WorkVerdict::Failed {
             reason: "make test: 2 failed".into(),
         },
     );
-    let grant = it.poll("bob", true);
-    let at = it.submit(&grant, "src/a.rs");
-    it.run_as_daemon(Command::ReportTrial {
+    let grant = history_builder.poll("bob", true);
+    let at = history_builder.submit(&grant, "src/a.rs");
+    history_builder.run_as_daemon(Command::ReportTrial {
         landing: at,
         outcome: TrialOutcome::Conflict {
             landing: at,
@@ -453,11 +453,11 @@ fn add_troubled_task(it: &mut HistoryBuilder) {
         },
     });
     // All fix-ups fail, with one more try for a flaky check.
-    while it.board.tasks[&TaskId(1)].status.is_waiting() {
-        let grant = it.poll("bob", true);
-        let landing = it.submit(&grant, "src/a.rs");
+    while history_builder.board.tasks[&TaskId(1)].status.is_waiting() {
+        let grant = history_builder.poll("bob", true);
+        let landing = history_builder.submit(&grant, "src/a.rs");
         for _ in 0..2 {
-            it.run_as_daemon(Command::ReportTrial {
+            history_builder.run_as_daemon(Command::ReportTrial {
                 landing,
                 outcome: TrialOutcome::Failed {
                     reason: "make test".into(),
@@ -467,18 +467,18 @@ fn add_troubled_task(it: &mut HistoryBuilder) {
             });
         }
     }
-    it.run_as_ann(Command::Land {
+    history_builder.run_as_ann(Command::Land {
         task: TaskId(1),
         first: true,
     });
-    let landing = *it
+    let landing = *history_builder
         .board
         .landings
         .keys()
         .next()
         .expect("the landing is queued again");
-    let trunk = it.acquire("ann", "workspace://shop/default", 0);
-    it.run_as_daemon(Command::ReportTrial {
+    let trunk = history_builder.acquire("ann", "workspace://shop/default", 0);
+    history_builder.run_as_daemon(Command::ReportTrial {
         landing,
         outcome: TrialOutcome::Passed {
             old: commit_id('2'),
@@ -486,9 +486,9 @@ fn add_troubled_task(it: &mut HistoryBuilder) {
             carries: vec![],
         },
     });
-    it.release(&trunk);
-    it.report_move(landing, MoveOutcome::TrunkMoved);
-    it.run_as_daemon(Command::ReportTrial {
+    history_builder.release(&trunk);
+    history_builder.report_move(landing, MoveOutcome::TrunkMoved);
+    history_builder.run_as_daemon(Command::ReportTrial {
         landing,
         outcome: TrialOutcome::AlreadyOnTrunk {
             tip: commit_id('4'),
@@ -499,8 +499,8 @@ fn add_troubled_task(it: &mut HistoryBuilder) {
 
 /// A queue is held. One of two landings conflicts with the other. A third landing is reviewed and
 /// revised.
-fn add_queue(it: &mut HistoryBuilder) {
-    it.run_as_ann(Command::HoldQueue {
+fn add_queue(history_builder: &mut HistoryBuilder) {
+    history_builder.run_as_ann(Command::HoldQueue {
         project: project_named("shop"),
         reason: "a release".into(),
     });
@@ -510,14 +510,14 @@ fn add_queue(it: &mut HistoryBuilder) {
         ("Down", "queue/down"),
         ("Attributes", ".gitattributes"),
     ] {
-        it.run_as_ann(Command::AddTask {
+        history_builder.run_as_ann(Command::AddTask {
             task: new_task("shop", subject, file),
             assign: Some(agent_named("ann")),
             how: AssignMode::Queue,
         });
-        let grant = it.poll("ann", false);
+        let grant = history_builder.poll("ann", false);
         let (task, attempt, token) = (grant.task, grant.attempt, grant.token);
-        it.run_as_ann(Command::Finish {
+        history_builder.run_as_ann(Command::Finish {
             task,
             attempt,
             token,
@@ -525,21 +525,21 @@ fn add_queue(it: &mut HistoryBuilder) {
             not_needed: false,
             learnings: vec![],
         });
-        match it.report_verdict(&grant, passed_verdict(&[file])) {
+        match history_builder.report_verdict(&grant, passed_verdict(&[file])) {
             Some(landing) => landings.push(landing),
             None => {
-                it.run_as_ann(Command::Revise {
+                history_builder.run_as_ann(Command::Revise {
                     task,
                     text: "without the attributes".into(),
                 });
-                it.run_as_ann(Command::CancelTask {
+                history_builder.run_as_ann(Command::CancelTask {
                     task,
                     reason: "not at all, then".into(),
                 });
             }
         }
     }
-    it.run_as_ann(Command::ReleaseQueue {
+    history_builder.run_as_ann(Command::ReleaseQueue {
         project: project_named("shop"),
     });
     let (first, last) = (landings[0], landings[1]);
@@ -548,11 +548,11 @@ fn add_queue(it: &mut HistoryBuilder) {
         paths: vec!["queue/down".into()],
         kinds: vec![],
     };
-    it.run_as_daemon(Command::ReportTrial {
+    history_builder.run_as_daemon(Command::ReportTrial {
         landing: last,
         outcome: conflict,
     });
-    it.run_as_daemon(Command::ReportTrial {
+    history_builder.run_as_daemon(Command::ReportTrial {
         landing: first,
         outcome: TrialOutcome::CommitFailed {
             reason: "make test".into(),
@@ -564,44 +564,45 @@ fn add_queue(it: &mut HistoryBuilder) {
             new: commit_id(new),
             carries: vec![],
         };
-        it.run_as_daemon(Command::ReportTrial {
+        history_builder.run_as_daemon(Command::ReportTrial {
             landing,
             outcome: found,
         });
-        it.report_move(landing, MoveOutcome::Moved);
+        history_builder.report_move(landing, MoveOutcome::Moved);
     }
-    add_diverged_remote(it);
+    add_diverged_remote(history_builder);
 }
 
 /// A push fails, because the remote has other commits. Joining them conflicts at first, and finally
 /// the trunk is pushed.
-fn add_diverged_remote(it: &mut HistoryBuilder) {
+fn add_diverged_remote(history_builder: &mut HistoryBuilder) {
     let pushed = |trouble: Option<&str>| Command::ReportPushed {
         project: project_named("shop"),
         remote: "origin".into(),
         commit: commit_id('6'),
         failure: trouble.map(str::to_owned),
     };
-    it.run_as_daemon(pushed(Some("no route to host")));
+    history_builder.run_as_daemon(pushed(Some("no route to host")));
     let found = DivergedRemote {
         remote: "origin".into(),
         tip: commit_id('7'),
         changed: vec!["queue/up".into()],
     };
-    it.run_as_daemon(Command::ReportDiverged {
+    history_builder.run_as_daemon(Command::ReportDiverged {
         project: project_named("shop"),
         commit: commit_id('6'),
         found,
     });
-    let joining = |it: &HistoryBuilder| {
-        it.board
+    let joining = |history_builder: &HistoryBuilder| {
+        history_builder
+            .board
             .landings
             .values()
-            .find(|it| it.submission.merges_remote.is_some())
+            .find(|landing| landing.submission.merges_remote.is_some())
             .cloned()
     };
-    let landing = joining(it).expect("the join is queued");
-    it.run_as_daemon(Command::ReportTrial {
+    let landing = joining(history_builder).expect("the join is queued");
+    history_builder.run_as_daemon(Command::ReportTrial {
         landing: landing.id,
         outcome: TrialOutcome::Conflict {
             landing: landing.id,
@@ -609,20 +610,22 @@ fn add_diverged_remote(it: &mut HistoryBuilder) {
             kinds: vec![],
         },
     });
-    it.run_as_ann(Command::Land {
+    history_builder.run_as_ann(Command::Land {
         task: landing.task,
         first: false,
     });
-    let landing = joining(it).expect("the join is queued again").id;
-    it.run_as_daemon(Command::ReportTrial {
+    let landing = joining(history_builder)
+        .expect("the join is queued again")
+        .id;
+    history_builder.run_as_daemon(Command::ReportTrial {
         landing,
         outcome: TrialOutcome::AlreadyOnTrunk {
             tip: commit_id('7'),
             landed_as: vec![],
         },
     });
-    it.run_as_daemon(pushed(None));
-    add_reset_trunk(it);
+    history_builder.run_as_daemon(pushed(None));
+    add_reset_trunk(history_builder);
 }
 
 /// A person resets the trunk past a landing and accepts the result.
@@ -650,7 +653,7 @@ fn add_reset_trunk(teller: &mut HistoryBuilder) {
 }
 
 /// One mission is drained, resumed, and ends with a failed task. The other mission stays.
-fn add_missions(it: &mut HistoryBuilder) {
+fn add_missions(history_builder: &mut HistoryBuilder) {
     for (title, mode) in [
         ("First", mission::StartMode::Flow),
         ("Second", mission::StartMode::Waves),
@@ -673,7 +676,7 @@ fn add_missions(it: &mut HistoryBuilder) {
             serial: vec![PathPattern::new("tests/**").unwrap()],
             budget: Default::default(),
         };
-        it.run(
+        history_builder.run(
             &person("ann"),
             Some(title),
             Command::StartMission {
@@ -696,31 +699,31 @@ fn add_missions(it: &mut HistoryBuilder) {
         disk_mb: Some(1),
         ..start_gates::StartFacts::default()
     });
-    it.run(
+    history_builder.run(
         &Actor::Regatta,
         None,
         Command::PollSupervised { poll, facts },
     );
-    it.run_as_ann(Command::DrainMission {
+    history_builder.run_as_ann(Command::DrainMission {
         mission: MissionId(1),
     });
-    add_isolation_breach(it);
-    it.run_as_ann(Command::ResumeMission {
+    add_isolation_breach(history_builder);
+    history_builder.run_as_ann(Command::ResumeMission {
         mission: MissionId(1),
     });
-    let grant = it.poll("ann", false);
-    it.run_as_ann(Command::GiveUp {
+    let grant = history_builder.poll("ann", false);
+    history_builder.run_as_ann(Command::GiveUp {
         task: grant.task,
         attempt: grant.attempt,
         token: grant.token,
         reason: Some("too hard".into()),
     });
-    it.run_as_ann(Command::Snooze {
+    history_builder.run_as_ann(Command::Snooze {
         item: InboxItem::Task(grant.task),
         ms: Some(60_000),
     });
-    it.run_as_ann(Command::Dismiss { task: grant.task });
-    it.run_as_ann(Command::CancelTask {
+    history_builder.run_as_ann(Command::Dismiss { task: grant.task });
+    history_builder.run_as_ann(Command::CancelTask {
         task: TaskId(4),
         reason: "its blocker failed".into(),
     });
@@ -729,25 +732,25 @@ fn add_missions(it: &mut HistoryBuilder) {
         expects: Expects::Report,
         ..new_task("docs", "What is there?", "none")
     };
-    it.run_as_ann(Command::AddTask {
+    history_builder.run_as_ann(Command::AddTask {
         task: report,
         assign: Some(agent_named("bob")),
         how: AssignMode::Queue,
     });
-    let grant = it.poll("bob", true);
-    it.run_as_daemon(Command::ReportExited {
+    let grant = history_builder.poll("bob", true);
+    history_builder.run_as_daemon(Command::ReportExited {
         attempt: grant.attempt,
         token: grant.token,
         exit: ProgramExit::Done {
             output: Some("Nothing.\n".into()),
         },
     });
-    it.report_verdict(&grant, passed_verdict(&[]));
+    history_builder.report_verdict(&grant, passed_verdict(&[]));
 }
 
 /// A question and a mission by message. At first another agent holds the claim for answering.
-fn add_leads(it: &mut HistoryBuilder) {
-    let held = match it.acquire("bob", "respond://docs-dev", 0) {
+fn add_leads(history_builder: &mut HistoryBuilder) {
+    let held = match history_builder.acquire("bob", "respond://docs-dev", 0) {
         Acquired::Granted { claim, token, .. } => (claim, token),
         other => panic!("{other:?}"),
     };
@@ -759,18 +762,18 @@ fn add_leads(it: &mut HistoryBuilder) {
             labels: vec![],
             reply_to: None,
         };
-        it.run_as_ann(Command::Post(post));
-        let events = &it.steps.last().unwrap().batch.events;
-        let posted = events.iter().find_map(|it| match &it.event {
-            Event::MessagePosted(it) => Some(it.message().clone()),
+        history_builder.run_as_ann(Command::Post(post));
+        let events = &history_builder.steps.last().unwrap().batch.events;
+        let posted = events.iter().find_map(|event| match &event.event {
+            Event::MessagePosted(message_posted) => Some(message_posted.message().clone()),
             _ => None,
         });
-        it.run_as_daemon(Command::Route {
+        history_builder.run_as_daemon(Command::Route {
             project: project_named("docs"),
             message: Box::new(posted.unwrap()),
         });
     }
-    it.run(
+    history_builder.run(
         &Actor::Agent(agent_named("bob")),
         None,
         Command::Release {
@@ -778,16 +781,16 @@ fn add_leads(it: &mut HistoryBuilder) {
             token: held.1,
         },
     );
-    assert!(
-        it.board
-            .missions
-            .values()
-            .any(|it| it.lead.as_ref().is_some_and(|it| it.name.is_some()))
-    );
+    assert!(history_builder.board.missions.values().any(|mission| {
+        mission
+            .lead
+            .as_ref()
+            .is_some_and(|lead| lead.name.is_some())
+    }));
 }
 
 /// A mission in which two tasks share a file. One agent worked outside its workspace.
-fn add_isolation_breach(it: &mut HistoryBuilder) {
+fn add_isolation_breach(history_builder: &mut HistoryBuilder) {
     let planned = |subject: &str| PlannedTask {
         task: new_task("shop", subject, "shared"),
         after: vec![],
@@ -806,7 +809,7 @@ fn add_isolation_breach(it: &mut HistoryBuilder) {
         budget: Default::default(),
     };
     let tasks = vec![planned("left"), planned("right")];
-    it.run(
+    history_builder.run(
         &person("ann"),
         Some("Third"),
         Command::StartMission {
@@ -825,7 +828,7 @@ fn add_isolation_breach(it: &mut HistoryBuilder) {
         by_hand: false,
     };
     let facts = Box::<start_gates::StartFacts>::default();
-    let got = it.run(
+    let got = history_builder.run(
         &Actor::Regatta,
         None,
         Command::PollSupervised { poll, facts },
@@ -834,53 +837,53 @@ fn add_isolation_breach(it: &mut HistoryBuilder) {
         panic!("{got:?}")
     };
     let (attempt, token) = (grant.attempt, grant.token);
-    it.run_as_daemon(Command::ReportIsolationBreach {
+    history_builder.run_as_daemon(Command::ReportIsolationBreach {
         attempt,
         token,
         sign: IsolationBreach::NoWorkspace,
     });
-    it.run_as_ann(Command::CancelTask {
+    history_builder.run_as_ann(Command::CancelTask {
         task: grant.task,
         reason: "enough".into(),
     });
-    it.run_as_ann(Command::CancelTask {
+    history_builder.run_as_ann(Command::CancelTask {
         task: TaskId(grant.task.0 + 1),
         reason: "enough".into(),
     });
-    it.run_as_daemon(Command::ReportExited {
+    history_builder.run_as_daemon(Command::ReportExited {
         attempt,
         token,
         exit: ProgramExit::Lost,
     });
 }
 
-fn add_claims(it: &mut HistoryBuilder) {
-    let held = it.acquire("ann", "file://docs/**", 0);
+fn add_claims(history_builder: &mut HistoryBuilder) {
+    let held = history_builder.acquire("ann", "file://docs/**", 0);
     let Acquired::Granted { claim, token, .. } = held else {
         panic!()
     };
-    it.run_as_ann(Command::Renew { claim, token });
-    it.acquire("bob", "file://docs/a.md", 5_000);
-    it.run_as_daemon(Command::CancelWait { wait: WaitId(1) });
-    it.acquire("bob", "file://docs/b.md", 5_000);
-    it.release(&held);
-    it.acquire("ann", "port://8080", 0);
-    it.acquire("bob", "port://8080", 3_600_000);
+    history_builder.run_as_ann(Command::Renew { claim, token });
+    history_builder.acquire("bob", "file://docs/a.md", 5_000);
+    history_builder.run_as_daemon(Command::CancelWait { wait: WaitId(1) });
+    history_builder.acquire("bob", "file://docs/b.md", 5_000);
+    history_builder.release(&held);
+    history_builder.acquire("ann", "port://8080", 0);
+    history_builder.acquire("bob", "port://8080", 3_600_000);
 }
 
-fn add_messages(it: &mut HistoryBuilder) {
+fn add_messages(history_builder: &mut HistoryBuilder) {
     let bob = || Actor::Agent(agent_named("bob"));
-    it.post(person("ann"), "general", "Hello @bob, and you, @ann", &[]);
-    it.post(bob(), "general", "@ann yes", &["task", "coord:merge"]);
-    it.post(bob(), "@ann", "a word in private", &["task"]);
-    it.post(
+    history_builder.post(person("ann"), "general", "Hello @bob, and you, @ann", &[]);
+    history_builder.post(bob(), "general", "@ann yes", &["task", "coord:merge"]);
+    history_builder.post(bob(), "@ann", "a word in private", &["task"]);
+    history_builder.post(
         Actor::Regatta,
         "shop",
         "It is late, @bob.",
         &["task", "task"],
     );
     for nth in 0..5 {
-        it.post(
+        history_builder.post(
             person("ann"),
             "shop",
             &format!("number {nth}, ümlaut \u{1F6A3} \0 @bob"),
@@ -891,7 +894,7 @@ fn add_messages(it: &mut HistoryBuilder) {
         ChannelName::new("general").unwrap(),
         regatta_core::ids::MessageId(2),
     );
-    it.run(
+    history_builder.run(
         &bob(),
         None,
         Command::MarkRead {
@@ -924,13 +927,13 @@ fn add_messages(it: &mut HistoryBuilder) {
             attachments: vec![file],
             firing: None,
         };
-        it.run(&bob(), None, Command::PostWith { post, extra });
+        history_builder.run(&bob(), None, Command::PostWith { post, extra });
     }
 }
 
 /// A hook that fires, waits for its claim, is paused and removed. Another hook stays, with a
 /// running command.
-fn add_hooks(it: &mut HistoryBuilder) {
+fn add_hooks(history_builder: &mut HistoryBuilder) {
     let add = |prefix: &str, claim: Option<&str>| hook::AddHook {
         project: Some(project_named("shop")),
         agent: None,
@@ -941,7 +944,7 @@ fn add_hooks(it: &mut HistoryBuilder) {
             prefix: Some(prefix.into()),
         },
         when: hook::HookConditions {
-            claim: claim.map(|it| Uri::new(it).unwrap()),
+            claim: claim.map(|claim| Uri::new(claim).unwrap()),
             ..hook::HookConditions::default()
         },
         action: hook::HookAction::Run {
@@ -952,53 +955,58 @@ fn add_hooks(it: &mut HistoryBuilder) {
         timeout_ms: None,
         sandbox: None,
     };
-    it.run_as_ann(Command::AddHook(Box::new(add(
+    history_builder.run_as_ann(Command::AddHook(Box::new(add(
         "!go",
         Some("respond://shop-dev"),
     ))));
-    it.post(person("ann"), "shop", "!go once", &[]);
-    it.post(person("ann"), "shop", "!go twice", &[]);
-    let firing = *it.board.firings.keys().next().expect("it fired");
+    history_builder.post(person("ann"), "shop", "!go once", &[]);
+    history_builder.post(person("ann"), "shop", "!go twice", &[]);
+    let firing = *history_builder
+        .board
+        .firings
+        .keys()
+        .next()
+        .expect("it fired");
     let (ended, output) = (hook::FiringEnd::Exited(0), "hi\n".to_owned());
-    it.run_as_daemon(Command::ReportHook {
+    history_builder.run_as_daemon(Command::ReportHook {
         firing,
         ended: ended.clone(),
         output: output.clone(),
         sandbox_description: None,
     });
-    let firing = *it
+    let firing = *history_builder
         .board
         .firings
         .keys()
         .next()
         .expect("the hook fired for the waiting message");
-    it.run_as_daemon(Command::ReportHook {
+    history_builder.run_as_daemon(Command::ReportHook {
         firing,
         ended,
         output,
         sandbox_description: None,
     });
-    it.run_as_ann(Command::PauseHook {
+    history_builder.run_as_ann(Command::PauseHook {
         hook: HookId(1),
         reason: "for now".into(),
     });
-    it.run_as_ann(Command::ResumeHook { hook: HookId(1) });
+    history_builder.run_as_ann(Command::ResumeHook { hook: HookId(1) });
     let mut stays = add("!stay", None);
     stays.when.cooldown_ms = Some(60_000);
-    it.run_as_ann(Command::AddHook(Box::new(stays)));
-    it.post(person("ann"), "shop", "!stay", &[]);
-    it.post(person("ann"), "shop", "!stay again", &[]);
-    it.run_as_ann(Command::RemoveHook { hook: HookId(1) });
+    history_builder.run_as_ann(Command::AddHook(Box::new(stays)));
+    history_builder.post(person("ann"), "shop", "!stay", &[]);
+    history_builder.post(person("ann"), "shop", "!stay again", &[]);
+    history_builder.run_as_ann(Command::RemoveHook { hook: HookId(1) });
 }
 
 /// A program that reports everything that can be reported, has to wait, costs money and reaches a
 /// limit.
-fn add_sessions(it: &mut HistoryBuilder) {
+fn add_sessions(history_builder: &mut HistoryBuilder) {
     let matter = policy::RuleSubject {
         command: Some("rm *".into()),
         ..policy::RuleSubject::default()
     };
-    it.run_as_ann(Command::AddRule {
+    history_builder.run_as_ann(Command::AddRule {
         scope: policy::RuleScope::All,
         effect: policy::RuleEffect::Deny,
         subject: matter,
@@ -1007,11 +1015,11 @@ fn add_sessions(it: &mut HistoryBuilder) {
         tokens: Some(1_000),
         ..budget::Ceiling::default()
     };
-    it.run_as_ann(Command::SetBudget {
+    history_builder.run_as_ann(Command::SetBudget {
         scope: budget::BudgetScope::Attempt,
         ceiling,
     });
-    it.run_as_ann(Command::SetBudget {
+    history_builder.run_as_ann(Command::SetBudget {
         scope: budget::BudgetScope::Day,
         ceiling: budget::Ceiling {
             turns: Some(500),
@@ -1019,21 +1027,21 @@ fn add_sessions(it: &mut HistoryBuilder) {
             ..ceiling
         },
     });
-    it.run_as_ann(Command::AddTask {
+    history_builder.run_as_ann(Command::AddTask {
         task: new_task("shop", "Talk", "x/talk"),
         assign: Some(agent_named("bob")),
         how: AssignMode::Direct,
     });
-    let task = TaskId(it.board.counters.task);
-    it.run_as_ann(Command::Tell {
+    let task = TaskId(history_builder.board.counters.task);
+    history_builder.run_as_ann(Command::Tell {
         task,
         text: "before it begins".into(),
     });
-    let grant = it.poll("bob", true);
+    let grant = history_builder.poll("bob", true);
     let mut n = 0;
-    let mut says = |it: &mut HistoryBuilder, grant: &PollGrant, said: AgentEvent| {
+    let mut says = |history_builder: &mut HistoryBuilder, grant: &PollGrant, said: AgentEvent| {
         n += 1;
-        it.run_as_daemon(Command::ReportAgentEvent {
+        history_builder.run_as_daemon(Command::ReportAgentEvent {
             attempt: grant.attempt,
             token: grant.token,
             n,
@@ -1041,20 +1049,20 @@ fn add_sessions(it: &mut HistoryBuilder) {
         });
     };
     let (sandbox, warnings) = (Some("in a box".to_owned()), vec!["a small one".to_owned()]);
-    it.run_as_daemon(Command::ReportLaunched {
+    history_builder.run_as_daemon(Command::ReportLaunched {
         attempt: grant.attempt,
         token: grant.token,
         sandbox,
         warnings,
     });
-    let taken = it.board.attempts[&grant.attempt].ports.clone();
-    it.run_as_daemon(Command::ReportPortsTaken {
+    let taken = history_builder.board.attempts[&grant.attempt].ports.clone();
+    history_builder.run_as_daemon(Command::ReportPortsTaken {
         attempt: grant.attempt,
         token: grant.token,
         taken,
     });
     let noted = Some("what it did".to_owned());
-    it.run_as_ann(Command::Finish {
+    history_builder.run_as_ann(Command::Finish {
         task,
         attempt: grant.attempt,
         token: grant.token,
@@ -1063,14 +1071,14 @@ fn add_sessions(it: &mut HistoryBuilder) {
         learnings: vec![],
     });
     says(
-        it,
+        history_builder,
         &grant,
         AgentEvent::Started {
             session: Some("s-1".into()),
             model: None,
         },
     );
-    says(it, &grant, AgentEvent::TurnStarted { n: 0 });
+    says(history_builder, &grant, AgentEvent::TurnStarted { n: 0 });
     let used = Usage {
         input: 800,
         output: 50,
@@ -1078,7 +1086,7 @@ fn add_sessions(it: &mut HistoryBuilder) {
         ..Usage::default()
     };
     says(
-        it,
+        history_builder,
         &grant,
         AgentEvent::Usage {
             session: None,
@@ -1093,7 +1101,7 @@ fn add_sessions(it: &mut HistoryBuilder) {
             ..ToolCall::default()
         };
         says(
-            it,
+            history_builder,
             &grant,
             AgentEvent::RequestMade(AgentRequest {
                 id: id.into(),
@@ -1104,69 +1112,69 @@ fn add_sessions(it: &mut HistoryBuilder) {
             }),
         );
     }
-    it.advance(61 * 60_000); // the requests are escalated, and one is snoozed
-    it.run_as_daemon(Command::Tick);
-    it.run_as_ann(Command::Snooze {
+    history_builder.advance(61 * 60_000); // the requests are escalated, and one is snoozed
+    history_builder.run_as_daemon(Command::Tick);
+    history_builder.run_as_ann(Command::Snooze {
         item: InboxItem::Approval(ApprovalId(1)),
         ms: Some(60_000),
     });
-    it.run_as_ann(Command::Decide {
+    history_builder.run_as_ann(Command::Decide {
         approval: ApprovalId(1),
         answer: RequestAnswer::Deny { reason: None },
         scope: AnswerScope::Once,
         also: vec![],
     });
     says(
-        it,
+        history_builder,
         &grant,
         AgentEvent::RequestWithdrawn {
             request: "2".into(),
         },
     );
-    it.run_as_ann(Command::Tell {
+    history_builder.run_as_ann(Command::Tell {
         task,
         text: "and then this".into(),
     });
-    it.run_as_ann(Command::PauseTask {
+    history_builder.run_as_ann(Command::PauseTask {
         task,
         reason: "a moment".into(),
     });
-    it.run_as_ann(Command::ResumeTask { task });
+    history_builder.run_as_ann(Command::ResumeTask { task });
     let end = |class| AgentEvent::TurnEnded {
         stop: StopReason::Error,
         class,
         detail: "it broke".into(),
     };
-    says(it, &grant, end(Some(FailureClass::RateLimit)));
+    says(history_builder, &grant, end(Some(FailureClass::RateLimit)));
     let failed = |class| ProgramExit::Failed {
         reason: "a limit".into(),
         class: Some(class),
     };
-    it.run_as_daemon(Command::ReportExited {
+    history_builder.run_as_daemon(Command::ReportExited {
         attempt: grant.attempt,
         token: grant.token,
         exit: failed(FailureClass::RateLimit),
     });
-    it.advance(61_000);
-    it.run_as_daemon(Command::Tick);
+    history_builder.advance(61_000);
+    history_builder.run_as_daemon(Command::Tick);
     // The session continues until its context is nearly full, writes a summary, and is replaced by
     // a new session.
-    let grant = it.poll("bob", true);
+    let grant = history_builder.poll("bob", true);
     says(
-        it,
+        history_builder,
         &grant,
         AgentEvent::Started {
             session: Some("s-2".into()),
             model: None,
         },
     );
-    says(it, &grant, AgentEvent::TurnStarted { n: 0 });
-    it.run_as_ann(Command::Tell {
+    says(history_builder, &grant, AgentEvent::TurnStarted { n: 0 });
+    history_builder.run_as_ann(Command::Tell {
         task,
         text: "one thing more".into(),
     });
     says(
-        it,
+        history_builder,
         &grant,
         AgentEvent::Context {
             used: 90,
@@ -1174,7 +1182,7 @@ fn add_sessions(it: &mut HistoryBuilder) {
         },
     );
     says(
-        it,
+        history_builder,
         &grant,
         AgentEvent::TurnEnded {
             stop: StopReason::EndTurn,
@@ -1182,9 +1190,9 @@ fn add_sessions(it: &mut HistoryBuilder) {
             detail: String::new(),
         },
     );
-    says(it, &grant, AgentEvent::TurnStarted { n: 1 });
+    says(history_builder, &grant, AgentEvent::TurnStarted { n: 1 });
     says(
-        it,
+        history_builder,
         &grant,
         AgentEvent::TurnEnded {
             stop: StopReason::EndTurn,
@@ -1192,42 +1200,42 @@ fn add_sessions(it: &mut HistoryBuilder) {
             detail: "so far".into(),
         },
     );
-    it.run_as_daemon(Command::ReportExited {
+    history_builder.run_as_daemon(Command::ReportExited {
         attempt: grant.attempt,
         token: grant.token,
         exit: ProgramExit::Lost,
     });
     // The new session breaks off, waits for its retry, and ends with a rule and a budget of its
     // own.
-    let grant = it.poll("bob", true);
-    it.run_as_daemon(Command::ReportExited {
+    let grant = history_builder.poll("bob", true);
+    history_builder.run_as_daemon(Command::ReportExited {
         attempt: grant.attempt,
         token: grant.token,
         exit: failed(FailureClass::Overloaded),
     });
-    it.advance(2_001);
-    it.run_as_daemon(Command::Tick);
+    history_builder.advance(2_001);
+    history_builder.run_as_daemon(Command::Tick);
     let matter = policy::RuleSubject {
         path: Some("/tmp/*".into()),
         ..policy::RuleSubject::default()
     };
-    it.run_as_ann(Command::AddRule {
+    history_builder.run_as_ann(Command::AddRule {
         scope: policy::RuleScope::Task(task),
         effect: policy::RuleEffect::Allow,
         subject: matter,
     });
-    it.run_as_ann(Command::SetBudget {
+    history_builder.run_as_ann(Command::SetBudget {
         scope: budget::BudgetScope::Task(task),
         ceiling,
     });
-    it.run_as_ann(Command::CancelTask {
+    history_builder.run_as_ann(Command::CancelTask {
         task,
         reason: "enough".into(),
     });
 }
 
 /// Runners register, work, leave and are forgotten; one runner stays.
-fn add_runners(it: &mut HistoryBuilder) {
+fn add_runners(history_builder: &mut HistoryBuilder) {
     for name in ["box", "big"] {
         let runner = RunnerName::new(name).unwrap();
         let labels = vec!["gpu".into()];
@@ -1240,22 +1248,23 @@ fn add_runners(it: &mut HistoryBuilder) {
             max_tasks: 4,
             version: "0.1".into(),
         };
-        let CommandOutcome::Runner { session } = it.run_as_daemon(Command::RegisterRunner(ask))
+        let CommandOutcome::Runner { session } =
+            history_builder.run_as_daemon(Command::RegisterRunner(ask))
         else {
             panic!("no session")
         };
-        it.advance(1_000);
-        it.run_as_daemon(Command::BeatRunner {
+        history_builder.advance(1_000);
+        history_builder.run_as_daemon(Command::BeatRunner {
             runner: runner.clone(),
             session,
         });
-        it.run_as_ann(Command::DrainRunner {
+        history_builder.run_as_ann(Command::DrainRunner {
             runner: runner.clone(),
             reason: "an update".into(),
         });
-        it.run_as_daemon(Command::LeaveRunner { runner, session });
+        history_builder.run_as_daemon(Command::LeaveRunner { runner, session });
     }
-    it.run_as_ann(Command::RemoveRunner {
+    history_builder.run_as_ann(Command::RemoveRunner {
         runner: RunnerName::new("box").unwrap(),
     });
 }
@@ -1312,15 +1321,15 @@ fn add_assumption(teller: &mut HistoryBuilder) {
 }
 
 /// Leaves a live entity of every kind.
-fn add_live_state(it: &mut HistoryBuilder) {
-    add_runners(it);
-    add_assumption(it);
-    it.run_as_ann(Command::AddTask {
+fn add_live_state(history_builder: &mut HistoryBuilder) {
+    add_runners(history_builder);
+    add_assumption(history_builder);
+    history_builder.run_as_ann(Command::AddTask {
         task: new_task("shop", "Asks", "x/asks"),
         assign: Some(agent_named("bob")),
         how: AssignMode::Direct,
     });
-    let asking = it.poll("bob", true);
+    let asking = history_builder.poll("bob", true);
     let question = RequestContent::Question {
         text: "Which?".into(),
         choices: vec!["a".into()],
@@ -1330,29 +1339,33 @@ fn add_live_state(it: &mut HistoryBuilder) {
         id: "q".into(),
         content: question,
     });
-    it.run_as_daemon(Command::ReportAgentEvent {
+    history_builder.run_as_daemon(Command::ReportAgentEvent {
         attempt: asking.attempt,
         token: asking.token,
         n: 1,
         event: said,
     });
-    it.run_as_ann(Command::AddTask {
+    history_builder.run_as_ann(Command::AddTask {
         task: new_task("shop", "Broken", "x/broken"),
         assign: Some(agent_named("ann")),
         how: AssignMode::Direct,
     });
-    let broken = it.poll("ann", true);
-    let (attempt, token, half) = (broken.attempt, broken.token, it.board.limits.silence_ms / 2);
-    it.run_as_daemon(Command::ReportSilent {
+    let broken = history_builder.poll("ann", true);
+    let (attempt, token, half) = (
+        broken.attempt,
+        broken.token,
+        history_builder.board.limits.silence_ms / 2,
+    );
+    history_builder.run_as_daemon(Command::ReportSilent {
         attempt,
         token,
         since_ms: Some(half),
     });
-    it.run_as_ann(Command::Snooze {
+    history_builder.run_as_ann(Command::Snooze {
         item: InboxItem::Attempt(attempt),
         ms: Some(60_000),
     });
-    it.run_as_daemon(Command::ReportSilent {
+    history_builder.run_as_daemon(Command::ReportSilent {
         attempt,
         token,
         since_ms: None,
@@ -1361,28 +1374,28 @@ fn add_live_state(it: &mut HistoryBuilder) {
         reason: "not signed in".into(),
         class: Some(FailureClass::Auth),
     };
-    it.run_as_daemon(Command::ReportExited {
+    history_builder.run_as_daemon(Command::ReportExited {
         attempt: broken.attempt,
         token: broken.token,
         exit: how,
     });
-    it.run_as_ann(Command::Snooze {
+    history_builder.run_as_ann(Command::Snooze {
         item: InboxItem::Agent(agent_named("ann")),
         ms: Some(60_000),
     });
-    it.run_as_ann(Command::ResumeAgent {
+    history_builder.run_as_ann(Command::ResumeAgent {
         agent: agent_named("ann"),
     });
-    it.run_as_ann(Command::CancelTask {
+    history_builder.run_as_ann(Command::CancelTask {
         task: broken.task,
         reason: "enough".into(),
     });
-    it.run_as_ann(Command::AddTask {
+    history_builder.run_as_ann(Command::AddTask {
         task: new_task("shop", "Offered", "x/offered"),
         assign: Some(agent_named("bob")),
         how: AssignMode::Offer,
     });
-    it.run_as_ann(Command::AddTask {
+    history_builder.run_as_ann(Command::AddTask {
         task: AddTask {
             backlog: true,
             ..new_task("docs", "Someday", "x/someday")
@@ -1391,7 +1404,7 @@ fn add_live_state(it: &mut HistoryBuilder) {
         how: AssignMode::Direct,
     });
     // This failed task is undecided, and a person snoozed it.
-    it.run_as_ann(Command::AddTask {
+    history_builder.run_as_ann(Command::AddTask {
         task: new_task("shop", "Fails", "x/f"),
         assign: Some(agent_named("ann")),
         how: AssignMode::Direct,
@@ -1401,27 +1414,27 @@ fn add_live_state(it: &mut HistoryBuilder) {
         attempt,
         token,
         ..
-    } = it.poll("ann", false);
-    it.run_as_ann(Command::GiveUp {
+    } = history_builder.poll("ann", false);
+    history_builder.run_as_ann(Command::GiveUp {
         task,
         attempt,
         token,
         reason: Some("too hard".into()),
     });
-    it.run_as_ann(Command::Snooze {
+    history_builder.run_as_ann(Command::Snooze {
         item: InboxItem::Task(task),
         ms: Some(3_600_000),
     });
-    it.run_as_ann(Command::AddTask {
+    history_builder.run_as_ann(Command::AddTask {
         task: new_task("shop", "Cancelled", "x/c"),
         assign: None,
         how: AssignMode::Direct,
     });
-    it.run_as_ann(Command::CancelTask {
-        task: TaskId(it.board.counters.task),
+    history_builder.run_as_ann(Command::CancelTask {
+        task: TaskId(history_builder.board.counters.task),
         reason: "never mind".into(),
     });
-    it.run(
+    history_builder.run(
         &person("ann"),
         Some("add-2"),
         Command::AddTask {
@@ -1430,12 +1443,12 @@ fn add_live_state(it: &mut HistoryBuilder) {
             how: AssignMode::Direct,
         },
     );
-    let grant = it.poll("ann", true);
-    it.submit(&grant, "x/l");
-    it.poll("bob", false);
-    it.acquire("ann", "port://9090", 0);
-    it.acquire("bob", "port://9090", 3_600_000);
-    it.run_as_daemon(Command::Tick);
+    let grant = history_builder.poll("ann", true);
+    history_builder.submit(&grant, "x/l");
+    history_builder.poll("bob", false);
+    history_builder.acquire("ann", "port://9090", 0);
+    history_builder.acquire("bob", "port://9090", 3_600_000);
+    history_builder.run_as_daemon(Command::Tick);
 }
 
 fn new_task(project_name: &str, subject: &str, file: &str) -> AddTask {
@@ -1466,7 +1479,10 @@ pub(super) fn passed_verdict(changed: &[&str]) -> WorkVerdict {
     WorkVerdict::Passed {
         commit: commit_id('a'),
         base: commit_id('b'),
-        changed: changed.iter().map(|it| (*it).to_owned()).collect(),
+        changed: changed
+            .iter()
+            .map(|changed| (*changed).to_owned())
+            .collect(),
     }
 }
 

@@ -34,17 +34,17 @@ fn new_member(text: &str, provider: &str) -> TeamMember {
     }
 }
 
-fn run_team_command(it: &mut HistoryBuilder, ask: TeamCommand) -> CommandOutcome {
-    it.run_as_ann(Command::Team(Box::new(ask)))
+fn run_team_command(history_builder: &mut HistoryBuilder, ask: TeamCommand) -> CommandOutcome {
+    history_builder.run_as_ann(Command::Team(Box::new(ask)))
 }
 
-fn create_team(it: &mut HistoryBuilder, team: &str) {
+fn create_team(history_builder: &mut HistoryBuilder, team: &str) {
     let environment = TeamEnvironment {
         env: [("A".to_owned(), "1".to_owned())].into(),
         ..TeamEnvironment::default()
     };
     run_team_command(
-        it,
+        history_builder,
         TeamCommand::Create(CreateTeam {
             name: team_name(team),
             project: project_named("shop"),
@@ -56,17 +56,18 @@ fn create_team(it: &mut HistoryBuilder, team: &str) {
     );
 }
 
-fn team_and_launch(it: &HistoryBuilder, team: &str) -> (Team, TeamLaunch) {
-    let team = Team::clone(&it.board.teams[&team_name(team)]);
-    let launch =
-        TeamLaunch::clone(&it.board.launches[&team.launch.expect("the team was launched")]);
+fn team_and_launch(history_builder: &HistoryBuilder, team: &str) -> (Team, TeamLaunch) {
+    let team = Team::clone(&history_builder.board.teams[&team_name(team)]);
+    let launch = TeamLaunch::clone(
+        &history_builder.board.launches[&team.launch.expect("the team was launched")],
+    );
     (team, launch)
 }
 
 /// Launches a team. All its programs are found, and the members in `up` come up.
-fn launch_team(it: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchId {
+fn launch_team(history_builder: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchId {
     let CommandOutcome::Launched(Some(id)) = run_team_command(
-        it,
+        history_builder,
         TeamCommand::Launch {
             team: team_name(team),
             left_out: vec![],
@@ -74,8 +75,8 @@ fn launch_team(it: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchId {
     ) else {
         panic!("{team} was not launched")
     };
-    let found = ["amy", "tom"].map(|it| MemberResolution {
-        member: MemberName::new(it).unwrap(),
+    let found = ["amy", "tom"].map(|s| MemberResolution {
+        member: MemberName::new(s).unwrap(),
         runtime: Some(Runtime::Scripted),
         backend: None,
         program: ProgramFacts {
@@ -88,13 +89,13 @@ fn launch_team(it: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchId {
         notes: vec!["found".into()],
         problem: None,
     });
-    it.run_as_daemon(Command::ReportResolved {
+    history_builder.run_as_daemon(Command::ReportResolved {
         launch: id,
         found: found.to_vec(),
     });
     for who in up {
-        let (attempt, token) = session_of(it, team, who);
-        it.run_as_daemon(Command::ReportLaunched {
+        let (attempt, token) = session_of(history_builder, team, who);
+        history_builder.run_as_daemon(Command::ReportLaunched {
             attempt,
             token,
             sandbox: None,
@@ -112,7 +113,7 @@ fn launch_team(it: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchId {
                 detail: "here".into(),
             },
         ]) {
-            it.run_as_daemon(Command::ReportAgentEvent {
+            history_builder.run_as_daemon(Command::ReportAgentEvent {
                 attempt,
                 token,
                 n,
@@ -123,57 +124,61 @@ fn launch_team(it: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchId {
     id
 }
 
-fn session_of(it: &HistoryBuilder, team: &str, who: &str) -> (regatta_core::ids::AttemptId, u64) {
-    let entry = team_and_launch(it, team)
+fn session_of(
+    history_builder: &HistoryBuilder,
+    team: &str,
+    who: &str,
+) -> (regatta_core::ids::AttemptId, u64) {
+    let entry = team_and_launch(history_builder, team)
         .1
         .entry(&MemberName::new(who).unwrap())
         .cloned();
     let attempt = entry
-        .and_then(|it| it.attempt)
+        .and_then(|launch| launch.attempt)
         .expect("the member has a session");
-    (attempt, it.board.attempts[&attempt].token)
+    (attempt, history_builder.board.attempts[&attempt].token)
 }
 
 /// Adds the commands about teams.
-pub(super) fn add_teams(it: &mut HistoryBuilder) {
+pub(super) fn add_teams(history_builder: &mut HistoryBuilder) {
     for team in ["harbour", "quay"] {
-        create_team(it, team);
-        launch_team(it, team, &["amy", "tom"]);
+        create_team(history_builder, team);
+        launch_team(history_builder, team, &["amy", "tom"]);
         run_team_command(
-            it,
+            history_builder,
             TeamCommand::Stop {
                 team: team_name(team),
                 reason: "enough".into(),
             },
         );
         for who in ["tom", "amy"] {
-            let (attempt, token) = session_of(it, team, who);
-            it.run_as_daemon(Command::ReportExited {
+            let (attempt, token) = session_of(history_builder, team, who);
+            history_builder.run_as_daemon(Command::ReportExited {
                 attempt,
                 token,
                 exit: ProgramExit::Lost,
             });
         }
-        launch_team(it, team, &["amy"]);
+        launch_team(history_builder, team, &["amy"]);
     }
     run_team_command(
-        it,
+        history_builder,
         TeamCommand::Stop {
             team: team_name("quay"),
             reason: "enough".into(),
         },
     );
     for who in ["tom", "amy"] {
-        let (attempt, token) = session_of(it, "quay", who);
-        it.run_as_daemon(Command::ReportExited {
+        let (attempt, token) = session_of(history_builder, "quay", who);
+        history_builder.run_as_daemon(Command::ReportExited {
             attempt,
             token,
             exit: ProgramExit::Lost,
         });
     }
-    let (team, launch) = team_and_launch(it, "quay");
+    let (team, launch) = team_and_launch(history_builder, "quay");
     run_team_command(
-        it,
+        history_builder,
         TeamCommand::Restore {
             backup: TeamBackup {
                 team,
@@ -183,7 +188,7 @@ pub(super) fn add_teams(it: &mut HistoryBuilder) {
         },
     );
     run_team_command(
-        it,
+        history_builder,
         TeamCommand::Delete {
             team: team_name("quay"),
         },
@@ -198,16 +203,16 @@ pub fn j12_launches_are_found_newest_first(harness: &mut dyn StoreHarness) {
     for team in ["harbour", "quay", "nobody"] {
         let mut expected: Vec<TeamLaunch> = last_rows(&steps)
             .into_values()
-            .filter_map(|it| {
-                if let Row::Launch(it) = it {
-                    Some(TeamLaunch::clone(&it))
+            .filter_map(|row| {
+                if let Row::Launch(team_launch) = row {
+                    Some(TeamLaunch::clone(&team_launch))
                 } else {
                     None
                 }
             })
-            .filter(|it| it.team == team_name(team))
+            .filter(|team_launch| team_launch.team == team_name(team))
             .collect();
-        expected.sort_by_key(|it| std::cmp::Reverse(it.id));
+        expected.sort_by_key(|team_launch| std::cmp::Reverse(team_launch.id));
         assert_eq!(
             expected.len() >= 2,
             team != "nobody",

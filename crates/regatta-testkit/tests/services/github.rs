@@ -175,7 +175,9 @@ async fn app_is_authenticated_only_by_its_own_key() {
     let violations = github.violations();
     assert!(
         violations.len() == cases.len()
-            && violations.iter().all(|it| it.kind == ViolationKind::Auth)
+            && violations
+                .iter()
+                .all(|violation| violation.kind == ViolationKind::Auth)
     );
     // The client id is accepted as the issuer too, as GitHub recommends.
     let good = json!({"iss": claude.client_id, "iat": now - 60, "exp": now + 500});
@@ -370,7 +372,7 @@ async fn comment_is_delivered_to_both_apps_and_answered_by_one() {
         github
             .violations()
             .iter()
-            .map(|it| it.kind)
+            .map(|violation| violation.kind)
             .collect::<Vec<_>>(),
         [ViolationKind::NotOwned]
     );
@@ -420,7 +422,9 @@ async fn missed_webhook_is_listed_and_redelivered_with_its_guid() {
             |view| {
                 view.deliveries("claude-bot")
                     .iter()
-                    .any(|it| it.is_redelivery && it.status == "OK")
+                    .any(|github_delivery| {
+                        github_delivery.is_redelivery && github_delivery.status == "OK"
+                    })
             },
             TEST_TIMEOUT,
         )
@@ -458,7 +462,7 @@ async fn webhook_that_is_answered_too_late_is_not_repeated() {
         github
             .violations()
             .iter()
-            .map(|it| it.kind)
+            .map(|violation| violation.kind)
             .collect::<Vec<_>>(),
         [ViolationKind::Late]
     );
@@ -590,7 +594,11 @@ async fn check_runs_are_changed_only_by_their_app_and_validated() {
         api(&github, &one, "PATCH", &path, good).await.body["conclusion"],
         "success"
     );
-    let wrong: Vec<ViolationKind> = github.violations().iter().map(|it| it.kind).collect();
+    let wrong: Vec<ViolationKind> = github
+        .violations()
+        .iter()
+        .map(|violation| violation.kind)
+        .collect();
     assert_eq!(
         wrong,
         [
@@ -690,7 +698,7 @@ async fn new_content_is_limited_per_minute_and_a_page_has_30_entries() {
         github
             .violations()
             .iter()
-            .map(|it| it.kind)
+            .map(|violation| violation.kind)
             .collect::<Vec<_>>(),
         [ViolationKind::RateLimit]
     );
@@ -707,13 +715,16 @@ async fn more_than_100_simultaneous_requests_are_refused() {
     );
     let many = (0..150).map(|_| api(&github, &token, "GET", "/repos/acme/shop", Value::Null));
     let all = futures_util::future::join_all(many).await;
-    let refused = all.iter().filter(|it| it.status == 403).count();
+    let refused = all
+        .iter()
+        .filter(|test_response| test_response.status == 403)
+        .count();
     assert!((1..=50).contains(&refused), "{refused}");
     assert!(
         github
             .violations()
             .iter()
-            .all(|it| it.kind == ViolationKind::RateLimit)
+            .all(|violation| violation.kind == ViolationKind::RateLimit)
     );
 }
 
@@ -748,7 +759,10 @@ async fn requests_that_github_refuses_are_refused_and_recorded() {
         404
     );
     let nameless = [("authorization", format!("Bearer {token}"))];
-    let nameless: Vec<(&str, &str)> = nameless.iter().map(|it| (it.0, it.1.as_str())).collect();
+    let nameless: Vec<(&str, &str)> = nameless
+        .iter()
+        .map(|nameless| (nameless.0, nameless.1.as_str()))
+        .collect();
     assert_eq!(
         send_http(
             "GET",
@@ -768,7 +782,11 @@ async fn requests_that_github_refuses_are_refused_and_recorded() {
         401,
         "this path needs the app's own token"
     );
-    let wrong: Vec<ViolationKind> = github.violations().iter().map(|it| it.kind).collect();
+    let wrong: Vec<ViolationKind> = github
+        .violations()
+        .iter()
+        .map(|violation| violation.kind)
+        .collect();
     assert_eq!(
         wrong,
         [

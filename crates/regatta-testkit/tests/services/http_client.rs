@@ -20,7 +20,7 @@ pub(crate) struct TestResponse {
 
 impl TestResponse {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).and_then(|it| it.to_str().ok())
+        self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 }
 

@@ -156,7 +156,7 @@ async fn repeated_id_creates_one_activity_also_after_a_lost_answer() {
         linear
             .violations()
             .iter()
-            .map(|it| it.kind)
+            .map(|violation| violation.kind)
             .collect::<Vec<_>>(),
         [ViolationKind::NotOwned]
     );
@@ -247,7 +247,7 @@ async fn ephemeral_activity_disappears_with_the_next_activity() {
     let of = linear.session(&session);
     assert_eq!(
         of.visible_activities()
-            .map(|it| it.body())
+            .map(|session_activity| session_activity.body())
             .collect::<Vec<_>>(),
         ["Done."]
     );
@@ -267,11 +267,10 @@ async fn refused_webhook_is_repeated_after_one_minute_one_hour_and_six_hours() {
         hook.next().await,
         hook.next().await,
     ];
-    assert!(
-        letters
-            .iter()
-            .all(|it| it.header("linear-delivery") == letters[0].header("linear-delivery"))
-    );
+    assert!(letters.iter().all(
+        |received_webhook| received_webhook.header("linear-delivery")
+            == letters[0].header("linear-delivery")
+    ));
     assert!(
         letters[3].json()["webhookTimestamp"].as_u64()
             >= letters[0].json()["webhookTimestamp"].as_u64()
@@ -317,7 +316,7 @@ async fn silent_session_is_unresponsive_after_10_seconds_and_stale_after_30_minu
         linear
             .violations()
             .iter()
-            .all(|it| it.kind == ViolationKind::Late && it.app == "claude")
+            .all(|violation| violation.kind == ViolationKind::Late && violation.app == "claude")
     );
     linear.set_time_scale(TimeScale::REAL_TIME);
     create_activity(

@@ -44,7 +44,7 @@ fn install_clients() -> Result<PathBuf, String> {
     let version = std::process::Command::new("node")
         .arg("--version")
         .output()
-        .map_err(|it| format!("no node: {it}"))?;
+        .map_err(|error| format!("no node: {error}"))?;
     let version = String::from_utf8_lossy(&version.stdout)
         .trim()
         .trim_start_matches('v')
@@ -52,7 +52,7 @@ fn install_clients() -> Result<PathBuf, String> {
     let major: u32 = version
         .split('.')
         .next()
-        .and_then(|it| it.parse().ok())
+        .and_then(|version| version.parse().ok())
         .unwrap_or(0);
     if major < 20 {
         return Err(format!(
@@ -65,7 +65,7 @@ fn install_clients() -> Result<PathBuf, String> {
     }
     let lock = std::fs::read_to_string(home.join("package-lock.json")).unwrap();
     let stamp = home.join("installed");
-    if std::fs::read_to_string(&stamp).is_ok_and(|it| it == lock) {
+    if std::fs::read_to_string(&stamp).is_ok_and(|s| s == lock) {
         return Ok(home);
     }
     let done = std::process::Command::new("npm")
@@ -80,11 +80,11 @@ fn install_clients() -> Result<PathBuf, String> {
         .current_dir(&home)
         .stdin(Stdio::null())
         .output()
-        .map_err(|it| format!("no npm: {it}"))?;
+        .map_err(|error| format!("no npm: {error}"))?;
     let words = String::from_utf8_lossy(&done.stderr);
     if NETWORK_ERRORS
         .iter()
-        .any(|it| !done.status.success() && words.contains(it))
+        .any(|s| !done.status.success() && words.contains(s))
     {
         return Err(format!("the registry cannot be reached: {words}"));
     }
@@ -134,7 +134,7 @@ impl ClientScript {
 
     /// Returns the script's next report of this kind. Other reports are kept.
     async fn next_report(&mut self, what: &str) -> Value {
-        if let Some(at) = self.unread.iter().position(|it| it["what"] == what) {
+        if let Some(at) = self.unread.iter().position(|unread| unread["what"] == what) {
             return self.unread.remove(at);
         }
         let reading =
@@ -225,8 +225,9 @@ async fn slack_double_works_with_slacks_own_clients() {
         (thread[0].text.as_str(), thread[0].is_streaming),
         ("**One** and two and three. Done.", Some(false))
     );
-    let acknowledged =
-        |it: &regatta_testkit::services::slack::SlackEnvelope| it.acknowledged.is_some();
+    let acknowledged = |slack_envelope: &regatta_testkit::services::slack::SlackEnvelope| {
+        slack_envelope.acknowledged.is_some()
+    };
     slack
         .wait_for(
             |view| view.envelopes("claude").iter().all(acknowledged),
@@ -242,7 +243,7 @@ async fn slack_double_works_with_slacks_own_clients() {
         slack
             .messages("dev")
             .iter()
-            .filter(|it| it.text.starts_with("number"))
+            .filter(|slack_message| slack_message.text.starts_with("number"))
             .count(),
         5
     );
@@ -250,7 +251,7 @@ async fn slack_double_works_with_slacks_own_clients() {
         slack
             .calls_of("chat.postMessage")
             .iter()
-            .any(|it| it.status == 429)
+            .any(|service_call| service_call.status == 429)
     );
 }
 
@@ -294,10 +295,18 @@ async fn github_double_works_with_githubs_own_clients() {
         (&json!("write"), &json!(27), &json!("string"))
     );
     let comments = github.comments("acme/shop", number);
-    let own = comments.iter().find(|it| it.app.is_some()).unwrap();
+    let own = comments
+        .iter()
+        .find(|github_comment| github_comment.app.is_some())
+        .unwrap();
     assert_eq!(own.versions, ["Working", "Done"]);
     assert_eq!(
-        comments.iter().find(|it| it.id == id).unwrap().reactions[0].content,
+        comments
+            .iter()
+            .find(|github_comment| github_comment.id == id)
+            .unwrap()
+            .reactions[0]
+            .content,
         "eyes"
     );
     let check = &github.checks("acme/shop")[0];
@@ -324,7 +333,7 @@ async fn github_double_works_with_githubs_own_clients() {
             |view| {
                 view.deliveries("claude-bot")
                     .iter()
-                    .any(|it| it.status_code == Some(400))
+                    .any(|github_delivery| github_delivery.status_code == Some(400))
             },
             TEST_TIMEOUT,
         )
@@ -394,7 +403,11 @@ async fn linear_double_works_with_linears_own_client() {
     assert_eq!(linear.session(&session).status, "complete");
     linear
         .wait_for(
-            |view| view.deliveries("claude").iter().all(|it| it.is_accepted()),
+            |view| {
+                view.deliveries("claude")
+                    .iter()
+                    .all(|linear_delivery| linear_delivery.is_accepted())
+            },
             TEST_TIMEOUT,
         )
         .await;

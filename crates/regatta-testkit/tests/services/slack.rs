@@ -185,11 +185,11 @@ async fn mention_is_two_events_for_the_named_app_and_one_for_the_other() {
     let (first, second) = (one.next().await, one.next().await);
     let kinds: Vec<&str> = [&first, &second]
         .iter()
-        .map(|it| it["payload"]["event"]["type"].as_str().unwrap())
+        .map(|value| value["payload"]["event"]["type"].as_str().unwrap())
         .collect();
     assert_eq!(kinds, ["app_mention", "message"]);
-    for it in [&first, &second] {
-        let event = &it["payload"]["event"];
+    for value in [&first, &second] {
+        let event = &value["payload"]["event"];
         assert_eq!(
             (event["ts"].as_str(), event["channel"].as_str()),
             (Some(ts.as_str()), Some(dev.as_str()))
@@ -199,10 +199,10 @@ async fn mention_is_two_events_for_the_named_app_and_one_for_the_other() {
             format!("<@{}> fix &lt;it&gt; &amp; go", claude.bot_user)
         );
         assert_eq!(
-            (&it["retry_attempt"], &it["type"]),
+            (&value["retry_attempt"], &value["type"]),
             (&json!(0), &json!("events_api"))
         );
-        one.acknowledge(it).await;
+        one.acknowledge(value).await;
     }
     let seen = other.next().await;
     assert_eq!(seen["payload"]["event"]["type"], "message");
@@ -212,7 +212,8 @@ async fn mention_is_two_events_for_the_named_app_and_one_for_the_other() {
     );
     other.acknowledge(&seen).await;
     let acknowledged = |view: &[regatta_testkit::services::slack::SlackEnvelope]| {
-        view.iter().all(|it| it.acknowledged.is_some())
+        view.iter()
+            .all(|slack_envelope| slack_envelope.acknowledged.is_some())
     };
     slack
         .wait_for(
@@ -248,7 +249,7 @@ async fn unacknowledged_event_is_repeated_on_the_next_socket() {
             |view| {
                 view.envelopes("claude")
                     .iter()
-                    .all(|it| it.acknowledged.is_some())
+                    .all(|slack_envelope| slack_envelope.acknowledged.is_some())
             },
             TEST_TIMEOUT,
         )
@@ -321,7 +322,10 @@ async fn late_acknowledgement_is_a_violation_and_the_event_is_repeated() {
         socket.next().await,
         socket.next().await,
     ];
-    let numbers: Vec<&Value> = attempts.iter().map(|it| &it["retry_attempt"]).collect();
+    let numbers: Vec<&Value> = attempts
+        .iter()
+        .map(|attempt| &attempt["retry_attempt"])
+        .collect();
     assert_eq!(numbers, [0, 1, 2, 3]);
     slack
         .wait_for(|view| view.violations().len() == 4, TEST_TIMEOUT)
@@ -330,7 +334,7 @@ async fn late_acknowledgement_is_a_violation_and_the_event_is_repeated() {
         slack
             .violations()
             .iter()
-            .all(|it| it.kind == ViolationKind::Late && it.app == "claude")
+            .all(|violation| violation.kind == ViolationKind::Late && violation.app == "claude")
     );
 }
 
@@ -452,7 +456,11 @@ async fn messages_can_be_posted_edited_found_and_deleted() {
         true
     );
     assert_eq!(slack.thread("dev", &root).len(), 0);
-    let wrong: Vec<ViolationKind> = slack.violations().iter().map(|it| it.kind).collect();
+    let wrong: Vec<ViolationKind> = slack
+        .violations()
+        .iter()
+        .map(|violation| violation.kind)
+        .collect();
     assert_eq!(wrong, [ViolationKind::NotOwned]);
 }
 
@@ -503,7 +511,7 @@ async fn button_is_posted_by_a_form_and_clicked() {
             |view| {
                 view.envelopes("claude")
                     .iter()
-                    .all(|it| it.acknowledged.is_some())
+                    .all(|slack_envelope| slack_envelope.acknowledged.is_some())
             },
             TEST_TIMEOUT,
         )
@@ -675,7 +683,11 @@ async fn requests_that_slack_refuses_get_its_error_name_and_are_recorded() {
         slack.violations()
     );
     assert_eq!(
-        slack.calls().iter().filter(|it| it.error.is_some()).count(),
+        slack
+            .calls()
+            .iter()
+            .filter(|service_call| service_call.error.is_some())
+            .count(),
         cases.len()
     );
 }
@@ -710,12 +722,17 @@ async fn limits_are_counted_per_app_method_and_channel() {
             .status,
         200
     );
-    let wrong: Vec<ViolationKind> = slack.violations().iter().map(|it| it.kind).collect();
+    let wrong: Vec<ViolationKind> = slack
+        .violations()
+        .iter()
+        .map(|violation| violation.kind)
+        .collect();
     assert!(
         wrong.len() == 3
-            && wrong
-                .iter()
-                .all(|it| matches!(it, ViolationKind::RateLimit | ViolationKind::TooSoon)),
+            && wrong.iter().all(|violation_kind| matches!(
+                violation_kind,
+                ViolationKind::RateLimit | ViolationKind::TooSoon
+            )),
         "{wrong:?}"
     );
 
@@ -741,7 +758,7 @@ async fn scaled_limit_has_a_scaled_retry_after() {
     let all = futures_util::future::join_all(many).await;
     let refused = all
         .into_iter()
-        .find(|it| it.status == 429)
+        .find(|test_response| test_response.status == 429)
         .expect("twenty at once are too many");
     let wait: f64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!(wait > 0.0 && wait <= 0.5, "{wait}");
@@ -794,7 +811,11 @@ async fn faults_happen_in_the_order_in_which_they_were_requested() {
         429,
         "the wait is enforced"
     );
-    let faults: Vec<bool> = slack.calls().iter().map(|it| it.fault.is_some()).collect();
+    let faults: Vec<bool> = slack
+        .calls()
+        .iter()
+        .map(|service_call| service_call.fault.is_some())
+        .collect();
     assert_eq!(faults, [true, true, true, true, false]);
 
     let mut socket = TestSocket::open(&slack, &claude).await;
@@ -840,14 +861,20 @@ async fn signed_requests_are_retried_with_the_number_of_the_retry() {
     let letters = [hook.next().await, hook.next().await, hook.next().await];
     let numbers: Vec<&str> = letters
         .iter()
-        .map(|it| it.header("x-slack-retry-num"))
+        .map(|received_webhook| received_webhook.header("x-slack-retry-num"))
         .collect();
     assert_eq!(numbers, ["", "1", "2"]);
     assert_eq!(letters[1].header("x-slack-retry-reason"), "http_error");
-    for it in &letters {
-        assert_eq!(it.json()["event_id"], letters[0].json()["event_id"]);
+    for received_webhook in &letters {
+        assert_eq!(
+            received_webhook.json()["event_id"],
+            letters[0].json()["event_id"]
+        );
         assert!(
-            it.header("x-slack-signature").starts_with("v0=") && !app.signing_secret.is_empty()
+            received_webhook
+                .header("x-slack-signature")
+                .starts_with("v0=")
+                && !app.signing_secret.is_empty()
         );
     }
     slack

@@ -87,7 +87,7 @@ async fn second_poll_ends_the_first() {
         telegram
             .violations()
             .iter()
-            .map(|it| it.kind)
+            .map(|violation| violation.kind)
             .collect::<Vec<_>>(),
         [ViolationKind::WrongState]
     );
@@ -288,7 +288,9 @@ async fn limits_apply_per_chat_and_per_group() {
     // without a pause exceeds the limit after twenty messages.
     telegram.set_time_scale(TimeScale::with_faster_limits(10.0));
     let mut good = 0;
-    let met = |it: &regatta_testkit::services::Violation| it.description.contains("the group dev");
+    let met = |violation: &regatta_testkit::services::Violation| {
+        violation.description.contains("the group dev")
+    };
     let asking = async {
         while !telegram.violations().iter().any(met) {
             let got = api(
@@ -305,12 +307,15 @@ async fn limits_apply_per_chat_and_per_group() {
         .await
         .expect("the group's limit is exceeded in time");
     assert!(good >= MAX_PER_MINUTE_IN_GROUP, "{good}");
-    let wrong: Vec<ViolationKind> = telegram.violations().iter().map(|it| it.kind).collect();
-    assert!(
-        wrong
-            .iter()
-            .all(|it| matches!(it, ViolationKind::RateLimit | ViolationKind::TooSoon))
-    );
+    let wrong: Vec<ViolationKind> = telegram
+        .violations()
+        .iter()
+        .map(|violation| violation.kind)
+        .collect();
+    assert!(wrong.iter().all(|violation_kind| matches!(
+        violation_kind,
+        ViolationKind::RateLimit | ViolationKind::TooSoon
+    )));
 }
 
 #[tokio::test]
@@ -331,7 +336,7 @@ async fn bot_in_privacy_mode_sees_only_mentions_and_replies_and_no_bot_sees_a_bo
     telegram.post_as_person("ann", "both", "@codex_bot go", None);
     let seen = |updates: Value| -> Vec<String> {
         let all = updates.as_array().unwrap().iter();
-        all.map(|it| it["message"]["text"].as_str().unwrap().to_owned())
+        all.map(|value| value["message"]["text"].as_str().unwrap().to_owned())
             .collect()
     };
     assert_eq!(

@@ -22,7 +22,7 @@ impl ReceivedWebhook {
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers
             .get(name)
-            .and_then(|it| it.to_str().ok())
+            .and_then(|value| value.to_str().ok())
             .unwrap_or_default()
     }
 

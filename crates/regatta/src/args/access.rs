@@ -59,25 +59,27 @@ impl ListenArgs {
     pub(crate) fn flags(&self) -> Vec<OsString> {
         let mut flags: Vec<OsString> = Vec::new();
         // The daemon runs in another directory, so relative paths become absolute.
-        let whole = |it: &PathBuf| {
-            std::path::absolute(it)
-                .unwrap_or_else(|_| it.clone())
+        let whole = |path: &PathBuf| {
+            std::path::absolute(path)
+                .unwrap_or_else(|_| path.clone())
                 .into_os_string()
         };
         let mut pair = |name: &str, value: OsString| flags.extend([name.into(), value]);
         self.listen
             .iter()
-            .for_each(|it| pair("--listen", it.into()));
+            .for_each(|listen| pair("--listen", listen.into()));
         self.tls_cert
             .iter()
-            .for_each(|it| pair("--tls-cert", whole(it)));
+            .for_each(|path| pair("--tls-cert", whole(path)));
         self.tls_key
             .iter()
-            .for_each(|it| pair("--tls-key", whole(it)));
-        self.host.iter().for_each(|it| pair("--host", it.into()));
+            .for_each(|path| pair("--tls-key", whole(path)));
+        self.host
+            .iter()
+            .for_each(|host| pair("--host", host.into()));
         self.web_dir
             .iter()
-            .for_each(|it| pair("--web-dir", whole(it)));
+            .for_each(|path| pair("--web-dir", whole(path)));
         if self.insecure_listen {
             flags.push("--insecure-listen".into());
         }

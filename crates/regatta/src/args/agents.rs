@@ -126,10 +126,10 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
 /// Checks that `name` can be the name of an environment variable.
 fn check_variable_name(name: &str) -> Result<(), String> {
     let fine = !name.is_empty()
-        && !name.starts_with(|it: char| it.is_ascii_digit())
+        && !name.starts_with(|c: char| c.is_ascii_digit())
         && name
             .bytes()
-            .all(|it| it.is_ascii_alphanumeric() || it == b'_');
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if fine {
         Ok(())
     } else {
@@ -148,9 +148,9 @@ fn parse_secret(text: &str) -> Result<regatta_core::agent::SecretVariable, Strin
     let (name, source) = text.split_once('=').ok_or(SECRET_FORMAT)?;
     check_variable_name(name)?;
     let from = match source.split_once(':') {
-        Some(("env", it)) if check_variable_name(it).is_ok() => SecretSource::Env(it.to_owned()),
-        Some(("file", it)) if !it.is_empty() => SecretSource::File(it.to_owned()),
-        Some(("command", it)) if !it.is_empty() => SecretSource::Command(it.to_owned()),
+        Some(("env", s)) if check_variable_name(s).is_ok() => SecretSource::Env(s.to_owned()),
+        Some(("file", s)) if !s.is_empty() => SecretSource::File(s.to_owned()),
+        Some(("command", s)) if !s.is_empty() => SecretSource::Command(s.to_owned()),
         _ => return Err(SECRET_FORMAT.to_owned()),
     };
     Ok(SecretVariable {

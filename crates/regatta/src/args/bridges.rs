@@ -13,8 +13,8 @@ pub(crate) enum ServiceArg {
 }
 
 impl From<ServiceArg> for Service {
-    fn from(it: ServiceArg) -> Service {
-        match it {
+    fn from(service_arg: ServiceArg) -> Service {
+        match service_arg {
             ServiceArg::Slack => Service::Slack,
             ServiceArg::Github => Service::Github,
             ServiceArg::Linear => Service::Linear,

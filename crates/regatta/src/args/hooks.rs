@@ -22,10 +22,11 @@ fn parse_time(text: &str) -> Result<u64, String> {
     let date = text
         .parse::<jiff::Timestamp>()
         .ok()
-        .map(|it| it.as_millisecond());
-    date.and_then(|it| u64::try_from(it).ok()).ok_or_else(|| {
-        "write a duration before now (10m, 2h, 1d) or a date (2026-07-28T10:00:00Z)".to_owned()
-    })
+        .map(|time| time.as_millisecond());
+    date.and_then(|date| u64::try_from(date).ok())
+        .ok_or_else(|| {
+            "write a duration before now (10m, 2h, 1d) or a date (2026-07-28T10:00:00Z)".to_owned()
+        })
 }
 
 #[derive(Debug, Args)]

@@ -114,11 +114,11 @@ pub(crate) fn parse_days_since(text: &str) -> Result<u32, String> {
 }
 
 fn days_between(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
-    let many = |it: &str, days: u32| {
-        it.parse::<u32>()
+    let many = |s: &str, days: u32| {
+        s.parse::<u32>()
             .ok()
-            .and_then(|it| it.checked_mul(days))
-            .filter(|it| *it < 36_500)
+            .and_then(|parse| parse.checked_mul(days))
+            .filter(|parse| *parse < 36_500)
     };
     let found = match text {
         "today" => Some(0),
@@ -128,7 +128,7 @@ fn days_between(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
             (_, Some(weeks)) => many(weeks, 7),
             _ => {
                 let since = text.parse::<jiff::civil::Date>().ok();
-                since.and_then(|it| u32::try_from(it.until(today).ok()?.get_days()).ok())
+                since.and_then(|date| u32::try_from(date.until(today).ok()?.get_days()).ok())
             }
         },
     };

@@ -55,7 +55,7 @@ impl FromStr for CommentArg {
     fn from_str(text: &str) -> Result<CommentArg, String> {
         let wrong =
             |what: &str| format!("{what}; write PATH:LINE:TEXT, such as src/a.rs:41:\"shorter\"");
-        let ends = text.match_indices(':').map(|it| it.0);
+        let ends = text.match_indices(':').map(|match_indice| match_indice.0);
         for colon in ends {
             let (path, rest) = (&text[..colon], &text[colon + 1..]);
             let Some((line, said)) = rest.split_once(':') else {
@@ -103,7 +103,8 @@ mod tests {
             ("a.rs:7:see line 8:9", "a.rs:7: see line 8:9"),
         ] {
             assert_eq!(
-                text.parse::<CommentArg>().map(|it| it.to_string()),
+                text.parse::<CommentArg>()
+                    .map(|comment_arg| comment_arg.to_string()),
                 Ok(wanted.to_owned()),
                 "{text}"
             );

@@ -70,8 +70,8 @@ pub(crate) enum RuleActionArg {
 }
 
 impl From<RuleActionArg> for RuleAction {
-    fn from(it: RuleActionArg) -> RuleAction {
-        match it {
+    fn from(rule_action_arg: RuleActionArg) -> RuleAction {
+        match rule_action_arg {
             RuleActionArg::Block => RuleAction::Block,
             RuleActionArg::Warn => RuleAction::Warn,
             RuleActionArg::Leave => RuleAction::Ignore,

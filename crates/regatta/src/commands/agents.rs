@@ -105,7 +105,7 @@ fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError>
     let preset = match (&ask.preset, &command) {
         (Some(name), _) => {
             let found = presets::find_preset(name).ok_or_else(|| {
-                let known: Vec<&str> = presets::PRESETS.iter().map(|it| it.name).collect();
+                let known: Vec<&str> = presets::PRESETS.iter().map(|preset| preset.name).collect();
                 usage_error(
                     format!("there is no preset {name}"),
                     format!("use one of: {}", known.join(", ")),
@@ -132,7 +132,7 @@ fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError>
         ));
     }
     let runtime = match (ask.runtime, preset.filter(|_| chosen)) {
-        (Some(it), _) => it,
+        (Some(runtime_arg), _) => runtime_arg,
         (None, Some(preset)) => preset_runtime(preset),
         (None, None) => {
             return Err(usage_error(
@@ -161,7 +161,9 @@ fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError>
         }
     };
     let mut profile = Profile {
-        preset: preset.filter(|_| chosen).map(|it| it.name.to_owned()),
+        preset: preset
+            .filter(|_| chosen)
+            .map(|preset| preset.name.to_owned()),
         model: ask.model,
         effort: ask.effort,
         mode: ask.mode,
@@ -169,11 +171,13 @@ fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError>
         system_prompt: ask.system_prompt,
         env: ask.env,
         keys: ask.keys,
-        sandbox: ask.confine.map(|it| match it {
-            SandboxLevelArg::Strict => SandboxLevel::Strict,
-            SandboxLevelArg::Workspace => SandboxLevel::Workspace,
-            SandboxLevelArg::Off => SandboxLevel::Off,
-        }),
+        sandbox: ask
+            .confine
+            .map(|sandbox_level_arg| match sandbox_level_arg {
+                SandboxLevelArg::Strict => SandboxLevel::Strict,
+                SandboxLevelArg::Workspace => SandboxLevel::Workspace,
+                SandboxLevelArg::Off => SandboxLevel::Off,
+            }),
         network: ask.no_network.then_some(false),
         egress: ask.egress,
         labels: ask.labels,
@@ -186,8 +190,8 @@ fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError>
     }
     let provider = ask.provider.or_else(|| {
         preset
-            .map(|it| it.provider.to_owned())
-            .filter(|it| !it.is_empty())
+            .map(|preset| preset.provider.to_owned())
+            .filter(|preset| !preset.is_empty())
     });
     Ok(input::AgentAdd {
         name: ask.name,
@@ -222,18 +226,18 @@ fn preset_runtime(preset: &Preset) -> RuntimeArg {
 }
 
 /// Draws the problems that keep the daemon from starting an agent, and their fixes.
-fn draw_problems(it: &AgentView) -> String {
+fn draw_problems(agent: &AgentView) -> String {
     let hint = |problem: &AgentProblem| sanitize(&problem.hint).replace('\n', "\n        ");
     let line = |problem: &AgentProblem| {
         format!("! {}\n  hint: {}\n", sanitize(&problem.what), hint(problem))
     };
-    it.problems.iter().map(line).collect()
+    agent.problems.iter().map(line).collect()
 }
 
 /// Returns a warning if an agent's program seems to have no sign-in. It is only a warning, because
 /// the program may have a sign-in that Regatta does not know.
-fn sign_in_warning(it: &AgentView) -> String {
-    let (agent, machine) = (&it.agent, MachineFacts::this_machine());
+fn sign_in_warning(item: &AgentView) -> String {
+    let (agent, machine) = (&item.agent, MachineFacts::this_machine());
     let Some((preset, _)) = agent
         .profile
         .preset
@@ -242,7 +246,7 @@ fn sign_in_warning(it: &AgentView) -> String {
     else {
         return String::new();
     };
-    let is_elsewhere = !agent.profile.labels.is_empty() || !it.problems.is_empty();
+    let is_elsewhere = !agent.profile.labels.is_empty() || !item.problems.is_empty();
     // A key with another name may belong to a model that the preset does not know.
     if is_elsewhere
         || !agent.profile.keys.is_empty()
@@ -274,8 +278,8 @@ pub(super) fn draw_agents(out: &crate::output::Output, agents: &[AgentView]) -> 
             .map(String::from)
             .to_vec(),
     ];
-    for it in agents {
-        let runtime = match &it.agent.runtime {
+    for agent in agents {
+        let runtime = match &agent.agent.runtime {
             Runtime::Codex {
                 argv,
                 app_server: true,
@@ -285,21 +289,21 @@ pub(super) fn draw_agents(out: &crate::output::Output, agents: &[AgentView]) -> 
                 None => other.name().to_owned(),
             },
         };
-        let tasks: Vec<String> = it.tasks.iter().map(ToString::to_string).collect();
+        let tasks: Vec<String> = agent.tasks.iter().map(ToString::to_string).collect();
         let mut last = tasks.join(" ");
-        if let Some(why) = &it.parked {
+        if let Some(why) = &agent.parked {
             last = if last.is_empty() {
                 sanitize(why)
             } else {
                 format!("{last} {}", sanitize(why))
             };
         }
-        let slots = format!("{}/{}", it.capacity.current, it.capacity.max);
+        let slots = format!("{}/{}", agent.capacity.current, agent.capacity.max);
         rows.push(vec![
-            it.agent.name.to_string(),
+            agent.agent.name.to_string(),
             runtime,
             slots,
-            out.format_state(&it.state),
+            out.format_state(&agent.state),
             last,
         ]);
     }
@@ -307,15 +311,15 @@ pub(super) fn draw_agents(out: &crate::output::Output, agents: &[AgentView]) -> 
 }
 
 /// Draws an agent's settings. The source of a key is shown, never the key.
-fn draw_details(it: &AgentView) -> String {
-    let profile = &it.agent.profile;
+fn draw_details(agent: &AgentView) -> String {
+    let profile = &agent.agent.profile;
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut row = |name: &str, value: String| {
         if !value.is_empty() {
             rows.push(vec![format!("  {name}"), sanitize(&value)]);
         }
     };
-    row("provider", it.agent.provider.clone().unwrap_or_default());
+    row("provider", agent.agent.provider.clone().unwrap_or_default());
     row("preset", profile.preset.clone().unwrap_or_default());
     row("model", profile.model.clone().unwrap_or_default());
     row("effort", profile.effort.clone().unwrap_or_default());
@@ -332,19 +336,22 @@ fn draw_details(it: &AgentView) -> String {
     );
     row(
         "network",
-        profile
-            .network
-            .map_or(String::new(), |it| if it { "yes" } else { "no" }.into()),
+        profile.network.map_or(String::new(), |network| {
+            if network { "yes" } else { "no" }.into()
+        }),
     );
     row("hosts", profile.egress.join(" "));
     row("labels", profile.labels.join(" and "));
     row("reads", profile.read.join(" "));
     row("writes", profile.write.join(" "));
-    let keys = profile.keys.iter().map(|it| match &it.from {
-        SecretSource::Env(name) => format!("{} from ${name}", it.name),
-        SecretSource::File(path) => format!("{} from {path}", it.name),
-        SecretSource::Command(_) => format!("{} from a command", it.name),
-    });
+    let keys = profile
+        .keys
+        .iter()
+        .map(|secret_variable| match &secret_variable.from {
+            SecretSource::Env(name) => format!("{} from ${name}", secret_variable.name),
+            SecretSource::File(path) => format!("{} from {path}", secret_variable.name),
+            SecretSource::Command(_) => format!("{} from a command", secret_variable.name),
+        });
     row("keys", keys.collect::<Vec<_>>().join(", "));
     format_table(&rows)
 }
@@ -361,17 +368,17 @@ fn find_presets() -> Vec<FoundProgram> {
     )
 }
 
-fn provider_line(it: &FoundProgram) -> ProviderProgram {
+fn provider_line(found_program: &FoundProgram) -> ProviderProgram {
     ProviderProgram {
-        preset: it.preset.name.into(),
-        provider: it.preset.provider.into(),
-        program: it
+        preset: found_program.preset.name.into(),
+        provider: found_program.preset.provider.into(),
+        program: found_program
             .program
             .as_ref()
-            .map(|it| it.to_string_lossy().into_owned()),
-        version: it.version.clone(),
-        signed_in: sign_in_label(it).into(),
-        fix: it.fix.clone(),
+            .map(|path| path.to_string_lossy().into_owned()),
+        version: found_program.version.clone(),
+        signed_in: sign_in_label(found_program).into(),
+        fix: found_program.fix.clone(),
     }
 }
 
@@ -379,10 +386,17 @@ fn provider_line(it: &FoundProgram) -> ProviderProgram {
 pub(super) fn provider(app: &CommandContext) -> CommandResult {
     let found = find_presets();
     let data: Vec<ProviderProgram> = found.iter().map(provider_line).collect();
-    let ready = found.iter().find(|it| it.program.is_some());
+    let ready = found
+        .iter()
+        .find(|found_program| found_program.program.is_some());
     let next = [ready.map_or_else(
         || "regatta demo".to_owned(),
-        |it| format!("regatta agent add {0} --preset {0}", it.preset.name),
+        |found_program| {
+            format!(
+                "regatta agent add {0} --preset {0}",
+                found_program.preset.name
+            )
+        },
     )];
     app.output.print_answer("provider", &data, &next, |_| {
         draw_providers(&data, crate::output::window_width())
@@ -448,8 +462,8 @@ fn draw_providers(providers: &[ProviderProgram], window: Option<usize>) -> Strin
 }
 
 /// Describes the sign-in of a program.
-fn sign_in_label(it: &FoundProgram) -> &'static str {
-    match &it.sign_in {
+fn sign_in_label(found_program: &FoundProgram) -> &'static str {
+    match &found_program.sign_in {
         SignIn::Key(_) => "by key",
         SignIn::File(_) => "yes",
         SignIn::NotNeeded => "not needed",

@@ -55,14 +55,14 @@ impl BeadBoard {
         });
         let got: CallReply<Vec<TaskView>> = client.call(&call)?;
         let mut tasks: BTreeMap<String, TaskView> = BTreeMap::new();
-        for it in got.data {
+        for task in got.data {
             // If two tasks have the same name, an open task takes precedence, then the newer one.
-            let name = issue_id(&it);
+            let name = issue_id(&task);
             if tasks
                 .get(&name)
-                .is_none_or(|old| old.task.status.is_terminal() || !it.task.status.is_terminal())
+                .is_none_or(|old| old.task.status.is_terminal() || !task.task.status.is_terminal())
             {
-                tasks.insert(name, it);
+                tasks.insert(name, task);
             }
         }
         Ok(BeadBoard {
@@ -71,22 +71,23 @@ impl BeadBoard {
     }
 
     fn task_id(&self, name: &str) -> Option<TaskId> {
-        self.tasks_by_issue.get(name).map(|it| it.task.id)
+        self.tasks_by_issue.get(name).map(|task| task.task.id)
     }
 }
 
 /// Returns a task's issue id: its alias, or its own id.
-fn issue_id(it: &TaskView) -> String {
-    it.task
+fn issue_id(task: &TaskView) -> String {
+    task.task
         .alias
         .clone()
-        .unwrap_or_else(|| it.task.id.to_string())
+        .unwrap_or_else(|| task.task.id.to_string())
 }
 
 /// Runs `regatta task import --beads`.
 pub(super) fn import(app: &CommandContext, file: &Path) -> CommandResult {
     let source = load_source(file)?;
-    let found = beads::read_issues(&source).map_err(|it| source.error_for(&it))?;
+    let found =
+        beads::read_issues(&source).map_err(|diagnostics| source.error_for(&diagnostics))?;
     let client = app.client()?;
     let project = app.project(&client)?;
     let board = BeadBoard::read(&client, project.clone())?;
@@ -99,20 +100,19 @@ pub(super) fn import(app: &CommandContext, file: &Path) -> CommandResult {
     let closed: Vec<&str> = found
         .beads
         .iter()
-        .filter(|it| it.state == BeadState::Closed)
-        .map(|it| it.id.as_str())
+        .filter(|bead| bead.state == BeadState::Closed)
+        .map(|bead| bead.id.as_str())
         .collect();
     // Blockers come first, so that their ids are known.
     for bead in in_dependency_order(&found.beads) {
-        let open = bead
-            .blocked_by
-            .iter()
-            .filter(|it| !closed.contains(&it.0.as_str()) || board.task_id(&it.0).is_some());
+        let open = bead.blocked_by.iter().filter(|blocked_by| {
+            !closed.contains(&blocked_by.0.as_str()) || board.task_id(&blocked_by.0).is_some()
+        });
         let blockers: Vec<TaskId> = open
-            .filter_map(|it| {
-                ids.get(it.0.as_str())
+            .filter_map(|open| {
+                ids.get(open.0.as_str())
                     .copied()
-                    .or_else(|| board.task_id(&it.0))
+                    .or_else(|| board.task_id(&open.0))
             })
             .collect();
         match board.tasks_by_issue.get(&bead.id) {
@@ -149,14 +149,14 @@ pub(super) fn import(app: &CommandContext, file: &Path) -> CommandResult {
             text.push('\n');
             done.left
                 .iter()
-                .for_each(|it| text += &format!("not changed: {it}\n"));
+                .for_each(|left| text += &format!("not changed: {left}\n"));
             text
         },
     )
 }
 
 fn load_source(file: &Path) -> Result<SourceText, CommandError> {
-    crate::plan::load_source(file).map(|it| it.0)
+    crate::plan::load_source(file).map(|pair| pair.0)
 }
 
 /// Refuses a file in which an issue depends on an issue that is neither in the file nor on the
@@ -166,19 +166,20 @@ fn check_dependencies(
     found: &Beads,
     board: &BeadBoard,
 ) -> Result<(), CommandError> {
-    let known = |id: &str| found.beads.iter().any(|it| it.id == id) || board.task_id(id).is_some();
+    let known =
+        |id: &str| found.beads.iter().any(|bead| bead.id == id) || board.task_id(id).is_some();
     // Closed issues no longer depend on anything.
     let open = found
         .beads
         .iter()
-        .filter(|it| it.state != BeadState::Closed);
+        .filter(|bead| bead.state != BeadState::Closed);
     let faults: Vec<_> = open
-        .flat_map(|it| it.blocked_by.iter().map(move |on| (it, on)))
+        .flat_map(|bead| bead.blocked_by.iter().map(move |on| (bead, on)))
         .filter(|(_, on)| !known(&on.0))
-        .map(|(it, on)| {
+        .map(|(bead, on)| {
             let what = format!(
                 "{:?} depends on {:?}, which is neither in this file nor on the board",
-                it.id, on.0
+                bead.id, on.0
             );
             source.diagnostic(on.1, what, "add that issue, or remove the dependency")
         })
@@ -192,19 +193,23 @@ fn check_dependencies(
 
 /// Returns the issues in an order in which each comes after its blockers.
 fn in_dependency_order(found: &[Bead]) -> Vec<&Bead> {
-    let place = |id: &str| found.iter().position(|it| it.id == id);
+    let place = |id: &str| found.iter().position(|bead| bead.id == id);
     let edges: Vec<Vec<usize>> = found
         .iter()
-        .map(|it| match it.state {
+        .map(|bead| match bead.state {
             BeadState::Closed => vec![],
-            _ => it.blocked_by.iter().filter_map(|on| place(&on.0)).collect(),
+            _ => bead
+                .blocked_by
+                .iter()
+                .filter_map(|on| place(&on.0))
+                .collect(),
         })
         .collect();
     let layers = regatta_core::graph::layers(found.len(), &edges, |_, _| false)
         .unwrap_or_else(|_| vec![0; found.len()]);
     let mut order: Vec<usize> = (0..found.len()).collect();
-    order.sort_by_key(|it| (layers[*it], *it));
-    order.into_iter().map(|it| &found[it]).collect()
+    order.sort_by_key(|order| (layers[*order], *order));
+    order.into_iter().map(|order| &found[order]).collect()
 }
 
 /// Adds a task for an issue.
@@ -295,36 +300,45 @@ fn update_task(
         }
     };
     let mut edit = EditTask::default();
-    differs(task.subject != bead.title, &mut edit, &|it| {
-        it.subject = Some(bead.title.clone())
+    differs(task.subject != bead.title, &mut edit, &|edit_task| {
+        edit_task.subject = Some(bead.title.clone())
     });
-    differs(task.description != bead.description, &mut edit, &|it| {
-        it.description = Some(bead.description.clone())
+    differs(
+        task.description != bead.description,
+        &mut edit,
+        &|edit_task| edit_task.description = Some(bead.description.clone()),
+    );
+    differs(
+        task.issue_type != bead.issue_type,
+        &mut edit,
+        &|edit_task| edit_task.issue_type = Some(bead.issue_type),
+    );
+    differs(task.priority != bead.priority, &mut edit, &|edit_task| {
+        edit_task.priority = Some(bead.priority)
     });
-    differs(task.issue_type != bead.issue_type, &mut edit, &|it| {
-        it.issue_type = Some(bead.issue_type)
+    differs(task.blocked_by != blocked_by, &mut edit, &|edit_task| {
+        edit_task.blocked_by = Some(blocked_by.clone())
     });
-    differs(task.priority != bead.priority, &mut edit, &|it| {
-        it.priority = Some(bead.priority)
-    });
-    differs(task.blocked_by != blocked_by, &mut edit, &|it| {
-        it.blocked_by = Some(blocked_by.clone())
-    });
-    if let Some(files) = bead.work.files.as_ref().filter(|it| **it != task.files) {
+    if let Some(files) = bead
+        .work
+        .files
+        .as_ref()
+        .filter(|path_patterns| **path_patterns != task.files)
+    {
         edit.files = Some(files.clone());
     }
     if let Some(validation) = bead
         .work
         .validation
         .as_ref()
-        .filter(|it| **it != task.validation)
+        .filter(|validation| **validation != task.validation)
     {
         edit.validation = Some(validation.clone());
     }
     let ours = task
         .paused
         .as_ref()
-        .filter(|it| it.starts_with(HELD_REASON_PREFIX));
+        .filter(|paused| paused.starts_with(HELD_REASON_PREFIX));
     match (&bead.state, ours) {
         (BeadState::Held(reason), None) if task.paused.is_none() && idle => {
             edit.paused = Some(SetPause::Pause(reason.clone()));
@@ -345,7 +359,7 @@ fn update_task(
         script: None,
     })) {
         Ok(_) => done.changed.push(id),
-        Err(CommandError::Problem(it)) if it.code == "in_use" => {
+        Err(CommandError::Problem(problem)) if problem.code == "in_use" => {
             done.left.push(format!(
                 "{} has changed, but an agent is working on {id}",
                 bead.id
@@ -367,21 +381,26 @@ struct ExportResult {
 
 /// Runs `regatta task export --beads`.
 pub(super) fn export(app: &CommandContext, all: bool, file: Option<&Path>) -> CommandResult {
-    let old = file.filter(|it| it.exists()).map(load_source).transpose()?;
+    let old = file
+        .filter(|path| path.exists())
+        .map(load_source)
+        .transpose()?;
     if let Some(source) = &old {
-        beads::read_issues(source).map_err(|it| source.error_for(&it))?;
+        beads::read_issues(source).map_err(|diagnostics| source.error_for(&diagnostics))?;
     }
     let client = app.client()?;
     let board = BeadBoard::read(&client, app.project(&client)?)?;
     let known = |id: &str| board.task_id(id).is_some();
     let (mut lines, mut changed) = (Vec::new(), 0);
     let mut written: Vec<String> = Vec::new();
-    let text = old.as_ref().map_or("", |it| it.text.as_str());
+    let text = old
+        .as_ref()
+        .map_or("", |source_text| source_text.text.as_str());
     for (_, line) in beads::nonblank_lines(text) {
         let id = serde_json::from_str::<serde_json::Value>(line).ok();
         let id = id
             .as_ref()
-            .and_then(|it| it["id"].as_str())
+            .and_then(|id| id["id"].as_str())
             .unwrap_or_default();
         let merged = match board.tasks_by_issue.get(id) {
             Some(task) => exported_bead(&board, task).merge_into_line(line, &known),
@@ -395,17 +414,17 @@ pub(super) fn export(app: &CommandContext, all: bool, file: Option<&Path>) -> Co
     let mut rest: Vec<&TaskView> = board
         .tasks_by_issue
         .values()
-        .filter(|it| !written.contains(&issue_id(it)))
+        .filter(|task| !written.contains(&issue_id(task)))
         .collect();
-    rest.sort_by_key(|it| it.task.id);
+    rest.sort_by_key(|task| task.task.id);
     for task in rest
         .into_iter()
-        .filter(|it| all || !it.task.status.is_terminal())
+        .filter(|task| all || !task.task.status.is_terminal())
     {
         lines.push(exported_bead(&board, task).to_line());
         added += 1;
     }
-    let text: String = lines.iter().map(|it| format!("{it}\n")).collect();
+    let text: String = lines.iter().map(|s| format!("{s}\n")).collect();
     let Some(file) = file else {
         return app.output.print(&text);
     };
@@ -428,16 +447,16 @@ pub(super) fn export(app: &CommandContext, all: bool, file: Option<&Path>) -> Co
 
 /// Replaces a file completely or not at all.
 fn write_atomically(file: &Path, text: &str) -> CommandResult {
-    let broken = |it: std::io::Error| {
+    let broken = |error: std::io::Error| {
         command_error(
             "io",
-            format!("could not write {}: {it}", file.display()),
+            format!("could not write {}: {error}", file.display()),
             "check the permissions of the directory",
         )
     };
     let dir = file
         .parent()
-        .filter(|it| !it.as_os_str().is_empty())
+        .filter(|path| !path.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
     let mut new = tempfile::NamedTempFile::new_in(dir).map_err(broken)?;
     std::io::Write::write_all(&mut new, text.as_bytes()).map_err(broken)?;
@@ -447,7 +466,7 @@ fn write_atomically(file: &Path, text: &str) -> CommandResult {
             .map_err(broken)?;
     }
     new.as_file().sync_all().map_err(broken)?;
-    new.persist(file).map_err(|it| broken(it.error))?;
+    new.persist(file).map_err(|error| broken(error.error))?;
     Ok(())
 }
 
@@ -458,8 +477,8 @@ fn exported_bead(board: &BeadBoard, view: &TaskView) -> ExportedBead {
         board
             .tasks_by_issue
             .iter()
-            .find(|it| it.1.task.id == *id)
-            .map(|it| it.0.clone())
+            .find(|tasks_by_issue| tasks_by_issue.1.task.id == *id)
+            .map(|tasks_by_issue| tasks_by_issue.0.clone())
     };
     let date = |wall: u64| {
         let time =
@@ -505,7 +524,7 @@ fn exported_bead(board: &BeadBoard, view: &TaskView) -> ExportedBead {
                 .validation
                 .content_check
                 .iter()
-                .map(|it| serde_json::json!(it))
+                .map(|content_check| serde_json::json!(content_check))
                 .collect();
             checks.insert("content_check".into(), all.into());
         }
@@ -522,7 +541,7 @@ fn exported_bead(board: &BeadBoard, view: &TaskView) -> ExportedBead {
         is_held: task
             .paused
             .as_ref()
-            .is_some_and(|it| it.starts_with(HELD_REASON_PREFIX)),
+            .is_some_and(|paused| paused.starts_with(HELD_REASON_PREFIX)),
         blocked_by: task.blocked_by.iter().filter_map(by_id).collect(),
         created: date(task.created_unix_ms),
         updated: date(task.updated_unix_ms),

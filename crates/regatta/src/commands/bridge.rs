@@ -81,20 +81,23 @@ fn fetch_bridges(app: &CommandContext) -> Result<Vec<BridgeView>, crate::output:
 }
 
 /// Describes the state of a bridge.
-pub(crate) fn bridge_state(it: &BridgeView) -> String {
-    match it {
-        it if it.off.is_some() => format!("off: {}", it.off.as_deref().unwrap_or_default()),
-        it if it.health.paused => "paused".into(),
-        it => {
-            let heard = match (&it.health.connected, &it.health.trouble) {
+pub(crate) fn bridge_state(bridge: &BridgeView) -> String {
+    match bridge {
+        bridge if bridge.off.is_some() => {
+            format!("off: {}", bridge.off.as_deref().unwrap_or_default())
+        }
+        bridge if bridge.health.paused => "paused".into(),
+        bridge => {
+            let heard = match (&bridge.health.connected, &bridge.health.trouble) {
                 (Some(since), None) => format!("connected since {}", format_age(*since)),
                 (Some(_), Some(trouble)) => format!("connected; last problem: {trouble}"),
                 (None, Some(trouble)) => format!("not connected: {trouble}"),
                 (None, None) => "connecting".into(),
             };
-            it.warning
+            bridge
+                .warning
                 .as_ref()
-                .map_or(heard.clone(), |it| format!("{heard}; {it}"))
+                .map_or(heard.clone(), |warning| format!("{heard}; {warning}"))
         }
     }
 }
@@ -104,19 +107,19 @@ pub(crate) fn draw_bridges(all: &[BridgeView]) -> String {
     if all.is_empty() {
         return "no bridges\n".into();
     }
-    let rows = all.iter().map(|it| {
-        let known = it.health.known_as.clone().unwrap_or_default();
-        let counts = format!("{} in, {} out", it.health.taken, it.health.sent);
-        let dead = if it.dead > 0 {
-            format!(", {} dead", it.dead)
+    let rows = all.iter().map(|bridge| {
+        let known = bridge.health.known_as.clone().unwrap_or_default();
+        let counts = format!("{} in, {} out", bridge.health.taken, bridge.health.sent);
+        let dead = if bridge.dead > 0 {
+            format!(", {} dead", bridge.dead)
         } else {
             String::new()
         };
         vec![
-            it.agent.to_string(),
-            it.service.to_string(),
+            bridge.agent.to_string(),
+            bridge.service.to_string(),
             first_line(&known),
-            first_line(&bridge_state(it)),
+            first_line(&bridge_state(bridge)),
             format!("{counts}{dead}"),
         ]
     });
@@ -131,9 +134,11 @@ fn test_bridges(
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
     let all = loop {
         let mut all = fetch_bridges(app)?;
-        all.retain(|it| agent.is_none_or(|only| it.agent == *only));
-        let connecting = |it: &BridgeView| {
-            it.off.is_none() && it.health.connected.is_none() && it.health.trouble.is_none()
+        all.retain(|bridge| agent.is_none_or(|only| bridge.agent == *only));
+        let connecting = |bridge: &BridgeView| {
+            bridge.off.is_none()
+                && bridge.health.connected.is_none()
+                && bridge.health.trouble.is_none()
         };
         if !all.iter().any(connecting) || std::time::Instant::now() > until {
             break all;
@@ -142,8 +147,10 @@ fn test_bridges(
     };
     let bad: Vec<String> = all
         .iter()
-        .filter(|it| it.off.is_some() || it.health.connected.is_none() || it.warning.is_some())
-        .map(|it| format!("{} ({})", it.name, bridge_state(it)))
+        .filter(|bridge| {
+            bridge.off.is_some() || bridge.health.connected.is_none() || bridge.warning.is_some()
+        })
+        .map(|bridge| format!("{} ({})", bridge.name, bridge_state(bridge)))
         .collect();
     app.output
         .print_answer("bridge.list", &all, &[], |_| draw_bridges(&all))?;
@@ -167,15 +174,17 @@ pub(crate) fn draw_conversations(all: &[ConversationLineView], window: Option<us
     if all.is_empty() {
         return "no conversations\n".into();
     }
-    let rows = all.iter().map(|it| {
+    let rows = all.iter().map(|conversation_line| {
         vec![
-            it.id.to_string(),
-            it.service.to_string(),
-            it.agent.to_string(),
-            it.word.clone(),
-            it.task.map_or(String::new(), |it| it.to_string()),
-            format_age(it.updated_wall),
-            first_line(&it.last),
+            conversation_line.id.to_string(),
+            conversation_line.service.to_string(),
+            conversation_line.agent.to_string(),
+            conversation_line.word.clone(),
+            conversation_line
+                .task
+                .map_or(String::new(), |id| id.to_string()),
+            format_age(conversation_line.updated_wall),
+            first_line(&conversation_line.last),
         ]
     });
     format_table_for(&rows.collect::<Vec<_>>(), window)
@@ -184,33 +193,33 @@ pub(crate) fn draw_conversations(all: &[ConversationLineView], window: Option<us
 /// Sends a call about a conversation and prints the conversation.
 fn show_conversation(app: &CommandContext, call: Call) -> CommandResult {
     let got: CallReply<Conversation> = app.call(&call)?;
-    let it = &got.data;
+    let conversation = &got.data;
     let mut next = Vec::new();
-    if !it.held.is_empty() {
-        next.push(format!("regatta bridge accept {}", it.id));
-        next.push(format!("regatta bridge refuse {}", it.id));
+    if !conversation.held.is_empty() {
+        next.push(format!("regatta bridge accept {}", conversation.id));
+        next.push(format!("regatta bridge refuse {}", conversation.id));
     }
-    next.extend(it.task.map(|it| format!("regatta show {it}")));
+    next.extend(conversation.task.map(|id| format!("regatta show {id}")));
     app.output
-        .print_answer("conversation.show", it, &next, |_| {
+        .print_answer("conversation.show", conversation, &next, |_| {
             let mut text = format!(
                 "{} {} with {} in {}\n",
-                it.id,
-                it.service,
-                it.agent,
-                first_line(&it.title)
+                conversation.id,
+                conversation.service,
+                conversation.agent,
+                first_line(&conversation.title)
             );
-            text += &format!("  {}\n", first_line(&it.key));
-            for held in &it.held {
+            text += &format!("  {}\n", first_line(&conversation.key));
+            for held in &conversation.held {
                 text += &format!(
                     "  held: {} ({}:{}): {}\n",
                     first_line(&held.by.name),
-                    it.service,
+                    conversation.service,
                     first_line(&held.by.id),
                     first_line(&held.text)
                 );
             }
-            for turn in &it.turns {
+            for turn in &conversation.turns {
                 text += &format!(
                     "  {:?} {}: {}\n",
                     turn.state,
@@ -224,10 +233,10 @@ fn show_conversation(app: &CommandContext, call: Call) -> CommandResult {
                     text += &format!("    {}\n", first_line(reason));
                 }
             }
-            for post in it
+            for post in conversation
                 .posts
                 .iter()
-                .filter(|it| it.is_due() || it.failure.is_some())
+                .filter(|thread_post| thread_post.is_due() || thread_post.failure.is_some())
             {
                 let what = match &post.content {
                     PostContent::Seen { .. } => "the first reaction".to_owned(),
@@ -240,8 +249,8 @@ fn show_conversation(app: &CommandContext, call: Call) -> CommandResult {
                 let how = post
                     .failure
                     .as_ref()
-                    .map_or("not posted yet".to_owned(), |it| {
-                        format!("could not be posted: {}", first_line(it))
+                    .map_or("not posted yet".to_owned(), |failure| {
+                        format!("could not be posted: {}", first_line(failure))
                     });
                 text += &format!("  post {}: {what}, {how}\n", post.number);
             }

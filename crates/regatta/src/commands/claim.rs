@@ -37,19 +37,26 @@ pub(super) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
                     wait_ms: wait,
                     memo,
                 }))?;
-            let it = &got.data;
+            let granted_claim = &got.data;
             let next = [
-                format!("regatta claim renew {} --token {}", it.claim, it.token),
-                format!("regatta claim release {} --token {}", it.claim, it.token),
-            ];
-            app.output.print_answer("claim.acquire", it, &next, |_| {
                 format!(
-                    "{} token {} for {}\n",
-                    it.claim,
-                    it.token,
-                    seconds(it.ttl_ms)
-                )
-            })
+                    "regatta claim renew {} --token {}",
+                    granted_claim.claim, granted_claim.token
+                ),
+                format!(
+                    "regatta claim release {} --token {}",
+                    granted_claim.claim, granted_claim.token
+                ),
+            ];
+            app.output
+                .print_answer("claim.acquire", granted_claim, &next, |_| {
+                    format!(
+                        "{} token {} for {}\n",
+                        granted_claim.claim,
+                        granted_claim.token,
+                        seconds(granted_claim.ttl_ms)
+                    )
+                })
         }
         ClaimCommand::Renew { claim, token } => {
             let got: CallReply<GrantedClaim> =
@@ -84,13 +91,16 @@ pub(super) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
                             .data
                             .holders
                             .iter()
-                            .map(|it| {
-                                let memo = if it.memo.is_empty() {
+                            .map(|claim_holder| {
+                                let memo = if claim_holder.memo.is_empty() {
                                     String::new()
                                 } else {
-                                    format!(" ({})", first_line(&it.memo))
+                                    format!(" ({})", first_line(&claim_holder.memo))
                                 };
-                                format!("{} is held by {}{memo}\n", it.uri, it.owner)
+                                format!(
+                                    "{} is held by {}{memo}\n",
+                                    claim_holder.uri, claim_holder.owner
+                                )
                             })
                             .collect(),
                     }
@@ -115,46 +125,46 @@ fn draw_claims(claims: &ClaimsView) -> String {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    let held = claims.held.iter().map(|it| {
-        let mode = if it.mode == ClaimMode::Shared {
+    let held = claims.held.iter().map(|claim| {
+        let mode = if claim.mode == ClaimMode::Shared {
             "shared"
         } else {
             "exclusive"
         };
-        let ends = it.ends_in_ms.map_or_else(
-            || first_line(&it.until),
-            |it| format!("{} left", seconds(it)),
+        let ends = claim.ends_in_ms.map_or_else(
+            || first_line(&claim.until),
+            |ends_in_m| format!("{} left", seconds(ends_in_m)),
         );
         vec![
-            it.claim.to_string(),
-            it.owner.to_string(),
+            claim.claim.to_string(),
+            claim.owner.to_string(),
             mode.into(),
-            format_age(it.granted_wall),
+            format_age(claim.granted_wall),
             ends,
-            uris(&it.uris),
-            first_line(&it.memo),
+            uris(&claim.uris),
+            first_line(&claim.memo),
         ]
     });
-    let waiting = claims.waiting.iter().map(|it| {
+    let waiting = claims.waiting.iter().map(|claim_wait| {
         vec![
-            it.wait.to_string(),
-            it.owner.to_string(),
+            claim_wait.wait.to_string(),
+            claim_wait.owner.to_string(),
             "waits".into(),
             String::new(),
-            format!("{} left", seconds(it.ends_in_ms)),
-            uris(&it.uris),
+            format!("{} left", seconds(claim_wait.ends_in_ms)),
+            uris(&claim_wait.uris),
             String::new(),
         ]
     });
-    let by_work = claims.by_work.iter().map(|it| {
+    let by_work = claims.by_work.iter().map(|work_claim| {
         let until = "while it runs".to_owned();
         vec![
             "-".into(),
-            it.owner.to_string(),
+            work_claim.owner.to_string(),
             "exclusive".into(),
             String::new(),
             until,
-            uris(&it.uris),
+            uris(&work_claim.uris),
             String::new(),
         ]
     });

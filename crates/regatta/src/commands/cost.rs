@@ -28,53 +28,57 @@ pub(super) fn cost(app: &CommandContext, by: CostByArg, since: Option<u32>) -> C
         by: Some(by),
     };
     let got: CallReply<CostView> = client.call(&Call::Cost(ask))?;
-    let it = &got.data;
-    let next = match it.cap {
+    let cost = &got.data;
+    let next = match cost.cap {
         Some(_) => "regatta budget list",
         None => "regatta budget set day --usd 20",
     };
-    app.output.print_answer("cost", it, &[next.into()], |_| {
-        draw_cost(it, window_width(), format_time_to_minute)
+    app.output.print_answer("cost", cost, &[next.into()], |_| {
+        draw_cost(cost, window_width(), format_time_to_minute)
     })
 }
 
 /// Draws the answer for a window of this width. `clock` formats a time in this machine's time zone.
 pub(crate) fn draw_cost(
-    it: &CostView,
+    cost: &CostView,
     window: Option<usize>,
     clock: impl Fn(u64) -> String,
 ) -> String {
-    let day = i64::try_from(it.since_wall)
+    let day = i64::try_from(cost.since_wall)
         .ok()
-        .and_then(|it| jiff::Timestamp::from_millisecond(it).ok());
+        .and_then(|n| jiff::Timestamp::from_millisecond(n).ok());
     let day = day.map_or_else(
         || "?".into(),
-        |it| it.to_zoned(jiff::tz::TimeZone::UTC).date().to_string(),
+        |time| time.to_zoned(jiff::tz::TimeZone::UTC).date().to_string(),
     );
-    let since = if it.days == 0 {
+    let since = if cost.days == 0 {
         "today".to_owned()
     } else {
         format!("since {day}")
     };
     let mut text = String::new();
-    for (nth, part) in it.tables.iter().enumerate() {
+    for (nth, part) in cost.tables.iter().enumerate() {
         let mut rows = vec![header_row(part.by.name())];
         rows.extend(
             part.rows
                 .iter()
-                .map(|it| cost_row(&group_name(it), &it.sum)),
+                .map(|cost| cost_row(&group_name(cost), &cost.sum)),
         );
         if nth == 0 {
-            rows.push(total_row(it, &since, &clock));
+            rows.push(total_row(cost, &since, &clock));
         }
         text += &format_table_for(&align_right(rows, 1..5), window);
         if nth == 0 {
-            it.came
+            cost.came
                 .sentences(format_tokens)
                 .iter()
-                .for_each(|it| text += &format!("{it}\n"));
+                .for_each(|sentence| text += &format!("{sentence}\n"));
         }
-        text += if nth + 1 < it.tables.len() { "\n" } else { "" };
+        text += if nth + 1 < cost.tables.len() {
+            "\n"
+        } else {
+            ""
+        };
     }
     text
 }
@@ -85,10 +89,10 @@ fn header_row(by: &str) -> Vec<String> {
         .to_vec()
 }
 
-fn group_name(it: &CostRow) -> String {
-    match it.about.as_str() {
-        "" => first_line(&it.name),
-        about => format!("{} {}", first_line(&it.name), first_line(about)),
+fn group_name(cost: &CostRow) -> String {
+    match cost.about.as_str() {
+        "" => first_line(&cost.name),
+        about => format!("{} {}", first_line(&cost.name), first_line(about)),
     }
 }
 
@@ -110,20 +114,22 @@ fn cost_row(name: &str, sum: &CostSum) -> Vec<String> {
         known(usage.input + usage.cached_input + usage.cache_write),
         known(usage.output),
         sum.cached_percent()
-            .map_or_else(|| "n/a".into(), |it| format!("{it} %")),
+            .map_or_else(|| "n/a".into(), |n| format!("{n} %")),
         price_text(sum, format_tokens),
-        sum.hourly_rate
-            .map_or_else(|| "-".into(), |it| format!("{}/h", format_dollars(it))),
+        sum.hourly_rate.map_or_else(
+            || "-".into(),
+            |hourly_rate| format!("{}/h", format_dollars(hourly_rate)),
+        ),
     ]
 }
 
 /// Returns the last row: the totals, compared with the cap.
-fn total_row(it: &CostView, since: &str, clock: impl Fn(u64) -> String) -> Vec<String> {
-    let mut row = cost_row(&format!("total {since}"), &it.total);
-    if let (Some(cap), Some(cost)) = (it.cap, row.get_mut(5)) {
+fn total_row(item: &CostView, since: &str, clock: impl Fn(u64) -> String) -> Vec<String> {
+    let mut row = cost_row(&format!("total {since}"), &item.total);
+    if let (Some(cap), Some(cost)) = (item.cap, row.get_mut(5)) {
         let known = CostSum {
             unpriced: 0,
-            ..it.total
+            ..item.total
         };
         let unpriced = cost
             .strip_prefix(&price_text(&known, format_tokens))
@@ -135,9 +141,9 @@ fn total_row(it: &CostView, since: &str, clock: impl Fn(u64) -> String) -> Vec<S
             format_dollars(cap)
         );
     }
-    if let (Some(forecast), Some(rate)) = (&it.forecast, row.get_mut(6)) {
+    if let (Some(forecast), Some(rate)) = (&item.forecast, row.get_mut(6)) {
         let said = forecast_text(forecast, clock);
-        *rate = if it.total.hourly_rate.is_some() {
+        *rate = if item.total.hourly_rate.is_some() {
             format!("{rate} · {said}")
         } else {
             said
@@ -151,11 +157,11 @@ fn align_right(mut rows: Vec<Vec<String>>, columns: std::ops::Range<usize>) -> V
     for at in columns {
         let width = rows
             .iter()
-            .filter_map(|it| it.get(at))
-            .map(|it| it.chars().count())
+            .filter_map(|rows| rows.get(at))
+            .map(|row| row.chars().count())
             .max()
             .unwrap_or(0);
-        for cell in rows.iter_mut().filter_map(|it| it.get_mut(at)) {
+        for cell in rows.iter_mut().filter_map(|rows| rows.get_mut(at)) {
             *cell = format!("{cell:>width$}");
         }
     }
@@ -175,19 +181,19 @@ mod tests {
         micro_usd: Option<u64>,
         rate: Option<u64>,
     ) -> CostSum {
-        let mut it = CostSum {
+        let mut cost_sum = CostSum {
             tasks,
             hourly_rate: rate,
             ..CostSum::default()
         };
-        let usage = &mut it.spent.usage;
+        let usage = &mut cost_sum.spent.usage;
         (
             usage.input,
             usage.cached_input,
             usage.output,
             usage.micro_usd,
         ) = (input, cached, output, micro_usd);
-        it
+        cost_sum
     }
 
     #[test]
@@ -251,6 +257,9 @@ landed 3 tasks · $0.20 each
         (view.days, view.cap, view.forecast) = (1, None, None);
         let text = draw_cost(&view, Some(100), clock);
         assert!(text.contains("total since 1970-01-01"), "{text}");
-        assert!(text.lines().all(|it| it.chars().count() <= 100), "{text}");
+        assert!(
+            text.lines().all(|text| text.chars().count() <= 100),
+            "{text}"
+        );
     }
 }

@@ -22,8 +22,8 @@ use crate::output::{
 
 use super::CommandContext;
 
-fn to_answer_scope(it: AnswerScopeArg) -> AnswerScope {
-    match it {
+fn to_answer_scope(answer_scope_arg: AnswerScopeArg) -> AnswerScope {
+    match answer_scope_arg {
         AnswerScopeArg::Once => AnswerScope::Once,
         AnswerScopeArg::Task => AnswerScope::Task,
         AnswerScopeArg::Mission => AnswerScope::Mission,
@@ -80,8 +80,8 @@ pub(super) fn send_decision(
             reach,
             alike,
         }))?;
-    let it = &got.data;
-    let text = |name: &str| it[name].as_str().map(sanitize).unwrap_or_default();
+    let value = &got.data;
+    let text = |name: &str| value[name].as_str().map(sanitize).unwrap_or_default();
     // The daemon counts items of all projects, but `regatta inbox` lists those of this project.
     let left = super::inbox::fetch_items(app, &client)?
         .iter()
@@ -93,20 +93,20 @@ pub(super) fn send_decision(
         "regatta status"
     }
     .to_owned()];
-    app.output.print_answer(kind, it, &next, |_| {
-        let more = it["answered"].as_u64().unwrap_or(1);
+    app.output.print_answer(kind, value, &next, |_| {
+        let more = value["answered"].as_u64().unwrap_or(1);
         let others = if more > 1 {
             format!(" and {} like it", more - 1)
         } else {
             String::new()
         };
-        let rules = it["rules"]
+        let rules = value["rules"]
             .as_array()
             .map(Vec::as_slice)
             .unwrap_or_default()
             .iter()
-            .filter_map(|it| it.as_str());
-        let rules: String = rules.map(|it| format!(" · {}", sanitize(it))).collect();
+            .filter_map(|value| value.as_str());
+        let rules: String = rules.map(|rule| format!(" · {}", sanitize(rule))).collect();
         format!(
             "{verb} {id}{others} for {}: {}{said}{rules} · {left} left in the inbox\n",
             text("task"),
@@ -130,7 +130,7 @@ pub(super) fn tell(app: &CommandContext, id: &str, words: &[String]) -> CommandR
         "tell",
         &got.data,
         &attempt
-            .map(|it| format!("regatta logs -f {it}"))
+            .map(|attempt| format!("regatta logs -f {attempt}"))
             .into_iter()
             .collect::<Vec<_>>(),
         |_| match attempt {
@@ -256,7 +256,9 @@ pub(super) fn takeover(
     } else {
         None
     };
-    let command = own.as_ref().map_or(command, |it| &it.command);
+    let command = own
+        .as_ref()
+        .map_or(command, |session_command| &session_command.command);
     let live = got.data.task.attempt.is_some() && !by_hand;
     if live {
         pause_agent(&client, &got.data)?;
@@ -279,7 +281,10 @@ pub(super) fn takeover(
         .args(arguments)
         .current_dir(&workspace)
         .env("REGATTA_TASK", task.to_string())
-        .envs(own.iter().flat_map(|it| it.env.iter().cloned()))
+        .envs(
+            own.iter()
+                .flat_map(|session_command| session_command.env.iter().cloned()),
+        )
         .status();
     if live {
         let _goes_on: CallReply<serde_json::Value> =
@@ -287,10 +292,10 @@ pub(super) fn takeover(
                 id: task.to_string(),
             }))?;
     }
-    let ended = ended.map_err(|it| {
+    let ended = ended.map_err(|error| {
         command_error(
             "io",
-            format!("could not start {}: {it}", program.to_string_lossy()),
+            format!("could not start {}: {error}", program.to_string_lossy()),
             "name another program after --",
         )
     })?;
@@ -337,7 +342,7 @@ fn session_command(
         .attempts
         .iter()
         .rev()
-        .find_map(|it| Some((it, it.session.session_id.clone()?)));
+        .find_map(|attempt| Some((attempt, attempt.session.session_id.clone()?)));
     let Some((attempt, session)) = last else {
         return Err(command_error(
             "no_session",
@@ -349,9 +354,9 @@ fn session_command(
     let agent = agents
         .data
         .iter()
-        .map(|it| &it.agent)
-        .find(|it| it.name == attempt.agent);
-    let line = agent.and_then(|it| crate::composition::resume_command(it, &session));
+        .map(|agent| &agent.agent)
+        .find(|agent| agent.name == attempt.agent);
+    let line = agent.and_then(|agent| crate::composition::resume_command(agent, &session));
     let (Some(agent), Some(line)) = (agent, line) else {
         let what = format!(
             "the program of {} cannot continue a session in a terminal",
@@ -384,7 +389,7 @@ fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult
     let can_wait = view
         .attempts
         .iter()
-        .any(|it| Some(it.id) == view.task.attempt && it.accepts_prompts());
+        .any(|attempt| Some(attempt.id) == view.task.attempt && attempt.accepts_prompts());
     if !can_wait {
         return Err(command_error(
             "cannot_wait",
@@ -406,9 +411,11 @@ fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult
             .data
             .attempts
             .iter()
-            .find(|it| Some(it.id) == now.data.task.attempt);
+            .find(|attempt| Some(attempt.id) == now.data.task.attempt);
         match at {
-            Some(it) if it.session.hold_reason.is_some() && !it.session.in_turn => return Ok(()),
+            Some(attempt) if attempt.session.hold_reason.is_some() && !attempt.session.in_turn => {
+                return Ok(());
+            }
             Some(_) if std::time::Instant::now() < deadline => {
                 std::thread::sleep(std::time::Duration::from_millis(100))
             }
@@ -457,7 +464,12 @@ pub(crate) fn draw_rules(all: &[PolicyRule]) -> String {
     }
     format_table(
         &all.iter()
-            .map(|it| vec![it.id.to_string(), sanitize(&it.describe())])
+            .map(|policy_rule| {
+                vec![
+                    policy_rule.id.to_string(),
+                    sanitize(&policy_rule.describe()),
+                ]
+            })
             .collect::<Vec<_>>(),
     )
 }
@@ -484,10 +496,10 @@ pub(super) fn policy(app: &CommandContext, word: PolicyCommand) -> CommandResult
             scope,
         } => {
             let tool = tool
-                .map(|it| {
-                    serde_json::from_value(serde_json::Value::String(it.clone())).map_err(|_| {
+                .map(|tool| {
+                    serde_json::from_value(serde_json::Value::String(tool.clone())).map_err(|_| {
                         usage_error(
-                            format!("{it:?} is not a kind of tool"),
+                            format!("{tool:?} is not a kind of tool"),
                             "write read, edit, delete, move, search, execute, think, fetch, \
                             switch_mode or other",
                         )
@@ -579,18 +591,18 @@ pub(super) fn budget(app: &CommandContext, word: BudgetCommand) -> CommandResult
         .print_answer(kind, &got.data, &[next.into()], |_| draw_budgets(&got.data))
 }
 
-fn draw_budgets(it: &BudgetsView) -> String {
-    let mut text = format!("today  {}\n", spend_text(&it.today));
-    let mut rows: Vec<Vec<String>> = it
+fn draw_budgets(budgets: &BudgetsView) -> String {
+    let mut text = format!("today  {}\n", spend_text(&budgets.today));
+    let mut rows: Vec<Vec<String>> = budgets
         .by_agent
         .iter()
         .map(|(agent, spend)| vec![format!("  {agent}"), spend_text(spend)])
         .collect();
-    for it in &it.budgets {
-        let used = it.spent.as_ref().map_or("each".to_owned(), spend_text);
+    for budget in &budgets.budgets {
+        let used = budget.spent.as_ref().map_or("each".to_owned(), spend_text);
         rows.push(vec![
-            format!("budget {}", it.scope),
-            format!("{} of {}", used, limits_text(&it.ceiling)),
+            format!("budget {}", budget.scope),
+            format!("{} of {}", used, limits_text(&budget.ceiling)),
         ]);
     }
     text += &format_table(&rows);
@@ -598,30 +610,32 @@ fn draw_budgets(it: &BudgetsView) -> String {
 }
 
 /// Describes spending in one line. Unknown money is left out, because $0.00 would be wrong.
-pub(super) fn spend_text(it: &Spend) -> String {
-    let money = it.usage.micro_usd.map_or(String::new(), |it| {
-        format!("{} · ", budget::format_dollars(it))
+pub(super) fn spend_text(spend: &Spend) -> String {
+    let money = spend.usage.micro_usd.map_or(String::new(), |micro_usd| {
+        format!("{} · ", budget::format_dollars(micro_usd))
     });
-    let tokens = match it.usage.tokens() {
+    let tokens = match spend.usage.tokens() {
         0 => "tokens not reported".to_owned(),
         many => format!("{many} tokens"),
     };
     format!(
         "{money}{tokens} · {} turns · {} attempts · {}",
-        it.turns,
-        it.attempts,
-        seconds(it.wall_ms)
+        spend.turns,
+        spend.attempts,
+        seconds(spend.wall_ms)
     )
 }
 
 /// Lists the limits of a budget in one line.
-fn limits_text(it: &Ceiling) -> String {
+fn limits_text(ceiling: &Ceiling) -> String {
     let parts = [
-        it.micro_usd.map(budget::format_dollars),
-        it.tokens.map(|it| format!("{it} tokens")),
-        it.turns.map(|it| format!("{it} turns")),
-        it.attempts.map(|it| format!("{it} attempts")),
-        it.wall_ms.map(seconds),
+        ceiling.micro_usd.map(budget::format_dollars),
+        ceiling.tokens.map(|token| format!("{token} tokens")),
+        ceiling.turns.map(|turn| format!("{turn} turns")),
+        ceiling
+            .attempts
+            .map(|attempt| format!("{attempt} attempts")),
+        ceiling.wall_ms.map(seconds),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }

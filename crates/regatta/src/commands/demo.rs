@@ -141,16 +141,16 @@ struct DemoOutcome {
 pub(super) fn demo(app: &CommandContext, ask: &DemoArgs) -> CommandResult {
     let began = Instant::now();
     let place = tempfile::Builder::new().prefix("regatta-demo-").tempdir();
-    let place = place.map_err(|it| {
+    let place = place.map_err(|error| {
         command_error(
             "io",
-            format!("no temporary directory can be had: {it}"),
+            format!("no temporary directory can be had: {error}"),
             "set TMPDIR to a directory with room",
         )
     })?;
     let (repo, data_dir) = (place.path().join("greet"), place.path().join("data"));
     regatta_git::sample_repo::make_repo(&repo, DEMO_FILES)
-        .map_err(|it| command_error(it.code, it.message, it.hint))?;
+        .map_err(|error| command_error(error.code, error.message, error.hint))?;
     app.output.print_note(&format!(
         "regatta {} · demo: {} scripted agents, no API key, nothing leaves this machine",
         env!("CARGO_PKG_VERSION"),
@@ -208,7 +208,7 @@ fn run_mission(
     let mut agents = Vec::new();
     for nth in 1..=ask.size {
         let name = AgentName::new(&format!("scripted-{nth}"))
-            .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+            .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
         let add = input::AgentAdd {
             name: name.clone(),
             runtime: RuntimeName::Scripted,
@@ -255,12 +255,12 @@ fn run_mission(
         .data
         .tasks
         .iter()
-        .filter(|it| it.word == "landed")
+        .filter(|task| task.word == "landed")
         .count();
     let told = DemoReport {
         table: format_table(&super::summary::task_rows(&app.output, &last.data.tasks)),
         graph: regatta_git::sample_repo::commit_graph(repo, last.data.tasks.len() + 1)
-            .map_err(|it| command_error(it.code, it.message, it.hint))?,
+            .map_err(|error| command_error(error.code, error.message, error.hint))?,
         outcome: DemoOutcome {
             repo: repo.display().to_string(),
             tasks: last.data.tasks.len(),
@@ -268,7 +268,7 @@ fn run_mission(
             agents: ask.size as usize,
             seconds: (began.elapsed().as_millis() as f64) / 1_000.0,
             url: crate::daemon::read_daemon_info(client.data_dir())
-                .map(|it| it.url)
+                .map(|daemon_info| daemon_info.url)
                 .filter(|_| ask.serve),
             data_dir: client.data_dir().path.display().to_string(),
             needs_you: open.len(),
@@ -298,7 +298,7 @@ fn concurrent_agents(size: u32) -> u32 {
 fn demo_settings() -> Result<regatta_core::project::ProjectSettings, CommandError> {
     let mut settings = regatta_core::project::ProjectSettings::default();
     let readme = PathPattern::new("README.md")
-        .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+        .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
     settings.landing.protected = vec![readme];
     Ok(settings)
 }
@@ -313,28 +313,28 @@ impl PendingDecision {
     /// Describes the item and its choices in one line.
     fn description(&self) -> String {
         match self {
-            PendingDecision::Request(it) => {
-                let who = it
+            PendingDecision::Request(inbox) => {
+                let who = inbox
                     .agent
                     .as_ref()
-                    .map_or(String::new(), |it| format!(" {it}"));
-                let choices = if it.kind == "permission" {
+                    .map_or(String::new(), |agent| format!(" {agent}"));
+                let choices = if inbox.kind == "permission" {
                     permission_choices()
                 } else {
-                    numbered_choices(&it.choices)
+                    numbered_choices(&inbox.choices)
                 };
                 format!(
                     "{} {}{who} asks: {}   {choices}",
-                    it.id,
-                    it.task.map(|it| it.to_string()).unwrap_or_default(),
-                    sanitize(&it.subject)
+                    inbox.id,
+                    inbox.task.map(|id| id.to_string()).unwrap_or_default(),
+                    sanitize(&inbox.subject)
                 )
             }
-            PendingDecision::Review(it) => {
-                let id = it.task.id;
+            PendingDecision::Review(task) => {
+                let id = task.task.id;
                 format!(
                     "{id} \"{}\" is done and waits for your review   1 land it",
-                    sanitize(&it.task.subject)
+                    sanitize(&task.task.subject)
                 )
             }
         }
@@ -343,14 +343,14 @@ impl PendingDecision {
     /// Returns the shell command that decides the item.
     fn command(&self) -> String {
         match self {
-            PendingDecision::Request(it) if it.kind == "permission" => {
-                format!("regatta allow {}", it.id)
+            PendingDecision::Request(inbox) if inbox.kind == "permission" => {
+                format!("regatta allow {}", inbox.id)
             }
-            PendingDecision::Request(it) => {
-                let first = it.choices.first().map_or("…", String::as_str);
-                format!("regatta answer {} '{}'", it.id, sanitize(first))
+            PendingDecision::Request(inbox) => {
+                let first = inbox.choices.first().map_or("…", String::as_str);
+                format!("regatta answer {} '{}'", inbox.id, sanitize(first))
             }
-            PendingDecision::Review(it) => format!("regatta land {}", it.task.id),
+            PendingDecision::Review(task) => format!("regatta land {}", task.task.id),
         }
     }
 
@@ -383,20 +383,20 @@ impl PendingDecision {
     /// line.
     fn send_decision(&self, client: &Client, said: &str) -> Result<(), CommandError> {
         let call = match self {
-            PendingDecision::Request(it) => {
-                let id = it.id.parse().map_err(|_| {
+            PendingDecision::Request(inbox) => {
+                let id = inbox.id.parse().map_err(|_| {
                     command_error("bug", "an inbox item has no number", "please report this")
                 })?;
-                let answer = match (it.kind.as_str(), said) {
+                let answer = match (inbox.kind.as_str(), said) {
                     ("permission", "2" | "deny") => RequestAnswer::Deny { reason: None },
                     ("permission", _) => RequestAnswer::Allow,
                     _ => {
                         let nth = said
                             .parse::<usize>()
                             .ok()
-                            .and_then(|nth| it.choices.get(nth.wrapping_sub(1)));
+                            .and_then(|nth| inbox.choices.get(nth.wrapping_sub(1)));
                         let other = if said.is_empty() {
-                            it.choices.first().map_or("yes", String::as_str)
+                            inbox.choices.first().map_or("yes", String::as_str)
                         } else {
                             said
                         };
@@ -412,8 +412,8 @@ impl PendingDecision {
                     alike: false,
                 })
             }
-            PendingDecision::Review(it) => {
-                let id = it.task.id.to_string();
+            PendingDecision::Review(task) => {
+                let id = task.task.id.to_string();
                 Call::Land(input::LandInput {
                     id,
                     first: false,
@@ -425,8 +425,11 @@ impl PendingDecision {
         match client.call::<serde_json::Value>(&call) {
             Ok(_) => Ok(()),
             // A person has already decided on the page.
-            Err(CommandError::Problem(it))
-                if matches!(it.code.as_str(), "already_answered" | "nothing_to_land") =>
+            Err(CommandError::Problem(problem))
+                if matches!(
+                    problem.code.as_str(),
+                    "already_answered" | "nothing_to_land"
+                ) =>
             {
                 Ok(())
             }
@@ -443,7 +446,7 @@ fn permission_choices() -> String {
 fn numbered_choices(choices: &[String]) -> String {
     (1..)
         .zip(choices)
-        .map(|(nth, it)| format!("{nth} {}", sanitize(it)))
+        .map(|(nth, s)| format!("{nth} {}", sanitize(s)))
         .collect::<Vec<_>>()
         .join("   ")
 }
@@ -461,14 +464,14 @@ fn pending_decisions(
     let asked = asks
         .data
         .into_iter()
-        .filter(|it| it.ask.is_some())
-        .map(|it| PendingDecision::Request(Box::new(it)));
+        .filter(|inbox| inbox.ask.is_some())
+        .map(|inbox| PendingDecision::Request(Box::new(inbox)));
     let review = all
         .data
         .tasks
         .into_iter()
-        .filter(|it| it.word == "review")
-        .map(|it| PendingDecision::Review(Box::new(it)));
+        .filter(|task| task.word == "review")
+        .map(|task| PendingDecision::Review(Box::new(task)));
     Ok(asked.chain(review).collect())
 }
 
@@ -499,8 +502,8 @@ fn follow_and_decide(
         if left || open.is_empty() && ending == FollowEnd::Settled {
             return Ok((ending, open));
         }
-        for it in open {
-            app.output.print_note(&it.description());
+        for pending_decision in open {
+            app.output.print_note(&pending_decision.description());
             let said = loop {
                 let said = if asks {
                     Interrupts::install()?
@@ -509,12 +512,12 @@ fn follow_and_decide(
                 } else {
                     String::new()
                 };
-                match it.input_error(said.trim()) {
+                match pending_decision.input_error(said.trim()) {
                     Some(why) => app.output.print_note(&sanitize(&why)),
                     None => break said,
                 }
             };
-            it.send_decision(client, said.trim())?;
+            pending_decision.send_decision(client, said.trim())?;
         }
         // Start from the present state, so that changes during the question are printed too.
         got = client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
@@ -537,8 +540,11 @@ fn print_report(
     kept: Option<&Path>,
     told: &DemoReport,
 ) -> CommandResult {
-    let it = &told.outcome;
-    let shell = format!("export REGATTA_DATA_DIR={} && cd {}", it.data_dir, it.repo);
+    let demo_outcome = &told.outcome;
+    let shell = format!(
+        "export REGATTA_DATA_DIR={} && cd {}",
+        demo_outcome.data_dir, demo_outcome.repo
+    );
     let mut next = Vec::new();
     if ask.serve {
         next.push(shell.clone());
@@ -547,17 +553,17 @@ fn print_report(
         next.push("regatta status".into());
         next.push("regatta down".into());
     }
-    app.output.print_answer("demo", it, &next, |_| {
+    app.output.print_answer("demo", demo_outcome, &next, |_| {
         let mut text = format!("{}\n{}\n", told.table.trim_end(), told.graph.trim_end());
         text += &format!(
             "done   {} of {} landed in {:.1} s by {} agents · $0.00 (scripted)\n",
-            it.landed, it.tasks, it.seconds, it.agents
+            demo_outcome.landed, demo_outcome.tasks, demo_outcome.seconds, demo_outcome.agents
         );
-        for it in &told.pending {
-            text += &format!("needs  {}\n", it.description());
+        for pending_decision in &told.pending {
+            text += &format!("needs  {}\n", pending_decision.description());
         }
         match kept {
-            Some(_) => text += &format!("look   git -C {} log --graph --stat\n", it.repo),
+            Some(_) => text += &format!("look   git -C {} log --graph --stat\n", demo_outcome.repo),
             None => text += "look   regatta demo --keep   keeps the repository for a closer look\n",
         }
         if ask.serve {

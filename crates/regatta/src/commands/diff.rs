@@ -52,16 +52,16 @@ pub(super) fn diff(app: &CommandContext, ask: &args::DiffArgs) -> CommandResult 
 
 /// Returns remarks below a diff: that it shows an attempt instead of the work that lands, and files
 /// that were left out.
-fn remarks(it: &DiffView, view: &TaskView) -> String {
+fn remarks(diff: &DiffView, view: &TaskView) -> String {
     let mut text = String::new();
-    if let Some(attempt) = it.attempt {
+    if let Some(attempt) = diff.attempt {
         text += &format!(
             "these are the changes of {attempt}; {} {}\n",
-            it.task,
+            diff.task,
             view.task.status.phrase()
         );
     }
-    let by = it
+    let by = diff
         .attempt
         .or_else(|| view.task.submission.as_ref().map(|work| work.attempt));
     if let Some(note) =
@@ -73,9 +73,9 @@ fn remarks(it: &DiffView, view: &TaskView) -> String {
 }
 
 /// Returns the commands that make sense after a review, by the state of the task.
-fn next_commands(it: &TaskView) -> Vec<String> {
-    let id = it.task.id;
-    match it.word.as_str() {
+fn next_commands(task: &TaskView) -> Vec<String> {
+    let id = task.task.id;
+    match task.word.as_str() {
         "landed" => vec![format!("regatta undo {id}")],
         "done" => vec!["regatta status".into()],
         "failed" | "cancelled" => vec![format!("regatta retry {id}"), format!("regatta why {id}")],
@@ -84,7 +84,7 @@ fn next_commands(it: &TaskView) -> Vec<String> {
             format!("regatta revise {id} -m TEXT"),
         ],
         // Without a submission there is no work to land.
-        "needs you" if it.task.submission.is_none() => {
+        "needs you" if task.task.submission.is_none() => {
             vec![format!("regatta why {id}"), format!("regatta retry {id}")]
         }
         "review" | "needs you" => {
@@ -100,19 +100,23 @@ fn next_commands(it: &TaskView) -> Vec<String> {
 
 /// Formats a patch for people. Agents wrote the text, so control characters are removed; only tabs
 /// are kept.
-fn format_patch(out: &Output, it: &DiffView) -> String {
-    if it.patch.is_empty() {
+fn format_patch(out: &Output, diff: &DiffView) -> String {
+    if diff.patch.is_empty() {
         return "no changes\n".into();
     }
     let mut inside = false;
-    let mut text = String::with_capacity(it.patch.len());
-    for it in it.patch.lines() {
-        let shown = it.split('\t').map(sanitize).collect::<Vec<_>>().join("\t");
-        if it.starts_with("diff --git ") {
+    let mut text = String::with_capacity(diff.patch.len());
+    for patch in diff.patch.lines() {
+        let shown = patch
+            .split('\t')
+            .map(sanitize)
+            .collect::<Vec<_>>()
+            .join("\t");
+        if patch.starts_with("diff --git ") {
             inside = false;
         }
-        inside |= it.starts_with("@@");
-        let style = match it.bytes().next() {
+        inside |= patch.starts_with("@@");
+        let style = match patch.bytes().next() {
             Some(b'@') if inside => "36",
             Some(b'+') if inside => "32",
             Some(b'-') if inside => "31",
@@ -140,8 +144,8 @@ pub(super) fn draw_stat(patch: &str) -> String {
         let sum = |of: fn(&(String, usize, usize)) -> usize| files.iter().map(of).sum::<usize>();
         rows.push(row(&(
             format!("{} files", files.len()),
-            sum(|it| it.1),
-            sum(|it| it.2),
+            sum(|row| row.1),
+            sum(|row| row.2),
         )));
     }
     format_table(&rows)
@@ -152,7 +156,13 @@ pub(super) fn draw_stat(patch: &str) -> String {
 fn count_lines(patch: &str) -> Vec<(String, usize, usize)> {
     regatta_api::patch::files_in_patch(patch)
         .into_iter()
-        .map(|it| (sanitize(&it.path), it.added, it.removed))
+        .map(|patch_file| {
+            (
+                sanitize(&patch_file.path),
+                patch_file.added,
+                patch_file.removed,
+            )
+        })
         .collect()
 }
 
@@ -169,13 +179,13 @@ fn choose_tool(
     let named = typed
         .map(str::to_owned)
         .or(set)
-        .map(|it| it.trim().to_owned())
-        .filter(|it| !it.is_empty());
+        .map(|typed| typed.trim().to_owned())
+        .filter(|typed| !typed.is_empty());
     let known = || {
         DIFF_TOOLS
             .iter()
-            .find(|it| it.split(' ').next().is_some_and(&is_here))
-            .map(|it| (*it).to_owned())
+            .find(|s| s.split(' ').next().is_some_and(&is_here))
+            .map(|s| (*s).to_owned())
     };
     named.or_else(known)
 }
@@ -184,10 +194,10 @@ fn choose_tool(
 fn open_in_tool(
     app: &CommandContext,
     client: &Client,
-    (it, task): (&DiffView, &TaskView),
+    (diff, task): (&DiffView, &TaskView),
     typed: Option<&str>,
 ) -> Result<String, CommandError> {
-    let id = it.task;
+    let id = diff.task;
     let Some(tool) = choose_tool(
         typed,
         std::env::var("REGATTA_DIFF_TOOL").ok(),
@@ -211,7 +221,7 @@ fn open_in_tool(
     let repo = projects
         .data
         .into_iter()
-        .find(|it| it.name == task.task.project)
+        .find(|project| project.name == task.task.project)
         .and_then(super::project_repo);
     let Some(repo) = repo else {
         return Err(command_error(
@@ -220,10 +230,10 @@ fn open_in_tool(
             format!("print the changes: regatta diff {id}"),
         ));
     };
-    let broken = |it: std::io::Error| {
+    let broken = |error: std::io::Error| {
         command_error(
             "io",
-            format!("could not write temporary files: {it}"),
+            format!("could not write temporary files: {error}"),
             "check the directory in TMPDIR",
         )
     };
@@ -234,12 +244,12 @@ fn open_in_tool(
     let git = crate::composition::git_adapter(&app.data_dir()?);
     let mut opened = Vec::new();
     // A file whose changes were reverted since the last review is only in the patch.
-    let more = count_lines(&it.patch)
+    let more = count_lines(&diff.patch)
         .into_iter()
-        .map(|it| it.0)
-        .filter(|path| !it.files.contains(path));
-    for path in it.files.iter().cloned().chain(more) {
-        let sides = [("before", &it.base), ("after", &it.commit)];
+        .map(|count_line| count_line.0)
+        .filter(|path| !diff.files.contains(path));
+    for path in diff.files.iter().cloned().chain(more) {
+        let sides = [("before", &diff.base), ("after", &diff.commit)];
         let [before, after] = sides.map(|(name, commit)| {
             write_file_of_commit(&git, &repo, commit, &place.path().join(name), &path)
         });
@@ -257,10 +267,10 @@ fn open_in_tool(
             .arg(&before)
             .arg(&after)
             .status();
-        let ended = ended.map_err(|it| {
+        let ended = ended.map_err(|error| {
             command_error(
                 "io",
-                format!("could not start {tool}: {it}"),
+                format!("could not start {tool}: {error}"),
                 "choose another program with --tool",
             )
         })?;
@@ -293,23 +303,23 @@ fn write_file_of_commit(
 ) -> Result<Option<std::path::PathBuf>, CommandError> {
     if !Path::new(path)
         .components()
-        .all(|it| matches!(it, Component::Normal(_)))
+        .all(|component| matches!(component, Component::Normal(_)))
     {
         return Ok(None);
     }
     let bytes = git
         .file_at(repo, commit, path)
-        .map_err(|it| command_error(it.code, it.message, it.hint))?
+        .map_err(|error| command_error(error.code, error.message, error.hint))?
         .unwrap_or_default();
     let file = place.join(path);
     let written = file
         .parent()
         .map_or(Ok(()), std::fs::create_dir_all)
         .and_then(|()| std::fs::write(&file, bytes));
-    written.map_err(|it| {
+    written.map_err(|error| {
         command_error(
             "io",
-            format!("could not write {}: {it}", file.display()),
+            format!("could not write {}: {error}", file.display()),
             "check the directory in TMPDIR",
         )
     })?;
@@ -343,7 +353,7 @@ pub(super) fn revise(app: &CommandContext, ask: &args::ReviseArgs) -> CommandRes
                 1 => "your comment".to_owned(),
                 many => format!("your {many} comments"),
             };
-            let to = who.map_or(String::new(), |it| format!(" to {it}"));
+            let to = who.map_or(String::new(), |agent| format!(" to {agent}"));
             format!("{id} goes back{to} with {with}; its work is kept\n")
         },
     )
@@ -352,7 +362,7 @@ pub(super) fn revise(app: &CommandContext, ask: &args::ReviseArgs) -> CommandRes
 /// Returns the message to the agent: the text, then a line per comment. The web page sends the same
 /// format.
 fn revise_message(ask: &args::ReviseArgs) -> String {
-    let words = Some(ask.words.join(" ")).filter(|it| !it.is_empty());
+    let words = Some(ask.words.join(" ")).filter(|s| !s.is_empty());
     let comments = ask.comment.iter().map(ToString::to_string);
     words
         .into_iter()
@@ -378,13 +388,13 @@ fn warn_of_unchanged_files(
     let Some(work) = &task.data.task.submission else {
         return Ok(());
     }; // the daemon refuses the request with a reason
-    for it in comments
+    for comment_arg in comments
         .iter()
-        .filter(|it| !work.changed.contains(&it.path))
+        .filter(|comment_arg| !work.changed.contains(&comment_arg.path))
     {
         app.output.print_note(&format!(
             "note: {id} does not change {}; the comment is sent anyway",
-            first_line(&it.path)
+            first_line(&comment_arg.path)
         ));
     }
     Ok(())
@@ -464,7 +474,7 @@ mod tests {
             Some("kdiff3")
         );
         assert_eq!(
-            choose_tool(None, Some(" ".into()), |it| it == "vim").as_deref(),
+            choose_tool(None, Some(" ".into()), |s| s == "vim").as_deref(),
             Some("vim -d")
         );
         assert_eq!(

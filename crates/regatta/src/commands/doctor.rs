@@ -92,7 +92,12 @@ pub(super) fn doctor(app: &CommandContext, end_strays: bool) -> CommandResult {
     }
     checks.push(check_sandbox());
     checks.extend(check_providers(has_agents));
-    let count = |level| checks.iter().filter(|it| it.level == level).count();
+    let count = |level| {
+        checks
+            .iter()
+            .filter(|doctor_check| doctor_check.level == level)
+            .count()
+    };
     let (bad, warnings) = (count(CheckLevel::Bad), count(CheckLevel::Warn));
     let summary = match (bad, warnings) {
         (0, 0) => "no problems\n".to_owned(),
@@ -114,15 +119,21 @@ pub(super) fn doctor(app: &CommandContext, end_strays: bool) -> CommandResult {
 /// Draws checks as a table. In a narrow window the text is wrapped and the fix is printed below it,
 /// because people copy the fix and it must be complete.
 fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> String {
-    let head = |it: &DoctorCheck| {
-        let (glyph, style) = match it.level {
+    let head = |doctor_check: &DoctorCheck| {
+        let (glyph, style) = match doctor_check.level {
             CheckLevel::Ok => (if out.is_unicode { "✓" } else { "+" }, "32"),
             CheckLevel::Warn => ("!", "33"),
             CheckLevel::Bad => (if out.is_unicode { "✕" } else { "x" }, "31"),
         };
-        format!("{} {}", out.paint(glyph, style), it.id)
+        format!("{} {}", out.paint(glyph, style), doctor_check.id)
     };
-    let row = |it: &DoctorCheck| vec![head(it), it.text.clone(), it.fix.clone()];
+    let row = |doctor_check: &DoctorCheck| {
+        vec![
+            head(doctor_check),
+            doctor_check.text.clone(),
+            doctor_check.fix.clone(),
+        ]
+    };
     let rows: Vec<Vec<String>> = checks.iter().map(row).collect();
     let whole = format_table_for(&rows, None);
     let Some(window) =
@@ -140,10 +151,14 @@ fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> S
         " ".repeat(first + 2),
     );
     let mut text = String::new();
-    for (row, it) in rows.iter().zip(checks) {
-        let mut lines = wrap(&it.text, room, MAX_TEXT_LINES);
-        if !it.fix.is_empty() {
-            lines.extend(wrap(&format!("fix: {}", it.fix), room, usize::MAX));
+    for (row, doctor_check) in rows.iter().zip(checks) {
+        let mut lines = wrap(&doctor_check.text, room, MAX_TEXT_LINES);
+        if !doctor_check.fix.is_empty() {
+            lines.extend(wrap(
+                &format!("fix: {}", doctor_check.fix),
+                room,
+                usize::MAX,
+            ));
         }
         for (at, line) in lines.iter().enumerate() {
             match at {
@@ -166,11 +181,11 @@ const MAX_TEXT_LINES: usize = 6;
 
 fn check_from_error(id: &str, error: &CommandError) -> DoctorCheck {
     match error {
-        CommandError::Problem(it) => check_line(
+        CommandError::Problem(problem) => check_line(
             id,
             CheckLevel::Bad,
-            crate::project_files::in_one_line(&it.message),
-            it.hint.clone(),
+            crate::project_files::in_one_line(&problem.message),
+            problem.hint.clone(),
         ),
         CommandError::Exit(code) => check_line(
             id,
@@ -196,8 +211,8 @@ fn check_git() -> DoctorCheck {
 
 fn check_disk(dir: &Path) -> DoctorCheck {
     match rustix::fs::statvfs(nearest_existing_dir(dir)) {
-        Ok(it) => {
-            let free = it.f_bavail.saturating_mul(it.f_frsize) / (1 << 20);
+        Ok(stat_vfs) => {
+            let free = stat_vfs.f_bavail.saturating_mul(stat_vfs.f_frsize) / (1 << 20);
             let level = if free < 500 {
                 CheckLevel::Bad
             } else if free < 2_048 {
@@ -249,7 +264,9 @@ fn check_repository(id: &str, path: &Path, data_dir: &Path) -> DoctorCheck {
                 CheckLevel::Ok,
                 format!(
                     "clean, on {}",
-                    facts.branch.map_or("no branch".into(), |it| it.to_string())
+                    facts
+                        .branch
+                        .map_or("no branch".into(), |branch| branch.to_string())
                 ),
                 "",
             ),
@@ -335,7 +352,7 @@ fn check_data_dir(dir: &Path) -> DoctorCheck {
 
 /// Returns the directory itself, or its nearest parent that exists.
 fn nearest_existing_dir(dir: &Path) -> &Path {
-    dir.ancestors().find(|it| it.exists()).unwrap_or(dir)
+    dir.ancestors().find(|path| path.exists()).unwrap_or(dir)
 }
 
 /// Checks the store without a daemon, and does not start one.
@@ -363,8 +380,11 @@ fn check_store_offline(dir: &Path) -> Vec<DoctorCheck> {
 /// Checks the daemon's store, agents and bridges. Also returns whether an agent exists that is not
 /// a scripted agent.
 fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
-    let url = daemon::read_daemon_info(client.data_dir()).map_or("up".into(), |it| {
-        format!("{} (pid {}, {})", it.url, it.pid, it.version)
+    let url = daemon::read_daemon_info(client.data_dir()).map_or("up".into(), |daemon_info| {
+        format!(
+            "{} (pid {}, {})",
+            daemon_info.url, daemon_info.pid, daemon_info.version
+        )
     });
     let mut checks = vec![check_line("daemon", CheckLevel::Ok, url, "")];
     checks.push(
@@ -461,7 +481,7 @@ fn check_strays(own: &Path, end_strays: bool) -> Vec<DoctorCheck> {
         let failures: Vec<String> = shims
             .iter()
             .filter_map(|shim| shim.end().err())
-            .map(|it| it.to_string())
+            .map(|error| error.to_string())
             .collect();
         checks.push(match failures.is_empty() {
             true => check_line("strays", CheckLevel::Ok, format!("ended: {what}"), ""),
@@ -477,8 +497,9 @@ fn check_strays(own: &Path, end_strays: bool) -> Vec<DoctorCheck> {
 }
 
 /// Checks a bridge.
-fn check_bridge(it: &BridgeView) -> DoctorCheck {
-    let whole = it.off.is_none() && it.warning.is_none() && it.health.connected.is_some();
+fn check_bridge(bridge: &BridgeView) -> DoctorCheck {
+    let whole =
+        bridge.off.is_none() && bridge.warning.is_none() && bridge.health.connected.is_some();
     let level = if whole {
         CheckLevel::Ok
     } else {
@@ -490,26 +511,31 @@ fn check_bridge(it: &BridgeView) -> DoctorCheck {
         "fix its settings (docs/bridges.md, .env.example), then: regatta up --restart"
     };
     check_line(
-        &format!("bridge {}", it.name),
+        &format!("bridge {}", bridge.name),
         level,
-        super::bridge::bridge_state(it),
+        super::bridge::bridge_state(bridge),
         fix,
     )
 }
 
 /// Checks an agent's program and sandbox.
-fn check_agent(it: &AgentView) -> Vec<DoctorCheck> {
+fn check_agent(agent: &AgentView) -> Vec<DoctorCheck> {
     let mut checks = Vec::new();
-    if let Some(argv) = it.agent.runtime.argv().filter(|_| it.parked.is_none()) {
+    if let Some(argv) = agent
+        .agent
+        .runtime
+        .argv()
+        .filter(|_| agent.parked.is_none())
+    {
         checks.push(check_agent_program(
-            it,
+            agent,
             argv.first().map(String::as_str).unwrap_or_default(),
         ));
     }
-    if it.agent.profile.sandbox == Some(Confined::Off) {
+    if agent.agent.profile.sandbox == Some(Confined::Off) {
         let text = format!(
             "{} has no sandbox, so its program may do everything that you may do",
-            it.agent.name
+            agent.agent.name
         );
         checks.push(check_line(
             "sandbox",
@@ -552,16 +578,16 @@ fn check_parked(agents: &[AgentView]) -> Vec<DoctorCheck> {
 }
 
 /// Checks that an agent's program is installed and signed in.
-fn check_agent_program(it: &AgentView, program: &str) -> DoctorCheck {
-    let preset = it
+fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
+    let preset = agent
         .agent
         .profile
         .preset
         .as_deref()
         .and_then(presets::find_preset)
-        .map(|it| it.0);
+        .map(|preset| preset.0);
     let machine = MachineFacts::this_machine();
-    let seen = preset.map(|it| program_discovery::discover(it, &machine));
+    let seen = preset.map(|preset| program_discovery::discover(preset, &machine));
     let available = |profile, preset| sign_in::visible_sign_in(profile, preset, &machine);
     match (&seen, is_installed(program)) {
         (_, false) => {
@@ -569,28 +595,28 @@ fn check_agent_program(it: &AgentView, program: &str) -> DoctorCheck {
                 || {
                     format!(
                         "install it, or remove the agent: regatta agent rm {}",
-                        it.agent.name
+                        agent.agent.name
                     )
                 },
-                |it| it.install.to_owned(),
+                |preset| preset.install.to_owned(),
             );
             check_line(
                 "agent",
                 CheckLevel::Bad,
-                format!("{}: {program} is not installed", it.agent.name),
+                format!("{}: {program} is not installed", agent.agent.name),
                 fix,
             )
         }
         // The user may be signed in while the sandboxed agent has no access to that sign-in.
         (Some(seen), true)
-            if it.agent.profile.keys.is_empty()
-                && available(&it.agent.profile, seen.preset) == SignIn::None =>
+            if agent.agent.profile.keys.is_empty()
+                && available(&agent.agent.profile, seen.preset) == SignIn::None =>
         {
-            let text = format!("{}: {program} is not signed in", it.agent.name);
+            let text = format!("{}: {program} is not signed in", agent.agent.name);
             let again = || {
                 format!(
                     "add the agent again: regatta agent add {} --preset {}",
-                    it.agent.name, seen.preset.name
+                    agent.agent.name, seen.preset.name
                 )
             };
             check_line(
@@ -605,7 +631,7 @@ fn check_agent_program(it: &AgentView, program: &str) -> DoctorCheck {
             check_line(
                 "agent",
                 CheckLevel::Ok,
-                format!("{}: {program} {version}", it.agent.name)
+                format!("{}: {program} {version}", agent.agent.name)
                     .trim_end()
                     .to_owned(),
                 "",
@@ -614,7 +640,7 @@ fn check_agent_program(it: &AgentView, program: &str) -> DoctorCheck {
         (None, true) => check_line(
             "agent",
             CheckLevel::Ok,
-            format!("{}: {program}", it.agent.name),
+            format!("{}: {program}", agent.agent.name),
             "",
         ),
     }
@@ -629,11 +655,12 @@ fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
     for preset in presets::PRESETS {
         of.entry(preset.provider).or_default().push(preset);
     }
-    let there = |it: &&presets::Preset| {
+    let there = |preset: &&presets::Preset| {
         let path = &machine.path;
-        it.programs
+        preset
+            .programs
             .iter()
-            .any(|it| program_discovery::program_on_path(it, path).is_some())
+            .any(|program| program_discovery::program_on_path(program, path).is_some())
     };
     let (mut installed, mut missing) = (vec![], vec![]);
     for (provider, presets) in of {
@@ -698,7 +725,7 @@ fn check_provider(provider: &str, found: &FoundProgram) -> DoctorCheck {
 /// Checks which sandbox this machine supports.
 fn check_sandbox() -> DoctorCheck {
     let found = composition::sandbox_mechanisms();
-    match found.iter().find(|it| it.1.is_none()) {
+    match found.iter().find(|found| found.1.is_none()) {
         Some((name, _)) => check_line("sandbox", CheckLevel::Ok, name.clone(), ""),
         None => {
             let why: Vec<String> = found
@@ -725,7 +752,7 @@ fn is_installed(program: &str) -> bool {
         return Path::new(program).is_file();
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|it| it.join(program).is_file())
+    std::env::split_paths(&path).any(|path| path.join(program).is_file())
 }
 
 #[cfg(test)]

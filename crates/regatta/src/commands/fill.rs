@@ -42,9 +42,9 @@ pub(super) fn fill_manifests(
     let on_board = open_tasks(client, project)?.data;
     let lacking: Vec<TaskId> = on_board
         .iter()
-        .filter(|it| ids.contains(&it.task.id))
-        .filter(|it| lacks_manifest(it.task.issue_type, it.task.expects, &it.task.files))
-        .map(|it| it.task.id)
+        .filter(|task| ids.contains(&task.task.id))
+        .filter(|task| lacks_manifest(task.task.issue_type, task.task.expects, &task.task.files))
+        .map(|task| task.task.id)
         .collect();
     if !lacking.is_empty() {
         app.output.print_note(&format!(
@@ -54,7 +54,7 @@ pub(super) fn fill_manifests(
         run_exploration(app, client, (&lacking, project), start, events)?;
     }
     if planned {
-        for (id, it) in ids.iter().zip(&work.tasks) {
+        for (id, planned_task) in ids.iter().zip(&work.tasks) {
             edit_task(
                 client,
                 *id,
@@ -63,7 +63,7 @@ pub(super) fn fill_manifests(
                     ..EditTask::default()
                 },
             )?;
-            if let Some(agent) = &it.task.assign {
+            if let Some(agent) = &planned_task.task.assign {
                 let ask = input::TaskAssign {
                     task: *id,
                     to: Some(agent.clone()),
@@ -76,17 +76,17 @@ pub(super) fn fill_manifests(
     let open = open_tasks(client, project)?.data;
     let mine: Vec<&TaskView> = ids
         .iter()
-        .filter_map(|id| open.iter().find(|it| it.task.id == *id))
+        .filter_map(|id| open.iter().find(|task| task.task.id == *id))
         .collect();
-    for it in mine
+    for task in mine
         .iter()
-        .filter(|it| lacking.contains(&it.task.id) && !it.task.files.is_empty())
+        .filter(|task| lacking.contains(&task.task.id) && !task.task.files.is_empty())
     {
-        let files: Vec<String> = it.task.files.iter().map(ToString::to_string).collect();
+        let files: Vec<String> = task.task.files.iter().map(ToString::to_string).collect();
         app.output.print_note(&format!(
             "{} \"{}\": {}",
-            it.task.id,
-            first_line(&it.task.subject),
+            task.task.id,
+            first_line(&task.task.subject),
             files.join(", ")
         ));
     }
@@ -106,29 +106,32 @@ fn add_to_backlog(
     tasks: &[PlannedTask],
     start: &input::MissionStart,
 ) -> Result<Vec<TaskId>, CommandError> {
-    let after: Vec<Vec<usize>> = tasks.iter().map(|it| it.after.clone()).collect();
+    let after: Vec<Vec<usize>> = tasks
+        .iter()
+        .map(|planned_task| planned_task.after.clone())
+        .collect();
     let layers = regatta_core::graph::layers(tasks.len(), &after, |_, _| false)
         .map_err(|_| command_error("bug", "the plan has a cycle", "please report this"))?;
     let mut order: Vec<usize> = (0..tasks.len()).collect();
-    order.sort_by_key(|it| (layers[*it], *it));
+    order.sort_by_key(|order| (layers[*order], *order));
     let mut ids: Vec<Option<TaskId>> = vec![None; tasks.len()];
     for at in order {
-        let it = &tasks[at].task;
+        let planned_task_fields = &tasks[at].task;
         let call = Call::TaskAdd(input::TaskAdd {
             project: start.project.clone(),
-            subject: it.subject.clone(),
-            description: it.description.clone(),
-            issue_type: it.issue_type,
-            files: it.files.clone(),
-            validation: it.validation.clone(),
+            subject: planned_task_fields.subject.clone(),
+            description: planned_task_fields.description.clone(),
+            issue_type: planned_task_fields.issue_type,
+            files: planned_task_fields.files.clone(),
+            validation: planned_task_fields.validation.clone(),
             blocked_by: tasks[at].after.iter().filter_map(|on| ids[*on]).collect(),
-            priority: it.priority,
-            expects: it.expects,
-            effort: it.effort.clone(),
-            provider: it.provider.clone(),
-            script: it.script.clone(),
-            ratchet: it.ratchet.clone(),
-            alias: it.alias.clone(),
+            priority: planned_task_fields.priority,
+            expects: planned_task_fields.expects,
+            effort: planned_task_fields.effort.clone(),
+            provider: planned_task_fields.provider.clone(),
+            script: planned_task_fields.script.clone(),
+            ratchet: planned_task_fields.ratchet.clone(),
+            alias: planned_task_fields.alias.clone(),
             backlog: true,
             assign: None,
             how: AssignMode::Queue,
@@ -200,10 +203,10 @@ fn report_tasks_without_files(
         id: mission.to_string(),
     }))?;
     let open = open_tasks(client, project)?.data;
-    for it in got.data.tasks.iter().filter(|it| it.word != "done") {
+    for task in got.data.tasks.iter().filter(|task| task.word != "done") {
         let Some(explored) = open
             .iter()
-            .find(|open| Some(open.task.id) == it.task.explores)
+            .find(|open| Some(open.task.id) == task.task.explores)
         else {
             continue;
         };
@@ -213,7 +216,7 @@ fn report_tasks_without_files(
             .blocked_by
             .iter()
             .copied()
-            .filter(|on| *on != it.task.id)
+            .filter(|on| *on != task.task.id)
             .collect();
         edit_task(
             client,
@@ -223,7 +226,7 @@ fn report_tasks_without_files(
                 ..EditTask::default()
             },
         )?;
-        let why = it
+        let why = task
             .task
             .reason
             .as_deref()

@@ -90,14 +90,14 @@ pub(super) fn make_plan(
 
 /// Reads the steps of a scripted planner.
 fn read_script(file: &Path) -> Result<serde_json::Value, CommandError> {
-    let unread = |it: String| {
+    let unread = |s: String| {
         usage_error(
-            format!("could not read {}: {it}", file.display()),
+            format!("could not read {}: {s}", file.display()),
             "name a JSON file with steps",
         )
     };
-    let text = std::fs::read_to_string(file).map_err(|it| unread(it.to_string()))?;
-    serde_json::from_str(&text).map_err(|it| unread(it.to_string()))
+    let text = std::fs::read_to_string(file).map_err(|error| unread(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| unread(error.to_string()))
 }
 
 /// Runs one round of planning: starts a mission with one reporting task, follows it and returns the
@@ -150,10 +150,10 @@ fn run_planning_round(
         .attempts
         .iter()
         .rev()
-        .find_map(|it| it.result.as_ref())
-        .map(|it| it.detail.clone());
+        .find_map(|attempt| attempt.result.as_ref())
+        .map(|work_result| work_result.detail.clone());
     let said = detail
-        .filter(|it| !it.trim().is_empty())
+        .filter(|detail| !detail.trim().is_empty())
         .or(got.data.task.output.clone())
         .unwrap_or_default();
     if got.data.word != "done" || said.trim().is_empty() {
@@ -175,11 +175,11 @@ fn run_planning_round(
 /// Parses the plan in a planner's report.
 pub(crate) fn parse_planner_report(said: &str) -> Result<ParsedPlan, String> {
     let (text, json) = extract_plan(said);
-    let plan = plan::parse_plan(&text, json, "the plan").map_err(|it| it.message())?;
+    let plan = plan::parse_plan(&text, json, "the plan").map_err(|error| error.message())?;
     let warnings = plan
         .warnings
         .iter()
-        .map(|it| format!("{}; {}", it.what, it.fix))
+        .map(|diagnostic| format!("{}; {}", diagnostic.what, diagnostic.fix))
         .collect();
     Ok(ParsedPlan {
         tasks: plan.tasks,
@@ -190,10 +190,10 @@ pub(crate) fn parse_planner_report(said: &str) -> Result<ParsedPlan, String> {
 /// Writes a plan to a file, so that it can be edited and run again.
 fn save_plan(app: &CommandContext, text: &str, json: bool) -> Result<PathBuf, CommandError> {
     let dir = app.data_dir()?.join("plans");
-    let broken = |it: std::io::Error| {
+    let broken = |error: std::io::Error| {
         command_error(
             "io",
-            format!("could not save the plan: {it}"),
+            format!("could not save the plan: {error}"),
             "see regatta doctor",
         )
     };
@@ -211,7 +211,7 @@ fn save_plan(app: &CommandContext, text: &str, json: bool) -> Result<PathBuf, Co
 pub(super) fn edit_plan(app: &CommandContext, file: &Path) -> Result<Plan, CommandError> {
     let editor = ["VISUAL", "EDITOR"]
         .iter()
-        .find_map(|it| std::env::var(it).ok().filter(|it| !it.trim().is_empty()));
+        .find_map(|s| std::env::var(s).ok().filter(|s| !s.trim().is_empty()));
     let editor = editor.unwrap_or_else(|| "vi".into());
     loop {
         // EDITOR may contain arguments, so a shell starts it. The file is passed as `$1`, because
@@ -220,10 +220,10 @@ pub(super) fn edit_plan(app: &CommandContext, file: &Path) -> Result<Plan, Comma
             .args(["-c", &format!("{editor} \"$1\""), "sh"])
             .arg(file)
             .status()
-            .map_err(|it| {
+            .map_err(|error| {
                 command_error(
                     "io",
-                    format!("could not start {editor}: {it}"),
+                    format!("could not start {editor}: {error}"),
                     "set EDITOR to your editor",
                 )
             })?;
@@ -304,7 +304,7 @@ mod tests {
             "{text}"
         );
         // The example plan in the brief is valid.
-        let plan = parse_planner_report(&text).unwrap_or_else(|it| panic!("{it}"));
+        let plan = parse_planner_report(&text).unwrap_or_else(|s| panic!("{s}"));
         assert_eq!(plan.tasks.len(), 2);
         assert_eq!(plan.tasks[1].after, [0]);
     }

@@ -26,34 +26,38 @@ pub(super) fn graph(app: &CommandContext, ask: &GraphArgs) -> CommandResult {
         id: ask.id.clone(),
         project,
     }))?;
-    let it = got.data;
-    let next: Vec<String> = it
+    let graph = got.data;
+    let next: Vec<String> = graph
         .critical
         .first()
-        .map(|it| format!("regatta why {it}"))
+        .map(|id| format!("regatta why {id}"))
         .into_iter()
         .collect();
-    app.output.print_answer("graph", &it, &next, |out| {
-        draw_graph(out, &it, window_width())
+    app.output.print_answer("graph", &graph, &next, |out| {
+        draw_graph(out, &graph, window_width())
     })
 }
 
 /// Draws the graph as a picture if it fits the window, and as a list otherwise.
-fn draw_graph(out: &Output, it: &GraphView, window: Option<usize>) -> String {
-    let mut text = format!("{}   {}\n", first_line(&it.title), first_line(&it.text));
-    if it.nodes.is_empty() {
+fn draw_graph(out: &Output, graph: &GraphView, window: Option<usize>) -> String {
+    let mut text = format!(
+        "{}   {}\n",
+        first_line(&graph.title),
+        first_line(&graph.text)
+    );
+    if graph.nodes.is_empty() {
         return text;
     }
-    match picture::draw_picture(out, it, window.unwrap_or(DEFAULT_WIDTH)) {
+    match picture::draw_picture(out, graph, window.unwrap_or(DEFAULT_WIDTH)) {
         Some(drawn) => {
             text += &drawn;
-            text += &format!("{}\n", legend(out, it));
+            text += &format!("{}\n", legend(out, graph));
         }
-        None => text += &draw_list(out, it),
+        None => text += &draw_list(out, graph),
     }
-    if !it.critical.is_empty() {
+    if !graph.critical.is_empty() {
         let arrow = if out.is_unicode { " → " } else { " -> " };
-        let way: Vec<String> = it.critical.iter().map(ToString::to_string).collect();
+        let way: Vec<String> = graph.critical.iter().map(ToString::to_string).collect();
         text += &format!(
             "{} {}\n",
             out.paint("longest path of open tasks:", "1"),
@@ -79,22 +83,22 @@ fn shorten_path(way: &[String]) -> Vec<String> {
 }
 
 /// Returns the legend: the signs of the states in the picture.
-fn legend(out: &Output, it: &GraphView) -> String {
+fn legend(out: &Output, graph: &GraphView) -> String {
     let mut words: Vec<&str> = Vec::new();
-    for node in &it.nodes {
+    for node in &graph.nodes {
         if !words.contains(&node.word.as_str()) {
             words.push(&node.word);
         }
     }
     words
         .into_iter()
-        .map(|it| out.format_state(it))
+        .map(|word| out.format_state(word))
         .collect::<Vec<_>>()
         .join("  ")
 }
 
 /// Draws the graph as a list, one line per task, wave by wave.
-fn draw_list(out: &Output, it: &GraphView) -> String {
+fn draw_list(out: &Output, graph: &GraphView) -> String {
     let arrow = if out.is_unicode { "←" } else { "<-" };
     let mut last = None;
     let row = |node: &GraphNodeView| {
@@ -125,7 +129,7 @@ fn draw_list(out: &Output, it: &GraphView) -> String {
             needs,
         ]
     };
-    let rows: Vec<Vec<String>> = it.nodes.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = graph.nodes.iter().map(row).collect();
     format_table(&rows)
 }
 
@@ -157,7 +161,7 @@ mod tests {
         let value = serde_json::json!({
             "id": format!("T{id}"), "project": "shop", "mission": null, "subject": subject, "word": at, "at": at,
             "agent": null, "text": "", "since_wall": 0, "wave": 0, "priority": 2,
-            "blocked_by": needs.iter().map(|it| format!("T{it}")).collect::<Vec<_>>(),
+            "blocked_by": needs.iter().map(|need| format!("T{need}")).collect::<Vec<_>>(),
         });
         (serde_json::from_value(value).unwrap(), status)
     }
@@ -200,9 +204,11 @@ longest path of open tasks: T2 → T4 → T6
         for (room, shown) in [(72, "T4 greeting me…"), (60, "✓ T1 word…"), (45, "✓ T1 ")] {
             let drawn = draw_graph(&test_output(true), &sample_graph(), Some(room));
             assert!(drawn.contains(shown) && drawn.contains("wave 1"), "{drawn}");
-            let picture = drawn.lines().filter(|it| !it.starts_with("longest"));
+            let picture = drawn.lines().filter(|drawn| !drawn.starts_with("longest"));
             assert!(
-                picture.clone().all(|it| display_width(it) <= room),
+                picture
+                    .clone()
+                    .all(|picture| display_width(picture) <= room),
                 "{drawn}"
             );
         }
@@ -266,7 +272,7 @@ longest path of open tasks: T2 → T4 → T6
     /// A long path is shortened to its ends.
     #[test]
     fn a_long_path_keeps_only_its_ends() {
-        let way: Vec<String> = (1..=30).map(|it| TaskId(it).to_string()).collect();
+        let way: Vec<String> = (1..=30).map(|n| TaskId(n).to_string()).collect();
         let cut = shorten_path(&way);
         assert_eq!(
             (cut.len(), cut[9].as_str(), cut[10].as_str()),

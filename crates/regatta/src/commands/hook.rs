@@ -105,10 +105,10 @@ fn add_hook(app: &CommandContext, ask: HookAddArgs) -> CommandResult {
         HookAction::Route
     } else {
         let here = app.working_dir()?;
-        let cwd = ask.cwd.map_or_else(|| here.clone(), |it| here.join(it));
-        let whole = cwd.canonicalize().map_err(|it| {
+        let cwd = ask.cwd.map_or_else(|| here.clone(), |path| here.join(path));
+        let whole = cwd.canonicalize().map_err(|error| {
             usage_error(
-                format!("cannot open the directory {}: {it}", cwd.display()),
+                format!("cannot open the directory {}: {error}", cwd.display()),
                 "name an existing directory with --cwd",
             )
         })?;
@@ -146,9 +146,9 @@ fn add_hook(app: &CommandContext, ask: HookAddArgs) -> CommandResult {
 
 /// Draws hooks as a table.
 fn draw_hooks(hooks: &[HookView]) -> String {
-    let row = |it: &HookView| {
-        let hook = &it.hook;
-        let state = match (&hook.paused, it.running) {
+    let row = |item: &HookView| {
+        let hook = &item.hook;
+        let state = match (&hook.paused, item.running) {
             (Some(why), _) => format!("paused: {}", first_line(why)),
             (None, 0) => "ready".into(),
             (None, many) => format!("{many} running"),
@@ -168,7 +168,7 @@ fn draw_hooks(hooks: &[HookView]) -> String {
         vec![
             hook.id.to_string(),
             trigger_text(&hook.trigger, &hook.when),
-            action_text(it),
+            action_text(item),
             fired,
             state,
         ]
@@ -185,12 +185,12 @@ fn trigger_text(trigger: &HookTrigger, conditions: &HookConditions) -> String {
             mention,
             prefix,
         } => [
-            channel.as_ref().map(|it| format!("in {it}")),
-            label.as_ref().map(|it| format!("with {it}")),
-            mention.as_ref().map(|it| format!("mentioning @{it}")),
+            channel.as_ref().map(|channel| format!("in {channel}")),
+            label.as_ref().map(|label| format!("with {label}")),
+            mention.as_ref().map(|agent| format!("mentioning @{agent}")),
             prefix
                 .as_ref()
-                .map(|it| format!("starting with {}", first_line(it))),
+                .map(|prefix| format!("starting with {}", first_line(prefix))),
         ]
         .into_iter()
         .flatten()
@@ -202,27 +202,27 @@ fn trigger_text(trigger: &HookTrigger, conditions: &HookConditions) -> String {
         conditions
             .claim
             .as_ref()
-            .map(|it| format!("if {it} is free")),
+            .map(|claim| format!("if {claim} is free")),
     );
     words.extend(
         conditions
             .require_label
             .as_ref()
-            .map(|it| format!("if labelled {it}")),
+            .map(|label| format!("if labelled {label}")),
     );
     words.extend(
         conditions
             .cooldown_ms
-            .map(|it| format!("at most every {}", seconds(it))),
+            .map(|cooldown_m| format!("at most every {}", seconds(cooldown_m))),
     );
     words.join(", ")
 }
 
 /// Describes the action of a hook.
-fn action_text(it: &HookView) -> String {
-    match &it.hook.action {
+fn action_text(hook: &HookView) -> String {
+    match &hook.hook.action {
         HookAction::Run { argv, .. } => {
-            let shut_in = match it.hook.sandbox {
+            let shut_in = match hook.hook.sandbox {
                 SandboxLevel::Off => "no sandbox",
                 SandboxLevel::Workspace => "sandbox: workspace",
                 SandboxLevel::Strict => "sandbox: strict",
@@ -230,7 +230,7 @@ fn action_text(it: &HookView) -> String {
             format!(
                 "{} ({shut_in}, {} at most)",
                 first_line(&argv.join(" ")),
-                seconds(it.hook.timeout_ms)
+                seconds(hook.hook.timeout_ms)
             )
         }
         HookAction::Route => "the router".into(),
@@ -238,25 +238,28 @@ fn action_text(it: &HookView) -> String {
 }
 
 /// Describes a firing, with the command's output.
-fn firing_text(it: &Firing) -> String {
-    let ended = it
+fn firing_text(firing: &Firing) -> String {
+    let ended = firing
         .ended
         .as_ref()
         .map_or("running".to_owned(), ToString::to_string);
-    let took = it
-        .ended_unix_ms
-        .map(|at| format!(" after {}", seconds(at.saturating_sub(it.fired_unix_ms))));
-    let output: String = it
+    let took = firing.ended_unix_ms.map(|at| {
+        format!(
+            " after {}",
+            seconds(at.saturating_sub(firing.fired_unix_ms))
+        )
+    });
+    let output: String = firing
         .output
         .lines()
-        .map(|it| format!("    {}\n", sanitize(it)))
+        .map(|output| format!("    {}\n", sanitize(output)))
         .collect();
     format!(
         "{} {} {} by {}: {}{}\n{output}",
-        it.id,
-        it.hook,
-        format_age(it.fired_unix_ms),
-        first_line(&it.cause.to_string()),
+        firing.id,
+        firing.hook,
+        format_age(firing.fired_unix_ms),
+        first_line(&firing.cause.to_string()),
         first_line(&ended),
         took.unwrap_or_default()
     )

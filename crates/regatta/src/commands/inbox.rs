@@ -39,7 +39,7 @@ pub(super) fn inbox(app: &CommandContext, ask: &InboxArgs) -> CommandResult {
         got.data.iter().cloned().partition(InboxView::is_shown);
     let mut next = awake
         .first()
-        .map(|it| group_commands(it, &awake))
+        .map(|inbox| group_commands(inbox, &awake))
         .unwrap_or_else(|| vec!["regatta status".into()]);
     if awake.len() > 1 {
         next.push("regatta inbox -i".into());
@@ -51,11 +51,11 @@ pub(super) fn inbox(app: &CommandContext, ask: &InboxArgs) -> CommandResult {
             draw_items(&awake, window_width())
         };
         if !asleep.is_empty() {
-            let until = |it: &InboxView| {
+            let until = |inbox: &InboxView| {
                 format!(
                     "{} until {}",
-                    it.id,
-                    format_time_to_second(it.snoozed_until_wall.unwrap_or(0))
+                    inbox.id,
+                    format_time_to_second(inbox.snoozed_until_wall.unwrap_or(0))
                 )
             };
             let all: Vec<String> = asleep.iter().map(until).collect();
@@ -87,30 +87,31 @@ fn group_commands(first: &InboxView, all: &[InboxView]) -> Vec<String> {
 }
 
 /// Returns the commands that answer an item. With `same`, they answer all identical requests.
-pub(super) fn answer_commands(it: &InboxView, same: bool) -> Vec<String> {
+pub(super) fn answer_commands(inbox: &InboxView, same: bool) -> Vec<String> {
     let all = if same { " --all" } else { "" };
-    match it.kind.as_str() {
+    match inbox.kind.as_str() {
         "permission" => vec![
-            format!("regatta allow {}{all}", it.id),
-            format!("regatta deny {}{all}", it.id),
+            format!("regatta allow {}{all}", inbox.id),
+            format!("regatta deny {}{all}", inbox.id),
         ],
-        "question" if !it.choices.is_empty() => vec![format!("regatta answer {} 1", it.id)],
+        "question" if !inbox.choices.is_empty() => vec![format!("regatta answer {} 1", inbox.id)],
         "question" => vec!["regatta inbox -i".to_owned()],
         "review" => vec![
-            format!("regatta diff {}", it.id),
-            format!("regatta land {}", it.id),
+            format!("regatta diff {}", inbox.id),
+            format!("regatta land {}", inbox.id),
         ],
         "failed" => {
-            let checks = format!("regatta logs {} --check", it.id);
+            let checks = format!("regatta logs {} --check", inbox.id);
             vec![
-                format!("regatta why {}", it.id),
+                format!("regatta why {}", inbox.id),
                 checks,
-                format!("regatta retry {}", it.id),
+                format!("regatta retry {}", inbox.id),
             ]
         }
-        "task" => vec![format!("regatta why {}", it.id)],
+        "task" => vec![format!("regatta why {}", inbox.id)],
         _ => vec![
-            it.ways
+            inbox
+                .ways
                 .first()
                 .map_or_else(|| "regatta inbox -i".to_owned(), |way| way.line.clone()),
         ],
@@ -123,7 +124,7 @@ fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> Command
         id: id.clone(),
         ms,
     }))?;
-    let until = got.data.as_ref().and_then(|it| it.snoozed_until_wall);
+    let until = got.data.as_ref().and_then(|inbox| inbox.snoozed_until_wall);
     let (next, text) = match until {
         Some(wall) => (
             format!("regatta inbox wake {id}"),
@@ -159,7 +160,7 @@ fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
         let said: Vec<&str> = [&row[5], &row[7]]
             .into_iter()
             .map(String::as_str)
-            .filter(|it| !it.is_empty())
+            .filter(|s| !s.is_empty())
             .collect();
         // A person decides about a permission by this text, so it must be complete.
         let max_lines = if row[1] == "permission" {
@@ -181,33 +182,36 @@ const MAX_ITEM_LINES: usize = 4;
 /// together. Agents that cannot work for the same reason become one row too.
 fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
     let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
-    for it in items {
-        let key = it.group_key();
+    for inbox in items {
+        let key = inbox.group_key();
         if let Some(row) = rows
             .iter_mut()
-            .find(|row| row.0 == key && it.kind != "question")
+            .find(|row| row.0 == key && inbox.kind != "question")
         {
             row.1 += 1;
             continue;
         }
-        let agent = it.agent.as_ref().map_or(String::new(), ToString::to_string);
+        let agent = inbox
+            .agent
+            .as_ref()
+            .map_or(String::new(), ToString::to_string);
         let numbered = (1..)
-            .zip(&it.choices)
-            .map(|(nth, it)| format!("{nth} {}", sanitize(it)));
+            .zip(&inbox.choices)
+            .map(|(nth, s)| format!("{nth} {}", sanitize(s)));
         // Permissions have their own commands, allow and deny, so they show no numbered choices.
-        let choices: Vec<String> = numbered.filter(|_| it.kind != "permission").collect();
-        let (choices, why) = (choices.join("  "), sanitize(&it.why));
-        let subject = sanitize(&it.subject);
-        let task = it.task.map_or(String::new(), |it| it.to_string());
+        let choices: Vec<String> = numbered.filter(|_| inbox.kind != "permission").collect();
+        let (choices, why) = (choices.join("  "), sanitize(&inbox.why));
+        let subject = sanitize(&inbox.subject);
+        let task = inbox.task.map_or(String::new(), |id| id.to_string());
         rows.push((
             key,
             1,
             vec![
-                it.id.clone(),
-                it.kind.clone(),
+                inbox.id.clone(),
+                inbox.kind.clone(),
                 task,
                 agent,
-                format_age(it.since_wall),
+                format_age(inbox.since_wall),
                 subject,
                 choices,
                 why,
@@ -243,9 +247,9 @@ pub(super) fn answer(
     words: &[String],
     message: Option<&str>,
 ) -> CommandResult {
-    let item: InboxItem = id.parse().map_err(|it: regatta_core::ids::BadName| {
+    let item: InboxItem = id.parse().map_err(|error: regatta_core::ids::BadName| {
         usage_error(
-            it.to_string(),
+            error.to_string(),
             "write the item as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME",
         )
     })?;
@@ -260,10 +264,10 @@ pub(super) fn answer(
     } else {
         item
     };
-    let found = all.data.iter().find(|it| it.id == item.to_string());
+    let found = all.data.iter().find(|inbox| inbox.id == item.to_string());
     if let InboxItem::Approval(id) = item {
-        let text = found.map_or(text.clone(), |it| choice_or_text(it, &text));
-        let permission = found.is_some_and(|it| it.kind == "permission");
+        let text = found.map_or(text.clone(), |inbox| choice_or_text(inbox, &text));
+        let permission = found.is_some_and(|inbox| inbox.kind == "permission");
         let said = match text.as_str() {
             "allow" if permission => RequestAnswer::Allow,
             "deny" if permission => {
@@ -279,7 +283,7 @@ pub(super) fn answer(
             _ => RequestAnswer::Text { text },
         };
         send_decision(app, "answer", (id, false), said, AnswerScope::Once)?;
-        return match (message, found.and_then(|it| it.task)) {
+        return match (message, found.and_then(|inbox| inbox.task)) {
             (Some(message), Some(task)) => {
                 super::decide::tell(app, &task.to_string(), &[message.to_owned()])
             }
@@ -297,7 +301,11 @@ pub(super) fn answer(
         .map_or(("", &[][..]), |(word, rest)| (word.as_str(), rest));
     let way = found.find_choice(&text).or_else(|| found.find_choice(word));
     let Some(way) = way else {
-        let choices: Vec<String> = found.choices.iter().map(|it| sanitize(it)).collect();
+        let choices: Vec<String> = found
+            .choices
+            .iter()
+            .map(|choice| sanitize(choice))
+            .collect();
         return Err(usage_error(
             format!("{item} can be answered with {}", choices.join(", ")),
             format!(
@@ -337,23 +345,28 @@ fn item_with_number(
 }
 
 /// Returns the choice with this number, or the text itself if it is not the number of a choice.
-fn choice_or_text(it: &InboxView, text: &str) -> String {
-    let literal = it.choices.iter().any(|it| it == text);
+fn choice_or_text(inbox: &InboxView, text: &str) -> String {
+    let literal = inbox.choices.iter().any(|choice| choice == text);
     let nth = text
         .trim()
         .parse::<usize>()
         .ok()
         .filter(|_| !literal)
-        .and_then(|it| it.checked_sub(1));
-    nth.and_then(|nth| it.choices.get(nth))
+        .and_then(|parse| parse.checked_sub(1));
+    nth.and_then(|nth| inbox.choices.get(nth))
         .cloned()
         .unwrap_or_else(|| text.to_owned())
 }
 
 /// Returns the first word of an item's first choice, for an example.
-fn first_choice_word(it: &InboxView) -> String {
-    it.ways.first().map_or(String::new(), |it| {
-        it.choice.split(' ').next().unwrap_or_default().to_owned()
+fn first_choice_word(inbox: &InboxView) -> String {
+    inbox.ways.first().map_or(String::new(), |inbox_choice| {
+        inbox_choice
+            .choice
+            .split(' ')
+            .next()
+            .unwrap_or_default()
+            .to_owned()
     })
 }
 
@@ -365,7 +378,7 @@ fn send_choice(
     (way, said): (&InboxChoice, Option<String>),
 ) -> CommandResult {
     let mut ask = way.input.clone();
-    if let Some(place) = way.words.as_ref().and_then(|it| ask.pointer_mut(it)) {
+    if let Some(place) = way.words.as_ref().and_then(|word| ask.pointer_mut(word)) {
         let Some(words) = said else {
             return Err(usage_error(
                 format!("{} needs a text", way.choice),
@@ -382,7 +395,7 @@ fn send_choice(
     let got: CallReply<serde_json::Value> = client.call(&call)?;
     let left = fetch_items(app, client)?
         .iter()
-        .filter(|it| it.is_shown())
+        .filter(|inbox| inbox.is_shown())
         .count();
     let next = [if left > 0 {
         "regatta inbox"
@@ -393,9 +406,9 @@ fn send_choice(
     // A failed task is tried again as a new task.
     let other = got.data["id"]
         .as_str()
-        .filter(|it| *it != item.to_string())
+        .filter(|data| *data != item.to_string())
         .filter(|_| way.verb == "retry");
-    let other = other.map_or(String::new(), |it| format!(" as {it}"));
+    let other = other.map_or(String::new(), |other| format!(" as {other}"));
     let line = way.line.replace(" '…'", "");
     app.output.print_answer(&way.verb, &got.data, &next, |_| {
         format!(

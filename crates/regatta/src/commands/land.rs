@@ -45,8 +45,8 @@ pub(super) fn land_now(
     let there = std::path::Path::new(&workspace)
         .canonicalize()
         .ok()
-        .filter(|it| it.is_dir());
-    let id = there.map_or(workspace, |it| it.to_string_lossy().into_owned());
+        .filter(|path| path.is_dir());
+    let id = there.map_or(workspace, |path| path.to_string_lossy().into_owned());
     let got: CallReply<TaskView> = client.call(&Call::Land(input::LandInput {
         id,
         first: true,
@@ -102,7 +102,7 @@ fn print_landing_state(
                 let trunk = queues
                     .data
                     .first()
-                    .map_or("the trunk", |it| it.trunk.as_str());
+                    .map_or("the trunk", |queue| queue.trunk.as_str());
                 let short = &commit.as_str()[..10];
                 let by = task.task.submission.as_ref().map(|work| work.attempt);
                 let note =
@@ -117,9 +117,9 @@ fn print_landing_state(
                 let queued = queues
                     .data
                     .iter()
-                    .find_map(|it| queue_position_text(it, id));
+                    .find_map(|queue| queue_position_text(queue, id));
                 let reason = || match task.waits.first() {
-                    Some(it) => first_line(&it.text),
+                    Some(wait_reason) => first_line(&wait_reason.text),
                     None => first_line(task.task.reason.as_deref().unwrap_or_default()),
                 };
                 queued.unwrap_or_else(|| {
@@ -142,21 +142,21 @@ fn print_landing_state(
 /// Describes a task's place in the queue: its position, the landing before it, and the estimated
 /// time until it lands.
 fn queue_position_text(queue: &QueueView, id: TaskId) -> Option<String> {
-    let at = queue.queue.iter().position(|it| it.task == id)?;
-    let it = &queue.queue[at];
+    let at = queue.queue.iter().position(|landing| landing.task == id)?;
+    let landing = &queue.queue[at];
     let ahead = at.checked_sub(1).map(|at| &queue.queue[at]);
-    let ahead = ahead.map_or(String::new(), |it| {
-        format!(", after {} ({})", it.task, it.state)
+    let ahead = ahead.map_or(String::new(), |landing| {
+        format!(", after {} ({})", landing.task, landing.state)
     });
-    let detail = if it.detail.is_empty() {
+    let detail = if landing.detail.is_empty() {
         String::new()
     } else {
-        format!(" · {}", first_line(&it.detail))
+        format!(" · {}", first_line(&landing.detail))
     };
-    let when = time_left_text(queue, it).map_or(String::new(), |it| format!(" · {it}"));
+    let when = time_left_text(queue, landing).map_or(String::new(), |s| format!(" · {s}"));
     Some(format!(
         "{} {id} at {} of {}{ahead}{detail}{when}\n",
-        it.state,
+        landing.state,
         at + 1,
         queue.queue.len()
     ))
@@ -164,11 +164,11 @@ fn queue_position_text(queue: &QueueView, id: TaskId) -> Option<String> {
 
 /// Estimates when a landing will be done, from the usual time. Returns `None` if that time is
 /// unknown or already over.
-fn time_left_text(queue: &QueueView, it: &LandingView) -> Option<String> {
+fn time_left_text(queue: &QueueView, landing: &LandingView) -> Option<String> {
     let usual = queue
         .usual_ms
-        .filter(|_| queue.held.is_none() && it.state != "held")?;
-    let due = it.queued_wall + usual;
+        .filter(|_| queue.held.is_none() && landing.state != "held")?;
+    let due = landing.queued_wall + usual;
     let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
     (due > now).then(|| format!("lands in about {}", short_duration((due - now).max(1_000))))
 }
@@ -229,15 +229,28 @@ pub(super) fn queue(app: &CommandContext, word: Option<QueueCommand>, all: bool)
             let out = got
                 .data
                 .iter()
-                .flat_map(|it| &it.recent)
-                .find(|it| it.state == "out");
-            let next: Vec<String> = match (first(|it| &it.queue), out, first(|it| &it.recent)) {
-                (Some(it), ..) => vec![format!("regatta why {}", it.task), "regatta watch".into()],
-                (None, Some(it), _) => {
-                    vec![format!("regatta why {}", it.task), "regatta status".into()]
+                .flat_map(|queue| &queue.recent)
+                .find(|landing| landing.state == "out");
+            let next: Vec<String> = match (
+                first(|queue| &queue.queue),
+                out,
+                first(|queue| &queue.recent),
+            ) {
+                (Some(landing), ..) => vec![
+                    format!("regatta why {}", landing.task),
+                    "regatta watch".into(),
+                ],
+                (None, Some(landing), _) => {
+                    vec![
+                        format!("regatta why {}", landing.task),
+                        "regatta status".into(),
+                    ]
                 }
-                (None, None, Some(it)) => {
-                    vec![format!("regatta diff {}", it.task), "regatta undo".into()]
+                (None, None, Some(landing)) => {
+                    vec![
+                        format!("regatta diff {}", landing.task),
+                        "regatta undo".into(),
+                    ]
                 }
                 (None, None, None) => vec!["regatta status".into()],
             };
@@ -245,11 +258,11 @@ pub(super) fn queue(app: &CommandContext, word: Option<QueueCommand>, all: bool)
                 let text: String = got
                     .data
                     .iter()
-                    .map(|it| {
+                    .map(|queue| {
                         if all {
-                            draw_merges(it)
+                            draw_merges(queue)
                         } else {
-                            draw_queue(it, out.is_unicode)
+                            draw_queue(queue, out.is_unicode)
                         }
                     })
                     .collect();
@@ -264,28 +277,28 @@ pub(super) fn queue(app: &CommandContext, word: Option<QueueCommand>, all: bool)
 }
 
 /// Draws the merge status of a project's branches, each branch once with its latest landing.
-fn draw_merges(it: &QueueView) -> String {
+fn draw_merges(queue: &QueueView) -> String {
     let mut seen = BTreeSet::new();
-    let latest = it
+    let latest = queue
         .queue
         .iter()
-        .chain(&it.recent)
-        .filter(|it| seen.insert(it.task));
-    let rows = latest.map(|it| MergeRow {
-        branch: it.branch.clone(),
-        status: if it.state == "landed" {
+        .chain(&queue.recent)
+        .filter(|landing| seen.insert(landing.task));
+    let rows = latest.map(|landing| MergeRow {
+        branch: landing.branch.clone(),
+        status: if landing.state == "landed" {
             "merged".into()
         } else {
-            it.state.clone()
+            landing.state.clone()
         },
-        conflicts: it.conflicts,
-        settled_by_ownership: it.settled,
-        fixups: it.fixups,
+        conflicts: landing.conflicts,
+        settled_by_ownership: landing.settled,
+        fixups: landing.fixups,
     });
     format!(
         "{} → {}\n{}",
-        it.project,
-        it.trunk,
+        queue.project,
+        queue.trunk,
         MergeRow::draw_table(&rows.collect::<Vec<_>>())
     )
 }
@@ -323,12 +336,12 @@ impl MergeRow {
         let head = ["BRANCH", "STATUS", "CONFLICTS", "FIX-UPS"]
             .map(str::to_owned)
             .to_vec();
-        let rows = merges.iter().map(|it| {
+        let rows = merges.iter().map(|merge| {
             vec![
-                first_line(&it.branch),
-                first_line(&it.status),
-                it.conflict_column(),
-                it.fixups.to_string(),
+                first_line(&merge.branch),
+                first_line(&merge.status),
+                merge.conflict_column(),
+                merge.fixups.to_string(),
             ]
         });
         format_table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
@@ -336,14 +349,16 @@ impl MergeRow {
 }
 
 /// Returns a line about a commit that could not be pushed.
-pub(super) fn unpushed_text(it: Option<&Unpushed>) -> String {
-    let Some(it) = it else { return String::new() };
-    let commit = &it.commit.as_str()[..10];
+pub(super) fn unpushed_text(unpushed: Option<&Unpushed>) -> String {
+    let Some(unpushed) = unpushed else {
+        return String::new();
+    };
+    let commit = &unpushed.commit.as_str()[..10];
     format!(
         "! {commit} is not on {} for {}: {}\n",
-        first_line(&it.remote),
-        format_age(it.since_unix_ms),
-        first_line(&it.reason)
+        first_line(&unpushed.remote),
+        format_age(unpushed.since_unix_ms),
+        first_line(&unpushed.reason)
     )
 }
 
@@ -356,7 +371,7 @@ pub(super) fn trunk_difference_text(sentence: Option<&str>) -> String {
 
 /// Returns the sign before each landing of a queue. Brackets connect the landings of one batch; a
 /// cross marks a failed batch.
-pub(crate) fn batch_signs(it: &QueueView, unicode: bool) -> Vec<&'static str> {
+pub(crate) fn batch_signs(queue: &QueueView, unicode: bool) -> Vec<&'static str> {
     let sign = |batch: &BatchView, nth: usize| match (batch.cars.len(), nth + 1, unicode) {
         _ if batch.failed.is_some() => {
             if unicode {
@@ -373,45 +388,49 @@ pub(crate) fn batch_signs(it: &QueueView, unicode: bool) -> Vec<&'static str> {
         (_, _, true) => "│",
         (_, _, false) => "|",
     };
-    it.batches
+    queue
+        .batches
         .iter()
         .flat_map(|batch| (0..batch.cars.len()).map(move |nth| sign(batch, nth)))
         .collect()
 }
 
 /// Draws a project's queue and its latest landings.
-fn draw_queue(it: &QueueView, unicode: bool) -> String {
-    let slots = if it.slots == 1 {
+fn draw_queue(queue: &QueueView, unicode: bool) -> String {
+    let slots = if queue.slots == 1 {
         "one tree at a time".into()
     } else {
-        format!("up to {} trees at once", it.slots)
+        format!("up to {} trees at once", queue.slots)
     };
-    let tip = it.recent.iter().find_map(|it| it.commit.as_ref());
-    let tip = tip.map_or(String::new(), |it| format!(" {}", &it.as_str()[..10]));
-    let mut text = format!("{} → {}{tip} · {slots}\n", it.project, it.trunk);
-    if let Some(held) = &it.held {
+    let tip = queue
+        .recent
+        .iter()
+        .find_map(|landing| landing.commit.as_ref());
+    let tip = tip.map_or(String::new(), |id| format!(" {}", &id.as_str()[..10]));
+    let mut text = format!("{} → {}{tip} · {slots}\n", queue.project, queue.trunk);
+    if let Some(held) = &queue.held {
         text += &format!(
             "held by {}: {}\n",
             first_line(&held.by),
             first_line(&held.reason)
         );
     }
-    text += &unpushed_text(it.unpushed.as_ref());
-    text += &trunk_difference_text(it.trunk_differs.as_deref());
-    if it.queue.is_empty() {
+    text += &unpushed_text(queue.unpushed.as_ref());
+    text += &trunk_difference_text(queue.trunk_differs.as_deref());
+    if queue.queue.is_empty() {
         text += "the queue is empty\n";
     }
-    let signs = batch_signs(it, unicode);
-    let waiting = it.queue.iter().enumerate().map(|(nth, car)| {
-        let place = car.position.map_or(String::new(), |it| it.to_string());
+    let signs = batch_signs(queue, unicode);
+    let waiting = queue.queue.iter().enumerate().map(|(nth, car)| {
+        let place = car.position.map_or(String::new(), |car| car.to_string());
         let ahead = nth
             .checked_sub(1)
-            .map(|at| format!("after {}", it.queue[at].task));
+            .map(|at| format!("after {}", queue.queue[at].task));
         let detail = Some(first_line(&car.detail))
-            .filter(|it| !it.is_empty())
+            .filter(|s| !s.is_empty())
             .or(ahead)
             .unwrap_or_default();
-        let when = time_left_text(it, car).map_or(String::new(), |it| format!("{it}  "));
+        let when = time_left_text(queue, car).map_or(String::new(), |s| format!("{s}  "));
         vec![
             format!("{} {place}", signs.get(nth).unwrap_or(&" ")),
             car.task.to_string(),
@@ -421,20 +440,20 @@ fn draw_queue(it: &QueueView, unicode: bool) -> String {
             format!("{when}{detail}"),
         ]
     });
-    let recent = it.recent.iter().take(10).map(|it| {
-        let what = it
-            .commit
-            .as_ref()
-            .map_or_else(|| first_line(&it.detail), |it| it.as_str()[..10].to_owned());
+    let recent = queue.recent.iter().take(10).map(|landing| {
+        let what = landing.commit.as_ref().map_or_else(
+            || first_line(&landing.detail),
+            |id| id.as_str()[..10].to_owned(),
+        );
         vec![
-            if it.state == "landed" {
+            if landing.state == "landed" {
                 "✓".into()
             } else {
                 "✕".into()
             },
-            it.task.to_string(),
-            it.state.clone(),
-            first_line(&it.subject),
+            landing.task.to_string(),
+            landing.state.clone(),
+            first_line(&landing.subject),
             String::new(),
             what,
         ]
@@ -453,7 +472,7 @@ pub(super) fn drop_work(app: &CommandContext, id: TaskId, because: String) -> Co
         .task
         .submission
         .as_ref()
-        .map(|it| it.commit.as_str()[..10].to_owned());
+        .map(|submission| submission.commit.as_str()[..10].to_owned());
     app.output.print_answer(
         "drop",
         &got.data,
@@ -494,27 +513,27 @@ fn list_undoable(app: &CommandContext, client: &Client) -> CommandResult {
     let landed: Vec<&LandingView> = got
         .data
         .iter()
-        .flat_map(|it| &it.recent)
-        .filter(|it| it.commit.is_some() && it.taken_back_by.is_none())
+        .flat_map(|queue| &queue.recent)
+        .filter(|landing| landing.commit.is_some() && landing.taken_back_by.is_none())
         .collect();
     let next = landed.first().map_or_else(
         || "regatta status".to_owned(),
-        |it| format!("regatta undo {}", it.task),
+        |landing| format!("regatta undo {}", landing.task),
     );
     app.output.print_answer("undo.list", &landed, &[next], |_| {
         if landed.is_empty() {
             return "nothing has landed yet\n".into();
         }
-        let row = |it: &&LandingView| {
-            let commit = it
+        let row = |landing: &&LandingView| {
+            let commit = landing
                 .commit
                 .as_ref()
-                .map_or(String::new(), |it| it.as_str()[..10].to_owned());
+                .map_or(String::new(), |id| id.as_str()[..10].to_owned());
             vec![
-                it.task.to_string(),
+                landing.task.to_string(),
                 commit,
-                first_line(&it.subject),
-                it.agent.to_string(),
+                first_line(&landing.subject),
+                landing.agent.to_string(),
             ]
         };
         format_table(&landed.iter().map(row).collect::<Vec<_>>())

@@ -97,14 +97,14 @@ pub(super) fn logs(app: &CommandContext, id: &str, follow: bool, raw: bool) -> C
         loop {
             let lines = agents
                 .transcript(attempt, *at, 500)
-                .map_err(|it| command_error("io", it.message, it.hint))?;
+                .map_err(|error| command_error("io", error.message, error.hint))?;
             let Some(last) = lines.last() else {
                 return Ok(());
             };
             *at = last.record.position + 1;
             let text: String = lines
                 .iter()
-                .map(|it| pen.format_line(&app.output, attempt, it))
+                .map(|transcript_line| pen.format_line(&app.output, attempt, transcript_line))
                 .collect();
             app.output.print(&text)?;
         }

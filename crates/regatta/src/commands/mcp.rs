@@ -62,7 +62,7 @@ pub(super) fn mcp(app: &CommandContext) -> CommandResult {
             free_slots: free.clone(),
         };
         acquire_slot(&places)?;
-        calls.retain(|it: &std::thread::JoinHandle<()>| !it.is_finished());
+        calls.retain(|handle: &std::thread::JoinHandle<()>| !handle.is_finished());
         calls.push(std::thread::spawn(move || {
             let _done = done;
             if let Some(answer) = forward_message(&client, &line) {
@@ -120,13 +120,13 @@ fn forward_message(client: &Client, line: &[u8]) -> Option<Vec<u8>> {
         headers.extend(
             message["method"]
                 .as_str()
-                .map(|it| ("mcp-method", it.to_owned())),
+                .map(|message| ("mcp-method", message.to_owned())),
         );
         headers.extend(
             params["name"]
                 .as_str()
                 .or(params["uri"].as_str())
-                .map(|it| ("mcp-name", it.to_owned())),
+                .map(|param| ("mcp-name", param.to_owned())),
         );
     }
     let broken = |problem: Value| {
@@ -153,7 +153,7 @@ fn forward_message(client: &Client, line: &[u8]) -> Option<Vec<u8>> {
                 broken(answer)
             }
         }
-        Err(CommandError::Problem(it)) => broken(json!(it)),
+        Err(CommandError::Problem(problem)) => broken(json!(problem)),
         Err(CommandError::Exit(_)) => broken(Value::Null),
     }
 }

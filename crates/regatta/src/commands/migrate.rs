@@ -77,7 +77,7 @@ pub(super) fn migrate(app: &CommandContext, ask: &MigrateArgs) -> CommandResult 
     let shown = change
         .lines
         .iter()
-        .map(|it| format!("  {it}\n"))
+        .map(|change| format!("  {change}\n"))
         .collect::<String>();
     if !app.global.yes {
         if !app.can_ask() {
@@ -119,16 +119,15 @@ fn plan_migration(
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(io_error(&settings, &error)),
         };
-        let after = found
-            .iter()
-            .fold(before.clone().unwrap_or_default(), |text, it| {
-                with_setting(&text, it)
-            });
+        let after = found.iter().fold(
+            before.clone().unwrap_or_default(),
+            |text, migrated_setting| with_setting(&text, migrated_setting),
+        );
         if before.as_deref() != Some(after.as_str()) {
-            for it in &found {
+            for migrated_setting in &found {
                 change.lines.push(format!(
                     "regatta.toml: [{}] {} = {}   (from {file})",
-                    it.table, it.name, it.value
+                    migrated_setting.table, migrated_setting.name, migrated_setting.value
                 ));
             }
             change.settings = Some(FileRewrite {
@@ -140,21 +139,28 @@ fn plan_migration(
     }
     let hooks: CallReply<Vec<HookView>> = client.call(&Call::HookList(input::EmptyInput {}))?;
     let old = format!("agent://{project}-dev");
-    for it in hooks.data {
-        let waits = it
+    for hook in hooks.data {
+        let waits = hook
             .hook
             .when
             .claim
             .as_ref()
-            .is_some_and(|it| it.as_str() == old);
-        let on_channel = matches!(&it.hook.trigger, HookTrigger::Message { channel: Some(channel), .. } if channel.as_str() == project.as_str());
-        if waits && on_channel && it.hook.project.as_ref().is_none_or(|it| it == project) {
+            .is_some_and(|claim| claim.as_str() == old);
+        let on_channel = matches!(&hook.hook.trigger, HookTrigger::Message { channel: Some(channel), .. } if channel.as_str() == project.as_str());
+        if waits
+            && on_channel
+            && hook
+                .hook
+                .project
+                .as_ref()
+                .is_none_or(|item| item == project)
+        {
             change.lines.push(format!(
                 "{}: the claim {old} becomes respond://{project}-dev, for {ROUTER_CLAIM_TTL_MS} ms",
-                it.hook.id
+                hook.hook.id
             ));
             change.hooks.push(HookReplacement {
-                old: it.hook,
+                old: hook.hook,
                 new: None,
             });
         }
@@ -175,16 +181,16 @@ fn read_older_config(
 ) -> Result<Option<(&'static str, Vec<MigratedSetting>)>, CommandError> {
     let Some(name) = OLDER_CONFIG_FILES
         .into_iter()
-        .find(|it| top.join(it).is_file())
+        .find(|s| top.join(s).is_file())
     else {
         return Ok(None);
     };
     let file = top.join(name);
-    let text = fs::read_to_string(&file).map_err(|it| io_error(&file, &it))?;
-    let root: serde_json::Value = serde_json::from_str(&text).map_err(|it| {
+    let text = fs::read_to_string(&file).map_err(|error| io_error(&file, &error))?;
+    let root: serde_json::Value = serde_json::from_str(&text).map_err(|error| {
         command_error(
             "bad_config",
-            format!("{} is not valid JSON: {it}", file.display()),
+            format!("{} is not valid JSON: {error}", file.display()),
             "fix the file, or move it away",
         )
     })?;
@@ -192,12 +198,12 @@ fn read_older_config(
     let mut found = Vec::new();
     let number = |name: &str, most: u64| match &multi[name] {
         serde_json::Value::Null => Ok(None),
-        it => it
+        value => value
             .as_u64()
-            .filter(|it| (1..=most).contains(it))
+            .filter(|n| (1..=most).contains(n))
             .map(Some)
             .ok_or_else(|| {
-                let what = format!("{}: agents.dev.multiLead.{name} is {it}", file.display());
+                let what = format!("{}: agents.dev.multiLead.{name} is {value}", file.display());
                 command_error("bad_config", what, format!("use a number from 1 to {most}"))
             }),
     };
@@ -209,25 +215,25 @@ fn read_older_config(
             name: "max_leads",
             value: "1".into(),
         }),
-        _ => found.extend(leads.map(|it| MigratedSetting {
+        _ => found.extend(leads.map(|lead| MigratedSetting {
             table: "leads",
             name: "max_leads",
-            value: it.to_string(),
+            value: lead.to_string(),
         })),
     }
-    found.extend(wait.map(|it| MigratedSetting {
+    found.extend(wait.map(|wait| MigratedSetting {
         table: "landing",
         name: "merge_timeout",
-        value: format!("\"{it}s\""),
+        value: format!("\"{wait}s\""),
     }));
     Ok((!found.is_empty()).then_some((name, found)))
 }
 
 /// Returns the text of a settings file with one setting added or changed. All other text stays as
 /// it is.
-fn with_setting(text: &str, it: &MigratedSetting) -> String {
-    let heading = format!("[{}]", it.table);
-    let entry = format!("{} = {}", it.name, it.value);
+fn with_setting(text: &str, migrated_setting: &MigratedSetting) -> String {
+    let heading = format!("[{}]", migrated_setting.table);
+    let entry = format!("{} = {}", migrated_setting.name, migrated_setting.value);
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let Some(at) = lines.iter().position(|line| line.trim() == heading) else {
         if !lines.is_empty() {
@@ -239,10 +245,10 @@ fn with_setting(text: &str, it: &MigratedSetting) -> String {
     let end = lines[at + 1..]
         .iter()
         .position(|line| line.trim_start().starts_with('['))
-        .map_or(lines.len(), |it| at + 1 + it);
+        .map_or(lines.len(), |n| at + 1 + n);
     let is_it = |line: &String| {
         line.split_once('=')
-            .is_some_and(|(name, _)| name.trim() == it.name)
+            .is_some_and(|(name, _)| name.trim() == migrated_setting.name)
     };
     match lines[at + 1..end].iter().position(is_it) {
         Some(nth) => lines[at + 1 + nth] = entry,
@@ -268,8 +274,9 @@ fn apply_migration(
 ) -> Result<(), CommandError> {
     let file = record_path(app, project)?;
     save_record(&file, change)?; // first, so that the old state can be restored even after a crash
-    if let Some(it) = &change.settings {
-        fs::write(&it.file, &it.after).map_err(|error| io_error(&it.file, &error))?;
+    if let Some(file_rewrite) = &change.settings {
+        fs::write(&file_rewrite.file, &file_rewrite.after)
+            .map_err(|error| io_error(&file_rewrite.file, &error))?;
     }
     for nth in 0..change.hooks.len() {
         let old = change.hooks[nth].old.clone();
@@ -300,27 +307,30 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
         }
         Err(error) => return Err(io_error(&file, &error)),
     };
-    let change: Migration = serde_json::from_str(&text).map_err(|it| {
+    let change: Migration = serde_json::from_str(&text).map_err(|error| {
         command_error(
             "io",
-            format!("could not read {}: {it}", file.display()),
+            format!("could not read {}: {error}", file.display()),
             "check the file",
         )
     })?;
-    if let Some(it) = &change.settings {
-        let now = fs::read_to_string(&it.file).unwrap_or_default();
-        if now != it.after {
+    if let Some(file_rewrite) = &change.settings {
+        let now = fs::read_to_string(&file_rewrite.file).unwrap_or_default();
+        if now != file_rewrite.after {
             return Err(command_error(
                 "changed_since",
-                format!("{} was changed since it was migrated", it.file.display()),
+                format!(
+                    "{} was changed since it was migrated",
+                    file_rewrite.file.display()
+                ),
                 "nothing was undone; remove the migrated lines by hand",
             ));
         }
-        let undone = match &it.before {
-            Some(text) => fs::write(&it.file, text),
-            None => fs::remove_file(&it.file),
+        let undone = match &file_rewrite.before {
+            Some(text) => fs::write(&file_rewrite.file, text),
+            None => fs::remove_file(&file_rewrite.file),
         };
-        undone.map_err(|error| io_error(&it.file, &error))?;
+        undone.map_err(|error| io_error(&file_rewrite.file, &error))?;
     }
     for swap in &change.hooks {
         if let Some(hook) = swap.new {
@@ -338,7 +348,7 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
         change
             .lines
             .iter()
-            .map(|it| format!("undone: {it}\n"))
+            .map(|change| format!("undone: {change}\n"))
             .collect()
     })
 }
@@ -364,8 +374,8 @@ pub(super) fn router_hook_request(
     old: Option<&Hook>,
 ) -> Result<input::HookAdd, CommandError> {
     let bug =
-        |it: &dyn std::fmt::Display| command_error("bug", it.to_string(), "please report this");
-    let claim = Uri::new(&format!("respond://{project}-dev")).map_err(|it| bug(&it))?;
+        |row: &dyn std::fmt::Display| command_error("bug", row.to_string(), "please report this");
+    let claim = Uri::new(&format!("respond://{project}-dev")).map_err(|error| bug(&error))?;
     let when = HookConditions {
         claim: Some(claim),
         ttl_ms: Some(ROUTER_CLAIM_TTL_MS),
@@ -401,14 +411,14 @@ pub(super) fn router_hook_request(
 /// Writes the record of a migration. A rename replaces the old record completely or not at all.
 fn save_record(file: &Path, change: &Migration) -> Result<(), CommandError> {
     let text = serde_json::to_string_pretty(change)
-        .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+        .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
     let write = || -> std::io::Result<()> {
         file.parent().map_or(Ok(()), fs::create_dir_all)?;
         let beside = file.with_extension("new");
         fs::write(&beside, text)?;
         fs::rename(&beside, file)
     };
-    write().map_err(|it| io_error(file, &it))
+    write().map_err(|error| io_error(file, &error))
 }
 
 fn io_error(file: &Path, error: &std::io::Error) -> CommandError {
@@ -453,10 +463,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let says = |text: &str| {
             fs::write(dir.path().join(".botbox.json"), text).unwrap();
-            read_older_config(dir.path()).map(|it| {
-                it.map(|it| {
-                    it.1.iter()
-                        .map(|it| format!("{}={}", it.name, it.value))
+            read_older_config(dir.path()).map(|pair| {
+                pair.map(|pair| {
+                    pair.1
+                        .iter()
+                        .map(|migrated_setting| {
+                            format!("{}={}", migrated_setting.name, migrated_setting.value)
+                        })
                         .collect::<Vec<_>>()
                 })
             })

@@ -20,7 +20,7 @@ pub(super) fn mission(app: &CommandContext, word: MissionCommand) -> CommandResu
             let client = app.client()?;
             let project = app.project(&client)?;
             let goal = goal
-                .or_else(|| task.map(|it| format!("Work on {it}")))
+                .or_else(|| task.map(|id| format!("Work on {id}")))
                 .unwrap_or_default();
             let got: CallReply<MissionView> =
                 client.call(&Call::MissionAsk(input::MissionAsk {
@@ -29,18 +29,18 @@ pub(super) fn mission(app: &CommandContext, word: MissionCommand) -> CommandResu
                     agent,
                     task,
                 }))?;
-            let it = &got.data.mission;
+            let mission = &got.data.mission;
             let next = [
-                format!("regatta mission show {}", it.id),
-                format!("regatta msg watch {}", it.project),
+                format!("regatta mission show {}", mission.id),
+                format!("regatta msg watch {}", mission.project),
             ];
             app.output
                 .print_answer("mission.start", &got.data, &next, |_| {
-                    match it.lead.as_ref().and_then(|it| it.name.as_ref()) {
-                        Some(name) => format!("{} is led by {name}\n", it.id),
+                    match mission.lead.as_ref().and_then(|lead| lead.name.as_ref()) {
+                        Some(name) => format!("{} is led by {name}\n", mission.id),
                         None => format!(
                             "{} waits for a lead, because the maximum number of leads is working\n",
-                            it.id
+                            mission.id
                         ),
                     }
                 })
@@ -101,13 +101,13 @@ pub(super) fn mission(app: &CommandContext, word: MissionCommand) -> CommandResu
         MissionCommand::Handover { id, to } => {
             let got: CallReply<MissionView> =
                 app.call(&Call::MissionHandover(input::MissionHandover { id, to }))?;
-            let it = &got.data.mission;
-            let next = [format!("regatta mission show {}", it.id)];
+            let mission = &got.data.mission;
+            let next = [format!("regatta mission show {}", mission.id)];
             app.output
                 .print_answer("mission.handover", &got.data, &next, |_| {
-                    match it.lead.as_ref().and_then(|it| it.name.as_ref()) {
-                        Some(name) => format!("{} is now led by {name}\n", it.id),
-                        None => format!("{} waits for its next lead\n", it.id),
+                    match mission.lead.as_ref().and_then(|lead| lead.name.as_ref()) {
+                        Some(name) => format!("{} is now led by {name}\n", mission.id),
+                        None => format!("{} waits for its next lead\n", mission.id),
                     }
                 })
         }
@@ -159,7 +159,7 @@ pub(super) fn mission(app: &CommandContext, word: MissionCommand) -> CommandResu
 fn attempt_variable<T: std::str::FromStr>(name: &str) -> Result<T, CommandError> {
     std::env::var(name)
         .ok()
-        .and_then(|it| it.parse().ok())
+        .and_then(|s| s.parse().ok())
         .ok_or_else(|| {
             usage_error(
                 format!("{name} is not set, because only a lead's program can run this command"),
@@ -168,8 +168,8 @@ fn attempt_variable<T: std::str::FromStr>(name: &str) -> Result<T, CommandError>
         })
 }
 
-fn state_text(it: &MissionLineView) -> String {
-    match (it.state, &it.lost, it.place) {
+fn state_text(mission_line: &MissionLineView) -> String {
+    match (mission_line.state, &mission_line.lost, mission_line.place) {
         (_, Some(_), _) => "without a lead".into(),
         (MissionState::Queued, _, Some(place)) => format!("queued, position {place}"),
         (MissionState::Queued, ..) => "queued".into(),
@@ -187,31 +187,37 @@ fn draw_missions(missions: &[MissionLineView]) -> String {
             .map(String::from)
             .to_vec(),
     ];
-    for it in missions {
-        let lead = it.lead.as_ref().map_or("-".to_owned(), ToString::to_string);
+    for mission_line in missions {
+        let lead = mission_line
+            .lead
+            .as_ref()
+            .map_or("-".to_owned(), ToString::to_string);
         rows.push(vec![
-            it.id.to_string(),
-            state_text(it),
+            mission_line.id.to_string(),
+            state_text(mission_line),
             lead,
-            first_line(&it.summary),
+            first_line(&mission_line.summary),
         ]);
     }
     format_table(&rows)
 }
 
 fn print_mission(app: &CommandContext, view: &MissionView) -> CommandResult {
-    let it = &view.mission;
+    let mission = &view.mission;
     let next = match (
-        &it.result,
-        it.lead.as_ref().and_then(|it| it.lost_reason.as_ref()),
+        &mission.result,
+        mission
+            .lead
+            .as_ref()
+            .and_then(|lead| lead.lost_reason.as_ref()),
     ) {
         (None, Some(_)) => {
             vec![
-                format!("regatta mission handover {}", it.id),
-                format!("regatta mission cancel {}", it.id),
+                format!("regatta mission handover {}", mission.id),
+                format!("regatta mission cancel {}", mission.id),
             ]
         }
-        (None, None) => vec![format!("regatta msg history {}", it.project)],
+        (None, None) => vec![format!("regatta msg history {}", mission.project)],
         (Some(_), _) => vec![],
     };
     app.output.print_answer("mission.show", view, &next, |out| {
@@ -221,12 +227,16 @@ fn print_mission(app: &CommandContext, view: &MissionView) -> CommandResult {
 
 /// Draws a mission with its goal, lead, spending and tasks.
 fn draw_mission_details(out: &Output, view: &MissionView) -> String {
-    let it = &view.mission;
-    let mut text = format!("{}  {}\n", it.id, first_line(&it.title));
-    if let Some(goal) = it.goal.as_ref().filter(|goal| goal.trim() != it.title) {
+    let mission = &view.mission;
+    let mut text = format!("{}  {}\n", mission.id, first_line(&mission.title));
+    if let Some(goal) = mission
+        .goal
+        .as_ref()
+        .filter(|goal| goal.trim() != mission.title)
+    {
         text += &format!("{}\n", sanitize(goal.trim()));
     }
-    match (&it.lead, &it.result) {
+    match (&mission.lead, &mission.result) {
         (_, Some(end)) => {
             let how = if end.how == MissionEndKind::Done {
                 "done"
@@ -248,7 +258,8 @@ fn draw_mission_details(out: &Output, view: &MissionView) -> String {
         (None, None) => {
             text += &format!(
                 "agents  {}\n",
-                it.agents
+                mission
+                    .agents
                     .iter()
                     .map(ToString::to_string)
                     .collect::<Vec<_>>()
@@ -256,25 +267,27 @@ fn draw_mission_details(out: &Output, view: &MissionView) -> String {
             )
         }
     }
-    let money = it
+    let money = mission
         .spent
         .usage
         .micro_usd
-        .map_or(String::new(), |it| format!(", ${:.2}", it as f64 / 1e6));
+        .map_or(String::new(), |micro_usd| {
+            format!(", ${:.2}", micro_usd as f64 / 1e6)
+        });
     text += &format!(
         "spent   {} attempts, {} tokens{money}\n",
-        it.spent.attempts,
-        it.spent.usage.tokens()
+        mission.spent.attempts,
+        mission.spent.usage.tokens()
     );
     text + &format_table(&super::task_rows(out, &view.tasks))
 }
 
 /// Runs `regatta guide`.
 pub(super) fn guide(app: &CommandContext, name: Option<&str>) -> CommandResult {
-    let view = |it: &guide::Guide| GuideView {
-        name: it.name.into(),
-        title: it.title.into(),
-        text: it.text.into(),
+    let view = |guide: &guide::Guide| GuideView {
+        name: guide.name.into(),
+        title: guide.title.into(),
+        text: guide.text.into(),
     };
     let Some(name) = name else {
         let all: Vec<GuideView> = GUIDES.iter().map(view).collect();
@@ -282,12 +295,12 @@ pub(super) fn guide(app: &CommandContext, name: Option<&str>) -> CommandResult {
         return app.output.print_answer("guide", &all, &next, |_| {
             format_table(
                 &all.iter()
-                    .map(|it| vec![it.name.clone(), it.title.clone()])
+                    .map(|guide| vec![guide.name.clone(), guide.title.clone()])
                     .collect::<Vec<_>>(),
             )
         });
     };
-    let names: Vec<&str> = GUIDES.iter().map(|it| it.name).collect();
+    let names: Vec<&str> = GUIDES.iter().map(|guide| guide.name).collect();
     let found = guide::find_guide(name).ok_or_else(|| {
         usage_error(
             format!("there is no guide {name:?}"),

@@ -83,9 +83,9 @@ impl CommandContext {
             .repo
             .clone()
             .unwrap_or_else(|| PathBuf::from("."));
-        path.canonicalize().map_err(|it| {
+        path.canonicalize().map_err(|error| {
             output::usage_error(
-                format!("cannot open the directory {}: {it}", path.display()),
+                format!("cannot open the directory {}: {error}", path.display()),
                 "name an existing directory with --repo",
             )
         })
@@ -154,7 +154,7 @@ impl CommandContext {
         if std::env::var_os("REGATTA_ATTEMPT").is_some()
             && let Some(name) = std::env::var("REGATTA_PROJECT")
                 .ok()
-                .and_then(|it| ProjectName::new(&it).ok())
+                .and_then(|s| ProjectName::new(&s).ok())
         {
             return Ok(Some(name));
         }
@@ -165,8 +165,10 @@ impl CommandContext {
         let inside = projects
             .data
             .into_iter()
-            .filter(|it| places.iter().any(|place| place.starts_with(&it.path)));
-        Ok(inside.max_by_key(|it| it.path.len()).map(|it| it.name))
+            .filter(|project| places.iter().any(|place| place.starts_with(&project.path)));
+        Ok(inside
+            .max_by_key(|project| project.path.len())
+            .map(|project| project.name))
     }
 
     /// Returns the git repository that contains the current directory, if the daemon runs on this
@@ -199,7 +201,7 @@ impl CommandContext {
 /// repository.
 fn repository_top(here: &Path) -> PathBuf {
     here.ancestors()
-        .find(|it| it.join(".git").exists())
+        .find(|path| path.join(".git").exists())
         .unwrap_or(here)
         .to_owned()
 }
@@ -208,8 +210,8 @@ fn repository_top(here: &Path) -> PathBuf {
 fn main_worktree(here: &Path) -> Option<PathBuf> {
     let link = here
         .ancestors()
-        .map(|it| it.join(".git"))
-        .find(|it| it.exists())?;
+        .map(|path| path.join(".git"))
+        .find(|path| path.exists())?;
     // fails for the main repository, where `.git` is a directory
     let text = std::fs::read_to_string(&link).ok()?;
     let git_dir = link
@@ -229,11 +231,11 @@ fn main_worktree(here: &Path) -> Option<PathBuf> {
 }
 
 /// Returns a project's repository for reading it directly from this process.
-fn project_repo(it: ProjectView) -> Option<ProjectRepo> {
-    let trunk = BranchName::new(&it.trunk).ok()?;
+fn project_repo(project: ProjectView) -> Option<ProjectRepo> {
+    let trunk = BranchName::new(&project.trunk).ok()?;
     Some(ProjectRepo {
-        project: it.name,
-        path: it.path.into(),
+        project: project.name,
+        path: project.path.into(),
         trunk,
         should_update_checkout: false,
         workspace: Default::default(),
@@ -249,7 +251,7 @@ pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
     {
         return regatta_agents::shim::main(Path::new(dir));
     }
-    let json = typed.iter().any(|it| it == "--json");
+    let json = typed.iter().any(|name| name == "--json");
     let cli = match command_line::parse_args(&typed) {
         Ok(cli) => cli,
         Err(error) if json && error.use_stderr() => {
@@ -262,9 +264,9 @@ pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
                 .to_owned();
             let tip = text
                 .lines()
-                .find_map(|it| it.trim_start().strip_prefix("tip: "));
-            let hint = tip.map_or("regatta --help".to_owned(), |it| {
-                format!("{it}; or see regatta --help")
+                .find_map(|text| text.trim_start().strip_prefix("tip: "));
+            let hint = tip.map_or("regatta --help".to_owned(), |tip| {
+                format!("{tip}; or see regatta --help")
             });
             let problem = regatta_api::Problem::new(400, "usage", message, hint);
             eprint_all(&output::json_error(&problem));
@@ -300,7 +302,7 @@ fn eprint_all(text: &str) {
 /// Decides how output looks: colours, Unicode and `next:` lines, from the options, the environment
 /// and the terminal.
 fn output_settings(global: &GlobalArgs) -> Output {
-    let set = |name: &str| std::env::var_os(name).is_some_and(|it| !it.is_empty());
+    let set = |name: &str| std::env::var_os(name).is_some_and(|name| !name.is_empty());
     let colour = match global.color {
         ColorWhen::Always => true,
         ColorWhen::Never => false,
@@ -310,7 +312,7 @@ fn output_settings(global: &GlobalArgs) -> Output {
     };
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()
-        .find_map(|it| std::env::var(it).ok().filter(|it| !it.is_empty()))
+        .find_map(|s| std::env::var(s).ok().filter(|s| !s.is_empty()))
         .unwrap_or_default();
     let plain = !locale.is_empty() && !locale.to_ascii_lowercase().contains("utf");
     let hints = output::is_stdout_watched() && !global.no_hint;
@@ -393,25 +395,25 @@ impl<W: std::io::Write> std::io::Write for RedactedLog<W> {
 fn dispatch(app: &CommandContext, word: Option<CliCommand>) -> CommandResult {
     match word {
         None => start::run_without_command(app),
-        Some(CliCommand::Init(it)) => start::init(app, &it),
-        Some(CliCommand::Demo(it)) => demo::demo(app, &it),
+        Some(CliCommand::Init(init_args)) => start::init(app, &init_args),
+        Some(CliCommand::Demo(demo_args)) => demo::demo(app, &demo_args),
         Some(CliCommand::Doctor { end_strays }) => doctor::doctor(app, end_strays),
         Some(CliCommand::Up { restart, listen }) => start::up(app, restart, &listen),
         Some(CliCommand::Down { keep_agents }) => start::down(app, keep_agents),
-        Some(CliCommand::Run(it)) => run::run(app, &it),
-        Some(CliCommand::Add(it)) => task::add(app, *it),
-        Some(CliCommand::Edit(it)) => task::edit(app, *it),
-        Some(CliCommand::Assign(it)) => task::assign(app, it),
+        Some(CliCommand::Run(run_args)) => run::run(app, &run_args),
+        Some(CliCommand::Add(task_add_args)) => task::add(app, *task_add_args),
+        Some(CliCommand::Edit(task_edit_args)) => task::edit(app, *task_edit_args),
+        Some(CliCommand::Assign(assign_args)) => task::assign(app, assign_args),
         Some(CliCommand::Status) => see::status(app),
         Some(CliCommand::Show { id }) => see::show(app, &id),
         Some(CliCommand::Why { id }) => see::why(app, &id),
         Some(CliCommand::Open) => see::print_sign_in_url(app),
         Some(CliCommand::Watch) => crate::watch::watch(app),
-        Some(CliCommand::Graph(it)) => graph::graph(app, &it),
+        Some(CliCommand::Graph(graph_args)) => graph::graph(app, &graph_args),
         Some(CliCommand::Cost { by, since }) => cost::cost(app, by, since),
-        Some(CliCommand::Replay(it)) => replay::replay(app, &it),
+        Some(CliCommand::Replay(replay_args)) => replay::replay(app, &replay_args),
         Some(CliCommand::Compare { ids }) => replay::compare(app, &ids),
-        Some(CliCommand::Events(it)) => see::events(app, &it),
+        Some(CliCommand::Events(events_args)) => see::events(app, &events_args),
         Some(CliCommand::Logs {
             id, check: true, ..
         }) => scope::print_checks(app, &id),
@@ -419,7 +421,7 @@ fn dispatch(app: &CommandContext, word: Option<CliCommand>) -> CommandResult {
             id, follow, raw, ..
         }) => logs::logs(app, &id, follow, raw),
         Some(CliCommand::Scope { command: word }) => scope::scope(app, word),
-        Some(CliCommand::Rule(it)) => scope::rule(app, it),
+        Some(CliCommand::Rule(rule_command)) => scope::rule(app, rule_command),
         Some(CliCommand::Land {
             now: Some(workspace),
             claim,
@@ -435,11 +437,11 @@ fn dispatch(app: &CommandContext, word: Option<CliCommand>) -> CommandResult {
         // the parser requires one of the two
         Some(CliCommand::Land { .. }) => Err(CommandError::Exit(2)),
         Some(CliCommand::Queue { command: word, all }) => land::queue(app, word, all),
-        Some(CliCommand::Diff(it)) => diff::diff(app, &it),
-        Some(CliCommand::Revise(it)) => diff::revise(app, &it),
+        Some(CliCommand::Diff(diff_args)) => diff::diff(app, &diff_args),
+        Some(CliCommand::Revise(revise_args)) => diff::revise(app, &revise_args),
         Some(CliCommand::Drop { id, because }) => land::drop_work(app, id, because),
         Some(CliCommand::Undo { id, wait }) => land::undo(app, id.as_deref(), wait),
-        Some(CliCommand::Stop(it)) => work::stop(app, it),
+        Some(CliCommand::Stop(stop_args)) => work::stop(app, stop_args),
         Some(CliCommand::Pause { id, because }) => decide::pause(app, &id, &because),
         Some(CliCommand::Resume { ids }) => decide::resume(app, &ids),
         Some(CliCommand::Retry { id }) => decide::retry(app, id),
@@ -449,36 +451,36 @@ fn dispatch(app: &CommandContext, word: Option<CliCommand>) -> CommandResult {
             command,
         }) => decide::takeover(app, id, session, &command),
         Some(CliCommand::Tell { id, words }) => decide::tell(app, &id, &words),
-        Some(CliCommand::Inbox(it)) => inbox::inbox(app, &it),
+        Some(CliCommand::Inbox(inbox_args)) => inbox::inbox(app, &inbox_args),
         Some(CliCommand::Answer { id, words, message }) => {
             inbox::answer(app, &id, &words, message.as_deref())
         }
-        Some(CliCommand::Allow(it)) => decide::allow(app, &it),
-        Some(CliCommand::Deny(it)) => decide::deny(app, &it),
-        Some(CliCommand::Policy(it)) => decide::policy(app, it),
-        Some(CliCommand::Budget(it)) => decide::budget(app, it),
+        Some(CliCommand::Allow(allow_args)) => decide::allow(app, &allow_args),
+        Some(CliCommand::Deny(deny_args)) => decide::deny(app, &deny_args),
+        Some(CliCommand::Policy(policy_command)) => decide::policy(app, policy_command),
+        Some(CliCommand::Budget(budget_command)) => decide::budget(app, budget_command),
         Some(CliCommand::Provider) => agents::provider(app),
-        Some(CliCommand::Agent(it)) => agents::agent(app, it),
-        Some(CliCommand::Config(it)) => setup::config(app, it),
-        Some(CliCommand::Project(it)) => setup::project(app, &it),
+        Some(CliCommand::Agent(agent_command)) => agents::agent(app, agent_command),
+        Some(CliCommand::Config(config_command)) => setup::config(app, config_command),
+        Some(CliCommand::Project(project_command)) => setup::project(app, &project_command),
         Some(CliCommand::Serve(listen)) => {
             crate::daemon::serve(&app.output, &app.data_dir()?, listen)
         }
-        Some(CliCommand::Plan(it)) => plan::plan(app, &it),
-        Some(CliCommand::Task(it)) => task::task(app, it),
-        Some(CliCommand::Claim(it)) => claim::claim(app, it),
-        Some(CliCommand::Msg(it)) => msg::msg(app, it),
-        Some(CliCommand::Hook(it)) => hook::hook(app, it),
-        Some(CliCommand::Bridge(it)) => bridge::bridge(app, it),
-        Some(CliCommand::Mission(it)) => mission::mission(app, it),
-        Some(CliCommand::Migrate(it)) => migrate::migrate(app, &it),
+        Some(CliCommand::Plan(plan_command)) => plan::plan(app, &plan_command),
+        Some(CliCommand::Task(task_command)) => task::task(app, task_command),
+        Some(CliCommand::Claim(claim_command)) => claim::claim(app, claim_command),
+        Some(CliCommand::Msg(msg_command)) => msg::msg(app, msg_command),
+        Some(CliCommand::Hook(hook_command)) => hook::hook(app, hook_command),
+        Some(CliCommand::Bridge(bridge_command)) => bridge::bridge(app, bridge_command),
+        Some(CliCommand::Mission(mission_command)) => mission::mission(app, mission_command),
+        Some(CliCommand::Migrate(migrate_args)) => migrate::migrate(app, &migrate_args),
         Some(CliCommand::Guide { name }) => mission::guide(app, name.as_deref()),
-        Some(CliCommand::Token(it)) => token::token(app, it),
-        Some(CliCommand::Runner(it)) => runner::runner(app, it),
+        Some(CliCommand::Token(token_command)) => token::token(app, token_command),
+        Some(CliCommand::Runner(runner_args)) => runner::runner(app, runner_args),
         Some(CliCommand::Team(word)) => team::team(app, word),
-        Some(CliCommand::Audit(it)) => token::audit(app, it),
+        Some(CliCommand::Audit(audit_args)) => token::audit(app, audit_args),
         Some(CliCommand::Mcp) => mcp::mcp(app),
-        Some(CliCommand::Name(it)) => name::name(app, it),
+        Some(CliCommand::Name(name_args)) => name::name(app, name_args),
         Some(CliCommand::Schema { kind }) => plumbing::schema(app, kind.as_deref()),
         Some(CliCommand::Completions { shell }) => plumbing::completions(app, shell),
         Some(CliCommand::Man { out }) => plumbing::man(app, out),

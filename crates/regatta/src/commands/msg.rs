@@ -30,7 +30,7 @@ pub(super) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
         } => {
             let attach = attach
                 .into_iter()
-                .map(|it| absolute_path(app, it))
+                .map(|path| absolute_path(app, path))
                 .collect::<Result<_, CommandError>>()?;
             let got: CallReply<MessageView> = app.call(&Call::MsgSend(input::MsgSend {
                 channel,
@@ -94,15 +94,15 @@ pub(super) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
                 app.call(&Call::MsgInbox(input::MsgInbox { agent }))?;
             app.output
                 .print_answer("msg.inbox", &got.data, &[next], |_| {
-                    let row = |it: &UnreadView| {
-                        let mentions = if it.mentions > 0 {
-                            format!("{} mention you", it.mentions)
+                    let row = |unread: &UnreadView| {
+                        let mentions = if unread.mentions > 0 {
+                            format!("{} mention you", unread.mentions)
                         } else {
                             String::new()
                         };
                         vec![
-                            it.channel.to_string(),
-                            format!("{} unread", it.unread),
+                            unread.channel.to_string(),
+                            format!("{} unread", unread.unread),
                             mentions,
                         ]
                     };
@@ -122,36 +122,40 @@ fn client_without_timeout(app: &CommandContext) -> Result<Client, CommandError> 
 /// in its workspace.
 fn absolute_path(app: &CommandContext, path: PathBuf) -> Result<String, CommandError> {
     let path = app.working_dir()?.join(path);
-    let found = path.canonicalize().map_err(|it| {
+    let found = path.canonicalize().map_err(|error| {
         command_error(
             "bad_attachment",
-            format!("cannot attach {}: {it}", path.display()),
+            format!("cannot attach {}: {error}", path.display()),
             "name an existing file",
         )
     })?;
     Ok(found.to_string_lossy().into_owned())
 }
 
-fn history_request(it: MessageFilterArgs) -> input::MsgHistory {
+fn history_request(message_filter_args: MessageFilterArgs) -> input::MsgHistory {
     input::MsgHistory {
-        channel: it.channel,
-        label: it.label,
-        from: it.from,
-        mention: it.mention,
-        reply_to: it.reply_to,
-        thread: it.thread,
+        channel: message_filter_args.channel,
+        label: message_filter_args.label,
+        from: message_filter_args.from,
+        mention: message_filter_args.mention,
+        reply_to: message_filter_args.reply_to,
+        thread: message_filter_args.thread,
         ..input::MsgHistory::default()
     }
 }
 
-fn wait_call(it: &MessageFilterArgs, after: Option<MessageId>, timeout_ms: u64) -> Call {
+fn wait_call(
+    message_filter_args: &MessageFilterArgs,
+    after: Option<MessageId>,
+    timeout_ms: u64,
+) -> Call {
     Call::MsgWait(input::MsgWait {
-        channel: it.channel.clone(),
-        label: it.label.clone(),
-        from: it.from.clone(),
-        mention: it.mention.clone(),
-        reply_to: it.reply_to,
-        thread: it.thread,
+        channel: message_filter_args.channel.clone(),
+        label: message_filter_args.label.clone(),
+        from: message_filter_args.from.clone(),
+        mention: message_filter_args.mention.clone(),
+        reply_to: message_filter_args.reply_to,
+        thread: message_filter_args.thread,
         after,
         timeout_ms,
     })
@@ -175,7 +179,7 @@ fn watch_messages(
                 ..input::MsgHistory::default()
             };
             let got: CallReply<Vec<MessageView>> = client.call(&Call::MsgHistory(newest))?;
-            got.data.last().map_or(MessageId(0), |it| it.id)
+            got.data.last().map_or(MessageId(0), |message| message.id)
         }
     };
     loop {
@@ -188,7 +192,8 @@ fn watch_messages(
         after = found.data.id;
         let text = if app.output.is_json {
             let text = serde_json::to_string(&found.data);
-            text.map_err(|it| command_error("bug", it.to_string(), "please report this"))? + "\n"
+            text.map_err(|error| command_error("bug", error.to_string(), "please report this"))?
+                + "\n"
         } else {
             draw_messages(std::slice::from_ref(&found.data))
         };
@@ -205,16 +210,21 @@ fn save_attachment(
 ) -> CommandResult {
     let got: CallReply<AttachmentView> =
         app.call(&Call::MsgAttachment(input::MsgAttachment { message, nth }))?;
-    let it = &got.data;
+    let attachment = &got.data;
     let Some(to) = out else {
         return app
             .output
-            .print_answer("msg.attachment", it, &[], |_| match &it.text {
-                Some(text) => text.clone(),
-                None => format!("{} is not text; save it with -o FILE\n", sanitize(&it.name)),
+            .print_answer("msg.attachment", attachment, &[], |_| {
+                match &attachment.text {
+                    Some(text) => text.clone(),
+                    None => format!(
+                        "{} is not text; save it with -o FILE\n",
+                        sanitize(&attachment.name)
+                    ),
+                }
             });
     };
-    let bytes = match (&it.text, &it.hex) {
+    let bytes = match (&attachment.text, &attachment.hex) {
         (Some(text), _) => text.clone().into_bytes(),
         (None, Some(hex)) => from_hex(hex).ok_or_else(|| {
             command_error("bug", "the received file is damaged", "please report this")
@@ -229,17 +239,18 @@ fn save_attachment(
             "choose another file",
         )
     })?;
-    let wrote = serde_json::json!({ "file": to, "bytes": it.bytes, "sha256": it.sha256 });
+    let wrote =
+        serde_json::json!({ "file": to, "bytes": attachment.bytes, "sha256": attachment.sha256 });
     app.output.print_answer("msg.attachment", &wrote, &[], |_| {
-        format!("wrote {} bytes to {}\n", it.bytes, to.display())
+        format!("wrote {} bytes to {}\n", attachment.bytes, to.display())
     })
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |it: u8| char::from(it).to_digit(16);
+    let digit = |byte: u8| char::from(byte).to_digit(16);
     let pairs = text.as_bytes().chunks(2);
     pairs
-        .map(|it| u8::try_from(digit(it[0])? * 16 + digit(*it.get(1)?)?).ok())
+        .map(|pairs| u8::try_from(digit(pairs[0])? * 16 + digit(*pairs.get(1)?)?).ok())
         .collect()
 }
 
@@ -247,13 +258,17 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 fn draw_messages(messages: &[MessageView]) -> String {
     messages
         .iter()
-        .map(|it| {
-            let labels: String = it.labels.iter().map(|it| format!(" [{it}]")).collect();
-            let sender = it.sender.to_string();
+        .map(|message| {
+            let labels: String = message
+                .labels
+                .iter()
+                .map(|label| format!(" [{label}]"))
+                .collect();
+            let sender = message.sender.to_string();
             let sender = sender.trim_start_matches("person:").trim_end_matches(':');
-            let answers = it
+            let answers = message
                 .reply_to
-                .map(|it| format!(" to {it}"))
+                .map(|id| format!(" to {id}"))
                 .unwrap_or_default();
             let file = |(nth, file): (usize, &regatta_core::bus::Attachment)| {
                 format!(
@@ -262,13 +277,13 @@ fn draw_messages(messages: &[MessageView]) -> String {
                     file.bytes
                 )
             };
-            let files: String = it.attachments.iter().enumerate().map(file).collect();
+            let files: String = message.attachments.iter().enumerate().map(file).collect();
             format!(
                 "{} {} {}{answers}{labels}: {}\n{files}",
-                it.id,
-                it.channel,
+                message.id,
+                message.channel,
                 sender,
-                sanitize(&it.text)
+                sanitize(&message.text)
             )
         })
         .collect()

@@ -22,6 +22,6 @@ pub(super) fn name(app: &CommandContext, ask: NameArgs) -> CommandResult {
     }
     let got: CallReply<Vec<String>> = app.call(&call)?;
     app.output.print_answer("name", &got.data, &[], |_| {
-        got.data.iter().map(|it| format!("{it}\n")).collect()
+        got.data.iter().map(|data| format!("{data}\n")).collect()
     })
 }

@@ -25,18 +25,18 @@ fn check_plan_file(app: &CommandContext, file: &Path) -> CommandResult {
     app.output
         .print_answer("plan.check", &found, &next, |out| {
             let mut text = String::new();
-            for it in &found.problems {
+            for diagnostic in &found.problems {
                 text += &format!(
                     "{} {}\n",
                     out.paint("error:", "31;1"),
-                    source.format_line(it)
+                    source.format_line(diagnostic)
                 );
             }
-            for it in &found.warnings {
+            for diagnostic in &found.warnings {
                 text += &format!(
                     "{} {}\n",
                     out.paint("warning:", "33"),
-                    source.format_line(it)
+                    source.format_line(diagnostic)
                 );
             }
             text + &match (found.problems.len(), found.warnings.len()) {

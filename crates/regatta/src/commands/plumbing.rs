@@ -20,11 +20,14 @@ pub(super) fn schema(app: &CommandContext, kind: Option<&str>) -> CommandResult 
         let help = |kind: &str| {
             VERBS
                 .iter()
-                .find(|it| it.name == kind)
-                .map_or("", |it| it.help)
+                .find(|verb| verb.name == kind)
+                .map_or("", |verb| verb.help)
                 .to_owned()
         };
-        let rows: Vec<Vec<String>> = kinds.iter().map(|it| vec![it.clone(), help(it)]).collect();
+        let rows: Vec<Vec<String>> = kinds
+            .iter()
+            .map(|kind| vec![kind.clone(), help(kind)])
+            .collect();
         return app.output.print_answer(
             "schema",
             &kinds,
@@ -39,7 +42,7 @@ pub(super) fn schema(app: &CommandContext, kind: Option<&str>) -> CommandResult 
         ));
     };
     let text = serde_json::to_string_pretty(&found)
-        .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+        .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
     app.output.print(&format!("{text}\n"))
 }
 
@@ -77,10 +80,10 @@ fn manual_page(name: &str, command: clap::Command) -> std::io::Result<Vec<u8>> {
 
 /// Runs `regatta man`.
 pub(super) fn man(app: &CommandContext, out: Option<PathBuf>) -> CommandResult {
-    let io = |it: std::io::Error| {
+    let io = |error: std::io::Error| {
         command_error(
             "io",
-            format!("could not write the manual: {it}"),
+            format!("could not write the manual: {error}"),
             "name a writable directory with --out",
         )
     };
@@ -121,14 +124,14 @@ pub(super) fn version(app: &CommandContext) -> CommandResult {
 pub(super) fn failpoints(app: &CommandContext) -> CommandResult {
     let points = regatta_engine::failpoint::POINTS;
     app.output.print_answer("failpoints", &points, &[], |_| {
-        points.iter().map(|it| format!("{it}\n")).collect()
+        points.iter().map(|point| format!("{point}\n")).collect()
     })
 }
 
 /// Runs `regatta backup`. The daemon writes the file.
 pub(super) fn backup(app: &CommandContext, file: &Path) -> CommandResult {
-    let file =
-        std::path::absolute(file).map_err(|it| usage_error(it.to_string(), "name a new file"))?;
+    let file = std::path::absolute(file)
+        .map_err(|error| usage_error(error.to_string(), "name a new file"))?;
     let path = file
         .to_str()
         .ok_or_else(|| usage_error("the file's name is not valid UTF-8", "choose another name"))?

@@ -43,12 +43,13 @@ pub(super) struct PreviewRules {
 impl RunPreview {
     /// Returns the preview of a plan.
     pub(super) fn from_plan(plan: &Plan) -> RunPreview {
-        let item = |(it, name): (&regatta_api::input::PlannedTask, &String)| PreviewTask {
-            name: name.clone(),
-            subject: it.task.subject.clone(),
-            files: it.task.files.clone(),
-            blocked_by: it.after.clone(),
-        };
+        let item =
+            |(planned_task, name): (&regatta_api::input::PlannedTask, &String)| PreviewTask {
+                name: name.clone(),
+                subject: planned_task.task.subject.clone(),
+                files: planned_task.task.files.clone(),
+                blocked_by: planned_task.after.clone(),
+            };
         RunPreview {
             title: plan.title.clone(),
             tasks: plan.tasks.iter().zip(&plan.names).map(item).collect(),
@@ -57,16 +58,16 @@ impl RunPreview {
 
     /// Returns the preview of existing tasks.
     pub(super) fn from_board(tasks: &[&TaskView]) -> RunPreview {
-        let place = |id| tasks.iter().position(|it| it.task.id == id);
-        let item = |it: &&TaskView| PreviewTask {
-            name: it.task.id.to_string(),
-            subject: it.task.subject.clone(),
-            files: it.task.files.clone(),
-            blocked_by: it
+        let place = |id| tasks.iter().position(|task| task.task.id == id);
+        let item = |task: &&TaskView| PreviewTask {
+            name: task.task.id.to_string(),
+            subject: task.task.subject.clone(),
+            files: task.task.files.clone(),
+            blocked_by: task
                 .task
                 .blocked_by
                 .iter()
-                .filter_map(|it| place(*it))
+                .filter_map(|id| place(*id))
                 .collect(),
         };
         RunPreview {
@@ -87,9 +88,9 @@ impl RunPreview {
         let parts: Vec<OwnershipTask> = self
             .tasks
             .iter()
-            .map(|it| OwnershipTask {
-                files: it.files.clone(),
-                after: it.blocked_by.clone(),
+            .map(|preview_task| OwnershipTask {
+                files: preview_task.files.clone(),
+                after: preview_task.blocked_by.clone(),
             })
             .collect();
         let by = manifest::OwnershipRules {
@@ -128,12 +129,12 @@ impl RunPreview {
             task_count(self.tasks.len())
         );
         let mut order: Vec<usize> = (0..self.tasks.len()).collect();
-        order.sort_by_key(|it| (step(*it).wave, step(*it).sub, *it));
+        order.sort_by_key(|order| (step(*order).wave, step(*order).sub, *order));
         let rows: Vec<Vec<String>> = order
             .iter()
             .map(|at| {
-                let it = &self.tasks[*at];
-                let needs: Vec<&str> = it
+                let preview_task = &self.tasks[*at];
+                let needs: Vec<&str> = preview_task
                     .blocked_by
                     .iter()
                     .map(|on| self.tasks[*on].name.as_str())
@@ -147,12 +148,12 @@ impl RunPreview {
                 let first = if rules.runs_in_waves {
                     vec![
                         format!("  wave {}", wave_name(wave as usize, sub)),
-                        it.name.clone(),
+                        preview_task.name.clone(),
                     ]
                 } else {
-                    vec![format!("  {}", it.name)]
+                    vec![format!("  {}", preview_task.name)]
                 };
-                [first, vec![first_line(&it.subject), needs]].concat()
+                [first, vec![first_line(&preview_task.subject), needs]].concat()
             })
             .collect();
         text += &format_table(&rows);
@@ -166,7 +167,12 @@ impl RunPreview {
             .waves
             .iter()
             .enumerate()
-            .flat_map(|(at, it)| it.owned.iter().map(move |it| (at, it)))
+            .flat_map(|(at, wave_ownership)| {
+                wave_ownership
+                    .owned
+                    .iter()
+                    .map(move |owned_pattern| (at, owned_pattern))
+            })
             .collect();
         if owned.is_empty() {
             return String::new();
@@ -174,7 +180,7 @@ impl RunPreview {
         let most = MAX_FILES.max(ownership.conflict_count());
         let left_out = owned.len().saturating_sub(most);
         if left_out > 0 {
-            owned.sort_by_key(|it| !it.1.is_conflict());
+            owned.sort_by_key(|owned| !owned.1.is_conflict());
             owned.truncate(most);
         }
         let name = |at: &usize| self.tasks[*at].name.clone();
@@ -184,20 +190,20 @@ impl RunPreview {
             &["  file", "owner", "conflict"]
         };
         let mut rows: Vec<Vec<String>> = vec![head.iter().map(ToString::to_string).collect()];
-        for (wave, it) in owned {
+        for (wave, owned_pattern) in owned {
             // The task in the first sub-wave owns the file, even if another task comes first in the
             // plan.
-            let mut wants: Vec<(u32, usize)> = it
+            let mut wants: Vec<(u32, usize)> = owned_pattern
                 .sub_waves
                 .iter()
                 .copied()
-                .zip(it.owners.iter().copied())
+                .zip(owned_pattern.owners.iter().copied())
                 .collect();
             wants.sort_unstable();
             let Some(((sub, owner), others)) = wants.split_first() else {
                 continue;
             };
-            let named: Vec<String> = others.iter().map(|it| name(&it.1)).collect();
+            let named: Vec<String> = others.iter().map(|other| name(&other.1)).collect();
             let when = match (named.is_empty(), rules.is_isolated, rules.runs_in_waves) {
                 (true, _, _) => "-".to_owned(),
                 (false, true, _) => {
@@ -211,12 +217,12 @@ impl RunPreview {
                     each.collect::<Vec<_>>().join(", ")
                 }
             };
-            let why = match it.reason {
+            let why = match owned_pattern.reason {
                 OwnershipReason::Manifest => "",
                 OwnershipReason::Derived => "  (derived from its files)",
                 OwnershipReason::Serial => "  (one task of a package at a time)",
             };
-            let mut row = vec![format!("  {}", it.pattern), name(owner)];
+            let mut row = vec![format!("  {}", owned_pattern.pattern), name(owner)];
             if rules.runs_in_waves {
                 row.push(wave_name(wave, *sub));
             }
@@ -264,15 +270,11 @@ mod tests {
     use super::*;
 
     fn preview(tasks: &[(&str, &[&str], &[usize])]) -> RunPreview {
-        let item = |it: &(&str, &[&str], &[usize])| PreviewTask {
-            name: it.0.into(),
-            subject: format!("Do {}", it.0),
-            files: it
-                .1
-                .iter()
-                .map(|it| PathPattern::new(it).unwrap())
-                .collect(),
-            blocked_by: it.2.to_vec(),
+        let item = |row: &(&str, &[&str], &[usize])| PreviewTask {
+            name: row.0.into(),
+            subject: format!("Do {}", row.0),
+            files: row.1.iter().map(|s| PathPattern::new(s).unwrap()).collect(),
+            blocked_by: row.2.to_vec(),
         };
         RunPreview {
             title: "p".into(),
@@ -291,12 +293,12 @@ mod tests {
     /// sub-wave.
     #[test]
     fn a_file_with_two_owners_is_a_conflict_and_moves_the_later_one() {
-        let it = preview(&[
+        let run_preview = preview(&[
             ("1", &["src/auth.go", "src/config/settings.go"], &[]),
             ("2", &["src/limit.go"], &[]),
             ("3", &["src/config/settings.go"], &[]),
         ]);
-        let text = it.draw(&wave_rules(), &[]);
+        let text = run_preview.draw(&wave_rules(), &[]);
         assert!(text.contains("wave 1.2  3  Do 3\n"), "{text}");
         assert!(
             text.contains("src/config/settings.go  1      1     3 in wave 1.2\n"),
@@ -311,10 +313,11 @@ mod tests {
             "{text}"
         );
         assert!(
-            it.draw(&PreviewRules::default(), &[])
+            run_preview
+                .draw(&PreviewRules::default(), &[])
                 .contains("settings.go  1      3 after 1\n")
         );
-        let isolated = it.draw(
+        let isolated = run_preview.draw(
             &PreviewRules {
                 is_isolated: true,
                 ..wave_rules()
@@ -331,15 +334,15 @@ mod tests {
     /// Tasks that depend on each other do not conflict.
     #[test]
     fn tasks_that_depend_on_each_other_do_not_conflict() {
-        let it = preview(&[
+        let run_preview = preview(&[
             ("a", &["src/**"], &[]),
             ("b", &["src/x.rs"], &[0]),
             ("c", &["doc.md"], &[1]),
         ]);
-        let text = it.draw(&wave_rules(), &[]);
+        let text = run_preview.draw(&wave_rules(), &[]);
         assert!(text.contains("3 waves with a barrier"), "{text}");
         assert_eq!(
-            text.lines().filter(|it| it.ends_with(" -")).count(),
+            text.lines().filter(|text| text.ends_with(" -")).count(),
             3,
             "{text}"
         );
@@ -374,12 +377,12 @@ mod tests {
     /// Derived files such as a lock file have an owner too, and so do serial packages.
     #[test]
     fn derived_files_and_serial_packages_have_owners() {
-        let it = preview(&[
+        let run_preview = preview(&[
             ("a", &["x/Cargo.toml"], &[]),
             ("b", &["y/Cargo.toml"], &[]),
             ("c", &["pkg/c.go"], &[]),
         ]);
-        let pattern = |it: &str| PathPattern::new(it).unwrap();
+        let pattern = |s: &str| PathPattern::new(s).unwrap();
         let derived = regatta_core::project::DerivedFile {
             file: pattern("Cargo.lock"),
             from: vec![pattern("**/Cargo.toml")],
@@ -388,7 +391,7 @@ mod tests {
             derived: vec![derived],
             ..Default::default()
         };
-        let text = it.draw(
+        let text = run_preview.draw(
             &PreviewRules {
                 run,
                 serial: vec![pattern("pkg/*")],
@@ -408,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_long_table_is_cut_but_keeps_every_conflict() {
-        let files: Vec<String> = (0..60).map(|it| format!("f{it:02}")).collect();
+        let files: Vec<String> = (0..60).map(|n| format!("f{n:02}")).collect();
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
         let text = preview(&[("a", &files, &[]), ("b", &["f59"], &[])])
             .draw(&PreviewRules::default(), &[]);

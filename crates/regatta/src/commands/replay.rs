@@ -26,15 +26,19 @@ pub(super) fn replay(app: &CommandContext, ask: &ReplayArgs) -> CommandResult {
     if ask.step {
         return step_through(app, &client, ask.mission);
     }
-    let it = look(ask.at)?;
-    let next = match (ask.at, it.marks.get(it.marks.len() / 2)) {
+    let replay = look(ask.at)?;
+    let next = match (ask.at, replay.marks.get(replay.marks.len() / 2)) {
         (None, Some(mark)) => {
             vec![
                 format!("regatta replay {} --at {}", ask.mission, mark.revision),
                 format!("regatta replay {} --step", ask.mission),
             ]
         }
-        (Some(at), _) => match it.marks.iter().find(|it| it.revision > at) {
+        (Some(at), _) => match replay
+            .marks
+            .iter()
+            .find(|replay_mark| replay_mark.revision > at)
+        {
             Some(mark) => vec![format!(
                 "regatta replay {} --at {}",
                 ask.mission, mark.revision
@@ -44,8 +48,8 @@ pub(super) fn replay(app: &CommandContext, ask: &ReplayArgs) -> CommandResult {
         _ => vec![],
     };
     app.output
-        .print_answer("mission.replay", &it, &next, |out| match ask.at {
-            Some(_) => draw_replay(out, &it),
+        .print_answer("mission.replay", &replay, &next, |out| match ask.at {
+            Some(_) => draw_replay(out, &replay),
             None => {
                 let row = |mark: &regatta_api::view::ReplayMarkView| {
                     vec![
@@ -54,15 +58,15 @@ pub(super) fn replay(app: &CommandContext, ask: &ReplayArgs) -> CommandResult {
                         first_line(&mark.text),
                     ]
                 };
-                let marks: Vec<Vec<String>> = it.marks.iter().map(row).collect();
+                let marks: Vec<Vec<String>> = replay.marks.iter().map(row).collect();
                 format!(
                     "{} \"{}\"   revisions {} to {}\n{}\n{}",
-                    it.mission,
-                    first_line(&it.title),
-                    it.first,
-                    it.last,
+                    replay.mission,
+                    first_line(&replay.title),
+                    replay.first,
+                    replay.last,
                     format_table(&marks),
-                    draw_replay(out, &it)
+                    draw_replay(out, &replay)
                 )
             }
         })
@@ -118,12 +122,12 @@ fn step_through(app: &CommandContext, client: &Client, id: MissionId) -> Command
 }
 
 /// Draws a mission at one revision.
-fn draw_replay(out: &Output, it: &ReplayView) -> String {
+fn draw_replay(out: &Output, replay: &ReplayView) -> String {
     let mut text = format!(
         "at {} {}  {}\n",
-        it.at,
-        format_time_to_second(it.wall),
-        first_line(&it.event)
+        replay.at,
+        format_time_to_second(replay.wall),
+        first_line(&replay.event)
     );
     let row = |row: &regatta_api::live_view::TaskRowView| {
         let agent = row
@@ -138,12 +142,12 @@ fn draw_replay(out: &Output, it: &ReplayView) -> String {
             first_line(&row.text),
         ]
     };
-    text += &format_table(&it.tasks.iter().map(row).collect::<Vec<_>>());
-    if !it.queue.is_empty() {
-        let cars: Vec<String> = it
+    text += &format_table(&replay.tasks.iter().map(row).collect::<Vec<_>>());
+    if !replay.queue.is_empty() {
+        let cars: Vec<String> = replay
             .queue
             .iter()
-            .map(|it| format!("{} {}", it.task, it.state))
+            .map(|landing| format!("{} {}", landing.task, landing.state))
             .collect();
         text += &format!("queue  {}\n", cars.join(" · "));
     }
@@ -164,7 +168,7 @@ pub(super) fn compare(app: &CommandContext, ids: &[MissionId]) -> CommandResult 
     let next: Vec<String> = ids
         .iter()
         .take(2)
-        .map(|it| format!("regatta replay {it}"))
+        .map(|id| format!("regatta replay {id}"))
         .collect();
     app.output
         .print_answer("mission.compare", &all, &next, |_| draw_comparison(&all))
@@ -180,43 +184,76 @@ fn draw_comparison(all: &[MissionFiguresView]) -> String {
                 .collect(),
         );
     };
-    row("", &|it| {
-        format!("{} {}", it.mission, first_line(&it.title))
+    row("", &|mission_figures| {
+        format!(
+            "{} {}",
+            mission_figures.mission,
+            first_line(&mission_figures.title)
+        )
     });
-    row("state", &|it| {
-        if it.running {
+    row("state", &|mission_figures| {
+        if mission_figures.running {
             "running".into()
         } else {
             "ended".into()
         }
     });
-    row("landed", &|it| format!("{} of {}", it.landed, it.tasks));
-    row("failed", &|it| it.failed.to_string());
-    row("time", &|it| format_exact_duration(it.wall_ms));
-    row("work", &|it| format_exact_duration(it.work_ms));
-    row("agents", &|it| it.agents.to_string());
-    row("retries", &|it| it.retries.to_string());
-    row("fix-ups", &|it| it.fixups.to_string());
-    row("conflicts", &|it| it.conflicts.to_string());
-    row("tokens", &|it| format_tokens(it.spent.usage.tokens()));
-    // An unknown cost is not shown as zero.
-    row("cost", &|it| match it.spent.usage.micro_usd {
-        Some(micro) => format!("${:.2}", micro as f64 / 1e6),
-        None => "no price reported".into(),
+    row("landed", &|mission_figures| {
+        format!("{} of {}", mission_figures.landed, mission_figures.tasks)
     });
+    row("failed", &|mission_figures| {
+        mission_figures.failed.to_string()
+    });
+    row("time", &|mission_figures| {
+        format_exact_duration(mission_figures.wall_ms)
+    });
+    row("work", &|mission_figures| {
+        format_exact_duration(mission_figures.work_ms)
+    });
+    row("agents", &|mission_figures| {
+        mission_figures.agents.to_string()
+    });
+    row("retries", &|mission_figures| {
+        mission_figures.retries.to_string()
+    });
+    row("fix-ups", &|mission_figures| {
+        mission_figures.fixups.to_string()
+    });
+    row("conflicts", &|mission_figures| {
+        mission_figures.conflicts.to_string()
+    });
+    row("tokens", &|mission_figures| {
+        format_tokens(mission_figures.spent.usage.tokens())
+    });
+    // An unknown cost is not shown as zero.
+    row(
+        "cost",
+        &|mission_figures| match mission_figures.spent.usage.micro_usd {
+            Some(micro) => format!("${:.2}", micro as f64 / 1e6),
+            None => "no price reported".into(),
+        },
+    );
     let mut kinds: Vec<Activity> = all
         .iter()
-        .flat_map(|it| it.time.iter().map(|it| it.activity))
+        .flat_map(|mission_figures| {
+            mission_figures
+                .time
+                .iter()
+                .map(|activity_total| activity_total.activity)
+        })
         .collect();
     kinds.sort_unstable();
     kinds.dedup();
     for kind in kinds {
         let name = format!("  {}", crate::commands::see::activity_label(kind));
-        row(&name, &|it| {
-            it.time
+        row(&name, &|mission_figures| {
+            mission_figures
+                .time
                 .iter()
                 .find(|sum| sum.activity == kind)
-                .map_or("-".into(), |it| format_exact_duration(it.ms))
+                .map_or("-".into(), |activity_total| {
+                    format_exact_duration(activity_total.ms)
+                })
         });
     }
     format_table(&rows)

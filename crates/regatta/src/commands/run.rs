@@ -60,7 +60,7 @@ pub(super) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
     let named = ask.from.as_ref().or(ask.plan.as_ref());
     let mut file = named
         .cloned()
-        .filter(|it| words.is_none() && it != std::path::Path::new("-"));
+        .filter(|path| words.is_none() && path != std::path::Path::new("-"));
     let mut given = match (&ask.from_wave, named) {
         (Some(file), _) => Some(wave::read_wave(app, ask, file)?),
         (None, Some(_)) if words.is_some() => None,
@@ -73,8 +73,11 @@ pub(super) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
         file = Some(made.file);
     }
     let set = settings::project_settings(&app.working_dir()?)?.run;
-    let wave_commits =
-        uses_wave_commits(ask, given.as_ref().and_then(|it| it.commits), set.commits);
+    let wave_commits = uses_wave_commits(
+        ask,
+        given.as_ref().and_then(|run_work| run_work.commits),
+        set.commits,
+    );
     let mode = match (ask.mode, set.mode) {
         (Some(RunModeArg::Flow), _) if wave_commits => {
             return Err(usage_error(
@@ -107,8 +110,13 @@ pub(super) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
                 warn_if_behind(app, &client, &project)?;
             }
         }
-        work.notes.iter().for_each(|it| app.output.print_note(it));
-        let next: Vec<String> = file.iter().map(|it| run_again_command(ask, it)).collect();
+        work.notes
+            .iter()
+            .for_each(|note| app.output.print_note(note));
+        let next: Vec<String> = file
+            .iter()
+            .map(|path| run_again_command(ask, path))
+            .collect();
         return app.output.print_answer("plan", &work.tasks, &next, |_| {
             work.preview.draw(&rules, &[])
         });
@@ -118,7 +126,7 @@ pub(super) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
         // If the directory is no usable git repository, that error is more helpful.
         let git = crate::composition::git_adapter(&app.data_dir()?);
         regatta_engine::ports::git::Git::inspect(&git, &app.working_dir()?)
-            .map_err(|it| command_error(it.code, it.message, it.hint))?;
+            .map_err(|error| command_error(error.code, error.message, error.hint))?;
         return Err(command_error(
             "no_project",
             "this repository is not under management yet",
@@ -128,7 +136,7 @@ pub(super) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
     let settings = settings::resolve_all(&app.working_dir()?)?;
     let agents = choose_agents(&client, ask, &settings)?;
     let max_workers = match ask.max_workers {
-        Some(it) => it,
+        Some(n) => n,
         None => value_of(&settings, "run.max_workers")
             .parse()
             .map_err(|_| {
@@ -181,11 +189,13 @@ pub(super) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
         check_start(&client, &agents, &work)?;
         app.output
             .print_note(work.preview.draw(&rules, &agents).trim_end());
-        ask.budget.iter().for_each(|it| {
+        ask.budget.iter().for_each(|budget| {
             app.output
-                .print_note(&format!("budget    {}", format_dollars(*it)))
+                .print_note(&format!("budget    {}", format_dollars(*budget)))
         });
-        work.notes.iter().for_each(|it| app.output.print_note(it));
+        work.notes
+            .iter()
+            .for_each(|note| app.output.print_note(note));
         if ask.plan_only {
             return Ok(());
         }
@@ -215,7 +225,10 @@ pub(super) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
                 }
             }
             PlanDecision::Cancel => {
-                let next: Vec<String> = file.iter().map(|it| run_again_command(ask, it)).collect();
+                let next: Vec<String> = file
+                    .iter()
+                    .map(|path| run_again_command(ask, path))
+                    .collect();
                 return app.output.print_answer(
                     "run",
                     &serde_json::json!({ "started": false }),
@@ -235,7 +248,7 @@ pub(super) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
 fn check_agents(client: &Client, ask: &RunArgs, work: &RunWork) -> CommandResult {
     let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
     let exists = |name: &AgentName| {
-        name.as_str() == "scripted" || known.data.iter().any(|it| it.agent.name == *name)
+        name.as_str() == "scripted" || known.data.iter().any(|agent| agent.agent.name == *name)
     };
     let named = ask.agents.iter().chain(
         work.tasks
@@ -259,8 +272,8 @@ fn check_start(client: &Client, agents: &[AgentName], work: &RunWork) -> Command
         known
             .data
             .iter()
-            .find(|it| it.agent.name == *name)
-            .map(|it| &it.agent.runtime)
+            .find(|agent| agent.agent.name == *name)
+            .map(|agent| &agent.agent.runtime)
     };
     let is_scripted = |name: &AgentName| matches!(runtime_of(name), Some(Runtime::Scripted));
     let lacks_script = |planned: &&PlannedTask| {
@@ -370,7 +383,7 @@ fn ask_decision(app: &CommandContext, editable: bool) -> Result<PlanDecision, Co
     let mut answer = String::new();
     let read = std::io::stdin()
         .read_line(&mut answer)
-        .map_err(|it| command_error("io", it.to_string(), "answer in advance with --yes"))?;
+        .map_err(|error| command_error("io", error.to_string(), "answer in advance with --yes"))?;
     Ok(match answer.trim().to_ascii_lowercase().as_str() {
         "" if read > 0 => PlanDecision::Start,
         "y" | "yes" => PlanDecision::Start,
@@ -407,8 +420,8 @@ fn run_again_command(ask: &RunArgs, file: &std::path::Path) -> String {
     ];
     flags
         .iter()
-        .filter(|it| it.0)
-        .for_each(|it| line += &format!(" --{}", it.1));
+        .filter(|flag| flag.0)
+        .for_each(|flag| line += &format!(" --{}", flag.1));
     line
 }
 
@@ -429,14 +442,19 @@ fn uses_wave_commits(
 /// Returns the work of a plan, with a warning about tasks without files.
 pub(super) fn work_of_plan(ask: &RunArgs, plan: plan::Plan) -> RunWork {
     let preview = RunPreview::from_plan(&plan);
-    let lacks =
-        |it: &PlannedTask| lacks_manifest(it.task.issue_type, it.task.expects, &it.task.files);
+    let lacks = |planned_task: &PlannedTask| {
+        lacks_manifest(
+            planned_task.task.issue_type,
+            planned_task.task.expects,
+            &planned_task.task.files,
+        )
+    };
     let lacking: Vec<String> = plan
         .tasks
         .iter()
         .zip(&plan.names)
-        .filter(|it| lacks(it.0))
-        .map(|it| it.1.clone())
+        .filter(|task| lacks(task.0))
+        .map(|task| task.1.clone())
         .collect();
     let notes = missing_files_note(ask, &lacking);
     RunWork {
@@ -474,10 +492,10 @@ fn serial_packages(
 ) -> Result<Vec<PathPattern>, CommandError> {
     let projects: CallReply<Vec<ProjectView>> =
         client.call(&Call::ProjectList(input::EmptyInput {}))?;
-    let Some(it) = projects.data.into_iter().find(|it| it.name == *project) else {
+    let Some(item) = projects.data.into_iter().find(|data| data.name == *project) else {
         return Ok(vec![]);
     };
-    let Some(repo) = super::project_repo(it) else {
+    let Some(repo) = super::project_repo(item) else {
         return Ok(vec![]);
     };
     // A repository on another machine cannot be read here, so the preview does without them.
@@ -486,10 +504,10 @@ fn serial_packages(
     };
     let found =
         manifest::serial_packages(paths.iter().map(String::as_str), &rules.run.serial_packages);
-    found.map_err(|it| {
+    found.map_err(|error| {
         command_error(
             "bad_config",
-            it.to_string(),
+            error.to_string(),
             "fix serial_packages under [run] in regatta.toml",
         )
     })
@@ -543,23 +561,23 @@ fn warn_of_agents(app: &CommandContext, client: &Client, agents: &[AgentName]) -
 /// Refuses a wave if one of its beads is already an open task, because the work would be done
 /// twice.
 fn check_not_on_board(work: RunWork, open: &[TaskView]) -> Result<RunWork, CommandError> {
-    let alias = |it: &PlannedTask| it.task.alias.clone();
-    let there = work
-        .tasks
-        .iter()
-        .find_map(|it| open.iter().find(|open| open.task.alias == alias(it)));
+    let alias = |planned_task: &PlannedTask| planned_task.task.alias.clone();
+    let there = work.tasks.iter().find_map(|planned_task| {
+        open.iter()
+            .find(|open| open.task.alias == alias(planned_task))
+    });
     match there {
-        Some(it) => Err(command_error(
+        Some(task) => Err(command_error(
             "already_exists",
             format!(
                 "{} is already on the board as {}",
-                it.task.alias.as_deref().unwrap_or_default(),
-                it.task.id
+                task.task.alias.as_deref().unwrap_or_default(),
+                task.task.id
             ),
             format!(
                 "to see it: regatta show {}; to continue: regatta run --resume; to cancel it: \
                 regatta task cancel {}",
-                it.task.id, it.task.id
+                task.task.id, task.task.id
             ),
         )),
         None => Ok(work),
@@ -574,7 +592,7 @@ fn work_of_board(
 ) -> Result<RunWork, CommandError> {
     let free: Vec<&TaskView> = open
         .iter()
-        .filter(|it| it.task.mission.is_none() && it.task.status.is_waiting())
+        .filter(|task| task.task.mission.is_none() && task.task.status.is_waiting())
         .collect();
     if free.is_empty() {
         return Err(usage_error(
@@ -585,7 +603,7 @@ fn work_of_board(
     let named: Vec<String> = free
         .iter()
         .take(20)
-        .map(|it| it.task.id.to_string())
+        .map(|task| task.task.id.to_string())
         .collect();
     let more = if free.len() > named.len() { " …" } else { "" };
     let which = format!(
@@ -602,14 +620,14 @@ fn work_of_board(
     app.output.print_note(&format!("no plan: {which}"));
     let lacking: Vec<String> = free
         .iter()
-        .filter(|it| lacks_manifest(it.task.issue_type, it.task.expects, &it.task.files))
-        .map(|it| it.task.id.to_string())
+        .filter(|task| lacks_manifest(task.task.issue_type, task.task.expects, &task.task.files))
+        .map(|task| task.task.id.to_string())
         .collect();
     Ok(RunWork {
         title: "tasks on the board".into(),
         commits: None,
         tasks: vec![],
-        adopt: free.iter().map(|it| it.task.id).collect(),
+        adopt: free.iter().map(|task| task.task.id).collect(),
         preview: RunPreview::from_board(&free),
         notes: missing_files_note(ask, &lacking),
     })
@@ -665,9 +683,11 @@ fn resume_mission(app: &CommandContext, ask: &RunArgs, mission: &str) -> Command
             )
         })?
     } else {
-        mission.parse().map_err(|it: regatta_core::ids::BadName| {
-            usage_error(it.to_string(), "write the id of a mission, such as M3")
-        })?
+        mission
+            .parse()
+            .map_err(|error: regatta_core::ids::BadName| {
+                usage_error(error.to_string(), "write the id of a mission, such as M3")
+            })?
     };
     let resumed: CallReply<String> =
         client.call(&Call::Resume(input::IdInput { id: id.to_string() }))?;
@@ -695,20 +715,19 @@ fn choose_agents(
         for name in value_of(settings, "run.agents")
             .split(',')
             .map(str::trim)
-            .filter(|it| !it.is_empty())
+            .filter(|s| !s.is_empty())
         {
-            wanted.push(
-                AgentName::new(name)
-                    .map_err(|it| usage_error(it.to_string(), "fix run.agents in regatta.toml"))?,
-            );
+            wanted.push(AgentName::new(name).map_err(|error| {
+                usage_error(error.to_string(), "fix run.agents in regatta.toml")
+            })?);
         }
     }
     if wanted.is_empty() {
         wanted = known
             .data
             .iter()
-            .filter(|it| !matches!(it.agent.runtime, Runtime::Outside))
-            .map(|it| it.agent.name.clone())
+            .filter(|agent| !matches!(agent.agent.runtime, Runtime::Outside))
+            .map(|agent| agent.agent.name.clone())
             .collect();
     }
     if wanted.is_empty() {
@@ -721,7 +740,8 @@ fn choose_agents(
         ));
     }
     for name in &wanted {
-        if name.as_str() == "scripted" && !known.data.iter().any(|it| it.agent.name == *name) {
+        if name.as_str() == "scripted" && !known.data.iter().any(|agent| agent.agent.name == *name)
+        {
             let add = input::AgentAdd {
                 name: name.clone(),
                 runtime: RuntimeName::Scripted,
@@ -742,7 +762,10 @@ fn choose_agents(
 /// Warns about uncommitted changes in the checkout before the work starts, because they delay
 /// landings of these files.
 fn warn_if_dirty(app: &CommandContext) {
-    let Ok((here, data_dir)) = app.working_dir().and_then(|it| Ok((it, app.data_dir()?))) else {
+    let Ok((here, data_dir)) = app
+        .working_dir()
+        .and_then(|path| Ok((path, app.data_dir()?)))
+    else {
         return;
     };
     let facts = regatta_engine::ports::git::Git::inspect(
@@ -774,7 +797,7 @@ pub(super) fn confirm(question: &str) -> Result<bool, CommandError> {
     let mut answer = String::new();
     std::io::stdin()
         .read_line(&mut answer)
-        .map_err(|it| command_error("io", it.to_string(), "answer in advance with --yes"))?;
+        .map_err(|error| command_error("io", error.to_string(), "answer in advance with --yes"))?;
     Ok(matches!(
         answer.trim().to_ascii_lowercase().as_str(),
         "" | "y" | "yes"
@@ -802,7 +825,7 @@ mod tests {
             "Grüße",
             r"\",
         ];
-        let line: Vec<String> = words.iter().map(|it| quote(it)).collect();
+        let line: Vec<String> = words.iter().map(|word| quote(word)).collect();
         let script = format!(
             "for it in {}; do printf '%s\\0' \"$it\"; done",
             line.join(" ")

@@ -17,8 +17,8 @@ use crate::output::{
 use crate::runner::{self, RunnerSettings};
 
 /// Runs `regatta runner`.
-pub(super) fn runner(app: &CommandContext, it: RunnerArgs) -> CommandResult {
-    match it.command {
+pub(super) fn runner(app: &CommandContext, runner_args: RunnerArgs) -> CommandResult {
+    match runner_args.command {
         Some(RunnerCommand::List) => list_runners(app),
         Some(RunnerCommand::Drain { name }) => {
             let _left: CallReply<Vec<AttemptId>> =
@@ -37,7 +37,7 @@ pub(super) fn runner(app: &CommandContext, it: RunnerArgs) -> CommandResult {
             app.output
                 .print_answer("runner.rm", &name, &[], |_| format!("removed {name}\n"))
         }
-        None => run_attempts(app, it),
+        None => run_attempts(app, runner_args),
     }
 }
 
@@ -49,14 +49,14 @@ fn list_runners(app: &CommandContext) -> CommandResult {
                 URL --token-file FILE\n"
                 .into();
         }
-        let row = |it: &RunnerView| {
-            let state = match it.state {
+        let row = |runner: &RunnerView| {
+            let state = match runner.state {
                 RunnerState::Up => "up",
                 RunnerState::Draining => "draining",
                 RunnerState::Offline => "offline",
                 RunnerState::Lost => "lost",
             };
-            let whom = match it.agents.as_slice() {
+            let whom = match runner.agents.as_slice() {
                 [] => "all agents".to_owned(),
                 some => some
                     .iter()
@@ -65,12 +65,12 @@ fn list_runners(app: &CommandContext) -> CommandResult {
                     .join(", "),
             };
             vec![
-                it.name.to_string(),
+                runner.name.to_string(),
                 state.to_owned(),
-                format!("{}/{}", it.running, it.max_tasks),
+                format!("{}/{}", runner.running, runner.max_tasks),
                 whom,
-                it.labels.join(","),
-                format!("last seen {} ago", format_age(it.seen_wall)),
+                runner.labels.join(","),
+                format!("last seen {} ago", format_age(runner.seen_wall)),
             ]
         };
         format_table(&got.data.iter().map(row).collect::<Vec<_>>())
@@ -78,14 +78,14 @@ fn list_runners(app: &CommandContext) -> CommandResult {
 }
 
 /// Runs attempts for a daemon until the process is stopped.
-fn run_attempts(app: &CommandContext, it: RunnerArgs) -> CommandResult {
+fn run_attempts(app: &CommandContext, runner_args: RunnerArgs) -> CommandResult {
     let server = app.global.server.clone().ok_or_else(|| {
         usage_error(
             "a runner needs the address of a daemon",
             "add it: regatta runner --server http://HOST:PORT --token-file FILE",
         )
     })?;
-    let file = it
+    let file = runner_args
         .token_file
         .ok_or_else(|| usage_error("a runner needs a token", "add --token-file FILE"))?;
     let token = std::fs::read_to_string(&file).map_err(|error| {
@@ -97,7 +97,7 @@ fn run_attempts(app: &CommandContext, it: RunnerArgs) -> CommandResult {
             hint,
         )
     })?;
-    let name = match it.name {
+    let name = match runner_args.name {
         Some(name) => name,
         None => default_runner_name()?,
     };
@@ -106,10 +106,10 @@ fn run_attempts(app: &CommandContext, it: RunnerArgs) -> CommandResult {
         token: token.trim().to_owned(),
         ca_file: std::env::var_os("REGATTA_TLS_CA").map(Into::into),
         name,
-        max_tasks: it.max_tasks,
-        agents: it.agents,
-        labels: it.labels,
-        shutdown_timeout: Duration::from_millis(it.shutdown_timeout),
+        max_tasks: runner_args.max_tasks,
+        agents: runner_args.agents,
+        labels: runner_args.labels,
+        shutdown_timeout: Duration::from_millis(runner_args.shutdown_timeout),
     };
     runner::run_runner(&app.output, &app.data_dir()?, settings)
 }
@@ -120,9 +120,9 @@ fn default_runner_name() -> Result<RunnerName, CommandError> {
         .unwrap_or_default()
         .trim()
         .to_lowercase();
-    RunnerName::new(name.split('.').next().unwrap_or_default()).map_err(|it| {
+    RunnerName::new(name.split('.').next().unwrap_or_default()).map_err(|error| {
         usage_error(
-            format!("this machine's name cannot be the name of a runner: {it}"),
+            format!("this machine's name cannot be the name of a runner: {error}"),
             "choose a name: --name build-box",
         )
     })

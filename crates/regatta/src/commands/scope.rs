@@ -48,12 +48,12 @@ fn list_escapes(app: &CommandContext) -> CommandResult {
     let open: Vec<String> = got
         .data
         .iter()
-        .filter(|it| it.follow_up.is_none())
-        .map(|it| it.id.clone())
+        .filter(|escape| escape.follow_up.is_none())
+        .map(|escape| escape.id.clone())
         .collect();
     let next: Vec<String> = open
         .first()
-        .map(|it| format!("regatta scope follow-up {it}"))
+        .map(|open| format!("regatta scope follow-up {open}"))
         .into_iter()
         .collect();
     app.output
@@ -64,15 +64,15 @@ fn list_escapes(app: &CommandContext) -> CommandResult {
             let rows: Vec<Vec<String>> = got
                 .data
                 .iter()
-                .map(|it| {
-                    let taken = it
+                .map(|escape| {
+                    let taken = escape
                         .follow_up
                         .map_or(String::new(), |task| format!("follow-up {task}"));
-                    let files = it.escape.suggested_files.join(" ");
+                    let files = escape.escape.suggested_files.join(" ");
                     vec![
-                        it.id.clone(),
-                        it.escape.worker.to_string(),
-                        first_line(&it.escape.finding),
+                        escape.id.clone(),
+                        escape.escape.worker.to_string(),
+                        first_line(&escape.escape.finding),
                         first_line(&files),
                         taken,
                     ]
@@ -135,10 +135,14 @@ pub(super) fn print_checks(app: &CommandContext, id: &str) -> CommandResult {
         if found.is_empty() {
             return format!("no check output of {named} was stored\n");
         }
-        found.iter().fold(String::new(), |text, it| {
-            let word = if it.passed { "passed" } else { "failed" };
-            let seconds = it.ms as f64 / 1_000.0;
-            let output = sanitize(it.output.trim_end());
+        found.iter().fold(String::new(), |text, check_result| {
+            let word = if check_result.passed {
+                "passed"
+            } else {
+                "failed"
+            };
+            let seconds = check_result.ms as f64 / 1_000.0;
+            let output = sanitize(check_result.output.trim_end());
             let output = if output.is_empty() {
                 output
             } else {
@@ -146,8 +150,8 @@ pub(super) fn print_checks(app: &CommandContext, id: &str) -> CommandResult {
             };
             text + &format!(
                 "{word}  {}  {seconds:.1} s  {}\n{output}",
-                first_line(&it.check),
-                first_line(&it.how)
+                first_line(&check_result.check),
+                first_line(&check_result.how)
             )
         })
     })
@@ -170,7 +174,7 @@ pub(super) fn rule(app: &CommandContext, word: RuleCommand) -> CommandResult {
                     false => format_table(
                         &got.data
                             .iter()
-                            .map(|it| rule_row(&it.rule))
+                            .map(|rule| rule_row(&rule.rule))
                             .collect::<Vec<_>>(),
                     ),
                 })
@@ -191,7 +195,7 @@ fn rule_row(rule: &StandingRule) -> Vec<String> {
     let pattern = rule
         .pattern
         .as_ref()
-        .map(|it| format!("{it:?}"))
+        .map(|pattern| format!("{pattern:?}"))
         .unwrap_or_default();
     vec![
         first_line(&rule.name),
@@ -203,8 +207,9 @@ fn rule_row(rule: &StandingRule) -> Vec<String> {
 }
 
 fn test_rule(app: &CommandContext, ask: RuleTestArgs) -> CommandResult {
-    let files = plan::expand_patterns(&ask.files)
-        .map_err(|it| usage_error(it, "write files as in a manifest: src/**"))?;
+    let files = plan::expand_patterns(&ask.files).map_err(|expand_pattern| {
+        usage_error(expand_pattern, "write files as in a manifest: src/**")
+    })?;
     let client = app.client()?;
     let call = Call::RuleTest(input::RuleTest {
         project: app.project(&client)?,
@@ -218,11 +223,11 @@ fn test_rule(app: &CommandContext, ask: RuleTestArgs) -> CommandResult {
         if got.data.is_empty() {
             return "no standing rule matches\n".into();
         }
-        let row = |it: &RuleMatchView| {
+        let row = |rule_match: &RuleMatchView| {
             vec![
-                format!("{:?}", it.action).to_lowercase(),
-                format!("before {}", it.before),
-                first_line(&it.words),
+                format!("{:?}", rule_match.action).to_lowercase(),
+                format!("before {}", rule_match.before),
+                first_line(&rule_match.words),
             ]
         };
         format_table(&got.data.iter().map(row).collect::<Vec<_>>())
@@ -235,9 +240,14 @@ fn add_rule(app: &CommandContext, ask: &RuleAddArgs) -> CommandResult {
     let rule = StandingRule {
         name: ask.name.clone(),
         message: ask.says.clone(),
-        types: ask.types.iter().map(|it| (*it).into()).collect(),
-        files: plan::expand_patterns(&ask.files)
-            .map_err(|it| usage_error(it, "write files as in a manifest: src/**"))?,
+        types: ask
+            .types
+            .iter()
+            .map(|task_type_arg| (*task_type_arg).into())
+            .collect(),
+        files: plan::expand_patterns(&ask.files).map_err(|expand_pattern| {
+            usage_error(expand_pattern, "write files as in a manifest: src/**")
+        })?,
         pattern: ask.pattern.clone(),
         action: ask.action.into(),
     };
@@ -246,12 +256,12 @@ fn add_rule(app: &CommandContext, ask: &RuleAddArgs) -> CommandResult {
         &crate::composition::git_adapter(&app.data_dir()?),
         &here,
     )
-    .map_err(|it| command_error(it.code, it.message, it.hint))?;
+    .map_err(|error| command_error(error.code, error.message, error.hint))?;
     let file = facts.top.join("regatta.toml");
-    let io = |it: std::io::Error| {
+    let io = |error: std::io::Error| {
         command_error(
             "io",
-            format!("could not write {}: {it}", file.display()),
+            format!("could not write {}: {error}", file.display()),
             "check the permissions of the directory",
         )
     };
@@ -263,7 +273,7 @@ fn add_rule(app: &CommandContext, ask: &RuleAddArgs) -> CommandResult {
     if crate::settings::project_settings(&facts.top)?
         .rule
         .iter()
-        .any(|it| it.name == rule.name)
+        .any(|standing_rule| standing_rule.name == rule.name)
     {
         let words = format!("a rule named {:?} already exists", rule.name);
         return Err(Problem::new(
@@ -294,18 +304,18 @@ fn add_rule(app: &CommandContext, ask: &RuleAddArgs) -> CommandResult {
 
 /// Returns the text of a settings file with a rule appended.
 fn with_rule(old: &str, rule: &StandingRule) -> String {
-    let quote = |it: &str| toml::Value::String(it.into()).to_string();
+    let quote = |s: &str| toml::Value::String(s.into()).to_string();
     let list = |items: Vec<String>| {
         format!(
             "[{}]",
             items
                 .iter()
-                .map(|it| quote(it))
+                .map(|item| quote(item))
                 .collect::<Vec<_>>()
                 .join(", ")
         )
     };
-    let word = |it: serde_json::Value| it.as_str().unwrap_or_default().to_owned();
+    let word = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let mut text = format!(
         "[[rule]]\nname = {}\nsays = {}\n",
         quote(&rule.name),
@@ -315,7 +325,7 @@ fn with_rule(old: &str, rule: &StandingRule) -> String {
         let types = rule
             .types
             .iter()
-            .filter_map(|it| serde_json::to_value(it).ok())
+            .filter_map(|issue_type| serde_json::to_value(issue_type).ok())
             .map(word)
             .collect();
         text += &format!("types = {}\n", list(types));

@@ -30,13 +30,13 @@ use super::task::task_rows;
 /// Prints an address that signs a browser in. The part after the `#` is a code that works once.
 pub(super) fn print_sign_in_url(app: &CommandContext) -> CommandResult {
     let got: CallReply<SignInView> = app.call(&Call::Open(input::EmptyInput {}))?;
-    let mut it = got.data;
+    let mut sign_in = got.data;
     // The daemon knows its own address, but not the one that reaches it from here.
     if let Some(server) = &app.global.server {
-        it.url = format!("{}/#{}", server.trim_end_matches('/'), it.code);
+        sign_in.url = format!("{}/#{}", server.trim_end_matches('/'), sign_in.code);
     }
     app.output
-        .print_answer("open", &it, &[], |_| format!("{}\n", it.url))
+        .print_answer("open", &sign_in, &[], |_| format!("{}\n", sign_in.url))
 }
 
 /// Runs `regatta status`.
@@ -47,7 +47,7 @@ pub(super) fn status(app: &CommandContext) -> CommandResult {
     let got: CallReply<StatusView> = client.call(&Call::Status(input::ProjectFilter {
         project: project.clone(),
     }))?;
-    let it = &got.data;
+    let status = &got.data;
     let asked: Vec<InboxView> = client
         .call(&Call::InboxList(input::ProjectFilter { project: scope }))?
         .data;
@@ -60,7 +60,7 @@ pub(super) fn status(app: &CommandContext) -> CommandResult {
             .collect(),
         _ => vec!["regatta inbox".to_owned()],
     };
-    let elsewhere = if project.is_none() && !it.projects.is_empty() {
+    let elsewhere = if project.is_none() && !status.projects.is_empty() {
         app.current_repository()?
     } else {
         None
@@ -68,10 +68,10 @@ pub(super) fn status(app: &CommandContext) -> CommandResult {
     if elsewhere.is_some() {
         next.push("regatta init".into());
     }
-    let is_quiet = it.working + it.waiting + it.needs_you + it.landing == 0;
+    let is_quiet = status.working + status.waiting + status.needs_you + status.landing == 0;
     match (
-        it.projects.is_empty(),
-        is_quiet && it.completed + it.failed == 0,
+        status.projects.is_empty(),
+        is_quiet && status.completed + status.failed == 0,
     ) {
         (true, _) => next.extend(["regatta init".to_owned(), "regatta demo".to_owned()]),
         (false, true) => next.extend(first_steps(&client)?),
@@ -80,39 +80,39 @@ pub(super) fn status(app: &CommandContext) -> CommandResult {
     let budgets: CallReply<BudgetsView> =
         client.call(&Call::BudgetList(input::BudgetListInput { days: 0 }))?;
     let spent = spend_text(&budgets.data);
-    if !it.unreadable.is_empty() {
+    if !status.unreadable.is_empty() {
         next.insert(0, "regatta doctor".into());
     }
-    if is_quiet && it.completed + it.failed > 0 {
+    if is_quiet && status.completed + status.failed > 0 {
         next.push("regatta down".into());
     }
-    app.output.print_answer("status", it, &next, |out| {
-        let several = it.projects.len() > 1;
-        let tip = |it: &regatta_api::view::ProjectView| {
+    app.output.print_answer("status", status, &next, |out| {
+        let several = status.projects.len() > 1;
+        let tip = |project: &regatta_api::view::ProjectView| {
             let name = if several {
-                format!("{} ", it.name)
+                format!("{} ", project.name)
             } else {
                 String::new()
             };
             format!(
                 "{name}{} {}",
-                it.trunk,
-                it.tip.as_ref().map_or("-", |tip| &tip.as_str()[..10])
+                project.trunk,
+                project.tip.as_ref().map_or("-", |tip| &tip.as_str()[..10])
             )
         };
-        let tips: Vec<String> = it.projects.iter().map(tip).collect();
-        let failed = if it.failed == 0 {
+        let tips: Vec<String> = status.projects.iter().map(tip).collect();
+        let failed = if status.failed == 0 {
             String::new()
         } else {
-            format!("{} failed · ", it.failed)
+            format!("{} failed · ", status.failed)
         };
         let mut text = format!(
             "{} working · {} waiting · {} need you · queue {} · {} done · {failed}{spent}{}\n",
-            it.working,
-            it.waiting,
-            it.needs_you,
-            it.landing,
-            it.completed,
+            status.working,
+            status.waiting,
+            status.needs_you,
+            status.landing,
+            status.completed,
             if tips.is_empty() {
                 "no project yet".into()
             } else {
@@ -126,7 +126,7 @@ pub(super) fn status(app: &CommandContext) -> CommandResult {
                 first_line(&repository.display().to_string())
             );
         }
-        for row in &it.unreadable {
+        for row in &status.unreadable {
             text += &format!(
                 "! row {} of table {} in the store is unreadable and was left out: {}\n",
                 first_line(&row.id),
@@ -134,36 +134,40 @@ pub(super) fn status(app: &CommandContext) -> CommandResult {
                 first_line(&row.why)
             );
         }
-        for fault in &it.config_faults {
+        for fault in &status.config_faults {
             text += &format!(
                 "! the new settings of {} are ignored, because regatta.toml is not valid: {}\n",
                 fault.project,
                 first_line(&fault.why)
             );
         }
-        for it in it.projects.iter().flat_map(|it| &it.radar.collisions) {
-            let other = it
+        for forecast_collision in status
+            .projects
+            .iter()
+            .flat_map(|project| &project.radar.collisions)
+        {
+            let other = forecast_collision
                 .other
-                .map_or_else(|| "the trunk".to_owned(), |it| it.to_string());
+                .map_or_else(|| "the trunk".to_owned(), |id| id.to_string());
             text += &format!(
                 "! {} and {other} will collide in {}\n",
-                it.one,
-                it.paths.join(", ")
+                forecast_collision.one,
+                forecast_collision.paths.join(", ")
             );
         }
-        for it in &it.projects {
-            if let Some(held) = &it.held {
+        for project in &status.projects {
+            if let Some(held) = &project.held {
                 text += &format!(
                     "! the queue of {} is held by {}: {}\n",
-                    it.name,
+                    project.name,
                     first_line(&held.by),
                     first_line(&held.reason)
                 );
             }
-            text += &super::land::unpushed_text(it.unpushed.as_ref());
-            text += &super::land::trunk_difference_text(it.trunk_differs.as_deref());
+            text += &super::land::unpushed_text(project.unpushed.as_ref());
+            text += &super::land::trunk_difference_text(project.trunk_differs.as_deref());
         }
-        text += &draw_by_mission(out, it, &asked);
+        text += &draw_by_mission(out, status, &asked);
         text
     })
 }
@@ -182,26 +186,26 @@ fn first_steps(client: &crate::client::Client) -> Result<[String; 2], CommandErr
 
 /// Returns today's spending and its cap for the first line of `status`, or an empty text without
 /// spending.
-fn spend_text(it: &BudgetsView) -> String {
+fn spend_text(budgets: &BudgetsView) -> String {
     let usd = |micro: u64| format!("${:.2}", micro as f64 / 1e6);
-    let cap = it
+    let cap = budgets
         .budgets
         .iter()
-        .find(|it| it.scope == regatta_core::budget::BudgetScope::Day);
+        .find(|budget| budget.scope == regatta_core::budget::BudgetScope::Day);
     let cap = cap
-        .and_then(|it| it.ceiling.micro_usd)
-        .map_or(String::new(), |it| format!(" of {}", usd(it)));
-    match it.today.usage.micro_usd {
+        .and_then(|budget| budget.ceiling.micro_usd)
+        .map_or(String::new(), |cap| format!(" of {}", usd(cap)));
+    match budgets.today.usage.micro_usd {
         Some(micro) => format!("{}{cap} · ", usd(micro)),
-        None if it.today.usage.tokens() > 0 => "no price reported · ".into(),
+        None if budgets.today.usage.tokens() > 0 => "no price reported · ".into(),
         None => String::new(),
     }
 }
 
 /// Returns the sort key of a task: tasks that need a person come first.
-fn urgency(it: &TaskView) -> u8 {
-    match it.word.as_str() {
-        _ if it.asks.is_some() => 0,
+fn urgency(task: &TaskView) -> u8 {
+    match task.word.as_str() {
+        _ if task.asks.is_some() => 0,
         "needs you" => 0,
         "review" => 1,
         "working" => 2,
@@ -212,56 +216,56 @@ fn urgency(it: &TaskView) -> u8 {
 
 /// Draws the tasks under their missions, with each mission's progress. Tasks without a mission come
 /// last.
-fn draw_by_mission(out: &Output, it: &StatusView, asked: &[InboxView]) -> String {
+fn draw_by_mission(out: &Output, status: &StatusView, asked: &[InboxView]) -> String {
     let of = |mission: Option<MissionId>| -> Vec<TaskView> {
-        let mut tasks: Vec<TaskView> = it
+        let mut tasks: Vec<TaskView> = status
             .tasks
             .iter()
-            .filter(|it| it.task.mission == mission)
+            .filter(|task| task.task.mission == mission)
             .cloned()
             .collect();
         tasks.sort_by_key(urgency);
         tasks
     };
-    let head = |it: &MissionProgress| {
+    let head = |mission_progress: &MissionProgress| {
         format!(
             "{} {}   {}",
-            it.id,
-            first_line(&it.title),
-            it.progress_text()
+            mission_progress.id,
+            first_line(&mission_progress.title),
+            mission_progress.progress_text()
         )
     };
-    let mut groups: Vec<(String, Vec<TaskView>)> = it
+    let mut groups: Vec<(String, Vec<TaskView>)> = status
         .progress
         .iter()
-        .map(|it| (head(it), of(Some(it.id))))
+        .map(|mission_progress| (head(mission_progress), of(Some(mission_progress.id))))
         .collect();
     groups.push(("without a mission".into(), of(None)));
     // A mission that waits for its lead has no task yet, but it is shown too.
-    let waiting: Vec<String> = it
+    let waiting: Vec<String> = status
         .progress
         .iter()
         .filter(|mission| mission.place.is_some())
         .map(head)
         .collect();
     groups.retain(|group| !group.1.is_empty() || waiting.contains(&group.0));
-    let tasks: Vec<TaskView> = groups.iter().flat_map(|it| it.1.clone()).collect();
+    let tasks: Vec<TaskView> = groups.iter().flat_map(|group| group.1.clone()).collect();
     // One table for all groups keeps the columns aligned.
     let mut rows = task_rows(out, &tasks);
     for (row, task) in rows.iter_mut().zip(&tasks) {
         // The question itself says more than the state "needs you".
-        if let (Some(it), Some(doing)) = (
-            asked.iter().find(|it| it.task == Some(task.task.id)),
+        if let (Some(inbox), Some(doing)) = (
+            asked.iter().find(|inbox| inbox.task == Some(task.task.id)),
             row.last_mut(),
         ) {
-            *doing = inbox_line(it);
+            *doing = inbox_line(inbox);
         }
     }
     // Inbox items that belong to no open task: a failed task, a budget, an agent that is not signed
     // in.
     let others: Vec<&InboxView> = asked
         .iter()
-        .filter(|it| !tasks.iter().any(|task| it.task == Some(task.task.id)))
+        .filter(|inbox| !tasks.iter().any(|task| inbox.task == Some(task.task.id)))
         .collect();
     let is_first = |nth: usize| {
         others[..nth]
@@ -272,16 +276,16 @@ fn draw_by_mission(out: &Output, it: &StatusView, asked: &[InboxView]) -> String
         .filter(|nth| is_first(*nth))
         .map(|nth| others[nth])
         .collect();
-    rows.extend(firsts.iter().map(|it| {
-        let agent = it.agent.as_ref().map_or("-".into(), ToString::to_string);
-        let state = out.format_state(if it.kind == "failed" {
+    rows.extend(firsts.iter().map(|inbox| {
+        let agent = inbox.agent.as_ref().map_or("-".into(), ToString::to_string);
+        let state = out.format_state(if inbox.kind == "failed" {
             "failed"
         } else {
             "needs you"
         });
         let alike = others
             .iter()
-            .filter(|other| other.group_key() == it.group_key())
+            .filter(|other| other.group_key() == inbox.group_key())
             .count();
         let times = if alike > 1 {
             format!(" × {alike}")
@@ -289,46 +293,43 @@ fn draw_by_mission(out: &Output, it: &StatusView, asked: &[InboxView]) -> String
             String::new()
         };
         vec![
-            it.id.clone(),
+            inbox.id.clone(),
             state,
-            first_line(&it.subject) + &times,
+            first_line(&inbox.subject) + &times,
             agent,
-            format_age(it.since_wall),
-            first_line(&it.why),
+            format_age(inbox.since_wall),
+            first_line(&inbox.why),
         ]
     }));
     let table = format_table(&rows);
-    if it.progress.is_empty() {
+    if status.progress.is_empty() {
         return table;
     }
     let mut lines = table.lines();
     let mut text = String::new();
     for (head, tasks) in &groups {
         text += &format!("{head}\n");
-        text.extend(
-            lines
-                .by_ref()
-                .take(tasks.len())
-                .map(|it| format!("  {it}\n")),
-        );
+        text.extend(lines.by_ref().take(tasks.len()).map(|s| format!("  {s}\n")));
     }
     if !others.is_empty() {
         text += "other items that need you\n";
-        text.extend(lines.map(|it| format!("  {it}\n")));
+        text.extend(lines.map(|s| format!("  {s}\n")));
     }
     text
 }
 
 /// Describes an inbox item in one line, with its id if that differs from the task's.
-fn inbox_line(it: &InboxView) -> String {
-    let number = if it.task.is_some_and(|task| task.to_string() == it.id) {
+fn inbox_line(inbox: &InboxView) -> String {
+    let number = if inbox.task.is_some_and(|task| task.to_string() == inbox.id) {
         String::new()
     } else {
-        format!("{} ", it.id)
+        format!("{} ", inbox.id)
     };
-    match it.kind.as_str() {
-        "permission" | "question" => format!("{number}{}: {}", it.kind, first_line(&it.subject)),
-        _ => format!("{number}{}", first_line(&it.why)),
+    match inbox.kind.as_str() {
+        "permission" | "question" => {
+            format!("{number}{}: {}", inbox.kind, first_line(&inbox.subject))
+        }
+        _ => format!("{number}{}", first_line(&inbox.why)),
     }
 }
 
@@ -383,17 +384,17 @@ pub(super) fn show(app: &CommandContext, id: &str) -> CommandResult {
 }
 
 fn parse_data<T: serde::de::DeserializeOwned>(data: serde_json::Value) -> Result<T, CommandError> {
-    serde_json::from_value(data).map_err(|it| {
+    serde_json::from_value(data).map_err(|error| {
         command_error(
             "bug",
-            format!("could not read the daemon's answer: {it}"),
+            format!("could not read the daemon's answer: {error}"),
             "the daemon may have another version; restart it: regatta up --restart",
         )
     })
 }
 
 fn draw_task(out: &Output, view: &TaskView) -> String {
-    let it = &view.task;
+    let task = &view.task;
     let mut facts: Vec<Vec<String>> = Vec::new();
     let mut fact = |name: &str, value: String| {
         if !value.is_empty() {
@@ -403,39 +404,46 @@ fn draw_task(out: &Output, view: &TaskView) -> String {
     let list = |items: &[String]| items.join(" ");
     fact(
         "state",
-        format!("{} ({})", out.format_state(&view.word), it.status),
+        format!("{} ({})", out.format_state(&view.word), task.status),
     );
-    let heard = view.heard_wall.map_or(String::new(), |it| {
-        format!(", last output {} ago", format_age(it))
+    let heard = view.heard_wall.map_or(String::new(), |heard_wall| {
+        format!(", last output {} ago", format_age(heard_wall))
     });
     fact(
         "now",
         view.live
             .as_deref()
-            .map(|it| first_line(it) + &heard)
+            .map(|live| first_line(live) + &heard)
             .unwrap_or_default(),
     );
-    fact("project", it.project.to_string());
+    fact("project", task.project.to_string());
     fact(
         "agent",
-        it.agent
+        task.agent
             .as_ref()
-            .or(it.assignee.as_ref())
+            .or(task.assignee.as_ref())
             .map(ToString::to_string)
             .unwrap_or_default(),
     );
     fact(
         "type",
-        format!("{:?}, priority {}", it.issue_type, it.priority).to_lowercase(),
+        format!("{:?}, priority {}", task.issue_type, task.priority).to_lowercase(),
     );
     fact(
         "files",
-        list(&it.files.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        list(
+            &task
+                .files
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>(),
+        ),
     );
     fact(
         "needs",
         list(
-            &it.blocked_by
+            &task
+                .blocked_by
                 .iter()
                 .map(ToString::to_string)
                 .collect::<Vec<_>>(),
@@ -444,27 +452,28 @@ fn draw_task(out: &Output, view: &TaskView) -> String {
     fact(
         "checks",
         sanitize(
-            &it.validation
+            &task
+                .validation
                 .lint
                 .iter()
-                .chain(&it.validation.tests)
+                .chain(&task.validation.tests)
                 .cloned()
                 .collect::<Vec<_>>()
                 .join(" · "),
         ),
     );
-    if !it.spent.usage.is_nothing() {
-        fact("spent", super::decide::spend_text(&it.spent));
+    if !task.spent.usage.is_nothing() {
+        fact("spent", super::decide::spend_text(&task.spent));
     }
     fact(
         "landed",
         view.now_as
             .as_ref()
-            .or(it.landed.as_ref())
+            .or(task.landed.as_ref())
             .map(ToString::to_string)
             .unwrap_or_default(),
     );
-    if let (Some(_), Some(first)) = (&view.now_as, &it.landed) {
+    if let (Some(_), Some(first)) = (&view.now_as, &task.landed) {
         fact(
             "first as",
             format!("{first}, before the trunk was rebased onto its remote"),
@@ -472,22 +481,26 @@ fn draw_task(out: &Output, view: &TaskView) -> String {
     }
     fact(
         "reason",
-        first_line(it.reason.as_deref().unwrap_or_default()),
+        first_line(task.reason.as_deref().unwrap_or_default()),
     );
     fact(
         "output",
-        first_line(it.output.as_deref().unwrap_or_default()),
+        first_line(task.output.as_deref().unwrap_or_default()),
     );
-    let result = view.attempts.iter().rev().find_map(|it| it.result.as_ref());
+    let result = view
+        .attempts
+        .iter()
+        .rev()
+        .find_map(|attempt| attempt.result.as_ref());
     fact(
         "result",
         result
-            .and_then(|it| it.copy_path.as_deref())
+            .and_then(|work_result| work_result.copy_path.as_deref())
             .map(first_line)
             .unwrap_or_default(),
     );
-    for (nth, escape) in it.escapes.iter().enumerate() {
-        let name = regatta_core::scope_escape::escape_name(it.id, nth);
+    for (nth, escape) in task.escapes.iter().enumerate() {
+        let name = regatta_core::scope_escape::escape_name(task.id, nth);
         fact(
             "outside",
             format!(
@@ -506,7 +519,7 @@ fn draw_task(out: &Output, view: &TaskView) -> String {
             );
         }
     }
-    for warning in &it.warnings {
+    for warning in &task.warnings {
         fact("warning", first_line(warning));
     }
     for reason in &view.waits {
@@ -521,28 +534,28 @@ fn draw_task(out: &Output, view: &TaskView) -> String {
     }
     format!(
         "{} \"{}\"\n{}{}",
-        it.id,
-        first_line(&it.subject),
+        task.id,
+        first_line(&task.subject),
         format_table(&facts),
-        if it.description.is_empty() {
+        if task.description.is_empty() {
             String::new()
         } else {
-            format!("\n{}\n", sanitize(&it.description))
+            format!("\n{}\n", sanitize(&task.description))
         }
     )
 }
 
-fn draw_attempt(it: &Attempt) -> String {
-    let how = match &it.end {
-        None => format!("{:?}", it.phase).to_lowercase(),
+fn draw_attempt(attempt: &Attempt) -> String {
+    let how = match &attempt.end {
+        None => format!("{:?}", attempt.phase).to_lowercase(),
         Some(end) if end.detail.is_empty() => end.cause.label(),
         Some(end) => format!("{}: {}", end.cause.label(), first_line(&end.detail)),
     };
     format!(
         "{}, on {}, {} ago: {how}\n",
-        it.label(),
-        it.task,
-        format_age(it.started_unix_ms)
+        attempt.label(),
+        attempt.task,
+        format_age(attempt.started_unix_ms)
     )
 }
 
@@ -601,9 +614,9 @@ fn answer_text(answer: &RequestAnswer) -> String {
 }
 
 /// Draws a mission and its tasks.
-pub(crate) fn draw_mission(out: &Output, it: &MissionView) -> String {
+pub(crate) fn draw_mission(out: &Output, mission: &MissionView) -> String {
     // The task that stands for the lead's own turns lands nothing and does not count.
-    let work: Vec<&TaskView> = it
+    let work: Vec<&TaskView> = mission
         .tasks
         .iter()
         .filter(|view| view.task.is_polled())
@@ -611,22 +624,22 @@ pub(crate) fn draw_mission(out: &Output, it: &MissionView) -> String {
     let count = |word: &str| work.iter().filter(|view| view.word == word).count();
     // Tasks that end with a report land nothing, so they are counted as done.
     let ended = match (count("landed"), count("done")) {
-        _ if work.is_empty() && !it.tasks.is_empty() => "no task yet".to_owned(),
+        _ if work.is_empty() && !mission.tasks.is_empty() => "no task yet".to_owned(),
         (landed, 0) => format!("{landed} of {} landed", work.len()),
         (landed, done) => format!("{landed} landed and {done} done of {}", work.len()),
     };
-    let serial = it.mission.serialised_reason.as_ref();
-    let serial = serial.map_or(String::new(), |it| {
+    let serial = mission.mission.serialised_reason.as_ref();
+    let serial = serial.map_or(String::new(), |serial| {
         format!(
             "tasks that share files now run one after the other: {}\n",
-            first_line(it)
+            first_line(serial)
         )
     });
     format!(
         "{} {}   {ended}\n{serial}{}",
-        it.mission.id,
-        first_line(&it.mission.title),
-        format_table(&task_rows(out, &it.tasks))
+        mission.mission.id,
+        first_line(&mission.mission.title),
+        format_table(&task_rows(out, &mission.tasks))
     )
 }
 
@@ -637,32 +650,32 @@ pub(super) fn why(app: &CommandContext, id: &str) -> CommandResult {
     if got.data.get("capacity").is_some() {
         return print_agent_why(app, &parse_data(got.data)?);
     }
-    let it: WhyView = parse_data(got.data)?;
+    let why: WhyView = parse_data(got.data)?;
     let asked: Vec<InboxView> = app
         .call(&Call::InboxList(input::ProjectFilter { project: None }))?
         .data;
     let asked = asked
         .iter()
-        .find(|ask| ask.is_shown() && ask.task == Some(it.task.task.id));
-    let ways = remedies(&it.task, &it.past, asked);
-    let mut next: Vec<String> = ways.iter().map(|it| it.0.clone()).collect();
-    next.push(format!("regatta show {}", it.task.task.id));
-    if it.task.task.status.is_terminal() {
+        .find(|ask| ask.is_shown() && ask.task == Some(why.task.task.id));
+    let ways = remedies(&why.task, &why.past, asked);
+    let mut next: Vec<String> = ways.iter().map(|way| way.0.clone()).collect();
+    next.push(format!("regatta show {}", why.task.task.id));
+    if why.task.task.status.is_terminal() {
         next.push("regatta status".into());
     }
-    app.output.print_answer("why", &it, &next, |out| {
-        let task = &it.task.task;
-        let word = if it.task.asks.is_some() {
+    app.output.print_answer("why", &why, &next, |out| {
+        let task = &why.task.task;
+        let word = if why.task.asks.is_some() {
             "needs you"
         } else {
-            &it.task.word
+            &why.task.word
         };
-        let life = it.task.life.as_ref();
+        let life = why.task.life.as_ref();
         let last = life
-            .and_then(|it| it.intervals.last())
-            .filter(|it| it.to_unix_ms.is_none());
-        let since = last.map_or(String::new(), |it| {
-            format!(" {}", format_age(it.from_unix_ms))
+            .and_then(|task_timeline| task_timeline.intervals.last())
+            .filter(|activity_interval| activity_interval.to_unix_ms.is_none());
+        let since = last.map_or(String::new(), |activity_interval| {
+            format!(" {}", format_age(activity_interval.from_unix_ms))
         });
         let mut text = format!(
             "{} \"{}\"   {}{since}\n",
@@ -671,7 +684,7 @@ pub(super) fn why(app: &CommandContext, id: &str) -> CommandResult {
             out.format_state(word)
         );
         let mut facts = Vec::new();
-        if it.task.waits.is_empty()
+        if why.task.waits.is_empty()
             && let Some(last) = last
         {
             facts.push(vec![
@@ -680,7 +693,7 @@ pub(super) fn why(app: &CommandContext, id: &str) -> CommandResult {
                 first_line(&last.text),
             ]);
         }
-        for (nth, reason) in it.task.waits.iter().enumerate() {
+        for (nth, reason) in why.task.waits.iter().enumerate() {
             let when = if nth == 0 { "now" } else { "then" };
             facts.push(vec![
                 why_label(when),
@@ -688,7 +701,7 @@ pub(super) fn why(app: &CommandContext, id: &str) -> CommandResult {
                 first_line(&reason.text),
             ]);
         }
-        for command in &it.commands {
+        for command in &why.commands {
             facts.push(vec![
                 why_label("runs"),
                 "command".into(),
@@ -696,11 +709,11 @@ pub(super) fn why(app: &CommandContext, id: &str) -> CommandResult {
             ]);
         }
         // Blocking gates are among the wait reasons already.
-        for gate in it
+        for gate in why
             .task
             .gates
             .iter()
-            .filter(|it| it.verdict == GateVerdict::Warn)
+            .filter(|gate_result| gate_result.verdict == GateVerdict::Warn)
         {
             facts.push(vec![
                 why_label("gate"),
@@ -709,23 +722,29 @@ pub(super) fn why(app: &CommandContext, id: &str) -> CommandResult {
             ]);
         }
         text += &format_table(&facts);
-        if !it.clear.is_empty() {
-            let clear: Vec<String> = it
+        if !why.clear.is_empty() {
+            let clear: Vec<String> = why
                 .clear
                 .iter()
-                .map(|it| format!("{} {}", it.kind.name(), first_line(&it.text)))
+                .map(|wait_reason| {
+                    format!(
+                        "{} {}",
+                        wait_reason.kind.name(),
+                        first_line(&wait_reason.text)
+                    )
+                })
                 .collect();
             text += &format!("clear  {}\n", clear.join(" · "));
         }
         text += &format_table(&life.map(past_rows).unwrap_or_default());
-        let tried = |it: &TaskHistoryView| {
+        let tried = |task_history: &TaskHistoryView| {
             vec![
                 why_label("tried"),
-                format!("{} ago", format_age(it.wall)),
-                first_line(&it.text),
+                format!("{} ago", format_age(task_history.wall)),
+                first_line(&task_history.text),
             ]
         };
-        text += &format_table(&it.past.iter().map(tried).collect::<Vec<_>>());
+        text += &format_table(&why.past.iter().map(tried).collect::<Vec<_>>());
         let ways: Vec<Vec<String>> = ways
             .iter()
             .map(|(way, what)| vec![why_label("try"), way.clone(), (*what).into()])
@@ -735,38 +754,51 @@ pub(super) fn why(app: &CommandContext, id: &str) -> CommandResult {
     })
 }
 
-fn print_agent_why(app: &CommandContext, it: &AgentWhyView) -> CommandResult {
-    let next: Vec<String> = it
+fn print_agent_why(app: &CommandContext, agent_why: &AgentWhyView) -> CommandResult {
+    let next: Vec<String> = agent_why
         .agent
         .tasks
         .iter()
-        .chain(&it.line)
+        .chain(&agent_why.line)
         .take(2)
-        .map(|it| format!("regatta why {it}"))
+        .map(|id| format!("regatta why {id}"))
         .collect();
-    app.output.print_answer("agent.why", it, &next, |out| {
-        let at: Vec<String> = it.agent.tasks.iter().map(ToString::to_string).collect();
-        let mut text = format!(
-            "{}   {} {}\n",
-            it.agent.agent.name,
-            out.format_state(&it.agent.state),
-            at.join(" ")
-        );
-        text = text.trim_end().to_owned() + "\n";
-        let fact = |(nth, it): (usize, &WaitReason)| {
-            vec![
-                if nth == 0 { "now" } else { "then" }.to_owned(),
-                it.kind.name().into(),
-                first_line(&it.text),
-            ]
-        };
-        text += &format_table(&it.waits.iter().enumerate().map(fact).collect::<Vec<_>>());
-        if !it.line.is_empty() {
-            let names: Vec<String> = it.line.iter().map(ToString::to_string).collect();
-            text += &format!("queued  {}\n", names.join(" "));
-        }
-        text
-    })
+    app.output
+        .print_answer("agent.why", agent_why, &next, |out| {
+            let at: Vec<String> = agent_why
+                .agent
+                .tasks
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            let mut text = format!(
+                "{}   {} {}\n",
+                agent_why.agent.agent.name,
+                out.format_state(&agent_why.agent.state),
+                at.join(" ")
+            );
+            text = text.trim_end().to_owned() + "\n";
+            let fact = |(nth, wait_reason): (usize, &WaitReason)| {
+                vec![
+                    if nth == 0 { "now" } else { "then" }.to_owned(),
+                    wait_reason.kind.name().into(),
+                    first_line(&wait_reason.text),
+                ]
+            };
+            text += &format_table(
+                &agent_why
+                    .waits
+                    .iter()
+                    .enumerate()
+                    .map(fact)
+                    .collect::<Vec<_>>(),
+            );
+            if !agent_why.line.is_empty() {
+                let names: Vec<String> = agent_why.line.iter().map(ToString::to_string).collect();
+                text += &format!("queued  {}\n", names.join(" "));
+            }
+            text
+        })
 }
 
 /// Returns the first column of a line of `why`, padded so that the second columns are aligned.
@@ -775,8 +807,8 @@ fn why_label(word: &str) -> String {
 }
 
 /// Names an activity of a task in one word.
-pub(super) fn activity_label(it: Activity) -> &'static str {
-    match it {
+pub(super) fn activity_label(activity: Activity) -> &'static str {
+    match activity {
         Activity::Working => "working",
         Activity::Checking => "checking",
         Activity::Waiting(kind) => kind.name(),
@@ -787,11 +819,11 @@ pub(super) fn activity_label(it: Activity) -> &'static str {
 pub(crate) fn format_time_to_second(wall: u64) -> String {
     let at = i64::try_from(wall)
         .ok()
-        .and_then(|it| jiff::Timestamp::from_millisecond(it).ok());
+        .and_then(|n| jiff::Timestamp::from_millisecond(n).ok());
     let zone = jiff::tz::TimeZone::system();
     at.map_or_else(
         || "?".into(),
-        |it| it.to_zoned(zone).strftime("%H:%M:%S").to_string(),
+        |time| time.to_zoned(zone).strftime("%H:%M:%S").to_string(),
     )
 }
 
@@ -808,7 +840,7 @@ fn past_rows(life: &TaskTimeline) -> Vec<Vec<String>> {
     let over: Vec<_> = life
         .intervals
         .iter()
-        .filter(|it| it.to_unix_ms.is_some())
+        .filter(|activity_interval| activity_interval.to_unix_ms.is_some())
         .collect();
     let skipped = over.len().saturating_sub(MAX_PAST_PERIODS);
     let mut rows = Vec::new();
@@ -821,19 +853,26 @@ fn past_rows(life: &TaskTimeline) -> Vec<Vec<String>> {
             "see --json".into(),
         ]);
     }
-    for it in &over[skipped..] {
-        let to = it.to_unix_ms.unwrap_or(it.from_unix_ms);
+    for activity_interval in &over[skipped..] {
+        let to = activity_interval
+            .to_unix_ms
+            .unwrap_or(activity_interval.from_unix_ms);
         let hours = format!(
             "{}-{}",
-            format_time_to_second(it.from_unix_ms),
+            format_time_to_second(activity_interval.from_unix_ms),
             format_time_to_second(to)
         );
         let what = format!(
             "{} {}",
-            activity_label(it.activity),
-            format_short_duration(to - it.from_unix_ms)
+            activity_label(activity_interval.activity),
+            format_short_duration(to - activity_interval.from_unix_ms)
         );
-        rows.push(vec![why_label("past"), hours, what, first_line(&it.text)]);
+        rows.push(vec![
+            why_label("past"),
+            hours,
+            what,
+            first_line(&activity_interval.text),
+        ]);
     }
     rows
 }
@@ -849,16 +888,16 @@ fn format_short_duration(ms: u64) -> String {
 
 /// Describes how a task's time was spent, the longest activity first.
 fn time_spent_text(life: &TaskTimeline) -> String {
-    let part = |it: &ActivityTotal| {
+    let part = |activity_total: &ActivityTotal| {
         format!(
             "{} {}",
-            format_short_duration(it.ms),
-            activity_label(it.activity)
+            format_short_duration(activity_total.ms),
+            activity_label(activity_total.activity)
         )
     };
     life.sums
         .iter()
-        .filter(|it| it.ms > 0)
+        .filter(|activity_total| activity_total.ms > 0)
         .map(part)
         .collect::<Vec<_>>()
         .join(" · ")
@@ -882,22 +921,22 @@ fn remedies(
     past: &[TaskHistoryView],
     asked: Option<&InboxView>,
 ) -> Vec<(String, &'static str)> {
-    let it = &view.task;
+    let task = &view.task;
     let mut ways = Vec::new();
     // The wait reason contains only the first error of a check.
     if past.last().is_some_and(|attempt| attempt.failed_check)
-        || it
+        || task
             .fixup
             .as_ref()
             .is_some_and(|fixup| fixup.output.is_some())
     {
         ways.push((
-            format!("regatta logs {} --check", it.id),
+            format!("regatta logs {} --check", task.id),
             "see the whole output of the failed check",
         ));
     }
     if let Some(asked) =
-        asked.filter(|it| matches!(it.kind.as_str(), "permission" | "question" | "stuck"))
+        asked.filter(|inbox| matches!(inbox.kind.as_str(), "permission" | "question" | "stuck"))
     {
         let what = |step: &str| match step.split(' ').nth(1) {
             Some("allow") => "allow it once",
@@ -917,24 +956,25 @@ fn remedies(
         }
         return ways;
     }
-    if !matches!(it.status, TaskStatus::Failed | TaskStatus::Cancelled) {
-        let first = view.waits.first().map(|it| it.kind);
+    if !matches!(task.status, TaskStatus::Failed | TaskStatus::Cancelled) {
+        let first = view.waits.first().map(|wait_reason| wait_reason.kind);
         match first {
             Some(WaitKind::Dependency) => {
                 // Blockers that have landed no longer matter.
                 let holds = |id: &&TaskId| {
-                    let names = |it: &WaitReason| {
-                        it.text
-                            .split(|it: char| !it.is_alphanumeric())
-                            .any(|it| it == id.to_string())
+                    let names = |wait_reason: &WaitReason| {
+                        wait_reason
+                            .text
+                            .split(|c: char| !c.is_alphanumeric())
+                            .any(|text| text == id.to_string())
                     };
-                    view.waits
-                        .iter()
-                        .any(|it| it.kind == WaitKind::Dependency && names(it))
+                    view.waits.iter().any(|wait_reason| {
+                        wait_reason.kind == WaitKind::Dependency && names(wait_reason)
+                    })
                 };
-                let open = it.blocked_by.iter().filter(holds).take(3);
+                let open = task.blocked_by.iter().filter(holds).take(3);
                 ways.extend(
-                    open.map(|it| (format!("regatta why {it}"), "see why that task waits")),
+                    open.map(|id| (format!("regatta why {id}"), "see why that task waits")),
                 );
             }
             Some(WaitKind::Claim) => {
@@ -943,9 +983,9 @@ fn remedies(
                     .waits
                     .iter()
                     .any(|wait| wait.kind == WaitKind::Claim && mentions_file(&wait.text));
-                if is_files && it.status != TaskStatus::Landing {
+                if is_files && task.status != TaskStatus::Landing {
                     ways.push((
-                        format!("regatta edit {} --files …", it.id),
+                        format!("regatta edit {} --files …", task.id),
                         "list only files that are free now",
                     ));
                 }
@@ -954,80 +994,89 @@ fn remedies(
                     "see the claims, their holders and when they end",
                 ));
             }
-            Some(WaitKind::Slot | WaitKind::Runner) if it.assignee.is_some() => {
+            Some(WaitKind::Slot | WaitKind::Runner) if task.assignee.is_some() => {
                 ways.push((
-                    format!("regatta assign {} NAME", it.id),
+                    format!("regatta assign {} NAME", task.id),
                     "assign it to an agent with a free slot",
                 ));
             }
-            Some(WaitKind::Conflict) if it.status == TaskStatus::NeedsHuman => match &it.submission
-            {
-                Some(work) if work.reverts => {
-                    let commit = &work.commit.as_str()[..10];
-                    ways.push((
-                        format!("git revert {commit}"),
-                        "revert it in your checkout, and resolve the conflict",
-                    ));
-                    ways.push((
-                        format!("regatta drop {}", it.id),
-                        "cancel the undo, and keep the landed work",
-                    ));
+            Some(WaitKind::Conflict) if task.status == TaskStatus::NeedsHuman => {
+                match &task.submission {
+                    Some(work) if work.reverts => {
+                        let commit = &work.commit.as_str()[..10];
+                        ways.push((
+                            format!("git revert {commit}"),
+                            "revert it in your checkout, and resolve the conflict",
+                        ));
+                        ways.push((
+                            format!("regatta drop {}", task.id),
+                            "cancel the undo, and keep the landed work",
+                        ));
+                    }
+                    _ => {
+                        ways.push((
+                            format!("regatta takeover {}", task.id),
+                            "resolve the conflict by hand in a workspace",
+                        ));
+                        ways.push((format!("regatta diff {}", task.id), "see its changes"));
+                        ways.push((
+                            format!("regatta retry {}", task.id),
+                            "let an agent try again",
+                        ));
+                    }
                 }
-                _ => {
-                    ways.push((
-                        format!("regatta takeover {}", it.id),
-                        "resolve the conflict by hand in a workspace",
-                    ));
-                    ways.push((format!("regatta diff {}", it.id), "see its changes"));
-                    ways.push((format!("regatta retry {}", it.id), "let an agent try again"));
-                }
-            },
-            Some(WaitKind::Paused) => ways.push((format!("regatta resume {}", it.id), "resume it")),
+            }
+            Some(WaitKind::Paused) => {
+                ways.push((format!("regatta resume {}", task.id), "resume it"))
+            }
             Some(WaitKind::Backoff) => {
-                ways.push((format!("regatta retry {}", it.id), "try again now"))
+                ways.push((format!("regatta retry {}", task.id), "try again now"))
             }
             Some(WaitKind::Review)
-                if it.status == TaskStatus::NeedsHuman && it.submission.is_none() =>
+                if task.status == TaskStatus::NeedsHuman && task.submission.is_none() =>
             {
                 if !past.is_empty() {
                     ways.push((
-                        format!("regatta logs {}", it.id),
+                        format!("regatta logs {}", task.id),
                         "see the output of its last attempt",
                     ));
                 }
-                ways.push((format!("regatta retry {}", it.id), "let an agent try again"));
-                ways.push((format!("regatta task cancel {}", it.id), "cancel it"));
+                ways.push((
+                    format!("regatta retry {}", task.id),
+                    "let an agent try again",
+                ));
+                ways.push((format!("regatta task cancel {}", task.id), "cancel it"));
             }
             Some(WaitKind::Review) => {
-                ways.push((format!("regatta diff {}", it.id), "see its changes"));
-                ways.push((format!("regatta land {}", it.id), "land it"));
+                ways.push((format!("regatta diff {}", task.id), "see its changes"));
+                ways.push((format!("regatta land {}", task.id), "land it"));
             }
             Some(WaitKind::Queue) => {
                 ways.push((
-                    format!("regatta land {} --first", it.id),
+                    format!("regatta land {} --first", task.id),
                     "move it to the front of the queue",
                 ));
                 ways.push(("regatta queue".into(), "see the whole queue"));
             }
-            Some(WaitKind::Runner) if it.mission.is_none() => {
+            Some(WaitKind::Runner) if task.mission.is_none() => {
                 ways.push(("regatta run --yes".into(), "start all waiting tasks"));
             }
             None if is_taken_over(view) => {
                 ways.push((
-                    format!("regatta takeover {}", it.id),
+                    format!("regatta takeover {}", task.id),
                     "open a shell in its workspace",
                 ));
                 ways.push((
-                    format!("regatta land {}", it.id),
+                    format!("regatta land {}", task.id),
                     "check your work and land it",
                 ));
                 ways.push((
-                    format!("regatta retry {}", it.id),
+                    format!("regatta retry {}", task.id),
                     "give the task back to an agent",
                 ));
             }
-            None if it.attempt.is_some() => ways.push((
-                format!("regatta logs {} -f", it.id),
+            None if task.attempt.is_some() => ways.push((
+                format!("regatta logs {} -f", task.id),
                 "follow the output of its agent",
             )),
             Some(WaitKind::Budget) => ways.push((
@@ -1040,12 +1089,12 @@ fn remedies(
     }
     if !past.is_empty() {
         ways.push((
-            format!("regatta logs {}", it.id),
+            format!("regatta logs {}", task.id),
             "see the output of its last attempt",
         ));
     }
     ways.push((
-        format!("regatta retry {}", it.id),
+        format!("regatta retry {}", task.id),
         "try the same work as a new task that knows how this one ended",
     ));
     ways
@@ -1059,9 +1108,9 @@ pub(super) fn events(app: &CommandContext, ask: &EventsArgs) -> CommandResult {
     client.stream_events(after, ask.follow, |seen| {
         if let EventStreamItem::Event(event) = seen {
             let text = if out.is_json {
-                serde_json::to_string(&event)
-                    .map_err(|it| command_error("bug", it.to_string(), "please report this"))?
-                    + "\n"
+                serde_json::to_string(&event).map_err(|error| {
+                    command_error("bug", error.to_string(), "please report this")
+                })? + "\n"
             } else {
                 event_line(&event).unwrap_or_default()
             };
@@ -1072,21 +1121,21 @@ pub(super) fn events(app: &CommandContext, ask: &EventsArgs) -> CommandResult {
 }
 
 /// Formats an event as a line. Returns `None` for events that only record requests.
-pub(crate) fn event_line(it: &EventView) -> Option<String> {
-    (!it.kind.starts_with("request.")).then(|| draw_event(it))
+pub(crate) fn event_line(event: &EventView) -> Option<String> {
+    (!event.kind.starts_with("request.")).then(|| draw_event(event))
 }
 
-fn draw_event(it: &EventView) -> String {
-    let time = it.time.get(11..19).unwrap_or(&it.time);
-    let mut data = it.data.to_string();
+fn draw_event(event: &EventView) -> String {
+    let time = event.time.get(11..19).unwrap_or(&event.time);
+    let mut data = event.data.to_string();
     if data.len() > 160 {
         data = data.chars().take(159).chain(['…']).collect();
     }
     format!(
         "{:>7} {time} {:<18} {:<10} {}\n",
-        it.revision,
-        it.kind,
-        it.subject,
+        event.revision,
+        event.kind,
+        event.subject,
         sanitize(&data)
     )
 }

@@ -18,16 +18,16 @@ pub(crate) fn split_command_line(line: &str) -> Result<Vec<String>, CommandError
     let mut word: Option<String> = None;
     let mut quote = None;
     let mut characters = line.chars();
-    while let Some(it) = characters.next() {
-        match (quote, it) {
-            (Some(open), it) if it == open => quote = None,
+    while let Some(c) = characters.next() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
             (None, '\'' | '"') => {
-                quote = Some(it);
+                quote = Some(c);
                 word.get_or_insert_default();
             }
             (None | Some('"'), '\\') => word.get_or_insert_default().extend(characters.next()),
-            (None, it) if it.is_whitespace() => words.extend(word.take()),
-            (_, it) => word.get_or_insert_default().push(it),
+            (None, c) if c.is_whitespace() => words.extend(word.take()),
+            (_, c) => word.get_or_insert_default().push(c),
         }
     }
     if quote.is_some() {
@@ -48,9 +48,12 @@ pub(super) fn config(app: &CommandContext, word: ConfigCommand) -> CommandResult
             app.output.print_answer("config.show", &settings, &[], |_| {
                 let rows: Vec<Vec<String>> = settings
                     .iter()
-                    .map(|it| {
-                        let mut row = vec![it.name.to_owned(), it.value.clone()];
-                        row.extend(origin.then(|| it.origin.clone()));
+                    .map(|resolved_setting| {
+                        let mut row = vec![
+                            resolved_setting.name.to_owned(),
+                            resolved_setting.value.clone(),
+                        ];
+                        row.extend(origin.then(|| resolved_setting.origin.clone()));
                         row
                     })
                     .collect();
@@ -61,9 +64,10 @@ pub(super) fn config(app: &CommandContext, word: ConfigCommand) -> CommandResult
             let plain = name.strip_prefix("daemon.").unwrap_or(&name).to_owned();
             let limits = parse_limit(&plain, &value)?;
             let _done: CallReply<String> = app.call(&Call::LimitsSet(limits))?;
-            let typed = value
-                .parse::<u64>()
-                .map_or_else(|_| serde_json::json!(value), |it| serde_json::json!(it));
+            let typed = value.parse::<u64>().map_or_else(
+                |_| serde_json::json!(value),
+                |parse| serde_json::json!(parse),
+            );
             app.output.print_answer(
                 "config.set",
                 &serde_json::json!({ &plain: typed }),
@@ -107,7 +111,7 @@ fn parse_limit(name: &str, value: &str) -> Result<input::LimitsSet, CommandError
     let time = || {
         settings::duration_ms(value)
             .map(Some)
-            .map_err(|it| usage_error(it, "write a time, such as 30s or 15m"))
+            .map_err(|duration_m| usage_error(duration_m, "write a time, such as 30s or 15m"))
     };
     Ok(match name {
         "attempt_timeout" => input::LimitsSet {
@@ -190,18 +194,18 @@ pub(super) fn project(app: &CommandContext, word: &ProjectCommand) -> CommandRes
                     .map(String::from)
                     .to_vec(),
             ];
-            for it in &got.data {
-                let tip = it
+            for project in &got.data {
+                let tip = project
                     .tip
                     .as_ref()
-                    .map_or("-".into(), |it| it.as_str()[..10].to_owned());
+                    .map_or("-".into(), |id| id.as_str()[..10].to_owned());
                 rows.push(vec![
-                    it.name.to_string(),
-                    it.trunk.clone(),
+                    project.name.to_string(),
+                    project.trunk.clone(),
                     tip,
-                    it.open_tasks.to_string(),
-                    it.queue.to_string(),
-                    it.path.clone(),
+                    project.open_tasks.to_string(),
+                    project.queue.to_string(),
+                    project.path.clone(),
                 ]);
             }
             format_table(&rows)

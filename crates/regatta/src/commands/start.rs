@@ -90,7 +90,7 @@ fn prepare_init(app: &CommandContext, ask: &InitArgs) -> Result<InitPlan, Comman
     };
     let facts = composition::git_adapter(&app.data_dir()?)
         .inspect(&here)
-        .map_err(|it| command_error(it.code, it.message, it.hint))?;
+        .map_err(|error| command_error(error.code, error.message, error.hint))?;
     if facts.is_unborn && ask.trunk.is_none() {
         return Err(command_error(
             "unborn_branch",
@@ -99,33 +99,42 @@ fn prepare_init(app: &CommandContext, ask: &InitArgs) -> Result<InitPlan, Comman
         ));
     }
     let settings = settings::resolve_all(&facts.top)?;
-    let found = |name: &str| Some(value_of(&settings, name)).filter(|it| !it.is_empty());
+    let found = |name: &str| Some(value_of(&settings, name)).filter(|s| !s.is_empty());
     let trunk = match (&ask.trunk, found("project.trunk")) {
         (Some(trunk), _) => Some(trunk.clone()),
-        (None, Some(text)) => Some(
-            BranchName::new(&text)
-                .map_err(|it| usage_error(it.to_string(), "fix project.trunk in regatta.toml"))?,
-        ),
+        (None, Some(text)) => Some(BranchName::new(&text).map_err(|error| {
+            usage_error(error.to_string(), "fix project.trunk in regatta.toml")
+        })?),
         (None, None) => facts.branch.clone(),
     };
     let file = facts.top.join("regatta.toml");
     let known = settings::read_file(&file)?;
-    let commands = match known.as_ref().and_then(|it| it.validation.commands.clone()) {
+    let commands = match known
+        .as_ref()
+        .and_then(|settings_file| settings_file.validation.commands.clone())
+    {
         _ if !ask.validate.is_empty() => ask.validate.clone(),
         Some(commands) => commands,
         None => detect_test_command(&facts.top).into_iter().collect(),
     };
-    let name = match (&app.global.project, found("project.name")) {
-        (Some(name), _) => Some(name.clone()),
-        (None, Some(text)) => Some(
-            ProjectName::new(&text)
-                .map_err(|it| usage_error(it.to_string(), "fix project.name in regatta.toml"))?,
-        ),
-        (None, None) => None,
-    };
+    let name =
+        match (&app.global.project, found("project.name")) {
+            (Some(name), _) => Some(name.clone()),
+            (None, Some(text)) => Some(ProjectName::new(&text).map_err(|error| {
+                usage_error(error.to_string(), "fix project.name in regatta.toml")
+            })?),
+            (None, None) => None,
+        };
     let text = settings_file_text(name.as_ref(), trunk.as_ref(), &commands);
-    let timeout = settings::duration_ms(&value_of(&settings, "validation.timeout"))
-        .map_err(|it| command_error("bad_config", it, "fix validation.timeout in regatta.toml"))?;
+    let timeout = settings::duration_ms(&value_of(&settings, "validation.timeout")).map_err(
+        |duration_m| {
+            command_error(
+                "bad_config",
+                duration_m,
+                "fix validation.timeout in regatta.toml",
+            )
+        },
+    )?;
     let add = input::ProjectAdd {
         path: here.to_string_lossy().into_owned(),
         name,
@@ -211,10 +220,10 @@ pub(super) fn init(app: &CommandContext, ask: &InitArgs) -> CommandResult {
             &file,
             settings_file_text(Some(&project.data.name), trunk.as_ref(), &commands),
         )
-        .map_err(|it| {
+        .map_err(|error| {
             command_error(
                 "io",
-                format!("could not write {}: {it}", file.display()),
+                format!("could not write {}: {error}", file.display()),
                 "check the permissions of the directory",
             )
         })?;
@@ -243,15 +252,15 @@ pub(super) fn init(app: &CommandContext, ask: &InitArgs) -> CommandResult {
         notes,
     };
     app.output.print_answer("init", &done, &next, |_| {
-        let it = &done.project;
-        let checks = if it.validation.is_empty() {
+        let project = &done.project;
+        let checks = if project.validation.is_empty() {
             "none yet: set [validation] commands in regatta.toml".into()
         } else {
-            it.validation.join(" · ")
+            project.validation.join(" · ")
         };
         let mut text = format!(
             "project {}  {}\ntrunk   {}\nchecks  {checks}\n",
-            it.name, it.path, it.trunk
+            project.name, project.path, project.trunk
         );
         if let Some(file) = &done.wrote {
             text += &format!("wrote   {file}\n");
@@ -260,7 +269,7 @@ pub(super) fn init(app: &CommandContext, ask: &InitArgs) -> CommandResult {
             // The router accepts requests in messages, including messages from chat services.
             text += &format!(
                 "chat    regatta msg send {} '!help' lists what you can ask for ({hook})\n",
-                it.name
+                project.name
             );
         }
         for note in &done.notes {
@@ -273,8 +282,8 @@ pub(super) fn init(app: &CommandContext, ask: &InitArgs) -> CommandResult {
 /// Returns the router's hook on a project's channel. Adds the hook if it does not exist.
 fn install_router(client: &Client, project: &ProjectName) -> Result<HookId, CommandError> {
     let hooks: CallReply<Vec<HookView>> = client.call(&Call::HookList(input::EmptyInput {}))?;
-    let routes = |it: &&HookView| {
-        it.hook.action == HookAction::Route && it.hook.project.as_ref() == Some(project)
+    let routes = |hook: &&HookView| {
+        hook.hook.action == HookAction::Route && hook.hook.project.as_ref() == Some(project)
     };
     if let Some(known) = hooks.data.iter().find(routes) {
         return Ok(known.hook.id);
@@ -291,14 +300,14 @@ fn settings_file_text(
     trunk: Option<&BranchName>,
     commands: &[String],
 ) -> String {
-    let quote = |it: &str| toml::Value::String(it.into()).to_string();
-    let name = name.map_or("# name = \"shop\"".into(), |it| {
-        format!("name = {}", quote(it.as_str()))
+    let quote = |s: &str| toml::Value::String(s.into()).to_string();
+    let name = name.map_or("# name = \"shop\"".into(), |project| {
+        format!("name = {}", quote(project.as_str()))
     });
-    let trunk = trunk.map_or("# trunk = \"main\"".into(), |it| {
-        format!("trunk = {}", quote(it.as_str()))
+    let trunk = trunk.map_or("# trunk = \"main\"".into(), |branch| {
+        format!("trunk = {}", quote(branch.as_str()))
     });
-    let commands: Vec<String> = commands.iter().map(|it| quote(it)).collect();
+    let commands: Vec<String> = commands.iter().map(|command| quote(command)).collect();
     format!(
         "# Regatta's settings for this repository. See them all: regatta config show --origin\n\
          [project]\n{name}\n{trunk}   # work lands here\n\n\
@@ -313,7 +322,7 @@ fn settings_file_text(
 fn detect_test_command(top: &Path) -> Option<String> {
     let has = |name: &str| top.join(name).is_file();
     let says = |name: &str, word: &str| {
-        std::fs::read_to_string(top.join(name)).is_ok_and(|it| it.contains(word))
+        std::fs::read_to_string(top.join(name)).is_ok_and(|s| s.contains(word))
     };
     let found = if has("Cargo.toml") {
         "cargo test"
@@ -371,7 +380,7 @@ pub(super) fn up(app: &CommandContext, restart: bool, listen: &ListenArgs) -> Co
             let outside = card
                 .outside
                 .as_ref()
-                .map_or(String::new(), |it| format!(" and {it}"));
+                .map_or(String::new(), |outside| format!(" and {outside}"));
             format!(
                 "{word} at {}{outside} (pid {})\n{found}{}",
                 card.url,
@@ -501,8 +510,12 @@ fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), CommandError> {
     let place = client.data_dir();
     // The process handle is opened before the request. The answer carries the daemon's pid, and
     // while the handle is open no other process gets this pid.
-    let held = daemon::read_daemon_info(place)
-        .and_then(|it| Some((it.pid, daemon::open_process_handle(it.pid)?)));
+    let held = daemon::read_daemon_info(place).and_then(|daemon_info| {
+        Some((
+            daemon_info.pid,
+            daemon::open_process_handle(daemon_info.pid)?,
+        ))
+    });
     let pid: Option<CallReply<u32>> =
         client.call_while_up(&Call::Down(input::DownInput { keep_agents }))?;
     let patience = Instant::now() + client::MAX_STOP_DURATION;
@@ -526,7 +539,7 @@ fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), CommandError> {
     }
     // The daemon releases the lock just before it exits. After "down" its process must be gone too
     // (P3).
-    if let Some((_, process)) = held.filter(|it| pid.is_some_and(|got| got.data == it.0)) {
+    if let Some((_, process)) = held.filter(|held| pid.is_some_and(|got| got.data == held.0)) {
         daemon::wait_for_exit(&process, EXIT_TIMEOUT);
     }
     Ok(())

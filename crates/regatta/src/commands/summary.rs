@@ -53,52 +53,63 @@ struct SummaryAnswer<'a> {
 
 impl RunSummary {
     /// Sums up a mission's tasks.
-    fn from_mission(it: &MissionView, now_wall: u64) -> RunSummary {
+    fn from_mission(mission: &MissionView, now_wall: u64) -> RunSummary {
         let count = |words: &[&str]| {
-            it.tasks
+            mission
+                .tasks
                 .iter()
-                .filter(|it| words.contains(&it.word.as_str()))
+                .filter(|task| words.contains(&task.word.as_str()))
                 .count()
         };
         let landed = count(&["landed", "done"]);
         let failed = count(&["failed", "cancelled"]);
-        let asking = it.tasks.iter().filter(|it| it.asks.is_some()).count();
+        let asking = mission
+            .tasks
+            .iter()
+            .filter(|task| task.asks.is_some())
+            .count();
         // If nothing continues by itself, a person must act on the parked agents.
         let is_parked = |task: &&TaskView| {
             // A task that waits for another task first continues together with that task.
             let first = task.waits.first().map(|wait| wait.kind);
-            it.settled && task.word == "waiting" && first == Some(WaitKind::Provider)
+            mission.settled && task.word == "waiting" && first == Some(WaitKind::Provider)
         };
-        let parked = it.tasks.iter().filter(is_parked).count();
-        let escalated = count(&["needs you", "review"]) + asking + it.outlook.held + parked;
-        let last = it
+        let parked = mission.tasks.iter().filter(is_parked).count();
+        let escalated = count(&["needs you", "review"]) + asking + mission.outlook.held + parked;
+        let last = mission
             .tasks
             .iter()
-            .map(|it| it.task.updated_unix_ms)
+            .map(|task| task.task.updated_unix_ms)
             .max()
             .unwrap_or(0);
-        let is_over = it.tasks.iter().all(|task| task.task.status.is_terminal());
-        let sum = |of: fn(&TaskView) -> u64| it.tasks.iter().map(of).sum();
-        let priced: Vec<u64> = it
+        let is_over = mission
             .tasks
             .iter()
-            .filter_map(|it| it.task.spent.usage.micro_usd)
+            .all(|task| task.task.status.is_terminal());
+        let sum = |of: fn(&TaskView) -> u64| mission.tasks.iter().map(of).sum();
+        let priced: Vec<u64> = mission
+            .tasks
+            .iter()
+            .filter_map(|task| task.task.spent.usage.micro_usd)
             .collect();
         RunSummary {
-            tasks: it.tasks.len(),
+            tasks: mission.tasks.len(),
             landed,
             failed,
             escalated,
-            waiting: it.tasks.len().saturating_sub(landed + failed + escalated),
+            waiting: mission
+                .tasks
+                .len()
+                .saturating_sub(landed + failed + escalated),
             wall_ms: duration_ms(
-                it.mission.created_unix_ms,
+                mission.mission.created_unix_ms,
                 last,
                 (!is_over).then_some(now_wall),
             ),
-            work_ms: sum(|it| it.task.spent.wall_ms),
-            tokens: sum(|it| it.task.spent.usage.tokens()),
+            work_ms: sum(|task| task.task.spent.wall_ms),
+            tokens: sum(|task| task.task.spent.usage.tokens()),
             micro_usd: (!priced.is_empty()).then(|| priced.iter().sum()),
-            ratchet: RatchetSummary::from_tasks(&it.tasks),
+            ratchet: RatchetSummary::from_tasks(&mission.tasks),
         }
     }
 
@@ -117,9 +128,12 @@ impl RunSummary {
         }
         if self.tokens > 0 {
             took.push(format!("{} tokens", format_tokens(self.tokens)));
-            took.push(self.micro_usd.map_or("no price reported".into(), |it| {
-                format!("${:.2}", it as f64 / 1e6)
-            }));
+            took.push(
+                self.micro_usd
+                    .map_or("no price reported".into(), |micro_usd| {
+                        format!("${:.2}", micro_usd as f64 / 1e6)
+                    }),
+            );
         }
         let mut text = format!("{}\n", took.join(" · "));
         let waiting = if self.waiting > 0 {
@@ -131,11 +145,11 @@ impl RunSummary {
             "{id}: {} of {} landed, {} failed, {} need you{waiting}\n",
             self.landed, self.tasks, self.failed, self.escalated
         );
-        if let Some(it) = &self.ratchet {
+        if let Some(ratchet_summary) = &self.ratchet {
             text += &format!(
                 "{}/{} beads ratcheted\n",
-                it.ratcheted.len(),
-                it.ratcheted.len() + it.not.len()
+                ratchet_summary.ratcheted.len(),
+                ratchet_summary.ratcheted.len() + ratchet_summary.not.len()
             );
         }
         text
@@ -146,17 +160,17 @@ impl RatchetSummary {
     /// Lists the tasks with a ratchet command. Work is submitted only after its ratchet command has
     /// passed, so submitted work has passed.
     fn from_tasks(tasks: &[TaskView]) -> Option<RatchetSummary> {
-        let name = |it: &&TaskView| {
-            it.task
+        let name = |task: &&TaskView| {
+            task.task
                 .alias
                 .clone()
-                .unwrap_or_else(|| it.task.id.to_string())
+                .unwrap_or_else(|| task.task.id.to_string())
         };
         let (passed, not): (Vec<&TaskView>, Vec<&TaskView>) = tasks
             .iter()
-            .filter(|it| it.task.ratchet.is_some())
-            .partition(|it| {
-                it.task.submission.is_some() || it.task.landed.is_some() || it.word == "done"
+            .filter(|task| task.task.ratchet.is_some())
+            .partition(|task| {
+                task.task.submission.is_some() || task.task.landed.is_some() || task.word == "done"
             });
         if passed.is_empty() && not.is_empty() {
             return None;
@@ -183,18 +197,18 @@ pub(super) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
 
 /// Draws the merge status of all submitted work.
 fn draw_merges(tasks: &[TaskView]) -> String {
-    let merge = |it: &TaskView| MergeRow {
-        branch: it.task.branch().to_string(),
-        status: if it.word == "landed" {
+    let merge = |task: &TaskView| MergeRow {
+        branch: task.task.branch().to_string(),
+        status: if task.word == "landed" {
             "merged".into()
         } else {
-            it.word.clone()
+            task.word.clone()
         },
-        conflicts: it.task.conflicts.len(),
-        settled_by_ownership: it.task.settled_conflicts.len(),
-        fixups: it.task.fixups,
+        conflicts: task.task.conflicts.len(),
+        settled_by_ownership: task.task.settled_conflicts.len(),
+        fixups: task.task.fixups,
     };
-    let handed_in = tasks.iter().filter(|it| it.task.submission.is_some());
+    let handed_in = tasks.iter().filter(|task| task.task.submission.is_some());
     let merges: Vec<MergeRow> = handed_in.map(merge).collect();
     if merges.is_empty() {
         String::new()
@@ -213,18 +227,18 @@ fn format_seconds(ms: u64) -> String {
 }
 
 /// Returns the commands that make sense next.
-fn next_commands(it: &MissionView, summary: &RunSummary, ending: FollowEnd) -> Vec<String> {
-    let failed = it
+fn next_commands(mission: &MissionView, summary: &RunSummary, ending: FollowEnd) -> Vec<String> {
+    let failed = mission
         .tasks
         .iter()
-        .find(|it| it.word == "failed")
-        .map(|it| it.task.id);
-    let landed = it
+        .find(|task| task.word == "failed")
+        .map(|task| task.task.id);
+    let landed = mission
         .tasks
         .iter()
         .rev()
-        .find(|it| it.word == "landed")
-        .map(|it| it.task.id);
+        .find(|task| task.word == "landed")
+        .map(|task| task.task.id);
     match (summary.escalated, failed, landed) {
         (1.., _, _) => vec!["regatta inbox".to_owned(), "regatta watch".into()],
         _ if ending != FollowEnd::Settled => {
@@ -261,7 +275,11 @@ pub(super) fn print_ending(
                 + &summary.draw(id)
         },
     )?;
-    let broke = |it: &TaskView| it.waits.iter().any(|it| it.kind == WaitKind::Budget);
+    let broke = |task: &TaskView| {
+        task.waits
+            .iter()
+            .any(|wait_reason| wait_reason.kind == WaitKind::Budget)
+    };
     match ending {
         FollowEnd::TimedOut => Err(CommandError::Exit(124)),
         FollowEnd::Detached => Err(CommandError::Exit(130)),

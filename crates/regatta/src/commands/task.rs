@@ -20,8 +20,8 @@ use crate::plan;
 use super::CommandContext;
 
 impl From<TaskTypeArg> for IssueType {
-    fn from(it: TaskTypeArg) -> IssueType {
-        match it {
+    fn from(task_type_arg: TaskTypeArg) -> IssueType {
+        match task_type_arg {
             TaskTypeArg::Feature => IssueType::Feature,
             TaskTypeArg::Bug => IssueType::Bug,
             TaskTypeArg::Task => IssueType::Task,
@@ -43,9 +43,9 @@ fn assign_mode(offer: bool, queue: bool) -> AssignMode {
 fn parse_manifest(
     files: &[String],
 ) -> Result<Vec<regatta_core::pattern::PathPattern>, CommandError> {
-    plan::expand_patterns(files).map_err(|it| {
+    plan::expand_patterns(files).map_err(|expand_pattern| {
         usage_error(
-            it,
+            expand_pattern,
             "write files relative to the top of the repository: src/a.rs,web/**",
         )
     })
@@ -56,9 +56,9 @@ pub(super) fn add(app: &CommandContext, ask: TaskAddArgs) -> CommandResult {
     let script: Option<serde_json::Value> = match &ask.script {
         None => None,
         Some(text) => {
-            regatta_agents::script::parse_script(text).map_err(|it| {
+            regatta_agents::script::parse_script(text).map_err(|error| {
                 usage_error(
-                    format!("the script is not valid: {it}"),
+                    format!("the script is not valid: {error}"),
                     "see the possible steps: regatta schema plan",
                 )
             })?;
@@ -126,10 +126,10 @@ pub(super) fn edit(app: &CommandContext, ask: TaskEditArgs) -> CommandResult {
             let ids: Result<Vec<TaskId>, _> = text
                 .split(',')
                 .map(str::trim)
-                .filter(|it| !it.is_empty())
+                .filter(|text| !text.is_empty())
                 .map(str::parse)
                 .collect();
-            Some(ids.map_err(|it| usage_error(it.to_string(), "write blockers as T1,T2"))?)
+            Some(ids.map_err(|error| usage_error(error.to_string(), "write blockers as T1,T2"))?)
         }
     };
     let paused = match (ask.pause, ask.ready) {
@@ -141,7 +141,7 @@ pub(super) fn edit(app: &CommandContext, ask: TaskEditArgs) -> CommandResult {
         subject: ask.subject,
         description: ask.description,
         issue_type: ask.issue_type.map(Into::into),
-        files: ask.files.map(|it| parse_manifest(&it)).transpose()?,
+        files: ask.files.map(|files| parse_manifest(&files)).transpose()?,
         validation: None,
         blocked_by,
         priority: ask.priority,
@@ -191,9 +191,9 @@ pub(super) fn assign(app: &CommandContext, ask: AssignArgs) -> CommandResult {
 /// Runs `regatta task`.
 pub(super) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
     match word {
-        TaskCommand::Add(it) => add(app, *it),
-        TaskCommand::Set(it) => edit(app, *it),
-        TaskCommand::Assign(it) => assign(app, it),
+        TaskCommand::Add(task_add_args) => add(app, *task_add_args),
+        TaskCommand::Set(task_edit_args) => edit(app, *task_edit_args),
+        TaskCommand::Assign(assign_args) => assign(app, assign_args),
         TaskCommand::Show { id } => super::see::show(app, &id),
         TaskCommand::List {
             all,
@@ -238,17 +238,19 @@ pub(super) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
             app.output
                 .print_answer("task.poll", &got.data, &[], |_| match &got.data {
                     None => "nothing to do\n".into(),
-                    Some(it) => {
-                        let place = it
+                    Some(granted_attempt) => {
+                        let place = granted_attempt
                             .workspace
                             .as_deref()
-                            .map_or(String::new(), |it| format!("\nworkspace {it}"));
+                            .map_or(String::new(), |workspace| {
+                                format!("\nworkspace {workspace}")
+                            });
                         format!(
                             "{} \"{}\"\nattempt {} token {}{place}\n",
-                            it.task.task.id,
-                            first_line(&it.task.task.subject),
-                            it.attempt,
-                            it.token
+                            granted_attempt.task.task.id,
+                            first_line(&granted_attempt.task.task.subject),
+                            granted_attempt.attempt,
+                            granted_attempt.token
                         )
                     }
                 })
@@ -316,7 +318,9 @@ fn list_tasks(
     let status: Result<Vec<TaskStatus>, CommandError> = status
         .iter()
         .map(|text| {
-            let found = TaskStatus::ALL.into_iter().find(|it| it.name() == text);
+            let found = TaskStatus::ALL
+                .into_iter()
+                .find(|task_status| task_status.name() == text);
             found.ok_or_else(|| {
                 usage_error(
                     format!("{text:?} is not a status"),
@@ -357,38 +361,38 @@ fn list_tasks(
 pub(super) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
     tasks
         .iter()
-        .map(|it| {
-            let agent = it
+        .map(|task| {
+            let agent = task
                 .task
                 .agent
                 .as_ref()
-                .or(it.task.assignee.as_ref())
+                .or(task.task.assignee.as_ref())
                 .map_or("-".into(), ToString::to_string);
-            let doing = match (it.word.as_str(), it.waits.first()) {
-                ("working", _) if it.task.status == TaskStatus::Validating => "validating".into(),
-                ("working", _) => match (it.live.as_deref(), it.heard_wall) {
+            let doing = match (task.word.as_str(), task.waits.first()) {
+                ("working", _) if task.task.status == TaskStatus::Validating => "validating".into(),
+                ("working", _) => match (task.live.as_deref(), task.heard_wall) {
                     (Some(live @ ("silent" | "hung")), Some(heard)) => {
                         format!("{live} for {}", format_age(heard))
                     }
                     (Some(live), _) if live != "working" => first_line(live),
-                    _ => first_line(&it.task.progress),
+                    _ => first_line(&task.task.progress),
                 },
                 (_, Some(reason)) => first_line(&reason.text),
-                (_, None) => it.task.landed.as_ref().map_or_else(
-                    || first_line(it.task.reason.as_deref().unwrap_or_default()),
-                    |it| it.as_str()[..10].to_owned(),
+                (_, None) => task.task.landed.as_ref().map_or_else(
+                    || first_line(task.task.reason.as_deref().unwrap_or_default()),
+                    |id| id.as_str()[..10].to_owned(),
                 ),
             };
             vec![
-                it.task.id.to_string(),
-                out.format_state(if it.asks.is_some() {
+                task.task.id.to_string(),
+                out.format_state(if task.asks.is_some() {
                     "needs you"
                 } else {
-                    &it.word
+                    &task.word
                 }),
-                first_line(&it.task.subject),
+                first_line(&task.task.subject),
                 agent,
-                format_age(it.task.updated_unix_ms),
+                format_age(task.task.updated_unix_ms),
                 doing,
             ]
         })
@@ -412,14 +416,18 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
         known
             .data
             .iter()
-            .find(|it| it.task.alias.as_deref() == Some(alias))
-            .map(|it| it.task.id)
+            .find(|task| task.task.alias.as_deref() == Some(alias))
+            .map(|task| task.task.id)
     };
-    let depends_on: Vec<Vec<usize>> = plan.tasks.iter().map(|it| it.after.clone()).collect();
+    let depends_on: Vec<Vec<usize>> = plan
+        .tasks
+        .iter()
+        .map(|planned_task| planned_task.after.clone())
+        .collect();
     let layers = regatta_core::graph::layers(plan.tasks.len(), &depends_on, |_, _| false)
         .map_err(|_| command_error("bug", "the plan has a cycle", "please report this"))?;
     let mut order: Vec<usize> = (0..plan.tasks.len()).collect();
-    order.sort_by_key(|it| (layers[*it], *it));
+    order.sort_by_key(|order| (layers[*order], *order));
     let mut ids: Vec<Option<TaskId>> = vec![None; plan.tasks.len()];
     let (mut added, mut there) = (Vec::new(), Vec::new());
     for at in order {
@@ -428,28 +436,28 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
             there.push(id);
             continue;
         }
-        let it = &plan.tasks[at].task;
+        let planned_task_fields = &plan.tasks[at].task;
         let call = Call::TaskAdd(input::TaskAdd {
             project: project.clone(),
-            subject: it.subject.clone(),
-            description: it.description.clone(),
-            issue_type: it.issue_type,
-            files: it.files.clone(),
-            validation: it.validation.clone(),
+            subject: planned_task_fields.subject.clone(),
+            description: planned_task_fields.description.clone(),
+            issue_type: planned_task_fields.issue_type,
+            files: planned_task_fields.files.clone(),
+            validation: planned_task_fields.validation.clone(),
             blocked_by: plan.tasks[at]
                 .after
                 .iter()
                 .filter_map(|on| ids[*on])
                 .collect(),
-            priority: it.priority,
-            expects: it.expects,
-            effort: it.effort.clone(),
-            provider: it.provider.clone(),
-            script: it.script.clone(),
-            ratchet: it.ratchet.clone(),
-            alias: it.alias.clone(),
+            priority: planned_task_fields.priority,
+            expects: planned_task_fields.expects,
+            effort: planned_task_fields.effort.clone(),
+            provider: planned_task_fields.provider.clone(),
+            script: planned_task_fields.script.clone(),
+            ratchet: planned_task_fields.ratchet.clone(),
+            alias: planned_task_fields.alias.clone(),
             backlog: false,
-            assign: it.assign.clone(),
+            assign: planned_task_fields.assign.clone(),
             how: AssignMode::Queue,
         });
         let got: CallReply<TaskView> = client.call(&call)?;
@@ -499,44 +507,44 @@ fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
         limit: 0,
     });
     let got: CallReply<Vec<TaskView>> = client.call(&call)?;
-    let shown: Vec<TaskId> = got.data.iter().map(|it| it.task.id).collect();
+    let shown: Vec<TaskId> = got.data.iter().map(|task| task.task.id).collect();
     let name = |id: TaskId| {
         got.data
             .iter()
-            .find(|it| it.task.id == id)
-            .and_then(|it| it.task.alias.clone())
+            .find(|task| task.task.id == id)
+            .and_then(|task| task.task.alias.clone())
             .unwrap_or_else(|| id.to_string())
     };
     let tasks: Vec<ExportedTask> = got
         .data
         .iter()
-        .map(|it| ExportedTask {
-            id: name(it.task.id),
-            subject: it.task.subject.clone(),
-            description: it.task.description.clone(),
-            issue_type: it.task.issue_type,
-            files: it.task.files.iter().map(ToString::to_string).collect(),
-            validation: it.task.validation.clone(),
+        .map(|task| ExportedTask {
+            id: name(task.task.id),
+            subject: task.task.subject.clone(),
+            description: task.task.description.clone(),
+            issue_type: task.task.issue_type,
+            files: task.task.files.iter().map(ToString::to_string).collect(),
+            validation: task.task.validation.clone(),
             // Blockers that are not exported are left out, because the plan could not refer to
             // them.
-            blocked_by: it
+            blocked_by: task
                 .task
                 .blocked_by
                 .iter()
-                .filter(|it| shown.contains(it))
-                .map(|it| name(*it))
+                .filter(|id| shown.contains(id))
+                .map(|id| name(*id))
                 .collect(),
-            priority: it.task.priority,
-            expects: it.task.expects,
-            effort: it.task.effort.clone(),
-            agent: it.task.assignee.clone(),
-            provider: it.task.provider.clone(),
-            script: it
+            priority: task.task.priority,
+            expects: task.task.expects,
+            effort: task.task.effort.clone(),
+            agent: task.task.assignee.clone(),
+            provider: task.task.provider.clone(),
+            script: task
                 .task
                 .script
                 .as_deref()
-                .and_then(|it| serde_json::from_str(it).ok()),
-            ratchet: it.task.ratchet.clone(),
+                .and_then(|script| serde_json::from_str(script).ok()),
+            ratchet: task.task.ratchet.clone(),
         })
         .collect();
     #[derive(Serialize)]
@@ -545,6 +553,6 @@ fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
     }
     let file = ExportFile { task: tasks };
     let text = toml::to_string(&file)
-        .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+        .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
     app.output.print_answer("task.export", &file, &[], |_| text)
 }

@@ -39,7 +39,10 @@ pub(super) fn team(app: &CommandContext, word: TeamSubcommand) -> CommandResult 
                 app.call(&Call::TeamExplain(wire::TeamNameInput { team: name }))?;
             app.output
                 .print_answer("team.explain", &got.data, &[], |_| {
-                    got.data.iter().map(|it| first_line(it) + "\n").collect()
+                    got.data
+                        .iter()
+                        .map(|data| first_line(data) + "\n")
+                        .collect()
                 })
         }
         TeamSubcommand::Launch {
@@ -132,10 +135,10 @@ fn read_team_file(path: Option<&Path>) -> Result<TeamFile, CommandError> {
             --member tom=opencode",
         )
     })?;
-    let file = toml::from_str(&text).map_err(|it| {
+    let file = toml::from_str(&text).map_err(|error| {
         command_error(
             "bad_team_file",
-            format!("{}: {}", path.display(), it.message()),
+            format!("{}: {}", path.display(), error.message()),
             "see docs/teams.md for an example",
         )
     })?;
@@ -205,10 +208,12 @@ fn parse_member(text: &str) -> Result<TeamMember, CommandError> {
     let (name, provider) = text
         .split_once('=')
         .ok_or_else(|| usage_error(format!("{text:?} is not a team member"), hint))?;
-    let name = MemberName::new(name).map_err(|it| usage_error(it.to_string(), hint))?;
+    let name = MemberName::new(name).map_err(|error| usage_error(error.to_string(), hint))?;
     let (provider, backend) = provider
         .split_once(':')
-        .map_or((provider, None), |it| (it.0, Some(it.1.to_owned())));
+        .map_or((provider, None), |provider| {
+            (provider.0, Some(provider.1.to_owned()))
+        });
     Ok(TeamMember {
         provider: Some(provider.to_owned()),
         backend,
@@ -240,7 +245,7 @@ fn create(app: &CommandContext, ask: TeamCreateArgs) -> CommandResult {
             member: ask
                 .member
                 .iter()
-                .map(|it| parse_member(it))
+                .map(|member| parse_member(member))
                 .collect::<Result<_, _>>()?,
             environments: BTreeMap::new(),
             extra: UnknownFields::new(),
@@ -319,15 +324,22 @@ fn list(app: &CommandContext, deleted: bool) -> CommandResult {
                 .map(String::from)
                 .to_vec(),
         ];
-        rows.extend(got.data.iter().map(|it| {
-            let gone = if it.deleted { "deleted; " } else { "" };
+        rows.extend(got.data.iter().map(|team_summary| {
+            let gone = if team_summary.deleted {
+                "deleted; "
+            } else {
+                ""
+            };
             vec![
-                it.team.to_string(),
-                it.project.to_string(),
-                format!("{}/{}", it.alive, it.expected),
-                it.phase.map_or("-", LaunchPhase::name).to_owned(),
-                it.outcome.map_or("-", LaunchOutcome::name).to_owned(),
-                format!("{gone}{}", first_line(&it.headline)),
+                team_summary.team.to_string(),
+                team_summary.project.to_string(),
+                format!("{}/{}", team_summary.alive, team_summary.expected),
+                team_summary.phase.map_or("-", LaunchPhase::name).to_owned(),
+                team_summary
+                    .outcome
+                    .map_or("-", LaunchOutcome::name)
+                    .to_owned(),
+                format!("{gone}{}", first_line(&team_summary.headline)),
             ]
         }));
         format_table(&rows)
@@ -364,40 +376,47 @@ pub(crate) fn draw_team(view: &TeamView, window: Option<usize>) -> String {
         .map(String::from)
         .to_vec(),
     ];
-    for it in &summary.members {
-        let wanted = view.desired.member(&it.name);
+    for member_summary in &summary.members {
+        let wanted = view.desired.member(&member_summary.name);
         let entry = view
             .resolved
             .as_ref()
-            .and_then(|launch| launch.entry(&it.name));
-        let live = view.live.iter().find(|live| live.name == it.name);
+            .and_then(|launch| launch.entry(&member_summary.name));
+        let live = view
+            .live
+            .iter()
+            .find(|live| live.name == member_summary.name);
         rows.push(vec![
-            if it.lead {
-                format!("{} (lead)", it.name)
+            if member_summary.lead {
+                format!("{} (lead)", member_summary.name)
             } else {
-                it.name.to_string()
+                member_summary.name.to_string()
             },
             wanted.map_or("removed".into(), |member| desired_text(view, member)),
             entry.map_or("-".into(), resolved_text),
             entry
-                .and_then(|it| it.lane.as_ref())
-                .map_or("-".into(), |it| it.id.clone()),
-            first_line(&it.description),
+                .and_then(|launch| launch.lane.as_ref())
+                .map_or("-".into(), |lane_ref| lane_ref.id.clone()),
+            first_line(&member_summary.description),
             live.map_or("-".into(), live_text),
-            live.and_then(|it| it.silent_ms)
-                .map_or("-".into(), |it| format!("{} ago", short_duration(it))),
+            live.and_then(|member_live| member_live.silent_ms)
+                .map_or("-".into(), |live| format!("{} ago", short_duration(live))),
         ]);
     }
     text += &format_table_for(&rows, window);
-    for entry in view.resolved.iter().flat_map(|it| &it.members) {
+    for entry in view
+        .resolved
+        .iter()
+        .flat_map(|team_launch| &team_launch.members)
+    {
         text += &problem_lines(entry);
     }
-    let past = |it: &TeamLaunch| {
+    let past = |team_launch: &TeamLaunch| {
         format!(
             "  {} {} {}\n",
-            it.id,
-            it.phase().name(),
-            it.outcome().name()
+            team_launch.id,
+            team_launch.phase().name(),
+            team_launch.outcome().name()
         )
     };
     if !view.history.is_empty() {
@@ -423,11 +442,15 @@ fn desired_text(view: &TeamView, member: &TeamMember) -> String {
 }
 
 fn resolved_text(entry: &LaunchEntry) -> String {
-    let it = &entry.effective;
+    let member_identity = &entry.effective;
     member_settings_text(
-        &it.provider,
-        [&it.backend, &it.model, &it.effort],
-        (it.fast_mode, &it.cwd),
+        &member_identity.provider,
+        [
+            &member_identity.backend,
+            &member_identity.model,
+            &member_identity.effort,
+        ],
+        (member_identity.fast_mode, &member_identity.cwd),
     )
 }
 
@@ -439,17 +462,17 @@ fn member_settings_text(
 ) -> String {
     let mut all: Vec<&str> = vec![provider];
     all.extend(more.into_iter().flatten().map(String::as_str));
-    all.extend(fast.map(|it| if it { "fast" } else { "not-fast" }));
+    all.extend(fast.map(|fast| if fast { "fast" } else { "not-fast" }));
     let begins = cwd
         .as_ref()
-        .map(|it| format!(" in {it}"))
+        .map(|cwd| format!(" in {cwd}"))
         .unwrap_or_default();
     all.join(" ") + &begins
 }
 
-fn live_text(it: &MemberLiveView) -> String {
-    let word = it.live.label();
-    let tasks: Vec<String> = it.tasks.iter().map(ToString::to_string).collect();
+fn live_text(member_live: &MemberLiveView) -> String {
+    let word = member_live.live.label();
+    let tasks: Vec<String> = member_live.tasks.iter().map(ToString::to_string).collect();
     if tasks.is_empty() {
         word.to_owned()
     } else {
@@ -462,16 +485,15 @@ fn problem_lines(entry: &LaunchEntry) -> String {
     let notes = entry
         .notes
         .iter()
-        .map(|it| format!("  {}: {}\n", entry.name, first_line(it)));
+        .map(|note| format!("  {}: {}\n", entry.name, first_line(note)));
     // The table cuts long texts, and the fix stands at their end.
     let cause = entry
         .cause
         .as_ref()
-        .map(|it| format!("  {}: {}\n", entry.name, first_line(&it.text)));
-    let seen = entry
-        .evidence
-        .last()
-        .map(|it| format!("  {}: {}\n", entry.name, first_line(&it.text)));
+        .map(|member_cause| format!("  {}: {}\n", entry.name, first_line(&member_cause.text)));
+    let seen = entry.evidence.last().map(|member_evidence| {
+        format!("  {}: {}\n", entry.name, first_line(&member_evidence.text))
+    });
     notes.chain(cause).chain(seen).collect()
 }
 
@@ -485,24 +507,32 @@ fn launch_and_report(
 ) -> CommandResult {
     let got: CallReply<TeamView> = app.call(call)?;
     let name = got.data.summary.team.clone();
-    let down =
-        |it: &&LaunchEntry| matches!(it.state, MemberState::FailedToStart | MemberState::Degraded);
+    let down = |launch: &&LaunchEntry| {
+        matches!(
+            launch.state,
+            MemberState::FailedToStart | MemberState::Degraded
+        )
+    };
     let down: Vec<&LaunchEntry> = got
         .data
         .resolved
         .iter()
-        .flat_map(|it| &it.members)
+        .flat_map(|team_launch| &team_launch.members)
         .filter(down)
         .collect();
     let mut next = vec![format!("regatta team show {name}")];
     next.extend(
         down.first()
-            .map(|it| format!("regatta team retry {name} {}", it.name)),
+            .map(|launch| format!("regatta team retry {name} {}", launch.name)),
     );
     app.output.print_answer(kind, &got.data, &next, |_| {
-        let each = down
-            .iter()
-            .map(|it| format!("  {}: {}\n", it.name, first_line(&launch::describe(it))));
+        let each = down.iter().map(|launch| {
+            format!(
+                "  {}: {}\n",
+                launch.name,
+                first_line(&launch::describe(launch))
+            )
+        });
         format!(
             "{name}: {}\n{}",
             outcome_text(&got.data),
@@ -526,10 +556,10 @@ fn backup(app: &CommandContext, name: TeamName, file: &Path) -> CommandResult {
     let got: CallReply<TeamBackup> = app.call(&Call::TeamBackup(wire::TeamNameInput {
         team: name.clone(),
     }))?;
-    let text = serde_json::to_vec_pretty(&got.data).map_err(|it| {
+    let text = serde_json::to_vec_pretty(&got.data).map_err(|error| {
         command_error(
             "bug",
-            format!("could not encode the backup: {it}"),
+            format!("could not encode the backup: {error}"),
             "please report this",
         )
     })?;

@@ -104,7 +104,7 @@ impl SessionSink for AgentTestSink<'_> {
                 .denied_requests
                 .borrow()
                 .iter()
-                .map(|it| (it.clone(), no.clone()))
+                .map(|denied_request| (denied_request.clone(), no.clone()))
                 .collect(),
             cancels: u32::from(late),
             should_hold_prompts: false,
@@ -166,10 +166,10 @@ pub(super) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
     let signals = TerminationSignals::install()?;
     let trial = AgentTestDir::create(&data_dir)?;
     let workspace = trial.path().join("workspace");
-    std::fs::create_dir(&workspace).map_err(|it| {
+    std::fs::create_dir(&workspace).map_err(|error| {
         command_error(
             "io",
-            format!("could not create a directory for the test: {it}"),
+            format!("could not create a directory for the test: {error}"),
             "check the directory in TMPDIR",
         )
     })?;
@@ -203,7 +203,7 @@ pub(super) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
     let began = Instant::now();
     let started = agents
         .start(&launch)
-        .map_err(|it| command_error("not_started", it.message, it.hint))?;
+        .map_err(|error| command_error("not_started", error.message, error.hint))?;
     let listener = AgentTestSink {
         output: &app.output,
         signals: &signals,
@@ -227,18 +227,21 @@ pub(super) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
             .print_note(&format!("interrupted; stopped {name}"));
         return Err(CommandError::Exit(128 + number));
     }
-    let verdict = attended.map_err(|it| command_error("not_attended", it.message, it.hint))?;
-    stopped.map_err(|it| command_error("not_stopped", it.message, it.hint))?;
+    let verdict =
+        attended.map_err(|error| command_error("not_attended", error.message, error.hint))?;
+    stopped.map_err(|error| command_error("not_stopped", error.message, error.hint))?;
     let took = short_duration(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
     let class = match &verdict {
         None => Some(FailureClass::Timeout),
-        Some(it) if it.class == Some(FailureClass::Cancelled) => Some(FailureClass::Timeout),
-        Some(it) => it.class,
+        Some(driver_verdict) if driver_verdict.class == Some(FailureClass::Cancelled) => {
+            Some(FailureClass::Timeout)
+        }
+        Some(driver_verdict) => driver_verdict.class,
     };
     let detail = match &verdict {
-        Some(it) => match &it.exit {
+        Some(driver_verdict) => match &driver_verdict.exit {
             Exit::NotStarted(reason) => reason.clone(),
-            _ => it.detail.clone(),
+            _ => driver_verdict.detail.clone(),
         },
         None => "it did not answer in time".into(),
     };
@@ -269,7 +272,7 @@ pub(super) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
                 .model
                 .borrow()
                 .as_deref()
-                .map_or(String::new(), |it| format!(" · {}", sanitize(it)));
+                .map_or(String::new(), |model| format!(" · {}", sanitize(model)));
             text += &format!(
                 "session  opened after {}{model}\n",
                 short_duration(opened.as_millis() as u64)

@@ -42,16 +42,16 @@ pub(super) fn token(app: &CommandContext, word: TokenCommand) -> CommandResult {
                     return "no access tokens; this machine's own token is in the data directory\n"
                         .into();
                 }
-                let row = |it: &TokenView| {
-                    let ends = match (it.expired, it.expires_wall) {
+                let row = |token: &TokenView| {
+                    let ends = match (token.expired, token.expires_wall) {
                         (true, _) => "expired".to_owned(),
                         (false, Some(wall)) => format!("until {}", format_date(wall)),
                         (false, None) => String::new(),
                     };
                     vec![
-                        it.name.clone(),
-                        it.scope.to_string(),
-                        format!("{} ago", format_age(it.made_wall)),
+                        token.name.clone(),
+                        token.scope.to_string(),
+                        format!("{} ago", format_age(token.made_wall)),
                         ends,
                     ]
                 };
@@ -85,26 +85,33 @@ pub(super) fn audit(app: &CommandContext, ask: AuditArgs) -> CommandResult {
         about,
     }))?;
     app.output.print_answer("audit", &got.data, &[], |_| {
-        let row = |it: &AuditLineView| {
-            let came = match (it.revision, &it.refused) {
+        let row = |audit_line: &AuditLineView| {
+            let came = match (audit_line.revision, &audit_line.refused) {
                 (Some(revision), _) => format!("done at {revision}"),
                 (None, Some(code)) => format!("refused: {code}"),
                 (None, None) => "client disconnected".into(),
             };
-            let about = sanitize(it.about.as_deref().unwrap_or_default());
-            let who = if it.token == "owner" {
-                it.by.clone()
+            let about = sanitize(audit_line.about.as_deref().unwrap_or_default());
+            let who = if audit_line.token == "owner" {
+                audit_line.by.clone()
             } else {
-                format!("{} ({} {})", it.by, it.scope, it.token)
+                format!(
+                    "{} ({} {})",
+                    audit_line.by, audit_line.scope, audit_line.token
+                )
             };
-            let time = it.time.get(..19).unwrap_or(&it.time).to_owned();
+            let time = audit_line
+                .time
+                .get(..19)
+                .unwrap_or(&audit_line.time)
+                .to_owned();
             vec![
-                it.n.to_string(),
+                audit_line.n.to_string(),
                 time,
-                it.verb.clone(),
+                audit_line.verb.clone(),
                 about,
                 who,
-                it.from.clone(),
+                audit_line.from.clone(),
                 came,
             ]
         };
@@ -114,5 +121,5 @@ pub(super) fn audit(app: &CommandContext, ask: AuditArgs) -> CommandResult {
 
 fn format_date(wall_ms: u64) -> String {
     let moment = jiff::Timestamp::from_millisecond(i64::try_from(wall_ms).unwrap_or(i64::MAX));
-    moment.map(|it| it.to_string()).unwrap_or_default()
+    moment.map(|time| time.to_string()).unwrap_or_default()
 }

@@ -66,16 +66,16 @@ pub(super) fn read_wave(
         },
     )?;
     let mut notes = found.remarks;
-    for it in &found.later_entries {
-        let needs = if it.blocked_by.is_empty() {
+    for later in &found.later_entries {
+        let needs = if later.blocked_by.is_empty() {
             String::new()
         } else {
-            format!(" needs {}", it.blocked_by.join(" "))
+            format!(" needs {}", later.blocked_by.join(" "))
         };
         notes.push(format!(
             "later  [{}] {}{needs}",
-            sanitize(&it.id),
-            sanitize(&it.title)
+            sanitize(&later.id),
+            sanitize(&later.title)
         ));
     }
     if found.completed > 0 {
@@ -89,16 +89,16 @@ pub(super) fn read_wave(
 
 /// Returns the executable file for a program's name or path.
 fn find_executable(program: &str, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
-    let runs = |it: &PathBuf| {
-        it.metadata()
-            .is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    let runs = |path: &PathBuf| {
+        path.metadata()
+            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
     };
     if program.contains('/') {
         return std::path::absolute(program).ok().filter(runs);
     }
     std::env::split_paths(path?)
-        .filter(|it| it.is_absolute())
-        .map(|it| it.join(program))
+        .filter(|path| path.is_absolute())
+        .map(|path| path.join(program))
         .find(runs)
 }
 

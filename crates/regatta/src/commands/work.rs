@@ -26,8 +26,8 @@ pub(super) fn stop(app: &CommandContext, ask: StopArgs) -> CommandResult {
     let of_agent = |all: &[serde_json::Value]| -> Vec<String> {
         let ids = all
             .iter()
-            .filter_map(|it| it.as_str())
-            .filter(|it| it.starts_with('T'));
+            .filter_map(|value| value.as_str())
+            .filter(|s| s.starts_with('T'));
         ids.map(str::to_owned).collect()
     };
     let (said, next) = match (&ask.id, got.data.as_array()) {
@@ -68,7 +68,11 @@ pub(super) fn stop(app: &CommandContext, ask: StopArgs) -> CommandResult {
         }
         // The answer is a task if a task or an attempt was named, and a list of missions otherwise.
         (Some(id), _) if got.data.get("id").is_some() => {
-            let task = got.data.get("id").and_then(|it| it.as_str()).unwrap_or(id);
+            let task = got
+                .data
+                .get("id")
+                .and_then(|data| data.as_str())
+                .unwrap_or(id);
             (
                 format!("{verb} {id}; its work is kept"),
                 format!("regatta edit {task} --ready"),
@@ -82,7 +86,7 @@ pub(super) fn stop(app: &CommandContext, ask: StopArgs) -> CommandResult {
             let names: Vec<&str> = missions
                 .into_iter()
                 .flatten()
-                .filter_map(|it| it.as_str())
+                .filter_map(|mission| mission.as_str())
                 .collect();
             let left = still_running_note(&client, &names)?;
             let which = match names[..] {
@@ -115,12 +119,12 @@ pub(super) fn stop(app: &CommandContext, ask: StopArgs) -> CommandResult {
 fn still_running_note(client: &Client, stopped: &[&str]) -> Result<String, CommandError> {
     let status: CallReply<regatta_api::view::StatusView> =
         client.call(&Call::Status(input::ProjectFilter { project: None }))?;
-    let at_work = |it: &&TaskView| {
-        let of_a_mission = it
+    let at_work = |task: &&TaskView| {
+        let of_a_mission = task
             .task
             .mission
-            .is_some_and(|it| stopped.contains(&it.to_string().as_str()));
-        it.word == "working" && !of_a_mission
+            .is_some_and(|id| stopped.contains(&id.to_string().as_str()));
+        task.word == "working" && !of_a_mission
     };
     let left: Vec<&TaskView> = status.data.tasks.iter().filter(at_work).collect();
     let Some(first) = left.first() else {
@@ -129,11 +133,11 @@ fn still_running_note(client: &Client, stopped: &[&str]) -> Result<String, Comma
     let named: Vec<String> = left
         .iter()
         .take(10)
-        .map(|it| {
+        .map(|task| {
             format!(
                 "{} ({})",
-                it.task.id,
-                it.task.agent.as_ref().map_or("-", |it| it.as_str())
+                task.task.id,
+                task.task.agent.as_ref().map_or("-", |agent| agent.as_str())
             )
         })
         .collect();

@@ -88,7 +88,9 @@ pub(crate) fn read_issues(source: &SourceText) -> Result<Beads, Vec<Diagnostic>>
         }
     }
     check_issues(&mut reader, &found.beads);
-    reader.diagnostics.sort_by_key(|it| (it.line, it.column));
+    reader
+        .diagnostics
+        .sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
     if reader.diagnostics.is_empty() {
         Ok(found)
     } else {
@@ -108,14 +110,15 @@ pub(crate) fn nonblank_lines(text: &str) -> impl Iterator<Item = (usize, &str)> 
 
 /// Parses one line. Its positions refer to the whole file.
 fn parse_line(source: &SourceText, at: usize, line: &str) -> Result<SpannedValue, Diagnostic> {
-    let mut node =
-        spanned_value::parse_json(&SourceText::new(source.name.clone(), line)).map_err(|it| {
+    let mut node = spanned_value::parse_json(&SourceText::new(source.name.clone(), line)).map_err(
+        |diagnostic| {
             let above = source.text[..at].matches('\n').count();
             Diagnostic {
-                line: above + it.line,
-                ..it
+                line: above + diagnostic.line,
+                ..diagnostic
             }
-        })?;
+        },
+    )?;
     node.shift_offsets(at);
     Ok(node)
 }
@@ -134,7 +137,7 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
             ..
         } => None,
         node => match node.value {
-            PlanValue::Text(it) => Some(it),
+            PlanValue::Text(s) => Some(s),
             _ => {
                 reader.report(
                     node.start,
@@ -145,11 +148,11 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
             }
         },
     };
-    if word(reader, &mut fields, "_type").is_some_and(|it| it != "issue") {
+    if word(reader, &mut fields, "_type").is_some_and(|s| s != "issue") {
         return Some(None);
     }
-    let id = word(reader, &mut fields, "id").filter(|it| !it.trim().is_empty());
-    let title = word(reader, &mut fields, "title").filter(|it| !it.trim().is_empty());
+    let id = word(reader, &mut fields, "id").filter(|s| !s.trim().is_empty());
+    let title = word(reader, &mut fields, "title").filter(|s| !s.trim().is_empty());
     for (name, there) in [("id", id.is_some()), ("title", title.is_some())] {
         if !there {
             reader.report(
@@ -160,10 +163,10 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
         }
     }
     let kind = word(reader, &mut fields, "issue_type").unwrap_or_else(|| "task".into());
-    let template = matches!(fields.remove(&["is_template"]), Some(it) if matches!(it.node.value, PlanValue::Bool(true)));
+    let template = matches!(fields.remove(&["is_template"]), Some(table) if matches!(table.node.value, PlanValue::Bool(true)));
     let status = word(reader, &mut fields, "status").unwrap_or_else(|| "open".into());
     let assignee = word(reader, &mut fields, "assignee").unwrap_or_default();
-    let priority = match fields.remove(&["priority"]).map(|it| it.node) {
+    let priority = match fields.remove(&["priority"]).map(|table| table.node) {
         None
         | Some(SpannedValue {
             value: PlanValue::Null,
@@ -173,15 +176,15 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
     };
     let mut text = word(reader, &mut fields, "description").unwrap_or_default();
     for (name, heading) in DESCRIPTION_PARTS {
-        if let Some(part) = word(reader, &mut fields, name).filter(|it| !it.trim().is_empty()) {
+        if let Some(part) = word(reader, &mut fields, name).filter(|s| !s.trim().is_empty()) {
             text = append_part(&text, heading, &part);
         }
     }
     let after = fields
         .remove(&["dependencies"])
-        .map(|it| read_dependencies(reader, it.node))
+        .map(|table| read_dependencies(reader, table.node))
         .unwrap_or_default();
-    let work = match fields.remove(&["metadata"]).map(|it| it.node) {
+    let work = match fields.remove(&["metadata"]).map(|table| table.node) {
         Some(
             node @ SpannedValue {
                 value: PlanValue::Table(_),
@@ -189,7 +192,7 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
             },
         ) => reader
             .table("metadata", node, "{}")
-            .map(|mut it| reader.work(&mut it))
+            .map(|mut table_fields| reader.work(&mut table_fields))
             .unwrap_or_default(),
         _ => WorkFields::default(),
     };
@@ -206,8 +209,8 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
     }
     let issue_type = ISSUE_TYPES
         .iter()
-        .find(|it| it.0 == kind)
-        .map_or(IssueType::Task, |it| it.1);
+        .find(|pair| pair.0 == kind)
+        .map_or(IssueType::Task, |pair| pair.1);
     let stand = match status.as_str() {
         "closed" | "tombstone" => BeadState::Closed,
         // An epic is completed by its parts; nobody works on the epic itself.
@@ -279,10 +282,11 @@ fn read_dependencies(reader: &mut FieldReader<'_>, node: SpannedValue) -> Vec<(S
     let mut found = Vec::new();
     for item in items {
         let at = item.start;
-        let text = |it: Option<spanned_value::TableEntry>| match it.map(|it| it.node.value) {
-            Some(PlanValue::Text(it)) => Some(it),
-            _ => None,
-        };
+        let text =
+            |table: Option<spanned_value::TableEntry>| match table.map(|table| table.node.value) {
+                Some(PlanValue::Text(s)) => Some(s),
+                _ => None,
+            };
         let (on, kind) = match item.value {
             PlanValue::Text(id) => (Some(id), None),
             _ => {
@@ -296,7 +300,7 @@ fn read_dependencies(reader: &mut FieldReader<'_>, node: SpannedValue) -> Vec<(S
                 )
             }
         };
-        if kind.is_some_and(|it| !BLOCKING_DEPENDENCIES.contains(&it.as_str())) {
+        if kind.is_some_and(|kind| !BLOCKING_DEPENDENCIES.contains(&kind.as_str())) {
             continue;
         }
         match on {
@@ -314,23 +318,23 @@ fn read_dependencies(reader: &mut FieldReader<'_>, node: SpannedValue) -> Vec<(S
 /// Checks that need all issues: duplicate ids, and cycles.
 fn check_issues(reader: &mut FieldReader<'_>, beads: &[Bead]) {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-    for (place, it) in beads.iter().enumerate() {
-        if let Some(first) = places.insert(&it.id, place) {
+    for (place, bead) in beads.iter().enumerate() {
+        if let Some(first) = places.insert(&bead.id, place) {
             let line = reader.source.diagnostic(beads[first].offset, "", "").line;
             reader.report(
-                it.offset,
-                format!("{:?} appears twice; first at line {line}", it.id),
+                bead.offset,
+                format!("{:?} appears twice; first at line {line}", bead.id),
                 "keep one of the two",
             );
         }
     }
     let mut edges: Vec<Vec<usize>> = vec![vec![]; beads.len()];
-    for (place, it) in beads
+    for (place, bead) in beads
         .iter()
         .enumerate()
-        .filter(|it| it.1.state != BeadState::Closed)
+        .filter(|bead| bead.1.state != BeadState::Closed)
     {
-        for (on, at) in &it.blocked_by {
+        for (on, at) in &bead.blocked_by {
             match places.get(on.as_str()) {
                 Some(other) if *other == place => {
                     reader.report(
@@ -345,7 +349,10 @@ fn check_issues(reader: &mut FieldReader<'_>, beads: &[Bead]) {
         }
     }
     if let Err(cycle) = regatta_core::graph::layers(beads.len(), &edges, |_, _| false) {
-        let named: Vec<&str> = cycle.iter().map(|it| beads[*it].id.as_str()).collect();
+        let named: Vec<&str> = cycle
+            .iter()
+            .map(|cycle| beads[*cycle].id.as_str())
+            .collect();
         let what = format!(
             "these issues wait for each other forever: {}",
             named.join(" → ")
@@ -378,11 +385,11 @@ pub(crate) struct ExportedBead {
 }
 
 /// Returns the name of an issue type in the file.
-fn type_name(it: IssueType) -> &'static str {
+fn type_name(issue_type: IssueType) -> &'static str {
     ISSUE_TYPES
         .iter()
-        .find(|known| known.1 == it)
-        .map_or("task", |it| it.0)
+        .find(|known| known.1 == issue_type)
+        .map_or("task", |pair| pair.0)
 }
 
 /// Returns the status that stands for all statuses with the same meaning in Regatta.
@@ -409,18 +416,26 @@ impl ExportedBead {
         ];
         if self.status == "closed" {
             fields.push(("closed_at", self.updated.clone().into()));
-            fields.extend(self.reason.clone().map(|it| ("close_reason", it.into())));
+            fields.extend(
+                self.reason
+                    .clone()
+                    .map(|reason| ("close_reason", reason.into())),
+            );
         }
         if !self.blocked_by.is_empty() {
             fields.push((
                 "dependencies",
                 self.blocked_by
                     .iter()
-                    .map(|it| self.dependency(it))
+                    .map(|blocked_by| self.dependency(blocked_by))
                     .collect(),
             ));
         }
-        if self.metadata.as_object().is_some_and(|it| !it.is_empty()) {
+        if self
+            .metadata
+            .as_object()
+            .is_some_and(|object| !object.is_empty())
+        {
             fields.push(("metadata", self.metadata.clone()));
         }
         let fields: Vec<String> = fields
@@ -451,7 +466,7 @@ impl ExportedBead {
         let mut reader = FieldReader::new(&source);
         let node = spanned_value::parse_json(&source).ok();
         let Some(Some(was)) = node
-            .and_then(|it| read_bead(&mut reader, it))
+            .and_then(|spanned_value| read_bead(&mut reader, spanned_value))
             .filter(|_| reader.diagnostics.is_empty())
         else {
             return line.to_owned();
@@ -459,8 +474,8 @@ impl ExportedBead {
         let text = |name: &str| {
             entries
                 .iter()
-                .find(|it| it.key == name)
-                .map(|it| it.node.to_json())
+                .find(|table| table.key == name)
+                .map(|table| table.node.to_json())
         };
         let mut new: BTreeMap<&str, Option<serde_json::Value>> = BTreeMap::new();
         if was.title != self.title {
@@ -468,7 +483,7 @@ impl ExportedBead {
         }
         if was.description != self.description {
             let was_text = text("description")
-                .and_then(|it| it.as_str().map(str::to_owned))
+                .and_then(|value| value.as_str().map(str::to_owned))
                 .unwrap_or_default();
             let tail = was
                 .description
@@ -482,7 +497,7 @@ impl ExportedBead {
                 Some(own) => drop(new.insert("description", Some(own.into()))),
                 None => {
                     new.insert("description", Some(self.description.clone().into()));
-                    new.extend(DESCRIPTION_PARTS.map(|it| (it.0, None)));
+                    new.extend(DESCRIPTION_PARTS.map(|pair| (pair.0, None)));
                 }
             }
         }
@@ -493,7 +508,7 @@ impl ExportedBead {
             new.insert("priority", Some(self.priority.min(4).into()));
         }
         let status = text("status")
-            .and_then(|it| it.as_str().map(str::to_owned))
+            .and_then(|value| value.as_str().map(str::to_owned))
             .unwrap_or_else(|| "open".into());
         if status_class(&status) != self.status && !self.is_held {
             new.insert("status", Some(self.status.into()));
@@ -502,38 +517,43 @@ impl ExportedBead {
                 new.extend(
                     self.reason
                         .clone()
-                        .map(|it| ("close_reason", Some(it.into()))),
+                        .map(|reason| ("close_reason", Some(reason.into()))),
                 );
             }
         }
-        let had: Vec<&str> = was.blocked_by.iter().map(|it| it.0.as_str()).collect();
+        let had: Vec<&str> = was
+            .blocked_by
+            .iter()
+            .map(|blocked_by| blocked_by.0.as_str())
+            .collect();
         let gone: Vec<&str> = had
             .iter()
-            .filter(|it| known(it) && !self.blocked_by.iter().any(|on| on == *it))
+            .filter(|had| known(had) && !self.blocked_by.iter().any(|on| on == *had))
             .copied()
             .collect();
         let more: Vec<&String> = self
             .blocked_by
             .iter()
-            .filter(|it| !had.contains(&it.as_str()))
+            .filter(|blocked_by| !had.contains(&blocked_by.as_str()))
             .collect();
         if !gone.is_empty() || !more.is_empty() {
             let list = text("dependencies")
-                .and_then(|it| it.as_array().cloned())
+                .and_then(|value| value.as_array().cloned())
                 .unwrap_or_default();
-            let target = |it: &serde_json::Value| {
-                it.as_str()
-                    .or_else(|| it.get("depends_on_id")?.as_str())
+            let target = |value: &serde_json::Value| {
+                value
+                    .as_str()
+                    .or_else(|| value.get("depends_on_id")?.as_str())
                     .unwrap_or_default()
                     .to_owned()
             };
             let kept = list
                 .into_iter()
-                .filter(|it| !gone.contains(&target(it).as_str()));
+                .filter(|list| !gone.contains(&target(list).as_str()));
             new.insert(
                 "dependencies",
                 Some(
-                    kept.chain(more.iter().map(|it| self.dependency(it)))
+                    kept.chain(more.iter().map(|more| self.dependency(more)))
                         .collect(),
                 ),
             );
@@ -542,8 +562,8 @@ impl ExportedBead {
             let mut metadata = text("metadata")
                 .filter(serde_json::Value::is_object)
                 .unwrap_or_default();
-            let files = |it: Option<&serde_json::Value>| match it {
-                Some(serde_json::Value::String(it)) => serde_json::json!([it]),
+            let files = |value: Option<&serde_json::Value>| match value {
+                Some(serde_json::Value::String(s)) => serde_json::json!([s]),
                 other => other.cloned().unwrap_or_default(),
             };
             if files(metadata.get(key)) != files(Some(value))
@@ -558,14 +578,14 @@ impl ExportedBead {
         }
         new.insert("updated_at", Some(self.updated.clone().into()));
         let mut fields: Vec<String> = Vec::new();
-        for it in &entries {
-            match new.remove(it.key.as_str()) {
-                Some(Some(value)) => fields.push(format!("{}:{value}", quoted_key(&it.key))),
+        for table in &entries {
+            match new.remove(table.key.as_str()) {
+                Some(Some(value)) => fields.push(format!("{}:{value}", quoted_key(&table.key))),
                 Some(None) => {}
                 None => fields.push(format!(
                     "{}:{}",
-                    quoted_key(&it.key),
-                    &line[it.node.start..it.node.end]
+                    quoted_key(&table.key),
+                    &line[table.node.start..table.node.end]
                 )),
             }
         }
@@ -589,16 +609,16 @@ fn is_same_value(key: &str, metadata: &serde_json::Value, value: &serde_json::Va
         let mut reader = FieldReader::new(source);
         let mut fields = reader.table("metadata", spanned_value::parse_json(source).ok()?, "{}")?;
         let work = reader.work(&mut fields);
-        let files = work.files.map(|mut it| {
-            it.sort();
-            it
+        let files = work.files.map(|mut path_patterns| {
+            path_patterns.sort();
+            path_patterns
         });
         reader
             .diagnostics
             .is_empty()
             .then_some((files, work.validation))
     };
-    read(&source).is_some_and(|it| Some(it) == read(&other))
+    read(&source).is_some_and(|pair| Some(pair) == read(&other))
 }
 
 fn quoted_key(key: &str) -> String {
@@ -611,7 +631,12 @@ mod tests {
 
     fn parse(text: &str) -> Result<Beads, Vec<String>> {
         let source = SourceText::new("b.jsonl", text);
-        read_issues(&source).map_err(|it| it.iter().map(|it| source.format_line(it)).collect())
+        read_issues(&source).map_err(|diagnostics| {
+            diagnostics
+                .iter()
+                .map(|diagnostic| source.format_line(diagnostic))
+                .collect()
+        })
     }
 
     #[test]
@@ -627,8 +652,8 @@ mod tests {
 {"_type":"memory","id":"x"}
 "#;
         let found = parse(text).unwrap();
-        let stands: Vec<&BeadState> = found.beads.iter().map(|it| &it.state).collect();
-        let held = |it: &str| BeadState::Held(format!("{HELD_REASON_PREFIX}{it}"));
+        let stands: Vec<&BeadState> = found.beads.iter().map(|bead| &bead.state).collect();
+        let held = |s: &str| BeadState::Held(format!("{HELD_REASON_PREFIX}{s}"));
         assert_eq!(
             stands,
             [
@@ -651,7 +676,7 @@ mod tests {
             found.beads[1]
                 .blocked_by
                 .iter()
-                .map(|it| it.0.as_str())
+                .map(|blocked_by| blocked_by.0.as_str())
                 .collect::<Vec<_>>(),
             ["bd-1"]
         );
@@ -702,7 +727,7 @@ mod tests {
         ] {
             let found = parse(text).err().unwrap_or_default();
             assert!(
-                found.iter().any(|it| it.contains(told)),
+                found.iter().any(|found| found.contains(told)),
                 "{text}: {told} in {found:?}"
             );
         }
@@ -719,7 +744,11 @@ mod tests {
             status: "open",
             reason: None,
             is_held: false,
-            blocked_by: bead.blocked_by.into_iter().map(|it| it.0).collect(),
+            blocked_by: bead
+                .blocked_by
+                .into_iter()
+                .map(|blocked_by| blocked_by.0)
+                .collect(),
             created: "2026-01-01T00:00:00Z".into(),
             updated: "2026-01-02T00:00:00Z".into(),
             metadata: serde_json::json!({}),
@@ -766,7 +795,7 @@ mod tests {
         let mut other = exported(line);
         (other.title, other.priority, other.blocked_by) = ("Uno".into(), 0, vec!["bd-2".into()]);
         other.description = format!("more\n\n{}", other.description);
-        let merged = other.merge_into_line(line, &|it| it == "old");
+        let merged = other.merge_into_line(line, &|other| other == "old");
         let back = parse(&merged).unwrap().beads.remove(0);
         assert_eq!(
             (

@@ -44,7 +44,7 @@ impl SourceText {
         }
         let before = &self.text[..at];
         let line = before.matches('\n').count() + 1;
-        let column = before.chars().rev().take_while(|it| *it != '\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
         Diagnostic {
             line,
             column,
@@ -54,10 +54,10 @@ impl SourceText {
     }
 
     /// Formats a mistake as one line: `plan.toml:3:9: what; fix`.
-    pub(crate) fn format_line(&self, it: &Diagnostic) -> String {
+    pub(crate) fn format_line(&self, diagnostic: &Diagnostic) -> String {
         format!(
             "{}:{}:{}: {}; {}",
-            self.name, it.line, it.column, it.what, it.fix
+            self.name, diagnostic.line, diagnostic.column, diagnostic.what, diagnostic.fix
         )
     }
 
@@ -66,7 +66,7 @@ impl SourceText {
         let mut lines: Vec<String> = faults
             .iter()
             .take(MAX_LISTED)
-            .map(|it| self.format_line(it))
+            .map(|diagnostic| self.format_line(diagnostic))
             .collect();
         if faults.len() > MAX_LISTED {
             lines.push(format!("and {} more", faults.len() - MAX_LISTED));

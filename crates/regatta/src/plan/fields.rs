@@ -48,7 +48,7 @@ impl TableFields {
     pub(crate) fn remove(&mut self, names: &[&str]) -> Option<TableEntry> {
         let at = names
             .iter()
-            .find_map(|name| self.entries.iter().position(|it| it.key == *name))?;
+            .find_map(|name| self.entries.iter().position(|table| table.key == *name))?;
         Some(self.entries.remove(at))
     }
 
@@ -56,7 +56,7 @@ impl TableFields {
     pub(crate) fn has_similar(&self, name: &str, known: &[&str]) -> bool {
         self.entries
             .iter()
-            .any(|it| nearest(&it.key, known) == Some(name))
+            .any(|table| nearest(&table.key, known) == Some(name))
     }
 }
 
@@ -118,17 +118,17 @@ impl<'a> FieldReader<'a> {
 
     /// Reports every field that is left as unknown.
     pub(crate) fn report_unknown(&mut self, left: TableFields, of: &str, known: &[&str]) {
-        for it in left.entries {
-            let shown: String = it.key.chars().take(40).collect();
-            let fix = match nearest(&it.key, known) {
-                Some(word) if known.contains(&it.key.as_str()) => {
+        for table in left.entries {
+            let shown: String = table.key.chars().take(40).collect();
+            let fix = match nearest(&table.key, known) {
+                Some(word) if known.contains(&table.key.as_str()) => {
                     format!("it means the same as `{word}`; keep one of the two")
                 }
                 Some(word) => format!("write `{word}`"),
                 None => format!("a {of} has {}", known.join(", ")),
             };
             self.report(
-                it.start,
+                table.start,
                 format!("unknown field `{}` in a {of}", shown.escape_debug()),
                 fix,
             );
@@ -138,7 +138,7 @@ impl<'a> FieldReader<'a> {
     /// Returns a string that is not empty.
     pub(crate) fn text(&mut self, name: &str, node: SpannedValue) -> Option<String> {
         match node.value {
-            PlanValue::Text(it) if !it.trim().is_empty() => Some(it),
+            PlanValue::Text(s) if !s.trim().is_empty() => Some(s),
             PlanValue::Text(_) => {
                 self.report(
                     node.start,
@@ -158,11 +158,7 @@ impl<'a> FieldReader<'a> {
     pub(crate) fn texts(&mut self, name: &str, node: SpannedValue) -> Vec<(String, usize)> {
         let at = node.start;
         match node.value {
-            PlanValue::Text(_) => self
-                .text(name, node)
-                .map(|it| (it, at))
-                .into_iter()
-                .collect(),
+            PlanValue::Text(_) => self.text(name, node).map(|s| (s, at)).into_iter().collect(),
             PlanValue::List(items) => {
                 let mut found = Vec::new();
                 for item in items {
@@ -170,8 +166,8 @@ impl<'a> FieldReader<'a> {
                     if !matches!(item.value, PlanValue::Text(_)) {
                         let what = format!("`{name}` has {} among its strings", item.kind_name());
                         self.report(at, what, format!("write {name} = [\"…\", \"…\"]"));
-                    } else if let Some(it) = self.text(name, item) {
-                        found.push((it, at));
+                    } else if let Some(s) = self.text(name, item) {
+                        found.push((s, at));
                     }
                 }
                 found
@@ -192,11 +188,11 @@ impl<'a> FieldReader<'a> {
     ) -> Option<T> {
         let at = node.start;
         let word = self.text(name, node)?;
-        if let Some(it) = known.iter().find(|it| it.0 == word) {
-            return Some(it.1);
+        if let Some(pair) = known.iter().find(|known| known.0 == word) {
+            return Some(pair.1);
         }
-        let words: Vec<&str> = known.iter().map(|it| it.0).collect();
-        let guess = nearest(&word, &words).map_or(String::new(), |it| format!("write \"{it}\"; "));
+        let words: Vec<&str> = known.iter().map(|known| known.0).collect();
+        let guess = nearest(&word, &words).map_or(String::new(), |s| format!("write \"{s}\"; "));
         let shown: String = word.chars().take(40).collect();
         self.report(
             at,
@@ -209,8 +205,8 @@ impl<'a> FieldReader<'a> {
     /// Returns a subject: one line that is not too long.
     pub(crate) fn subject(&mut self, name: &str, node: SpannedValue) -> Option<String> {
         let at = node.start;
-        let it = self.text(name, node)?;
-        if it.trim().contains(['\n', '\r', '\0']) {
+        let s = self.text(name, node)?;
+        if s.trim().contains(['\n', '\r', '\0']) {
             self.report(
                 at,
                 format!("`{name}` is more than one line"),
@@ -218,21 +214,21 @@ impl<'a> FieldReader<'a> {
             );
             return None;
         }
-        if it.chars().count() > MAX_SUBJECT_CHARS {
+        if s.chars().count() > MAX_SUBJECT_CHARS {
             let what = format!(
                 "`{name}` has {} characters, more than {MAX_SUBJECT_CHARS}",
-                it.chars().count()
+                s.chars().count()
             );
             self.report(at, what, "put the rest into `description`");
             return None;
         }
-        Some(it.trim().to_owned())
+        Some(s.trim().to_owned())
     }
 
     /// Returns a description, which may be empty.
     pub(crate) fn description(&mut self, node: SpannedValue) -> String {
         match node.value {
-            PlanValue::Text(it) if it.len() <= MAX_DESCRIPTION_BYTES => it,
+            PlanValue::Text(s) if s.len() <= MAX_DESCRIPTION_BYTES => s,
             PlanValue::Text(_) => {
                 self.report(
                     node.start,
@@ -254,7 +250,7 @@ impl<'a> FieldReader<'a> {
         let mut found = Vec::new();
         for (text, at) in self.texts(name, node) {
             match PathPattern::expand(&text) {
-                Ok(it) => found.extend(it),
+                Ok(path_patterns) => found.extend(path_patterns),
                 Err(error) => self.report(at, error.to_string(), path_suggestion(&text)),
             }
         }
@@ -282,7 +278,10 @@ impl<'a> FieldReader<'a> {
     }
 
     fn commands(&mut self, name: &str, node: SpannedValue) -> Vec<String> {
-        self.texts(name, node).into_iter().map(|it| it.0).collect()
+        self.texts(name, node)
+            .into_iter()
+            .map(|text| text.0)
+            .collect()
     }
 
     pub(crate) fn validation(&mut self, node: SpannedValue) -> Validation {
@@ -290,23 +289,23 @@ impl<'a> FieldReader<'a> {
         let Some(mut fields) = self.table("validation", node, "{ tests = \"make test\" }") else {
             return found;
         };
-        if let Some(it) = fields.remove(&["tests"]) {
-            found.tests = self.commands("tests", it.node);
+        if let Some(table) = fields.remove(&["tests"]) {
+            found.tests = self.commands("tests", table.node);
         }
-        if let Some(it) = fields.remove(&["lint"]) {
-            found.lint = self.commands("lint", it.node);
+        if let Some(table) = fields.remove(&["lint"]) {
+            found.lint = self.commands("lint", table.node);
         }
-        if let Some(it) = fields.remove(&["files_exist"]) {
-            found.files_exist = self.paths("files_exist", it.node);
+        if let Some(table) = fields.remove(&["files_exist"]) {
+            found.files_exist = self.paths("files_exist", table.node);
         }
-        if let Some(it) = fields.remove(&["content_check"]) {
-            let nodes = match it.node.value {
+        if let Some(table) = fields.remove(&["content_check"]) {
+            let nodes = match table.node.value {
                 PlanValue::List(items) => items,
-                _ => vec![it.node],
+                _ => vec![table.node],
             };
             found.content_check = nodes
                 .into_iter()
-                .filter_map(|it| self.content_check(it))
+                .filter_map(|spanned_value| self.content_check(spanned_value))
                 .collect();
         }
         self.report_unknown(fields, "validation", &VALIDATION_FIELDS);
@@ -319,8 +318,8 @@ impl<'a> FieldReader<'a> {
         let at = fields.offset;
         let (file, pattern) = (fields.remove(&["file"]), fields.remove(&["pattern"]));
         self.report_unknown(fields, "content_check", &["file", "pattern"]);
-        for (name, it) in [("file", &file), ("pattern", &pattern)] {
-            if it.is_none() {
+        for (name, table) in [("file", &file), ("pattern", &pattern)] {
+            if table.is_none() {
                 self.report(
                     at,
                     format!("missing field `{name}` in a content_check"),
@@ -338,11 +337,11 @@ impl<'a> FieldReader<'a> {
 
     pub(crate) fn priority(&mut self, node: SpannedValue) -> Option<u8> {
         match node.value {
-            PlanValue::Integer(it @ 0..=9) => Some(it as u8),
-            PlanValue::Integer(it) => {
+            PlanValue::Integer(n @ 0..=9) => Some(n as u8),
+            PlanValue::Integer(n) => {
                 self.report(
                     node.start,
-                    format!("{it} is not a valid priority"),
+                    format!("{n} is not a valid priority"),
                     "write 0 (first) to 9 (last); the default is 2",
                 );
                 None
@@ -417,46 +416,46 @@ impl<'a> FieldReader<'a> {
     /// Reads all fields of a table that are about the work itself.
     pub(crate) fn work(&mut self, fields: &mut TableFields) -> WorkFields {
         let mut work = WorkFields::default();
-        if let Some(it) = fields.remove(&["issue_type", "type"]) {
-            work.issue_type = self.choice("issue_type", it.node, &ISSUE_TYPES);
+        if let Some(table) = fields.remove(&["issue_type", "type"]) {
+            work.issue_type = self.choice("issue_type", table.node, &ISSUE_TYPES);
         }
-        if let Some(it) = fields.remove(&["files"]) {
-            work.files = Some(self.files("files", it.node));
+        if let Some(table) = fields.remove(&["files"]) {
+            work.files = Some(self.files("files", table.node));
         }
-        if let Some(it) = fields.remove(&["validation"]) {
-            work.validation = Some(self.validation(it.node));
+        if let Some(table) = fields.remove(&["validation"]) {
+            work.validation = Some(self.validation(table.node));
         }
-        if let Some(it) = fields.remove(&["priority"]) {
-            work.priority = self.priority(it.node);
+        if let Some(table) = fields.remove(&["priority"]) {
+            work.priority = self.priority(table.node);
         }
-        if let Some(it) = fields.remove(&["expects"]) {
+        if let Some(table) = fields.remove(&["expects"]) {
             let known = [("changes", Expects::Changes), ("report", Expects::Report)];
-            work.expects = self.choice("expects", it.node, &known);
+            work.expects = self.choice("expects", table.node, &known);
         }
-        if let Some(it) = fields.remove(&["effort"]) {
+        if let Some(table) = fields.remove(&["effort"]) {
             work.effort = self
-                .choice("effort", it.node, &EFFORTS.map(|it| (it, it)))
+                .choice("effort", table.node, &EFFORTS.map(|s| (s, s)))
                 .map(str::to_owned);
         }
-        if let Some(it) = fields.remove(&["agent"]) {
-            let at = it.node.start;
-            if let Some(name) = self.text("agent", it.node) {
+        if let Some(table) = fields.remove(&["agent"]) {
+            let at = table.node.start;
+            if let Some(name) = self.text("agent", table.node) {
                 match AgentName::new(&name) {
-                    Ok(it) => work.agent = Some(it),
+                    Ok(agent) => work.agent = Some(agent),
                     Err(error) => {
                         self.report(at, error.to_string(), "list the agents: regatta agent list")
                     }
                 }
             }
         }
-        if let Some(it) = fields.remove(&["provider"]) {
-            work.provider = self.text("provider", it.node);
+        if let Some(table) = fields.remove(&["provider"]) {
+            work.provider = self.text("provider", table.node);
         }
-        if let Some(it) = fields.remove(&["script"]) {
-            work.script = self.script(it.node);
+        if let Some(table) = fields.remove(&["script"]) {
+            work.script = self.script(table.node);
         }
-        if let Some(it) = fields.remove(&["ratchet"]) {
-            work.ratchet = self.ratchet(it.node);
+        if let Some(table) = fields.remove(&["ratchet"]) {
+            work.ratchet = self.ratchet(table.node);
         }
         work
     }
@@ -467,7 +466,7 @@ fn path_suggestion(text: &str) -> String {
     let inside = text.trim_start_matches('/').replace('\\', "/");
     let segments: Vec<&str> = inside
         .split('/')
-        .filter(|it| !matches!(*it, "" | "." | ".."))
+        .filter(|inside| !matches!(*inside, "" | "." | ".."))
         .collect();
     let mended = segments.join("/");
     if mended != text

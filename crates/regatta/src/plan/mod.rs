@@ -79,19 +79,19 @@ const MAX_ID_CHARS: usize = 100;
 /// Reads a plan file, or returns an error that lists all mistakes.
 pub(crate) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
     let (source, json) = load_source(path)?;
-    parse_source(&source, json).map_err(|it| source.error_for(&it))
+    parse_source(&source, json).map_err(|diagnostics| source.error_for(&diagnostics))
 }
 
 /// Reads a plan from its text. Errors refer to the text as `name`.
 pub(crate) fn parse_plan(text: &str, json: bool, name: &str) -> Result<Plan, CommandError> {
     let source = SourceText::new(name, text);
-    parse_source(&source, json).map_err(|it| source.error_for(&it))
+    parse_source(&source, json).map_err(|diagnostics| source.error_for(&diagnostics))
 }
 
 /// Reads a plan file and returns all its mistakes and warnings.
 pub(crate) fn check_plan(path: &Path) -> Result<(SourceText, PlanCheck), CommandError> {
     let (source, json) = match load_text(path)? {
-        Ok(it) => it,
+        Ok(pair) => pair,
         Err((name, fault)) => {
             let checked = PlanCheck {
                 file: name.clone(),
@@ -132,9 +132,9 @@ fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
     } else {
         path.display().to_string()
     };
-    let unreadable = |it: std::io::Error| {
+    let unreadable = |error: std::io::Error| {
         usage_error(
-            format!("could not read the plan {name}: {it}"),
+            format!("could not read the plan {name}: {error}"),
             "give the path of a plan file in TOML or JSON",
         )
     };
@@ -144,7 +144,8 @@ fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
             .take(MAX_PLAN_BYTES + 1)
             .read_to_end(&mut bytes)
     } else {
-        std::fs::File::open(path).and_then(|it| it.take(MAX_PLAN_BYTES + 1).read_to_end(&mut bytes))
+        std::fs::File::open(path)
+            .and_then(|file| file.take(MAX_PLAN_BYTES + 1).read_to_end(&mut bytes))
     };
     read.map_err(unreadable)?;
     let whole = Diagnostic {
@@ -178,8 +179,9 @@ fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
     let text = text
         .strip_prefix('\u{feff}')
         .map_or_else(|| text.clone(), str::to_owned);
-    let known = path.extension().is_some_and(|it| it == "json");
-    let json = known || (path.extension().is_none_or(|it| it != "toml") && looks_like_json(&text));
+    let known = path.extension().is_some_and(|name| name == "json");
+    let json =
+        known || (path.extension().is_none_or(|name| name != "toml") && looks_like_json(&text));
     Ok(Ok((SourceText::new(name, text), json)))
 }
 
@@ -207,40 +209,47 @@ fn parse_source(source: &SourceText, json: bool) -> Result<Plan, Vec<Diagnostic>
     } else {
         spanned_value::parse_toml(source)
     }
-    .map_err(|it| vec![it])?;
+    .map_err(|diagnostic| vec![diagnostic])?;
     let mut reader = FieldReader::new(source);
     let (PlanHeader { title, commits }, nodes) = read_header(&mut reader, tree, json);
     let read: Vec<ParsedTask> = nodes
         .into_iter()
-        .filter_map(|it| read_task(&mut reader, it))
+        .filter_map(|spanned_value| read_task(&mut reader, spanned_value))
         .collect();
     let names: Vec<String> = (1..)
         .zip(&read)
-        .map(|(nth, it)| it.id.clone().map_or_else(|| nth.to_string(), |it| it.0))
+        .map(|(nth, parsed_task)| {
+            parsed_task
+                .id
+                .clone()
+                .map_or_else(|| nth.to_string(), |id| id.0)
+        })
         .collect();
     let after = resolve_blockers(&mut reader, &read, &names);
     if !reader.diagnostics.is_empty() {
-        reader.diagnostics.sort_by_key(|it| (it.line, it.column));
+        reader
+            .diagnostics
+            .sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
         return Err(reader.diagnostics);
     }
     let stem = || {
         Path::new(&source.name)
             .file_stem()
-            .map_or("plan".into(), |it| it.to_string_lossy().into_owned())
+            .map_or("plan".into(), |name| name.to_string_lossy().into_owned())
     };
     let warnings = read
         .iter()
-        .filter_map(|it| start_warning(source, it))
+        .filter_map(|parsed_task| start_warning(source, parsed_task))
         .collect();
     let tasks = read
         .into_iter()
         .zip(&names)
         .zip(after)
-        .filter_map(|((it, name), after)| {
+        .filter_map(|((parsed_task, name), after)| {
             Some(PlannedTask {
                 task: PlannedTaskFields {
                     alias: Some(name.clone()),
-                    ..it.task?
+                    ..parsed_task.task?
                 },
                 after,
             })
@@ -276,15 +285,15 @@ fn read_header(
             };
             let title = fields
                 .remove(&["title"])
-                .and_then(|it| reader.subject("title", it.node));
+                .and_then(|table| reader.subject("title", table.node));
             let known = [
                 ("task", CommitGrouping::Task),
                 ("wave", CommitGrouping::Wave),
             ];
             let commits = fields
                 .remove(&["commits"])
-                .and_then(|it| reader.choice("commits", it.node, &known));
-            let list = fields.remove(&["task", "tasks"]).map(|it| it.node);
+                .and_then(|table| reader.choice("commits", table.node, &known));
+            let list = fields.remove(&["task", "tasks"]).map(|table| table.node);
             reader.report_unknown(fields, "plan", &PLAN_FIELDS);
             (PlanHeader { title, commits }, list)
         }
@@ -328,9 +337,9 @@ fn read_header(
 fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedTask> {
     let mut fields: TableFields = reader.table("task", node, "{ subject = \"…\" }")?;
     let at = fields.offset;
-    let id = fields.remove(&["id"]).and_then(|it| {
-        let at = it.node.start;
-        let id = reader.text("id", it.node)?;
+    let id = fields.remove(&["id"]).and_then(|table| {
+        let at = table.node.start;
+        let id = reader.text("id", table.node)?;
         if id.chars().count() > MAX_ID_CHARS || id.contains(['\n', '\r', '\0']) {
             reader.report(
                 at,
@@ -342,13 +351,13 @@ fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedT
         Some((id, at))
     });
     let subject = match fields.remove(&["subject", "title"]) {
-        Some(it) => reader.subject("subject", it.node),
+        Some(table) => reader.subject("subject", table.node),
         // the mistyped field is reported instead
         None if fields.has_similar("subject", &TASK_FIELDS) => None,
         None => {
             let name = id
                 .as_ref()
-                .map_or("this task".to_owned(), |it| format!("task {:?}", it.0));
+                .map_or("this task".to_owned(), |id| format!("task {:?}", id.0));
             reader.report(
                 at,
                 format!("missing field `subject` in {name}"),
@@ -359,11 +368,11 @@ fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedT
     };
     let description = fields
         .remove(&["description"])
-        .map(|it| reader.description(it.node))
+        .map(|table| reader.description(table.node))
         .unwrap_or_default();
     let blocked_by = fields
         .remove(&["blocked_by"])
-        .map(|it| reader.texts("blocked_by", it.node))
+        .map(|table| reader.texts("blocked_by", table.node))
         .unwrap_or_default();
     let work = reader.work(&mut fields);
     reader.report_unknown(fields, "task", &TASK_FIELDS);
@@ -408,7 +417,7 @@ fn resolve_blockers(
             .id
             .as_ref()
             .or(read[first].id.as_ref())
-            .map_or(read[place].offset, |it| it.1);
+            .map_or(read[place].offset, |id| id.1);
         let line = reader.source.diagnostic(read[first].offset, "", "").line;
         reader.report(
             at,
@@ -419,8 +428,8 @@ fn resolve_blockers(
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut after: Vec<Vec<usize>> = vec![vec![]; read.len()];
     let mut where_said: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-    for (place, it) in read.iter().enumerate() {
-        for (blocker, at) in &it.blocked_by {
+    for (place, parsed_task) in read.iter().enumerate() {
+        for (blocker, at) in &parsed_task.blocked_by {
             match places.get(blocker.as_str()) {
                 Some(on) if *on == place => {
                     let fix = "remove it from blocked_by";
@@ -448,10 +457,10 @@ fn resolve_blockers(
         after[place].dedup();
     }
     if let Err(cycle) = regatta_core::graph::layers(read.len(), &after, |_, _| false) {
-        let named: Vec<&str> = cycle.iter().map(|it| names[*it].as_str()).collect();
+        let named: Vec<&str> = cycle.iter().map(|cycle| names[*cycle].as_str()).collect();
         let at = cycle
             .windows(2)
-            .find_map(|it| where_said.get(&(it[0], it[1])))
+            .find_map(|cycle| where_said.get(&(cycle[0], cycle[1])))
             .copied()
             .unwrap_or(0);
         let what = format!(
@@ -483,7 +492,7 @@ fn start_warning(source: &SourceText, read: &ParsedTask) -> Option<Diagnostic> {
 pub(crate) fn expand_patterns(files: &[String]) -> Result<Vec<PathPattern>, String> {
     let mut found = Vec::new();
     for file in files {
-        found.extend(PathPattern::expand(file).map_err(|it| it.to_string())?);
+        found.extend(PathPattern::expand(file).map_err(|error| error.to_string())?);
     }
     Ok(found)
 }

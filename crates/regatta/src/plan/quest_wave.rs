@@ -61,12 +61,12 @@ impl RatchetTemplate {
     /// Returns the command for one entry. The id is appended if the command has no `{id}`.
     fn command_for(&self, id: &str) -> Vec<String> {
         let quest = match &self.quest {
-            Some(it) => it.as_str(),
-            None => id.rsplit_once('.').map_or(id, |it| it.0),
+            Some(s) => s.as_str(),
+            None => id.rsplit_once('.').map_or(id, |id| id.0),
         };
-        let fill = |it: &String| it.replace("{id}", id).replace("{quest}", quest);
+        let fill = |s: &String| s.replace("{id}", id).replace("{quest}", quest);
         let mut argv: Vec<String> = self.command.iter().map(fill).collect();
-        if !self.command.iter().any(|it| it.contains("{id}")) {
+        if !self.command.iter().any(|command| command.contains("{id}")) {
             argv.extend([id, "--quest", quest].map(str::to_owned));
         }
         argv
@@ -80,7 +80,7 @@ pub(crate) fn read_wave_file(
     backflow: &RatchetTemplate,
 ) -> Result<QuestWave, CommandError> {
     let (source, _) = load_source(path)?;
-    parse_source(&source, top, backflow).map_err(|it| source.error_for(&it))
+    parse_source(&source, top, backflow).map_err(|diagnostics| source.error_for(&diagnostics))
 }
 
 fn parse_source(
@@ -88,14 +88,14 @@ fn parse_source(
     top: &Path,
     backflow: &RatchetTemplate,
 ) -> Result<QuestWave, Vec<super::Diagnostic>> {
-    let tree = spanned_value::parse_json(source).map_err(|it| vec![it])?;
+    let tree = spanned_value::parse_json(source).map_err(|diagnostic| vec![diagnostic])?;
     let mut reader = FieldReader::new(source);
     let example = "{ \"wave\": [ … ], \"blocked\": [], \"completed\": [] }";
     let Some(mut fields) = reader.table("wave file", tree, example) else {
         return Err(reader.diagnostics);
     };
     let mut list = |reader: &mut FieldReader<'_>, name: &str| -> Vec<SpannedValue> {
-        match fields.remove(&[name]).map(|it| it.node) {
+        match fields.remove(&[name]).map(|table| table.node) {
             Some(SpannedValue {
                 value: PlanValue::List(items),
                 ..
@@ -115,28 +115,28 @@ fn parse_source(
     );
     let mut found: Vec<WaveEntry> = wave
         .into_iter()
-        .filter_map(|it| read_entry(&mut reader, it))
+        .filter_map(|spanned_value| read_entry(&mut reader, spanned_value))
         .collect();
     let later: Vec<WaveEntry> = blocked
         .into_iter()
-        .filter_map(|it| read_entry(&mut reader, it))
+        .filter_map(|spanned_value| read_entry(&mut reader, spanned_value))
         .collect();
     let done: Vec<WaveEntry> = completed
         .into_iter()
-        .filter_map(|it| read_entry(&mut reader, it))
+        .filter_map(|spanned_value| read_entry(&mut reader, spanned_value))
         .collect();
     let mut seen = std::collections::BTreeSet::new();
-    for it in found.iter().chain(&later).chain(&done) {
-        if !seen.insert(it.id.as_str()) {
+    for wave in found.iter().chain(&later).chain(&done) {
+        if !seen.insert(wave.id.as_str()) {
             reader.report(
-                it.offset,
-                format!("{:?} appears twice", it.id),
+                wave.offset,
+                format!("{:?} appears twice", wave.id),
                 "keep one of the two entries",
             );
         }
     }
     // A lower priority value comes first. Entries of equal priority keep the order of the file.
-    found.sort_by_key(|it| it.order);
+    found.sort_by_key(|wave| wave.order);
     let after = resolve_blockers(&mut reader, &found, &later, &done);
     if found.is_empty() && reader.diagnostics.is_empty() {
         let what = match (later.len(), done.len()) {
@@ -147,16 +147,18 @@ fn parse_source(
         reader.report(0, what, "create the next wave: ol hero hunt");
     }
     if !reader.diagnostics.is_empty() {
-        reader.diagnostics.sort_by_key(|it| (it.line, it.column));
+        reader
+            .diagnostics
+            .sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
         return Err(reader.diagnostics);
     }
     let mut notes = Vec::new();
-    let names: Vec<String> = found.iter().map(|it| it.id.clone()).collect();
+    let names: Vec<String> = found.iter().map(|wave| wave.id.clone()).collect();
     let tasks: Vec<PlannedTask> = found
         .into_iter()
         .zip(after)
-        .map(|(it, after)| PlannedTask {
-            task: task_of_entry(it, top, backflow, &mut notes),
+        .map(|(wave, after)| PlannedTask {
+            task: task_of_entry(wave, top, backflow, &mut notes),
             after,
         })
         .collect();
@@ -169,10 +171,14 @@ fn parse_source(
     };
     let later = later
         .into_iter()
-        .map(|it| LaterEntry {
-            id: it.id,
-            title: it.title,
-            blocked_by: it.blocked_by.into_iter().map(|it| it.0).collect(),
+        .map(|wave| LaterEntry {
+            id: wave.id,
+            title: wave.title,
+            blocked_by: wave
+                .blocked_by
+                .into_iter()
+                .map(|blocked_by| blocked_by.0)
+                .collect(),
         })
         .collect();
     Ok(QuestWave {
@@ -193,7 +199,7 @@ fn parse_source(
 fn quest_of(ids: &[String]) -> String {
     let mut quests: Vec<&str> = ids
         .iter()
-        .map(|it| it.rsplit_once('.').map_or(it.as_str(), |it| it.0))
+        .map(|ids| ids.rsplit_once('.').map_or(ids.as_str(), |pair| pair.0))
         .collect();
     quests.sort_unstable();
     quests.dedup();
@@ -208,7 +214,7 @@ fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEn
     let need = |reader: &mut FieldReader<'_>, fields: &mut TableFields, name: &str| match fields
         .remove(&[name])
     {
-        Some(it) => reader.subject(name, it.node),
+        Some(table) => reader.subject(name, table.node),
         None => {
             reader.report(
                 at,
@@ -222,9 +228,9 @@ fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEn
         need(reader, &mut fields, "id"),
         need(reader, &mut fields, "title"),
     );
-    let spec_path = fields.remove(&["spec_path"]).and_then(|it| {
-        let at = it.node.start;
-        let path = reader.text("spec_path", it.node)?;
+    let spec_path = fields.remove(&["spec_path"]).and_then(|table| {
+        let at = table.node.start;
+        let path = reader.text("spec_path", table.node)?;
         match PathPattern::new(&path) {
             Ok(_) => Some(path),
             Err(error) => {
@@ -238,11 +244,11 @@ fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEn
         }
     });
     let priority = fields.remove(&["priority"]);
-    let order = match priority.map(|it| it.node) {
+    let order = match priority.map(|table| table.node) {
         Some(SpannedValue {
-            value: PlanValue::Integer(it @ 0..),
+            value: PlanValue::Integer(n @ 0..),
             ..
-        }) => it,
+        }) => n,
         Some(other) => {
             let what = format!(
                 "`priority` must be a whole number, not {}",
@@ -255,7 +261,7 @@ fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEn
     };
     let blocked_by = fields
         .remove(&["blocked_by"])
-        .map(|it| reader.texts("blocked_by", it.node))
+        .map(|table| reader.texts("blocked_by", table.node))
         .unwrap_or_default();
     let work = reader.work(&mut fields);
     let (id, title) = (id?, title?);
@@ -287,13 +293,13 @@ fn resolve_blockers(
     later: &[WaveEntry],
     done: &[WaveEntry],
 ) -> Vec<Vec<usize>> {
-    let place = |list: &[WaveEntry], id: &str| list.iter().position(|it| it.id == id);
+    let place = |list: &[WaveEntry], id: &str| list.iter().position(|wave| wave.id == id);
     let mut after: Vec<Vec<usize>> = Vec::new();
-    for it in found {
+    for wave in found {
         let mut on = Vec::new();
-        for (blocker, at) in &it.blocked_by {
+        for (blocker, at) in &wave.blocked_by {
             match place(found, blocker) {
-                Some(_) if *blocker == it.id => {
+                Some(_) if *blocker == wave.id => {
                     reader.report(
                         *at,
                         format!("{blocker:?} is blocked by itself"),
@@ -305,14 +311,14 @@ fn resolve_blockers(
                 None if place(later, blocker).is_some() => {
                     let what = format!(
                         "{:?} is blocked by {blocker:?}, which is itself blocked",
-                        it.id
+                        wave.id
                     );
                     reader.report(*at, what, "move it to `blocked`");
                 }
                 None => {
                     let what = format!(
                         "{:?} is blocked by {blocker:?}, which is not in the file",
-                        it.id
+                        wave.id
                     );
                     reader.report(
                         *at,
@@ -328,14 +334,14 @@ fn resolve_blockers(
     let all: Vec<&WaveEntry> = found.iter().chain(later).collect();
     let edges: Vec<Vec<usize>> = all
         .iter()
-        .map(|it| {
-            let on = it.blocked_by.iter().filter(|on| on.0 != it.id);
-            on.filter_map(|on| all.iter().position(|it| it.id == on.0))
+        .map(|wave| {
+            let on = wave.blocked_by.iter().filter(|on| on.0 != wave.id);
+            on.filter_map(|on| all.iter().position(|wave| wave.id == on.0))
                 .collect()
         })
         .collect();
     if let Err(cycle) = regatta_core::graph::layers(all.len(), &edges, |_, _| false) {
-        let named: Vec<&str> = cycle.iter().map(|it| all[*it].id.as_str()).collect();
+        let named: Vec<&str> = cycle.iter().map(|cycle| all[*cycle].id.as_str()).collect();
         let what = format!(
             "these entries wait for each other forever: {}",
             named.join(" → ")
@@ -351,49 +357,52 @@ fn resolve_blockers(
 
 /// Returns the task of an entry. The entry's own fields take precedence over those of its spec.
 fn task_of_entry(
-    it: WaveEntry,
+    wave: WaveEntry,
     top: &Path,
     backflow: &RatchetTemplate,
     notes: &mut Vec<String>,
 ) -> PlannedTaskFields {
-    let mut description = format!("Bead {}\n", it.id);
+    let mut description = format!("Bead {}\n", wave.id);
     let mut spec = spec::TaskSpec::default();
-    if let Some(path) = &it.spec_path {
+    if let Some(path) = &wave.spec_path {
         description += &format!("Spec: {path}\n");
         match std::fs::read_to_string(top.join(path)) {
             Ok(text) => spec = spec::parse_spec(&text),
             Err(error) => notes.push(format!(
                 "{}: could not read its spec {path}: {error}",
-                it.id
+                wave.id
             )),
         }
         notes.extend(
             spec.problems
                 .iter()
-                .map(|what| format!("{}: ignored part of its spec {path}: {what}", it.id)),
+                .map(|what| format!("{}: ignored part of its spec {path}: {what}", wave.id)),
         );
     }
-    description += &format!("Priority: {}\n", it.order);
-    if let Some(path) = &it.spec_path {
+    description += &format!("Priority: {}\n", wave.order);
+    if let Some(path) = &wave.spec_path {
         description += &format!("\nThe full requirements are in {path}: read it first.\n");
     }
-    let work = it.work;
+    let work = wave.work;
     PlannedTaskFields {
-        subject: format!("[{}] {}", it.id, it.title),
+        subject: format!("[{}] {}", wave.id, wave.title),
         description,
         issue_type: work.issue_type.or(spec.issue_type).unwrap_or_default(),
-        files: work.files.filter(|it| !it.is_empty()).unwrap_or(spec.files),
+        files: work
+            .files
+            .filter(|path_patterns| !path_patterns.is_empty())
+            .unwrap_or(spec.files),
         validation: work
             .validation
-            .filter(|it| !it.is_empty())
+            .filter(|validation| !validation.is_empty())
             .unwrap_or(spec.validation),
-        priority: u8::try_from(it.order.min(9)).unwrap_or(9),
+        priority: u8::try_from(wave.order.min(9)).unwrap_or(9),
         expects: work.expects.unwrap_or_default(),
         effort: work.effort,
         provider: work.provider,
         script: work.script,
-        ratchet: Some(backflow.command_for(&it.id)),
-        alias: Some(it.id),
+        ratchet: Some(backflow.command_for(&wave.id)),
+        alias: Some(wave.id),
         assign: work.agent,
     }
 }
@@ -421,7 +430,12 @@ mod tests {
     fn parse(text: &str, top: &Path) -> Result<QuestWave, Vec<String>> {
         let source = SourceText::new("w.json", text);
         let read = parse_source(&source, top, &ratchet_template(DEFAULT_RATCHET, None));
-        read.map_err(|it| it.iter().map(|it| source.format_line(it)).collect())
+        read.map_err(|diagnostics| {
+            diagnostics
+                .iter()
+                .map(|diagnostic| source.format_line(diagnostic))
+                .collect()
+        })
     }
 
     #[test]
@@ -434,8 +448,16 @@ mod tests {
         )
         .unwrap();
         let wave = parse(WAVE_FILE, top.path()).unwrap();
-        let tasks: Vec<&PlannedTaskFields> = wave.plan.tasks.iter().map(|it| &it.task).collect();
-        let subjects: Vec<&str> = tasks.iter().map(|it| it.subject.as_str()).collect();
+        let tasks: Vec<&PlannedTaskFields> = wave
+            .plan
+            .tasks
+            .iter()
+            .map(|planned_task| &planned_task.task)
+            .collect();
+        let subjects: Vec<&str> = tasks
+            .iter()
+            .map(|planned_task_fields| planned_task_fields.subject.as_str())
+            .collect();
         assert_eq!(
             subjects,
             [
@@ -552,7 +574,7 @@ mod tests {
         ] {
             let found = parse(text, top).expect_err(text);
             assert!(
-                found.iter().any(|it| it.contains(told)),
+                found.iter().any(|found| found.contains(told)),
                 "{text}: {told} in {found:?}"
             );
         }

@@ -52,10 +52,12 @@ impl SpannedValue {
         self.start += by;
         self.end += by;
         match &mut self.value {
-            PlanValue::List(items) => items.iter_mut().for_each(|it| it.shift_offsets(by)),
-            PlanValue::Table(entries) => entries.iter_mut().for_each(|it| {
-                it.start += by;
-                it.node.shift_offsets(by);
+            PlanValue::List(items) => items
+                .iter_mut()
+                .for_each(|spanned_value| spanned_value.shift_offsets(by)),
+            PlanValue::Table(entries) => entries.iter_mut().for_each(|table| {
+                table.start += by;
+                table.node.shift_offsets(by);
             }),
             _ => {}
         }
@@ -66,14 +68,17 @@ impl SpannedValue {
         use serde_json::Value as Json;
         match &self.value {
             PlanValue::Null => Json::Null,
-            PlanValue::Bool(it) => Json::Bool(*it),
-            PlanValue::Integer(it) => Json::from(*it),
-            PlanValue::Float(it) => Json::from(*it),
-            PlanValue::Text(it) => Json::String(it.clone()),
-            PlanValue::List(it) => it.iter().map(SpannedValue::to_json).collect(),
-            PlanValue::Table(it) => Json::Object(
-                it.iter()
-                    .map(|it| (it.key.clone(), it.node.to_json()))
+            PlanValue::Bool(flag) => Json::Bool(*flag),
+            PlanValue::Integer(n) => Json::from(*n),
+            PlanValue::Float(x) => Json::from(*x),
+            PlanValue::Text(s) => Json::String(s.clone()),
+            PlanValue::List(spanned_values) => {
+                spanned_values.iter().map(SpannedValue::to_json).collect()
+            }
+            PlanValue::Table(tables) => Json::Object(
+                tables
+                    .iter()
+                    .map(|table| (table.key.clone(), table.node.to_json()))
                     .collect(),
             ),
         }
@@ -84,8 +89,8 @@ impl SpannedValue {
 pub(crate) fn parse_toml(source: &SourceText) -> Result<SpannedValue, Diagnostic> {
     use toml::Spanned;
     use toml::de::{DeTable, DeValue};
-    fn table(it: &DeTable<'_>, span: std::ops::Range<usize>) -> SpannedValue {
-        let mut entries: Vec<TableEntry> = it
+    fn table(object: &DeTable<'_>, span: std::ops::Range<usize>) -> SpannedValue {
+        let mut entries: Vec<TableEntry> = object
             .iter()
             .map(|(key, value)| TableEntry {
                 key: key.get_ref().to_string(),
@@ -93,26 +98,30 @@ pub(crate) fn parse_toml(source: &SourceText) -> Result<SpannedValue, Diagnostic
                 node: value_of(value),
             })
             .collect();
-        entries.sort_by_key(|it| it.start);
+        entries.sort_by_key(|table| table.start);
         SpannedValue {
             start: span.start,
             end: span.end,
             value: PlanValue::Table(entries),
         }
     }
-    fn value_of(it: &Spanned<DeValue<'_>>) -> SpannedValue {
-        let span = it.span();
-        let value = match it.get_ref() {
-            DeValue::String(it) => PlanValue::Text(it.to_string()),
-            DeValue::Integer(it) => match i64::from_str_radix(it.as_str(), it.radix()) {
-                Ok(it) => PlanValue::Integer(it),
-                Err(_) => PlanValue::Float(it.as_str().parse().unwrap_or(f64::MAX)),
-            },
-            DeValue::Float(it) => PlanValue::Float(it.as_str().parse().unwrap_or(f64::MAX)),
-            DeValue::Boolean(it) => PlanValue::Bool(*it),
-            DeValue::Datetime(it) => PlanValue::Text(it.to_string()),
-            DeValue::Array(it) => PlanValue::List(it.iter().map(value_of).collect()),
-            DeValue::Table(it) => return table(it, span),
+    fn value_of(spanned: &Spanned<DeValue<'_>>) -> SpannedValue {
+        let span = spanned.span();
+        let value = match spanned.get_ref() {
+            DeValue::String(s) => PlanValue::Text(s.to_string()),
+            DeValue::Integer(de_integer) => {
+                match i64::from_str_radix(de_integer.as_str(), de_integer.radix()) {
+                    Ok(n) => PlanValue::Integer(n),
+                    Err(_) => PlanValue::Float(de_integer.as_str().parse().unwrap_or(f64::MAX)),
+                }
+            }
+            DeValue::Float(de_float) => {
+                PlanValue::Float(de_float.as_str().parse().unwrap_or(f64::MAX))
+            }
+            DeValue::Boolean(flag) => PlanValue::Bool(*flag),
+            DeValue::Datetime(datetime) => PlanValue::Text(datetime.to_string()),
+            DeValue::Array(de_array) => PlanValue::List(de_array.iter().map(value_of).collect()),
+            DeValue::Table(object) => return table(object, span),
         };
         SpannedValue {
             start: span.start,
@@ -121,9 +130,9 @@ pub(crate) fn parse_toml(source: &SourceText) -> Result<SpannedValue, Diagnostic
         }
     }
     match DeTable::parse(&source.text) {
-        Ok(it) => Ok(table(it.get_ref(), 0..source.text.len())),
+        Ok(spanned) => Ok(table(spanned.get_ref(), 0..source.text.len())),
         Err(error) => {
-            let at = error.span().map_or(0, |it| it.start);
+            let at = error.span().map_or(0, |range| range.start);
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
             Err(source.diagnostic(
                 at,
@@ -206,7 +215,7 @@ impl JsonWalker<'_> {
         while !self.remaining().is_empty() && !self.skip_if('}') {
             let at = self.offset;
             let key = self.text();
-            if entries.iter().any(|it| it.key == key) && self.duplicate_key.is_none() {
+            if entries.iter().any(|table| table.key == key) && self.duplicate_key.is_none() {
                 self.duplicate_key = Some(self.source.diagnostic(
                     at,
                     format!("duplicate key `{key}`"),
@@ -251,7 +260,7 @@ impl JsonWalker<'_> {
         let word: String = self
             .remaining()
             .chars()
-            .take_while(|it| it.is_ascii_alphanumeric() || "+-.".contains(*it))
+            .take_while(|c| c.is_ascii_alphanumeric() || "+-.".contains(*c))
             .collect();
         self.offset += word.len().max(1);
         match word.as_str() {
@@ -259,7 +268,7 @@ impl JsonWalker<'_> {
             "true" => PlanValue::Bool(true),
             "false" => PlanValue::Bool(false),
             other => match other.parse() {
-                Ok(it) => PlanValue::Integer(it),
+                Ok(n) => PlanValue::Integer(n),
                 Err(_) => PlanValue::Float(other.parse().unwrap_or(f64::MAX)),
             },
         }
@@ -296,7 +305,7 @@ mod tests {
         );
         assert!(
             parse_json(&SourceText::new("p.json", "{\"a\":1,\"a\":2}"))
-                .is_err_and(|it| it.column == 8)
+                .is_err_and(|diagnostic| diagnostic.column == 8)
         );
     }
 }

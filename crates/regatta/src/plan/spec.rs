@@ -153,11 +153,14 @@ impl TaskSpec {
     fn add_values(&mut self, about: SpecSection, value: &str) {
         let value = value.trim();
         let paths = matches!(about, SpecSection::Files | SpecSection::FilesExist);
-        match value.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
-            Some(list) => list.split(',').for_each(|it| self.add_value(about, it)),
-            None if paths && !value.contains('{') => {
-                value.split(',').for_each(|it| self.add_value(about, it))
-            }
+        match value
+            .strip_prefix('[')
+            .and_then(|value| value.strip_suffix(']'))
+        {
+            Some(list) => list.split(',').for_each(|list| self.add_value(about, list)),
+            None if paths && !value.contains('{') => value
+                .split(',')
+                .for_each(|value| self.add_value(about, value)),
             None => self.add_value(about, value),
         }
     }
@@ -169,14 +172,17 @@ impl TaskSpec {
         }
         match about {
             SpecSection::Nothing | SpecSection::Checks => {}
-            SpecSection::Type => match ISSUE_TYPES.iter().find(|it| it.0 == value.to_lowercase()) {
-                Some(it) => self.issue_type = Some(it.1),
+            SpecSection::Type => match ISSUE_TYPES
+                .iter()
+                .find(|pair| pair.0 == value.to_lowercase())
+            {
+                Some(pair) => self.issue_type = Some(pair.1),
                 None => self
                     .problems
                     .push(format!("{value:?} is not a valid issue type")),
             },
             SpecSection::Files => match PathPattern::expand(value) {
-                Ok(it) => self.files.extend(it),
+                Ok(path_patterns) => self.files.extend(path_patterns),
                 Err(error) => self.problems.push(error.to_string()),
             },
             SpecSection::FilesExist => match PathPattern::new(value) {

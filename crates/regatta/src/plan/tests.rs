@@ -504,7 +504,10 @@ const INVALID_JSON: &[InvalidPlan] = &[
 fn diagnostics(text: &str, json: bool) -> Vec<String> {
     let source = SourceText::new("p", text);
     let found = parse_source(&source, json).expect_err(text);
-    found.iter().map(|it| source.format_line(it)).collect()
+    found
+        .iter()
+        .map(|diagnostic| source.format_line(diagnostic))
+        .collect()
 }
 
 /// Covers at least 40 kinds of mistakes. Each is reported exactly once, with its position, a
@@ -521,7 +524,7 @@ fn every_mistake_is_reported_with_its_place_and_its_fix() {
                 && told[0].contains(what)
                 && told[0]
                     .split_once("; ")
-                    .is_some_and(|it| it.1.contains(fix));
+                    .is_some_and(|told| told.1.contains(fix));
             if !good {
                 untold.push(format!(
                     "{text}\n  expected {place} {what} {fix}\n  found {told:#?}"
@@ -540,15 +543,19 @@ fn several_mistakes_are_reported_together() {
         ['c']",
         false,
     );
-    let places: Vec<&str> = told.iter().map(|it| &it[..5]).collect();
+    let places: Vec<&str> = told.iter().map(|told| &told[..5]).collect();
     assert_eq!(places, ["p:3:1", "p:4:1", "p:5:1", "p:7:1"], "{told:#?}");
     let many = "[[task]]\n".repeat(30);
-    let Err(CommandError::Problem(it)) = parse_plan(&many, false, "p") else {
+    let Err(CommandError::Problem(problem)) = parse_plan(&many, false, "p") else {
         panic!("the plan was accepted")
     };
-    assert!(it.message.ends_with("and 10 more"), "{}", it.message);
+    assert!(
+        problem.message.ends_with("and 10 more"),
+        "{}",
+        problem.message
+    );
     assert_eq!(
-        it.hint,
+        problem.hint,
         "fix these 30 places and try again; nothing was created"
     );
 }

@@ -69,11 +69,11 @@ impl DaemonClient {
     }
 
     pub(crate) fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<T, DaemonCallError> {
-        let away = |it: CommandError| DaemonCallError::Unreachable(it.message());
+        let away = |error: CommandError| DaemonCallError::Unreachable(error.message());
         let client = Client::remote(&self.server, &self.token, CALL_TIMEOUT).map_err(away)?;
         let body = call
             .to_json()
-            .map_err(|it| DaemonCallError::Unreachable(it.to_string()))?;
+            .map_err(|error| DaemonCallError::Unreachable(error.to_string()))?;
         let path = format!("/api/v1/{}", call.verb().name);
         let (status, body) = client.post_raw(&path, &[], body).map_err(away)?;
         if !(200..300).contains(&status) {
@@ -87,8 +87,8 @@ impl DaemonClient {
                 Err(_) => DaemonCallError::Unreachable(format!("the daemon answered {status}")),
             });
         }
-        let answer: VerbAnswer<T> = serde_json::from_slice(&body).map_err(|it| {
-            DaemonCallError::Unreachable(format!("could not read the daemon's answer: {it}"))
+        let answer: VerbAnswer<T> = serde_json::from_slice(&body).map_err(|error| {
+            DaemonCallError::Unreachable(format!("could not read the daemon's answer: {error}"))
         })?;
         Ok(answer.data)
     }

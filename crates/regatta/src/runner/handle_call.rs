@@ -38,13 +38,15 @@ impl RunnerProcess {
             RunnerRequest::WriteBriefing { order, briefing } => {
                 call_answer(self.local_site.write_briefing(&order, briefing.as_deref()))
             }
-            RunnerRequest::State { attempt } => {
-                call_answer(self.local_site.state(attempt).map_err(|it| it.to_string()))
-            }
+            RunnerRequest::State { attempt } => call_answer(
+                self.local_site
+                    .state(attempt)
+                    .map_err(|error| error.to_string()),
+            ),
             RunnerRequest::Start { launch } => call_answer(
                 self.local_site
                     .start(&self.adapt_launch(*launch))
-                    .map_err(|it| it.to_string()),
+                    .map_err(|error| error.to_string()),
             ),
             RunnerRequest::Attend { attempt } => call_answer(self.supervise(attempt)),
             // handled in the order of arrival by `take`
@@ -52,7 +54,7 @@ impl RunnerProcess {
             RunnerRequest::Stop { attempt, grace_ms } => call_answer(
                 self.local_site
                     .stop(attempt, Duration::from_millis(grace_ms))
-                    .map_err(|it| it.to_string()),
+                    .map_err(|error| error.to_string()),
             ),
             RunnerRequest::ReadReport { order } => call_answer(self.local_site.read_report(&order)),
             RunnerRequest::Capture { order, authorship } => {
@@ -76,7 +78,7 @@ impl RunnerProcess {
             .task
             .fixup
             .iter()
-            .map(|it| it.commit.clone())
+            .map(|fixup| fixup.commit.clone())
             .collect();
         let from = self.daemon.repository_remote(order.project.name.as_str());
         let repo = self.local_site.repo_of(&order.project);
@@ -87,8 +89,8 @@ impl RunnerProcess {
     /// Adapts a launch to this machine: home directories, the daemon's address, and hidden paths.
     fn adapt_launch(&self, mut launch: ProgramLaunch) -> ProgramLaunch {
         let homes = composition::attempt_env();
-        launch.env.retain(|it| {
-            !composition::ATTEMPT_VARIABLES.contains(&it.0.as_str()) && it.0 != "REGATTA_SERVER"
+        launch.env.retain(|env| {
+            !composition::ATTEMPT_VARIABLES.contains(&env.0.as_str()) && env.0 != "REGATTA_SERVER"
         });
         launch.env.extend(homes);
         launch
@@ -99,10 +101,10 @@ impl RunnerProcess {
         }
         let project = lock(&self.attempt_specs)
             .get(&launch.attempt)
-            .map(|it| it.project.clone());
+            .map(|attempt_spec| attempt_spec.project.clone());
         launch.hidden = project
             .iter()
-            .map(|it| self.local_site.repo_of(it).path)
+            .map(|project| self.local_site.repo_of(project).path)
             .collect();
         launch
     }
@@ -128,7 +130,7 @@ impl RunnerProcess {
         let _mine = lock(&turn);
         let workspace = lock(&self.attempt_specs)
             .get(&id)
-            .and_then(|it| self.local_site.working_dir(it))
+            .and_then(|attempt_spec| self.local_site.working_dir(attempt_spec))
             .unwrap_or_default();
         let desk = RelaySink::new(self, id, &wired, workspace);
         let ended = std::thread::scope(|scope| {
@@ -160,17 +162,20 @@ impl RunnerProcess {
             }
         }
         let mut attended = lock(&self.supervised);
-        if attended.get(&id).is_some_and(|it| Arc::ptr_eq(it, &wired)) {
+        if attended
+            .get(&id)
+            .is_some_and(|supervision_state| Arc::ptr_eq(supervision_state, &wired))
+        {
             attended.remove(&id);
         }
         drop(attended);
-        ended.map_err(|it| it.to_string())
+        ended.map_err(|error| error.to_string())
     }
 
     /// Sends the daemon the journal records that it does not have yet.
     fn copy_journal(&self, id: AttemptId) -> Result<(), DaemonCallError> {
-        let here = |it: regatta_engine::ports::agents::AgentError| {
-            DaemonCallError::Unreachable(it.message)
+        let here = |error: regatta_engine::ports::agents::AgentError| {
+            DaemonCallError::Unreachable(error.message)
         };
         let bring = |heading, records| {
             let (runner, session) = (self.name(), self.session());
@@ -194,7 +199,7 @@ impl RunnerProcess {
             }
             let records = records
                 .iter()
-                .filter_map(|it| serde_json::to_value(it).ok())
+                .filter_map(|journal| serde_json::to_value(journal).ok())
                 .collect();
             let now = bring(None, records)?;
             if now <= known {
@@ -215,7 +220,7 @@ impl RunnerProcess {
         let repo = self.local_site.repo_of(&order.project);
         self.git
             .push_capture(&repo, &to, order.attempt.workspace())
-            .map_err(|it| format!("{it} {}", it.hint))
+            .map_err(|error| format!("{error} {}", error.hint))
     }
 
     /// Removes a workspace, after everything in it was pushed to the daemon's vault.
@@ -230,20 +235,22 @@ impl RunnerProcess {
         if !self
             .git
             .uncaptured_paths(&repo, of)
-            .map_err(|it| it.to_string())?
+            .map_err(|error| error.to_string())?
             .is_empty()
         {
             self.git
                 .capture(&repo, of, authorship)
-                .map_err(|it| it.to_string())?;
+                .map_err(|error| error.to_string())?;
         }
         self.push_capture(order)?;
         self.local_site.remove_workspace(order, authorship)?;
         self.git
             .forget_attempt(&repo, of)
-            .map_err(|it| it.to_string())?;
+            .map_err(|error| error.to_string())?;
         lock(&self.attempt_specs).remove(&order.attempt.id);
-        lock(&self.supervised).retain(|id, it| *id != order.attempt.id || it.has_begun());
+        lock(&self.supervised).retain(|id, supervision_state| {
+            *id != order.attempt.id || supervision_state.has_begun()
+        });
         lock(&self.supervision_locks).remove(&order.attempt.id);
         Ok(())
     }

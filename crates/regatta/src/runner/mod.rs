@@ -80,8 +80,8 @@ struct RunnerProcess {
     is_ending: AtomicBool,
 }
 
-fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
-    it.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Works for the daemon until a signal arrives.
@@ -142,7 +142,7 @@ fn lock_data_dir(place: &daemon::DataDir) -> Result<std::fs::File, CommandError>
         .truncate(false)
         .write(true)
         .open(&path);
-    let file = file.map_err(|it| place.io_error(&it))?;
+    let file = file.map_err(|error| place.io_error(&error))?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(command_error(
@@ -166,8 +166,9 @@ fn load_or_create_identity(place: &daemon::DataDir) -> Result<String, CommandErr
     {
         return Ok(known.trim().to_owned());
     }
-    let fresh = daemon::random_hex(16).map_err(|it| place.io_error(&it))?;
-    daemon::write_atomically(&path, &format!("{fresh}\n")).map_err(|it| place.io_error(&it))?;
+    let fresh = daemon::random_hex(16).map_err(|error| place.io_error(&error))?;
+    daemon::write_atomically(&path, &format!("{fresh}\n"))
+        .map_err(|error| place.io_error(&error))?;
     Ok(fresh)
 }
 
@@ -187,7 +188,7 @@ impl RunnerProcess {
     fn record_contact(&self) {
         *lock(&self.last_contact) = Instant::now();
         let mut noted = lock(&self.contact_file_written);
-        if noted.is_none_or(|it| it.elapsed() >= Duration::from_secs(1)) {
+        if noted.is_none_or(|instant| instant.elapsed() >= Duration::from_secs(1)) {
             composition::record_contact(&self.data_dir);
             *noted = Some(Instant::now());
         }
@@ -241,7 +242,7 @@ impl RunnerProcess {
         let known = composition::recorded_attempts(&self.data_dir);
         known
             .into_iter()
-            .filter(|it| matches!(self.agents.state(*it), Ok(ProcessState::Running(_))))
+            .filter(|id| matches!(self.agents.state(*id), Ok(ProcessState::Running(_))))
             .collect()
     }
 
@@ -369,18 +370,20 @@ impl RunnerProcess {
         {
             self.set_session_input(attempt, wishes, silence_ms);
             self.agents.refresh_input(attempt);
-            let it = self.clone();
-            std::thread::spawn(move || it.send_answer(call.id, Ok(serde_json::Value::Null)));
+            let runner_process = self.clone();
+            std::thread::spawn(move || {
+                runner_process.send_answer(call.id, Ok(serde_json::Value::Null))
+            });
             return;
         }
         if !lock(&self.running_calls).insert(call.id) {
             return; // the daemon repeated a request that is being executed
         }
-        let it = self.clone();
+        let runner_process = self.clone();
         std::thread::spawn(move || {
-            let answer = it.execute(call.ask);
-            it.send_answer(call.id, answer);
-            lock(&it.running_calls).remove(&call.id);
+            let answer = runner_process.execute(call.ask);
+            runner_process.send_answer(call.id, answer);
+            lock(&runner_process.running_calls).remove(&call.id);
         });
     }
 
@@ -506,8 +509,12 @@ impl ShutdownSignals {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
-        let runtime = runtime.map_err(|it| {
-            command_error("io", it.to_string(), "close other programs and try again")
+        let runtime = runtime.map_err(|error| {
+            command_error(
+                "io",
+                error.to_string(),
+                "close other programs and try again",
+            )
         })?;
         let (ready, listens) = std::sync::mpsc::channel();
         std::thread::spawn(move || {

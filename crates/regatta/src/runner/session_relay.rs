@@ -167,7 +167,7 @@ impl SessionSink for RelaySink<'_> {
             tool.paths = tool
                 .paths
                 .iter()
-                .map(|it| self.path_in_workspace(it))
+                .map(|path| self.path_in_workspace(path))
                 .collect();
         }
         let waits = !said.changes_state()
@@ -199,7 +199,7 @@ impl SessionSink for RelaySink<'_> {
 
     fn on_silence(&self, since: Option<Duration>) {
         self.flush();
-        let since = since.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+        let since = since.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
         self.send_report(SessionEvents {
             events: vec![],
             silent: Some(since),

@@ -57,7 +57,7 @@ impl DiffViewLine<'_> {
             DiffViewLine::Single(at, _) => *at == row,
             DiffViewLine::Pair(left, right) => [left, right]
                 .iter()
-                .any(|it| it.is_some_and(|it| it.0 == row)),
+                .any(|pair| pair.is_some_and(|pair| pair.0 == row)),
             DiffViewLine::Draft(_) => false,
         }
     }
@@ -88,7 +88,7 @@ impl DraftReview {
             return;
         };
         self.comments
-            .retain(|it| (&it.path, it.line) != (&path, line));
+            .retain(|draft_comment| (&draft_comment.path, draft_comment.line) != (&path, line));
         if !text.is_empty() {
             self.comments.push(DraftComment {
                 path,
@@ -104,11 +104,13 @@ impl DraftReview {
         match place {
             None => &self.overall,
             Some((path, line)) => {
-                let here = |it: &&DraftComment| (&it.path, it.line) == (path, *line);
+                let here = |draft_comment: &&DraftComment| {
+                    (&draft_comment.path, draft_comment.line) == (path, *line)
+                };
                 self.comments
                     .iter()
                     .find(here)
-                    .map_or("", |it| it.text.as_str())
+                    .map_or("", |draft_comment| draft_comment.text.as_str())
             }
         }
     }
@@ -123,11 +125,13 @@ impl DraftReview {
 
     /// Returns the text to send: the comment on the whole, then one line per comment.
     pub(super) fn message(&self) -> String {
-        let words = Some(self.overall.clone()).filter(|it| !it.is_empty());
-        let comments = self
-            .comments
-            .iter()
-            .map(|it| format!("{}:{}: {}", it.path, it.line, it.text));
+        let words = Some(self.overall.clone()).filter(|s| !s.is_empty());
+        let comments = self.comments.iter().map(|draft_comment| {
+            format!(
+                "{}:{}: {}",
+                draft_comment.path, draft_comment.line, draft_comment.text
+            )
+        });
         words
             .into_iter()
             .chain(comments)
@@ -138,12 +142,15 @@ impl DraftReview {
     /// Returns the command that sends the same comments.
     pub(super) fn command(&self, task: TaskId) -> String {
         let words = Some(&self.overall)
-            .filter(|it| !it.is_empty())
-            .map(|it| format!(" -m {}", quote(it)));
-        let comment = |it: &DraftComment| {
+            .filter(|s| !s.is_empty())
+            .map(|s| format!(" -m {}", quote(s)));
+        let comment = |draft_comment: &DraftComment| {
             format!(
                 " --comment {}",
-                quote(&format!("{}:{}:{}", it.path, it.line, it.text))
+                quote(&format!(
+                    "{}:{}:{}",
+                    draft_comment.path, draft_comment.line, draft_comment.text
+                ))
             )
         };
         let comments: String = self.comments.iter().map(comment).collect();
@@ -174,18 +181,16 @@ impl DiffPane {
         };
         let (mut old, mut new, mut inside) = (0, 0, false);
         let total = patch.lines().count();
-        for it in patch.lines().take(MAX_PATCH_LINES) {
-            if let Some(names) = it.strip_prefix("diff --git ") {
+        for s in patch.lines().take(MAX_PATCH_LINES) {
+            if let Some(names) = s.strip_prefix("diff --git ") {
                 let name = names.rsplit(" b/").next().unwrap_or(names);
                 diff.files.push((cut_line(name), diff.rows.len()));
                 inside = false;
-            } else if let Some((from, to)) = parse_hunk_header(it) {
+            } else if let Some((from, to)) = parse_hunk_header(s) {
                 (old, new, inside) = (from, to, true);
             }
-            let (kind, line) = match it.bytes().next() {
-                Some(b'@') if inside && parse_hunk_header(it).is_some() => {
-                    (DiffRowKind::Hunk, None)
-                }
+            let (kind, line) = match s.bytes().next() {
+                Some(b'@') if inside && parse_hunk_header(s).is_some() => (DiffRowKind::Hunk, None),
                 Some(b'+') if inside => (DiffRowKind::Added, Some(new)),
                 Some(b'-') if inside => (DiffRowKind::Removed, Some(old)),
                 Some(b' ') | None if inside => (DiffRowKind::Context, Some(new)),
@@ -200,7 +205,7 @@ impl DiffPane {
             let file = diff.files.len().saturating_sub(1);
             diff.rows.push(DiffRow {
                 kind,
-                text: cut_line(it),
+                text: cut_line(s),
                 file,
                 line,
             });
@@ -225,11 +230,11 @@ impl DiffPane {
 
     /// Turns pairs of removed and added lines that differ only in white space into unchanged lines.
     fn join_whitespace_changes(&mut self) {
-        let bare = |it: &DiffRow| {
-            it.text
+        let bare = |diff: &DiffRow| {
+            diff.text
                 .chars()
                 .skip(1)
-                .filter(|it| !it.is_whitespace())
+                .filter(|c| !c.is_whitespace())
                 .collect::<String>()
         };
         let mut dropped = vec![false; self.rows.len()];
@@ -247,15 +252,15 @@ impl DiffPane {
         }
         let before: Vec<usize> = dropped
             .iter()
-            .scan(0, |sum, it| {
+            .scan(0, |sum, dropped| {
                 let at = *sum;
-                *sum += usize::from(*it);
+                *sum += usize::from(*dropped);
                 Some(at)
             })
             .collect();
         self.files
             .iter_mut()
-            .for_each(|it| it.1 -= before.get(it.1).copied().unwrap_or(0));
+            .for_each(|file| file.1 -= before.get(file.1).copied().unwrap_or(0));
         let mut nth = 0;
         self.rows.retain(|_| {
             nth += 1;
@@ -272,10 +277,10 @@ impl DiffPane {
 
     /// Moves to the next file, or with a negative number to the previous one.
     pub(super) fn move_to_file(&mut self, by: isize) {
-        let mut starts = self.files.iter().map(|it| it.1);
+        let mut starts = self.files.iter().map(|file| file.1);
         let found = match by {
-            1.. => starts.find(|it| *it > self.cursor),
-            _ => starts.rfind(|it| *it < self.cursor),
+            1.. => starts.find(|start| *start > self.cursor),
+            _ => starts.rfind(|start| *start < self.cursor),
         };
         self.cursor = found.unwrap_or(self.cursor);
     }
@@ -283,17 +288,25 @@ impl DiffPane {
     /// Returns the line that a comment refers to: the reader's line, else the next changed line,
     /// else the first changed line. Returns `None` if no line changed.
     pub(super) fn comment_target(&self) -> Option<(String, usize)> {
-        let here = self.rows.get(self.cursor).filter(|it| it.line.is_some());
-        let changed = |it: &&DiffRow| matches!(it.kind, DiffRowKind::Added | DiffRowKind::Removed);
+        let here = self
+            .rows
+            .get(self.cursor)
+            .filter(|diff| diff.line.is_some());
+        let changed =
+            |diff: &&DiffRow| matches!(diff.kind, DiffRowKind::Added | DiffRowKind::Removed);
         let row = here.or_else(|| self.rows.iter().skip(self.cursor).find(changed));
         let row = row.or_else(|| self.rows.iter().find(changed))?;
         Some((self.files.get(row.file)?.0.clone(), row.line?))
     }
 
     /// Returns the row below which a comment is shown. For a replaced line that is the new line.
-    fn row_of_comment(&self, it: &DraftComment) -> Option<usize> {
+    fn row_of_comment(&self, draft_comment: &DraftComment) -> Option<usize> {
         let here = |row: &DiffRow| {
-            row.line == Some(it.line) && self.files.get(row.file).is_some_and(|f| f.0 == it.path)
+            row.line == Some(draft_comment.line)
+                && self
+                    .files
+                    .get(row.file)
+                    .is_some_and(|f| f.0 == draft_comment.path)
         };
         let new = self
             .rows
@@ -309,31 +322,37 @@ impl DiffPane {
         split: bool,
         height: usize,
     ) -> Vec<DiffViewLine<'a>> {
-        let said: Vec<(usize, &str)> = drafts.map_or_else(Vec::new, |it| {
-            it.comments
+        let said: Vec<(usize, &str)> = drafts.map_or_else(Vec::new, |draft_review| {
+            draft_review
+                .comments
                 .iter()
-                .filter_map(|it| Some((self.row_of_comment(it)?, it.text.as_str())))
+                .filter_map(|draft_comment| {
+                    Some((
+                        self.row_of_comment(draft_comment)?,
+                        draft_comment.text.as_str(),
+                    ))
+                })
                 .collect()
         });
         // This range is larger than the window on each side, but small compared with a long diff.
         let from = self.cursor.saturating_sub(2 * height);
         let to = (self.cursor + 3 * height).min(self.rows.len());
         let mut lines = Vec::new();
-        for it in if split {
+        for diff_view_line in if split {
             self.split_lines(from, to)
         } else {
             self.unified_lines(from, to)
         } {
-            lines.push(it);
+            lines.push(diff_view_line);
             lines.extend(
                 said.iter()
-                    .filter(|one| it.contains_row(one.0))
+                    .filter(|one| diff_view_line.contains_row(one.0))
                     .map(|one| DiffViewLine::Draft(one.1)),
             );
         }
         let at = lines
             .iter()
-            .position(|it| it.contains_row(self.cursor))
+            .position(|diff_view_line| diff_view_line.contains_row(self.cursor))
             .unwrap_or(0);
         let first = at
             .saturating_sub(height / 3)
@@ -350,7 +369,7 @@ impl DiffPane {
     fn split_lines(&self, from: usize, to: usize) -> Vec<DiffViewLine<'_>> {
         let side = |at: usize, end: usize| {
             (at < end)
-                .then(|| self.rows.get(at).map(|it| (at, it)))
+                .then(|| self.rows.get(at).map(|diff| (at, diff)))
                 .flatten()
         };
         let (mut lines, mut at) = (Vec::new(), from);
@@ -382,7 +401,7 @@ impl DiffPane {
 fn run_length(rows: &[DiffRow], from: usize, kind: DiffRowKind) -> usize {
     rows.iter()
         .skip(from)
-        .take_while(|it| it.kind == kind)
+        .take_while(|diff| diff.kind == kind)
         .count()
 }
 
@@ -403,7 +422,7 @@ fn replacement_blocks(rows: &[DiffRow]) -> Vec<(std::ops::Range<usize>, std::ops
 /// Parses the old and the new line number of a hunk header: `@@ -12,3 +14,5 @@`.
 fn parse_hunk_header(line: &str) -> Option<(usize, usize)> {
     let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
-    let number = |it: &str| it.split([',', ' ']).next()?.parse().ok();
+    let number = |s: &str| s.split([',', ' ']).next()?.parse().ok();
     Some((number(old)?, number(rest)?))
 }
 
@@ -420,9 +439,10 @@ mod tests {
     }
 
     fn texts(view: &[DiffViewLine<'_>]) -> Vec<String> {
-        let side =
-            |it: &Option<(usize, &DiffRow)>| it.map_or("", |it| it.1.text.as_str()).to_owned();
-        let text = |it: &DiffViewLine<'_>| match it {
+        let side = |pair: &Option<(usize, &DiffRow)>| {
+            pair.map_or("", |pair| pair.1.text.as_str()).to_owned()
+        };
+        let text = |diff_view_line: &DiffViewLine<'_>| match diff_view_line {
             DiffViewLine::Single(_, row) => row.text.clone(),
             DiffViewLine::Pair(left, right) => format!("{}|{}", side(left), side(right)),
             DiffViewLine::Draft(text) => format!("# {text}"),
@@ -432,31 +452,31 @@ mod tests {
 
     #[test]
     fn a_diff_is_navigated_by_line_and_by_file() {
-        let mut it = diff(DiffViewOptions::default());
-        assert_eq!(it.files, [("x".to_owned(), 0), ("y".to_owned(), 9)]);
-        it.move_to_file(1);
-        assert_eq!(it.cursor, 9);
-        it.move_to_file(1);
-        assert_eq!(it.cursor, 9, "there is no next file");
-        it.move_to_file(-1);
-        assert_eq!(it.cursor, 0);
-        it.scroll(-5);
-        assert_eq!(it.cursor, 0);
-        it.scroll(500);
-        assert_eq!(it.cursor, 14);
+        let mut diff_pane = diff(DiffViewOptions::default());
+        assert_eq!(diff_pane.files, [("x".to_owned(), 0), ("y".to_owned(), 9)]);
+        diff_pane.move_to_file(1);
+        assert_eq!(diff_pane.cursor, 9);
+        diff_pane.move_to_file(1);
+        assert_eq!(diff_pane.cursor, 9, "there is no next file");
+        diff_pane.move_to_file(-1);
+        assert_eq!(diff_pane.cursor, 0);
+        diff_pane.scroll(-5);
+        assert_eq!(diff_pane.cursor, 0);
+        diff_pane.scroll(500);
+        assert_eq!(diff_pane.cursor, 14);
         assert_eq!(
-            texts(&it.view(None, false, 3)),
+            texts(&diff_pane.view(None, false, 3)),
             ["@@ -1,2 +0,0 @@", "---gone", "-  two"],
             "the end is in view"
         );
-        it.cursor = 6;
+        diff_pane.cursor = 6;
         assert_eq!(
-            texts(&it.view(None, false, 3)),
+            texts(&diff_pane.view(None, false, 3)),
             ["-old", "+new", "+more"],
             "the lines around the reader are in view"
         );
         assert_eq!(
-            texts(&it.view(None, true, 3)),
+            texts(&diff_pane.view(None, true, 3)),
             [" same", "-old|+new", "|+more"],
             "side by side"
         );
@@ -468,7 +488,7 @@ mod tests {
         assert!(
             long.rows
                 .last()
-                .is_some_and(|it| it.text.contains("7 more lines"))
+                .is_some_and(|diff| diff.text.contains("7 more lines"))
         );
         assert_eq!(DiffPane::default().view(None, true, 5), []);
     }
@@ -476,10 +496,11 @@ mod tests {
     /// A comment refers to the reader's line. On a header it refers to the next changed line.
     #[test]
     fn a_comment_refers_to_a_line() {
-        let mut it = diff(DiffViewOptions::default());
-        let at = |it: &mut DiffPane, row: usize| {
-            it.cursor = row;
-            it.comment_target()
+        let mut diff_pane = diff(DiffViewOptions::default());
+        let at = |diff_pane: &mut DiffPane, row: usize| {
+            diff_pane.cursor = row;
+            diff_pane
+                .comment_target()
                 .map(|(path, line)| format!("{path}:{line}"))
         };
         let places = [
@@ -493,7 +514,11 @@ mod tests {
             (14, "y:2"),
         ];
         for (row, wanted) in places {
-            assert_eq!(at(&mut it, row).as_deref(), Some(wanted), "row {row}");
+            assert_eq!(
+                at(&mut diff_pane, row).as_deref(),
+                Some(wanted),
+                "row {row}"
+            );
         }
         assert_eq!(
             DiffPane::from_patch(
@@ -509,9 +534,9 @@ mod tests {
         drafts.set_comment(Some(("y".into(), 2)), "why?");
         drafts.set_comment(Some(("x".into(), 10)), " it's slow ");
         drafts.set_comment(None, "nearly");
-        it.cursor = 6;
+        diff_pane.cursor = 6;
         assert_eq!(
-            texts(&it.view(Some(&drafts), false, 3)),
+            texts(&diff_pane.view(Some(&drafts), false, 3)),
             ["-old", "+new", "# it's slow"],
             "the comment is below the new line"
         );
@@ -532,7 +557,7 @@ mod tests {
     fn white_space_changes_can_be_hidden() {
         let patch = "diff --git a/x b/x\n@@ -1,3 +1,3 @@\n-a\n-b = 1\n-c\n+  a\n+b=1\n+d\ndiff \
             --git a/y b/y\n@@ -1 +1 @@\n-e\n+f\n";
-        let mut it = DiffPane::from_patch(
+        let mut diff_pane = DiffPane::from_patch(
             TaskId(9),
             patch,
             DiffViewOptions {
@@ -540,7 +565,11 @@ mod tests {
                 ..DiffViewOptions::default()
             },
         );
-        let shown: Vec<&str> = it.rows.iter().map(|it| it.text.as_str()).collect();
+        let shown: Vec<&str> = diff_pane
+            .rows
+            .iter()
+            .map(|diff| diff.text.as_str())
+            .collect();
         let wanted = [
             "diff --git a/x b/x",
             "@@ -1,3 +1,3 @@",
@@ -550,9 +579,9 @@ mod tests {
             "+d",
         ];
         assert_eq!(shown[..6], wanted);
-        it.move_to_file(1);
+        diff_pane.move_to_file(1);
         assert_eq!(
-            it.rows[it.cursor].text, "diff --git a/y b/y",
+            diff_pane.rows[diff_pane.cursor].text, "diff --git a/y b/y",
             "the positions of files were adjusted"
         );
     }

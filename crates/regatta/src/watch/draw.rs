@@ -53,7 +53,7 @@ pub(super) fn draw_screen(model: &ScreenModel, frame: &mut Frame<'_>) {
 fn fold_to_ascii(buffer: &mut ratatui::buffer::Buffer) {
     for cell in &mut buffer.content {
         let sign = match cell.symbol() {
-            it if it.is_ascii() => continue,
+            s if s.is_ascii() => continue,
             "·" => "|",
             "…" => ".",
             "×" => "x",
@@ -187,7 +187,7 @@ fn first_visible_row(chosen: Option<usize>, room: usize, many: usize) -> usize {
 pub(super) fn link_text(model: &ScreenModel) -> (String, bool) {
     let from = model.data_unix_ms.map_or_else(
         || "none yet".to_owned(),
-        |it| format!("from {}", format_time_to_second(it)),
+        |data_unix_m| format!("from {}", format_time_to_second(data_unix_m)),
     );
     match &model.connection {
         ConnectionState::Connecting => ("connecting".into(), false),
@@ -230,7 +230,7 @@ fn draw_top_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
             .projects
             .iter()
             .take(3)
-            .map(|it| format!("{}·{}", it.name, it.trunk))
+            .map(|project_summary| format!("{}·{}", project_summary.name, project_summary.trunk))
             .collect();
         spans.push(Span::raw(format!("{}  ", safe_line(&places.join(" ")))));
     }
@@ -278,11 +278,15 @@ fn draw_top_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
 /// Returns the names of the pages that fit, always with the open page, and an ellipsis if names are
 /// left out.
 fn page_names(page: ScreenPage, room: usize) -> Vec<(&'static str, bool)> {
-    let all = || PAGES.into_iter().map(|(_, it, name)| (name, it == page));
-    if all().map(|it| it.0.len() + 1).sum::<usize>() <= room {
+    let all = || {
+        PAGES
+            .into_iter()
+            .map(|(_, screen_page, name)| (name, screen_page == page))
+    };
+    if all().map(|pair| pair.0.len() + 1).sum::<usize>() <= room {
         return all().collect();
     }
-    let open = all().find(|it| it.1).map_or(0, |it| it.0.len() + 1);
+    let open = all().find(|pair| pair.1).map_or(0, |pair| pair.0.len() + 1);
     let (mut left, mut names) = (room.saturating_sub(open + 2), Vec::new());
     for (name, here) in all() {
         if here {
@@ -364,7 +368,11 @@ fn draw_bottom_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
 
 fn draw_now_page(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let low = area.height < 30;
-    let waiting: usize = model.queues.values().map(|it| it.queue.queue.len()).sum();
+    let waiting: usize = model
+        .queues
+        .values()
+        .map(|queue_page| queue_page.queue.queue.len())
+        .sum();
     let line = u16::try_from(waiting)
         .unwrap_or(u16::MAX)
         .saturating_add(3)
@@ -394,7 +402,10 @@ fn age_text(model: &ScreenModel, since: u64) -> String {
 
 fn draw_inbox(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let groups = model.groups();
-    let many: usize = groups.iter().map(|it| it.items.len()).sum();
+    let many: usize = groups
+        .iter()
+        .map(|inbox_group| inbox_group.items.len())
+        .sum();
     let inner = Block::bordered().inner(area);
     let more = hidden_count(groups.len(), usize::from(inner.height) / 2);
     frame.render_widget(
@@ -418,7 +429,7 @@ fn draw_inbox(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let mut lines: Vec<Line<'_>> = Vec::new();
     let mut chosen_at = 0;
     for group in &groups {
-        let Some(it) = group.items.first() else {
+        let Some(inbox_item) = group.items.first() else {
             continue;
         };
         let chosen = only || model.selected_group_key.as_deref() == Some(group.key);
@@ -427,7 +438,7 @@ fn draw_inbox(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
         }
         lines.extend(inbox_card(
             model,
-            it,
+            inbox_item,
             (group.items.len(), usize::from(inner.width)),
             chosen,
         ));
@@ -445,7 +456,7 @@ fn pack_lines(texts: impl Iterator<Item = String>, room: usize) -> Vec<String> {
     for text in texts {
         match lines
             .last_mut()
-            .filter(|it| columns(it) + 2 + columns(&text) <= room)
+            .filter(|s| columns(s) + 2 + columns(&text) <= room)
         {
             Some(last) => *last += &format!("  {text}"),
             None => lines.push(format!("  {text}")),
@@ -459,13 +470,13 @@ const MAX_QUESTION_LINES: usize = 4;
 
 fn inbox_card<'a>(
     model: &ScreenModel,
-    it: &InboxItemView,
+    inbox_item: &InboxItemView,
     (many, room): (usize, usize),
     chosen: bool,
 ) -> Vec<Line<'a>> {
     let bold = Style::default().add_modifier(Modifier::BOLD);
     let mark = if chosen { ">" } else { " " };
-    let agent = it
+    let agent = inbox_item
         .item
         .agent
         .as_ref()
@@ -476,18 +487,22 @@ fn inbox_card<'a>(
     } else {
         String::new()
     };
-    let late = if it.item.escalated { " waits long" } else { "" };
+    let late = if inbox_item.item.escalated {
+        " waits long"
+    } else {
+        ""
+    };
     // An item whose id is the task's id shows it once.
-    let task = it
+    let task = inbox_item
         .item
         .task
-        .map(|it| it.to_string())
-        .filter(|task| *task != it.item.id)
+        .map(|id| id.to_string())
+        .filter(|task| *task != inbox_item.item.id)
         .unwrap_or_default();
-    let names = format!("{} {task}", it.item.kind);
+    let names = format!("{} {task}", inbox_item.item.kind);
     let head = Span::raw(format!(
         "{mark}{}{times}{late} {} ",
-        safe_line(&it.item.id),
+        safe_line(&inbox_item.item.id),
         safe_line(names.trim_end())
     ));
     let style = if chosen {
@@ -499,7 +514,7 @@ fn inbox_card<'a>(
         line_with_ends(
             vec![head],
             &agent,
-            &age_text(model, it.item.since_wall),
+            &age_text(model, inbox_item.item.since_wall),
             room,
         )
         .style(style),
@@ -507,27 +522,34 @@ fn inbox_card<'a>(
     let inside = room.saturating_sub(2);
     if !chosen {
         lines.push(Line::styled(
-            format!("  {}", cut_to_width(&safe_line(&it.item.subject), inside)),
+            format!(
+                "  {}",
+                cut_to_width(&safe_line(&inbox_item.item.subject), inside)
+            ),
             bold,
         ));
         return lines;
     }
-    let subject = wrap(&safe_line(&it.item.subject), inside, MAX_QUESTION_LINES);
+    let subject = wrap(
+        &safe_line(&inbox_item.item.subject),
+        inside,
+        MAX_QUESTION_LINES,
+    );
     lines.extend(
         subject
             .into_iter()
-            .map(|it| Line::styled(format!("  {it}"), bold)),
+            .map(|subject| Line::styled(format!("  {subject}"), bold)),
     );
-    if !it.item.why.is_empty() {
+    if !inbox_item.item.why.is_empty() {
         let dim = Style::default().add_modifier(Modifier::DIM);
-        let why = wrap(&safe_line(&it.item.why), inside, 2);
+        let why = wrap(&safe_line(&inbox_item.item.why), inside, 2);
         lines.extend(
             why.into_iter()
-                .map(|it| Line::styled(format!("  {it}"), dim)),
+                .map(|why| Line::styled(format!("  {why}"), dim)),
         );
     }
     lines.extend(
-        pack_lines(answer_labels(it), room)
+        pack_lines(answer_labels(inbox_item), room)
             .into_iter()
             .map(Line::raw),
     );
@@ -535,8 +557,9 @@ fn inbox_card<'a>(
 }
 
 /// Returns the possible answers to an item, each with its digit.
-fn answer_labels(it: &InboxItemView) -> impl Iterator<Item = String> {
-    it.actions
+fn answer_labels(inbox_item: &InboxItemView) -> impl Iterator<Item = String> {
+    inbox_item
+        .actions
         .iter()
         .take(9)
         .enumerate()
@@ -573,44 +596,44 @@ fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, whole: boo
     };
     let names = all
         .iter()
-        .map(|it| columns(&it.agent.to_string()))
+        .map(|agent_lane| columns(&agent_lane.agent.to_string()))
         .max()
         .unwrap_or(8)
         .min(20);
-    let row = |(nth, it): (usize, &&AgentLaneView)| {
-        let task = it.task.map(|it| it.to_string()).unwrap_or_default();
+    let row = |(nth, agent_lane): (usize, &&AgentLaneView)| {
+        let task = agent_lane.task.map(|id| id.to_string()).unwrap_or_default();
         let mark = if focused && nth == at { ">" } else { " " };
         let mut spans = vec![
             Span::styled(
-                format!("{mark}{} ", state_glyph(model, it.at)),
-                state_style(model, it.at),
+                format!("{mark}{} ", state_glyph(model, agent_lane.at)),
+                state_style(model, agent_lane.at),
             ),
             Span::raw(format!(
                 "{} ",
-                pad_or_cut(&safe_line(&it.agent.to_string()), names)
+                pad_or_cut(&safe_line(&agent_lane.agent.to_string()), names)
             )),
         ];
         if timeline > 0 {
             let bars = model
                 .lane_bars
-                .get(&format!("bars/{}", it.agent))
-                .map_or(&[][..], |it| &it.bars[..]);
+                .get(&format!("bars/{}", agent_lane.agent))
+                .map_or(&[][..], |lane_bars| &lane_bars.bars[..]);
             spans.extend(lane_timeline(model, bars, timeline));
             spans.push(Span::raw(" "));
         }
-        let text = if it.text.is_empty() {
-            state_label(it.at).to_owned()
+        let text = if agent_lane.text.is_empty() {
+            state_label(agent_lane.at).to_owned()
         } else {
-            it.text.clone()
+            agent_lane.text.clone()
         };
         spans.push(Span::styled(
             format!("{task:<4} "),
-            state_style(model, it.at),
+            state_style(model, agent_lane.at),
         ));
         line_with_ends(
             spans,
             &text,
-            &age_text(model, it.since_wall),
+            &age_text(model, agent_lane.since_wall),
             usize::from(inner.width),
         )
     };
@@ -630,8 +653,8 @@ fn lane_timeline<'a>(model: &ScreenModel, bars: &[LaneBar], width: usize) -> Vec
     let oldest = model
         .lane_bars
         .values()
-        .flat_map(|it| &it.bars)
-        .map(|it| it.from)
+        .flat_map(|lane_bars| &lane_bars.bars)
+        .map(|lane_bar| lane_bar.from)
         .min()
         .unwrap_or(now);
     let span = (now.saturating_sub(oldest)).clamp(10_000, 3_600_000);
@@ -650,9 +673,9 @@ fn lane_timeline<'a>(model: &ScreenModel, bars: &[LaneBar], width: usize) -> Vec
         );
         let inside = bars
             .iter()
-            .filter(|it| it.from < to && it.to.unwrap_or(now.max(to)) > from);
+            .filter(|lane_bar| lane_bar.from < to && lane_bar.to.unwrap_or(now.max(to)) > from);
         // Show the most urgent state of each time slot.
-        match inside.map(|it| it.at).min() {
+        match inside.map(|lane_bar| lane_bar.at).min() {
             Some(at) => Span::styled(sign(at), state_style(model, at)),
             None => Span::raw(" "),
         }
@@ -703,37 +726,37 @@ fn draw_tasks(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, whole: boo
     let room = usize::from(inner.height);
     let at = model
         .selected_task
-        .and_then(|id| rows.iter().position(|it| it.id == id));
+        .and_then(|id| rows.iter().position(|task_row| task_row.id == id));
     let from = first_visible_row(at, room, rows.len());
     let subject = usize::from(inner.width).saturating_sub(60).clamp(12, 48);
-    let row = |it: &&TaskRowView| {
-        let chosen = model.selected_task == Some(it.id);
+    let row = |task_row: &&TaskRowView| {
+        let chosen = model.selected_task == Some(task_row.id);
         let mark = if chosen && focused { ">" } else { " " };
-        let agent = it
+        let agent = task_row
             .agent
             .as_ref()
             .map_or_else(|| "-".into(), ToString::to_string);
-        let cost = it
-            .micro_usd
-            .map_or(String::new(), |it| format!(" {}", format_usd(it)));
+        let cost = task_row.micro_usd.map_or(String::new(), |micro_usd| {
+            format!(" {}", format_usd(micro_usd))
+        });
         let left = vec![
-            Span::raw(format!("{mark}{:<5}", it.id.to_string())),
+            Span::raw(format!("{mark}{:<5}", task_row.id.to_string())),
             Span::styled(
                 format!(
                     "{} {} ",
-                    state_glyph(model, it.at),
-                    pad_or_cut(&safe_line(&it.word), 9)
+                    state_glyph(model, task_row.at),
+                    pad_or_cut(&safe_line(&task_row.word), 9)
                 ),
-                state_style(model, it.at),
+                state_style(model, task_row.at),
             ),
             Span::raw(format!(
                 "{} {} ",
-                pad_or_cut(&safe_line(&it.subject), subject),
+                pad_or_cut(&safe_line(&task_row.subject), subject),
                 pad_or_cut(&safe_line(&agent), 12)
             )),
         ];
-        let right = format!("{}{}", age_text(model, it.since_wall), cost);
-        let line = line_with_ends(left, &it.text, &right, usize::from(inner.width));
+        let right = format!("{}{}", age_text(model, task_row.since_wall), cost);
+        let line = line_with_ends(left, &task_row.text, &right, usize::from(inner.width));
         if chosen && focused {
             line.style(Style::default().add_modifier(Modifier::BOLD))
         } else {
@@ -755,30 +778,38 @@ fn format_usd(micro: u64) -> String {
 
 fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, whole: bool) {
     let focused = whole || model.focus == ListFocus::Queue;
-    let waiting: usize = model.queues.values().map(|it| it.queue.queue.len()).sum();
+    let waiting: usize = model
+        .queues
+        .values()
+        .map(|queue_page| queue_page.queue.queue.len())
+        .sum();
     let inner = Block::bordered().inner(area);
     let mut lines: Vec<Line<'_>> = Vec::new();
-    for it in model.visible_queues() {
-        let tip = it
+    for queue_page in model.visible_queues() {
+        let tip = queue_page
             .tip
             .as_ref()
-            .map_or("", |it| it.as_str().get(..10).unwrap_or(it.as_str()));
-        let held = it.queue.held.as_ref().map_or(String::new(), |it| {
-            format!("  held by {}: {}", it.by, it.reason)
-        });
+            .map_or("", |id| id.as_str().get(..10).unwrap_or(id.as_str()));
+        let held = queue_page
+            .queue
+            .held
+            .as_ref()
+            .map_or(String::new(), |queue_hold| {
+                format!("  held by {}: {}", queue_hold.by, queue_hold.reason)
+            });
         let head = format!(
             "{} {} {tip}  {}{held}",
-            it.queue.project, it.queue.trunk, it.text
+            queue_page.queue.project, queue_page.queue.trunk, queue_page.text
         );
         let room = usize::from(inner.width);
         lines.push(Line::styled(
             cut_to_width(&safe_line(&head), room),
             Style::default().add_modifier(Modifier::BOLD),
         ));
-        let signs = crate::commands::batch_signs(&it.queue, model.is_unicode);
-        for (nth, car) in it.queue.queue.iter().enumerate() {
+        let signs = crate::commands::batch_signs(&queue_page.queue, model.is_unicode);
+        for (nth, car) in queue_page.queue.queue.iter().enumerate() {
             let sign = signs.get(nth).unwrap_or(&" ");
-            let place = car.position.map_or("  ".into(), |it| format!("{it:>2}"));
+            let place = car.position.map_or("  ".into(), |car| format!("{car:>2}"));
             let what = format!(
                 "{place} {:<4} {}",
                 car.task.to_string(),
@@ -800,7 +831,7 @@ fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, whole: boo
             ));
         }
         if whole {
-            for car in &it.queue.recent {
+            for car in &queue_page.queue.recent {
                 let text = format!(
                     "   {:<4} {}  {} {}",
                     car.task.to_string(),
@@ -864,9 +895,9 @@ fn draw_cost(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let frame_of = titled_block(model, " Spent today ".into(), true);
     let inner = frame_of.inner(area);
     frame.render_widget(frame_of, area);
-    let Some(it) = &model.cost else { return };
+    let Some(cost) = &model.cost else { return };
     let text = crate::commands::cost::draw_cost(
-        it,
+        cost,
         Some(usize::from(inner.width)),
         crate::commands::format_time_to_minute,
     );
@@ -906,14 +937,14 @@ fn draw_task_page(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn draw_task_details(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
-    let Some(it) = &model.task else {
+    let Some(task_page) = &model.task else {
         let ScreenPage::Task(id) = model.page else {
             return;
         };
         frame.render_widget(titled_block(model, format!(" {id} "), false), area);
         return;
     };
-    let task = &it.task.task;
+    let task = &task_page.task.task;
     let title = format!(" {} {} ", task.id, safe_line(&task.subject));
     let frame_of = titled_block(model, title, false);
     let inner = frame_of.inner(area);
@@ -924,17 +955,17 @@ fn draw_task_details(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
         .or(task.assignee.as_ref())
         .map_or_else(|| "-".into(), ToString::to_string);
     // An agent that waits for an answer is not working.
-    let word = if it.task.asks.is_some() {
+    let word = if task_page.task.asks.is_some() {
         self::state_label(DisplayState::Needs)
     } else {
-        &it.task.word
+        &task_page.task.word
     };
     let mut lines = vec![Line::from(vec![
         Span::styled(
-            format!("{} {} ", state_glyph(model, it.at), safe_line(word)),
-            state_style(model, it.at),
+            format!("{} {} ", state_glyph(model, task_page.at), safe_line(word)),
+            state_style(model, task_page.at),
         ),
-        Span::raw(format!("{agent}  {}", safe_line(&it.branch))),
+        Span::raw(format!("{agent}  {}", safe_line(&task_page.branch))),
     ])];
     if let Some(asked) = model.request_of_task(task.id) {
         let room = usize::from(inner.width);
@@ -948,18 +979,18 @@ fn draw_task_details(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
                 .into_iter()
                 .map(Line::raw),
         );
-    } else if let Some(reason) = it.task.waits.first() {
+    } else if let Some(reason) = task_page.task.waits.first() {
         let text = format!("{}  {}", reason.kind.name(), safe_line(&reason.text));
         lines.push(Line::raw(cut_to_width(&text, usize::from(inner.width))));
-    } else if let Some(live) = &it.task.live {
+    } else if let Some(live) = &task_page.task.live {
         lines.push(Line::raw(cut_to_width(
             &safe_line(live),
             usize::from(inner.width),
         )));
     }
-    if !it.time.is_empty() {
+    if !task_page.time.is_empty() {
         let mut spans = vec![Span::raw("time  ")];
-        for bar in it.time.iter().rev().take(12).rev() {
+        for bar in task_page.time.iter().rev().take(12).rev() {
             let long = short_duration(
                 bar.to
                     .unwrap_or(model.current_unix_ms())
@@ -972,7 +1003,7 @@ fn draw_task_details(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
         }
         lines.push(Line::from(spans));
     }
-    for check in &it.checklist {
+    for check in &task_page.checklist {
         let (sign, plain) = match check.good {
             Some(true) => ("✓", "+"),
             Some(false) => ("✕", "x"),
@@ -997,7 +1028,7 @@ fn draw_log(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let name = model
         .log
         .attempt
-        .map_or_else(String::new, |it| format!("{it} "));
+        .map_or_else(String::new, |id| format!("{id} "));
     let raw = if model.log.is_raw { "raw " } else { "" };
     let frame_of = titled_block(
         model,
@@ -1040,7 +1071,13 @@ fn draw_diff(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     } else {
         format!("Diff · {files} file{}", plural_ending(files))
     }];
-    title.extend(drafts.map(|it| format!("{} draft{}", it.count(), plural_ending(it.count()))));
+    title.extend(drafts.map(|draft_review| {
+        format!(
+            "{} draft{}",
+            draft_review.count(),
+            plural_ending(draft_review.count())
+        )
+    }));
     title.extend(
         model
             .diff_options
@@ -1073,13 +1110,16 @@ fn draw_diff(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     }
     let (width, height) = (usize::from(inner.width), usize::from(inner.height));
     let words = drafts
-        .filter(|it| !it.overall.is_empty())
-        .map(|it| draft_line(model, &it.overall, width));
+        .filter(|draft_review| !draft_review.overall.is_empty())
+        .map(|draft_review| draft_line(model, &draft_review.overall, width));
     let height = height.saturating_sub(usize::from(words.is_some()));
     let view = model.diff.view(drafts, model.diff_options.is_split, height);
     let lines: Vec<Line<'_>> = words
         .into_iter()
-        .chain(view.iter().map(|it| diff_line(model, it, width)))
+        .chain(
+            view.iter()
+                .map(|diff_view_line| diff_line(model, diff_view_line, width)),
+        )
         .collect();
     frame.render_widget(Paragraph::new(lines), inner);
 }
@@ -1093,7 +1133,7 @@ fn draft_line<'a>(model: &ScreenModel, text: &str, width: usize) -> Line<'a> {
 }
 
 /// Draws one line of a diff, with a mark at the reader's position.
-fn diff_line<'a>(model: &ScreenModel, it: &DiffViewLine<'_>, width: usize) -> Line<'a> {
+fn diff_line<'a>(model: &ScreenModel, diff_view_line: &DiffViewLine<'_>, width: usize) -> Line<'a> {
     let colour = |kind: DiffRowKind| match kind {
         _ if !model.has_colour => Style::default(),
         DiffRowKind::Added => Style::default().fg(Color::Green),
@@ -1102,17 +1142,17 @@ fn diff_line<'a>(model: &ScreenModel, it: &DiffViewLine<'_>, width: usize) -> Li
         DiffRowKind::Header => Style::default().add_modifier(Modifier::BOLD),
         DiffRowKind::Context => Style::default(),
     };
-    let here = it.contains_row(model.diff.cursor) && model.pane == TaskPane::Diff;
+    let here = diff_view_line.contains_row(model.diff.cursor) && model.pane == TaskPane::Diff;
     let mark = Span::raw(if here { ">" } else { " " });
-    let line = match it {
+    let line = match diff_view_line {
         DiffViewLine::Single(_, row) => {
             let text = cut_to_width(&row.text, width.saturating_sub(1));
             Line::from(vec![mark, Span::styled(text, colour(row.kind))])
         }
         DiffViewLine::Pair(left, right) => {
             let half = width.saturating_sub(2) / 2;
-            let side = |it: &Option<(usize, &super::diff::DiffRow)>, kind: DiffRowKind| {
-                let text = it.map_or("", |it| it.1.text.as_str());
+            let side = |pair: &Option<(usize, &super::diff::DiffRow)>, kind: DiffRowKind| {
+                let text = pair.map_or("", |pair| pair.1.text.as_str());
                 Span::styled(pad_or_cut(text, half), colour(kind))
             };
             let bar = Span::raw(if model.is_unicode { "│" } else { "|" });
@@ -1142,9 +1182,9 @@ fn draw_dialog(model: &ScreenModel, over: &Dialog, frame: &mut Frame<'_>) {
             let form = action
                 .form
                 .as_ref()
-                .map(|it| format!("the fields of this form, as JSON: {it}"));
+                .map(|form| format!("the fields of this form, as JSON: {form}"));
             let mut lines = vec![Line::raw(safe_line(&action.label))];
-            lines.extend(form.map(|it| Line::raw(safe_line(&it))));
+            lines.extend(form.map(|form| Line::raw(safe_line(&form))));
             lines.extend([
                 Line::raw(format!("> {}_", safe_line(text))),
                 Line::raw("Enter sends, Esc cancels"),

@@ -118,7 +118,7 @@ pub(super) fn on_key(model: &mut ScreenModel, key: KeyEvent) -> Vec<ScreenReques
 }
 
 fn go_to_page(model: &mut ScreenModel, code: KeyCode) -> Vec<ScreenRequest> {
-    let Some((_, page, _)) = PAGES.into_iter().find(|it| KeyCode::Char(it.0) == code) else {
+    let Some((_, page, _)) = PAGES.into_iter().find(|row| KeyCode::Char(row.0) == code) else {
         return vec![];
     };
     let focus = match page {
@@ -162,7 +162,10 @@ fn cycle_focus(model: &mut ScreenModel, back: bool) {
         ListFocus::Tasks,
         ListFocus::Queue,
     ];
-    let at = round.iter().position(|it| *it == model.focus).unwrap_or(0);
+    let at = round
+        .iter()
+        .position(|list_focus| *list_focus == model.focus)
+        .unwrap_or(0);
     model.focus = round[(at + if back { round.len() - 1 } else { 1 }) % round.len()];
     model.scroll = 0;
 }
@@ -183,15 +186,23 @@ fn move_selection(model: &mut ScreenModel, by: isize) -> Vec<ScreenRequest> {
     };
     match model.focus {
         ListFocus::Inbox => {
-            let keys: Vec<String> = model.groups().iter().map(|it| it.key.to_owned()).collect();
+            let keys: Vec<String> = model
+                .groups()
+                .iter()
+                .map(|inbox_group| inbox_group.key.to_owned())
+                .collect();
             let at = keys
                 .iter()
-                .position(|it| Some(it) == model.selected_group_key.as_ref());
+                .position(|s| Some(s) == model.selected_group_key.as_ref());
             model.selected_group_key = keys.get(moved(keys.len(), at)).cloned();
         }
         ListFocus::Tasks => {
-            let ids: Vec<TaskId> = model.visible_rows().iter().map(|it| it.id).collect();
-            let at = ids.iter().position(|it| Some(*it) == model.selected_task);
+            let ids: Vec<TaskId> = model
+                .visible_rows()
+                .iter()
+                .map(|task_row| task_row.id)
+                .collect();
+            let at = ids.iter().position(|id| Some(*id) == model.selected_task);
             model.selected_task = ids.get(moved(ids.len(), at)).copied();
         }
         ListFocus::Lanes => {
@@ -205,11 +216,18 @@ fn move_selection(model: &mut ScreenModel, by: isize) -> Vec<ScreenRequest> {
                 model
                     .queues
                     .values()
-                    .map(|it| 2 + it.queue.queue.len() + it.queue.recent.len())
+                    .map(|queue_page| {
+                        2 + queue_page.queue.queue.len() + queue_page.queue.recent.len()
+                    })
                     .sum()
             };
-            let tables =
-                |it: &CostView| it.tables.iter().map(|it| 2 + it.rows.len()).sum::<usize>() + 3;
+            let tables = |cost: &CostView| {
+                cost.tables
+                    .iter()
+                    .map(|cost_table| 2 + cost_table.rows.len())
+                    .sum::<usize>()
+                    + 3
+            };
             let many: usize = match (&model.cost, &model.page) {
                 (Some(cost), ScreenPage::Cost) => tables(cost),
                 (_, ScreenPage::Now | ScreenPage::Queue) => trains(),
@@ -235,8 +253,9 @@ fn on_list_key(model: &mut ScreenModel, code: KeyCode) -> Vec<ScreenRequest> {
                     return vec![];
                 }
                 Some(group) => {
-                    let nth_of =
-                        |it: &&regatta_api::live_view::InboxItemView| it.actions.get(nth).cloned();
+                    let nth_of = |inbox_item: &&regatta_api::live_view::InboxItemView| {
+                        inbox_item.actions.get(nth).cloned()
+                    };
                     (
                         group.items.first().and_then(nth_of),
                         group.items.iter().filter_map(nth_of).collect::<Vec<_>>(),
@@ -246,21 +265,35 @@ fn on_list_key(model: &mut ScreenModel, code: KeyCode) -> Vec<ScreenRequest> {
             first.map_or_else(Vec::new, |action| start_action(model, action, all))
         }
         KeyCode::Char('r') if model.page == ScreenPage::Now => {
-            let found = model.selected_group().and_then(|it| {
-                let words = |it: &&&PageAction| it.words.is_some();
-                it.items
-                    .first()
-                    .and_then(|it| it.actions.iter().find(|it| words(&it)).cloned())
+            let found = model.selected_group().and_then(|inbox_group| {
+                let words = |page_action: &&&PageAction| page_action.words.is_some();
+                inbox_group.items.first().and_then(|inbox_item| {
+                    inbox_item
+                        .actions
+                        .iter()
+                        .find(|page_action| words(&page_action))
+                        .cloned()
+                })
             });
             found.map_or_else(Vec::new, |action| start_action(model, action, vec![]))
         }
         KeyCode::Char('z') if model.page == ScreenPage::Now => {
-            let later = |it: &regatta_api::live_view::InboxItemView| {
-                it.actions.iter().find(|it| it.key == Some('z')).cloned()
+            let later = |inbox_item: &regatta_api::live_view::InboxItemView| {
+                inbox_item
+                    .actions
+                    .iter()
+                    .find(|page_action| page_action.key == Some('z'))
+                    .cloned()
             };
             let all: Vec<PageAction> = model
                 .selected_group()
-                .map(|it| it.items.iter().filter_map(|it| later(it)).collect())
+                .map(|inbox_group| {
+                    inbox_group
+                        .items
+                        .iter()
+                        .filter_map(|inbox_item| later(inbox_item))
+                        .collect()
+                })
                 .unwrap_or_default();
             if all.is_empty() {
                 vec![]
@@ -273,16 +306,19 @@ fn on_list_key(model: &mut ScreenModel, code: KeyCode) -> Vec<ScreenRequest> {
                 .selected_task
                 .map_or_else(Vec::new, |id| open_task(model, id)),
             ListFocus::Inbox => {
-                let id = model
-                    .selected_group()
-                    .and_then(|it| it.items.first().and_then(|it| it.item.task));
+                let id = model.selected_group().and_then(|inbox_group| {
+                    inbox_group
+                        .items
+                        .first()
+                        .and_then(|inbox_item| inbox_item.item.task)
+                });
                 id.map_or_else(Vec::new, |id| open_task(model, id))
             }
             ListFocus::Lanes => {
                 let id = model
                     .visible_lanes()
                     .get(model.scroll)
-                    .and_then(|it| it.task);
+                    .and_then(|agent_lane| agent_lane.task);
                 id.map_or_else(Vec::new, |id| open_task(model, id))
             }
             ListFocus::Queue => vec![],
@@ -300,18 +336,27 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
     if let Some(asked) = model.request_of_task(id) {
         let answer = match key {
             '1'..='9' => asked.actions.get(key as usize - '1' as usize),
-            'r' => asked.actions.iter().find(|it| it.words.is_some()),
-            'z' => asked.actions.iter().find(|it| it.key == Some('z')),
+            'r' => asked
+                .actions
+                .iter()
+                .find(|page_action| page_action.words.is_some()),
+            'z' => asked
+                .actions
+                .iter()
+                .find(|page_action| page_action.key == Some('z')),
             _ => None,
         };
         if let Some(answer) = answer.cloned() {
             return start_action(model, answer, vec![]);
         }
     }
-    let action = model
-        .task
-        .as_ref()
-        .and_then(|it| it.actions.iter().find(|it| it.key == Some(key)).cloned());
+    let action = model.task.as_ref().and_then(|task_page| {
+        task_page
+            .actions
+            .iter()
+            .find(|page_action| page_action.key == Some(key))
+            .cloned()
+    });
     if let Some(action) = action {
         let action = with_drafts(model, id, action);
         return start_action(model, action, vec![]);
@@ -327,7 +372,7 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
             let reviewed = model
                 .task
                 .as_ref()
-                .is_some_and(|it| it.task.task.reviewed.is_some());
+                .is_some_and(|task_page| task_page.task.task.reviewed.is_some());
             if !reviewed && !model.diff_options.is_since_review {
                 model.toast = Some((
                     false,
@@ -373,7 +418,9 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
             let word = model
                 .task
                 .as_ref()
-                .map_or("not loaded yet".to_owned(), |it| it.task.word.clone());
+                .map_or("not loaded yet".to_owned(), |task_page| {
+                    task_page.task.word.clone()
+                });
             model.toast = Some((
                 false,
                 format!("{id} is {word}, so that is not possible now"),
@@ -398,7 +445,7 @@ fn open_comment(model: &mut ScreenModel, id: TaskId) -> Vec<ScreenRequest> {
     let text = model
         .drafts
         .get(&id)
-        .map_or("", |it| it.comment_at(place.as_ref()))
+        .map_or("", |draft_review| draft_review.comment_at(place.as_ref()))
         .to_owned();
     model.dialog = Some(Dialog::Comment { place, text });
     vec![]
@@ -410,7 +457,7 @@ pub(super) fn with_drafts(model: &ScreenModel, id: TaskId, action: PageAction) -
     let Some(drafts) = model
         .drafts
         .get(&id)
-        .filter(|it| action.verb == "revise" && !it.is_empty())
+        .filter(|draft_review| action.verb == "revise" && !draft_review.is_empty())
     else {
         return action;
     };
@@ -463,8 +510,8 @@ fn on_dialog_key(model: &mut ScreenModel, key: KeyEvent) -> Vec<ScreenRequest> {
         }
         (Dialog::Filter { .. }, KeyCode::Enter) => return vec![],
         (Dialog::Filter { .. }, KeyCode::Backspace) => _ = model.filter.pop(),
-        (Dialog::Filter { .. }, KeyCode::Char(it)) if model.filter.len() < 200 => {
-            model.filter.push(it)
+        (Dialog::Filter { .. }, KeyCode::Char(c)) if model.filter.len() < 200 => {
+            model.filter.push(c)
         }
         (_, KeyCode::Esc) => return vec![],
         (Dialog::Help, KeyCode::Char('?' | 'q') | KeyCode::Enter) => return vec![],
@@ -475,10 +522,10 @@ fn on_dialog_key(model: &mut ScreenModel, key: KeyEvent) -> Vec<ScreenRequest> {
         (Dialog::ActionText { text, .. } | Dialog::Comment { text, .. }, KeyCode::Backspace) => {
             _ = text.pop()
         }
-        (Dialog::ActionText { text, .. } | Dialog::Comment { text, .. }, KeyCode::Char(it))
+        (Dialog::ActionText { text, .. } | Dialog::Comment { text, .. }, KeyCode::Char(c))
             if text.len() < 4_000 =>
         {
-            text.push(it);
+            text.push(c);
         }
         (Dialog::Comment { place, text }, KeyCode::Enter) => {
             if let ScreenPage::Task(id) = model.page {
@@ -496,7 +543,7 @@ fn on_dialog_key(model: &mut ScreenModel, key: KeyEvent) -> Vec<ScreenRequest> {
                 if let Some(place) = action
                     .words
                     .as_ref()
-                    .and_then(|it| action.input.pointer_mut(it))
+                    .and_then(|word| action.input.pointer_mut(word))
                 {
                     *place = serde_json::Value::String(text.trim().to_owned());
                 }

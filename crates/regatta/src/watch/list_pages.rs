@@ -38,7 +38,10 @@ impl EventsPage {
             Ok(read) => read,
             Err(why) => return self.problem = Some(why),
         };
-        if self.last_revision.is_some_and(|it| after < it) {
+        if self
+            .last_revision
+            .is_some_and(|last_revision| after < last_revision)
+        {
             return; // the answer to an earlier request
         }
         (self.last_revision, self.problem) = (Some(after), None);
@@ -46,7 +49,7 @@ impl EventsPage {
             .iter()
             .rev()
             .filter_map(event_line)
-            .map(|it| sanitize_cell(it.trim_end()))
+            .map(|event| sanitize_cell(event.trim_end()))
             .collect();
         self.lines.splice(0..0, new);
         self.lines.truncate(MAX_EVENTS);
@@ -76,7 +79,7 @@ pub(super) fn list_page(model: &ScreenModel, width: usize) -> (String, Vec<(Stri
             let text = model
                 .teams
                 .values()
-                .map(|it| commands::team_text(&it.team, Some(width)))
+                .map(|team_page| commands::team_text(&team_page.team, Some(width)))
                 .collect::<Vec<_>>();
             let none = "no team yet: regatta team add --help";
             (
@@ -88,19 +91,23 @@ pub(super) fn list_page(model: &ScreenModel, width: usize) -> (String, Vec<(Stri
             let all: Vec<_> = model
                 .conversations
                 .values()
-                .map(|it| it.line.clone())
+                .map(|conversation_page| conversation_page.line.clone())
                 .collect();
             let text = commands::conversations_text(&all, Some(width));
             let title = format!("{} conversation{}", all.len(), plural_ending(all.len()));
             (title, text_blocks(&[text], model, ""))
         }
         ScreenPage::Events => {
-            let problem = model.events.problem.iter().map(|it| error_line(model, it));
+            let problem = model
+                .events
+                .problem
+                .iter()
+                .map(|problem| error_line(model, problem));
             let lines = model
                 .events
                 .lines
                 .iter()
-                .map(|it| (it.clone(), Style::default()));
+                .map(|event| (event.clone(), Style::default()));
             let lines: Vec<_> = problem.chain(lines).collect();
             let none = if model.events.last_revision.is_some() {
                 "nothing has happened yet"
@@ -158,9 +165,9 @@ fn or_placeholder(lines: StyledLines, none: &str) -> StyledLines {
 /// Returns the lines of several texts, each with its first line in bold.
 fn text_blocks(texts: &[String], model: &ScreenModel, none: &str) -> StyledLines {
     let lines = texts.iter().flat_map(|text| {
-        text.lines().enumerate().map(|(nth, it)| {
+        text.lines().enumerate().map(|(nth, text)| {
             (
-                it.to_owned(),
+                text.to_owned(),
                 if nth == 0 { bold() } else { Style::default() },
             )
         })
@@ -179,7 +186,7 @@ fn files_page(model: &ScreenModel, width: usize) -> (String, StyledLines) {
     let all = model
         .files
         .values()
-        .flat_map(|it| file_lines(model, it, width));
+        .flat_map(|project_files| file_lines(model, project_files, width));
     (
         format!(
             "Files of {} project{}",
@@ -190,12 +197,15 @@ fn files_page(model: &ScreenModel, width: usize) -> (String, StyledLines) {
     )
 }
 
-fn file_lines(model: &ScreenModel, it: &ProjectFilesView, width: usize) -> StyledLines {
-    let mut lines = vec![(format!("{}  {}", it.project, it.text), bold())];
-    for one in &it.radar.collisions {
+fn file_lines(model: &ScreenModel, project_files: &ProjectFilesView, width: usize) -> StyledLines {
+    let mut lines = vec![(
+        format!("{}  {}", project_files.project, project_files.text),
+        bold(),
+    )];
+    for one in &project_files.radar.collisions {
         let other = one
             .other
-            .map_or_else(|| "the trunk".to_owned(), |it| it.to_string());
+            .map_or_else(|| "the trunk".to_owned(), |id| id.to_string());
         let text = format!(
             "{} {} and {other} will collide in {}",
             conflict_mark(model),
@@ -205,12 +215,12 @@ fn file_lines(model: &ScreenModel, it: &ProjectFilesView, width: usize) -> Style
         lines.push(error_line(model, &text));
     }
     let mut rows = Vec::new();
-    for folder in &it.folders {
+    for folder in &project_files.folders {
         rows.push((folder_row(model, folder), !folder.clashing_tasks.is_empty()));
-        rows.extend(folder.own_cells.iter().map(|it| {
+        rows.extend(folder.own_cells.iter().map(|file_cell| {
             (
-                file_row(model, it, folder.depth),
-                !it.clashing_tasks.is_empty(),
+                file_row(model, file_cell, folder.depth),
+                !file_cell.clashing_tasks.is_empty(),
             )
         }));
     }
@@ -220,7 +230,7 @@ fn file_lines(model: &ScreenModel, it: &ProjectFilesView, width: usize) -> Style
             Style::default(),
         ));
     }
-    let cells: Vec<Vec<String>> = rows.iter().map(|it| it.0.clone()).collect();
+    let cells: Vec<Vec<String>> = rows.iter().map(|row| row.0.clone()).collect();
     let text = format_table_for(&cells, Some(width));
     let drawn = text.lines().zip(&rows);
     lines.extend(drawn.map(|(text, (_, meet))| {
@@ -238,47 +248,59 @@ fn conflict_mark(model: &ScreenModel) -> &'static str {
 }
 
 /// Returns the cells of a folder: name, conflicting tasks, changes today, holders.
-fn folder_row(model: &ScreenModel, it: &FolderCell) -> Vec<String> {
-    let name = if it.path.is_empty() {
+fn folder_row(model: &ScreenModel, folder_cell: &FolderCell) -> Vec<String> {
+    let name = if folder_cell.path.is_empty() {
         "top of the repository".into()
     } else {
-        format!("{}/", it.path)
+        format!("{}/", folder_cell.path)
     };
-    let holds = |it: &HolderShare| holder_text(&it.holder, it.task, it.deadline_unix_ms, &it.until);
-    let held: Vec<String> = it.held.iter().map(holds).collect();
-    let wanted = if it.wanted > 0 {
-        format!("{} wanted", it.wanted)
+    let holds = |holder_share: &HolderShare| {
+        holder_text(
+            &holder_share.holder,
+            holder_share.task,
+            holder_share.deadline_unix_ms,
+            &holder_share.until,
+        )
+    };
+    let held: Vec<String> = folder_cell.held.iter().map(holds).collect();
+    let wanted = if folder_cell.wanted > 0 {
+        format!("{} wanted", folder_cell.wanted)
     } else {
         String::new()
     };
     ownership_row(
         model,
-        it.depth,
+        folder_cell.depth,
         &name,
-        (&it.clashing_tasks, it.changes_today),
+        (&folder_cell.clashing_tasks, folder_cell.changes_today),
         (held, wanted),
     )
 }
 
-fn file_row(model: &ScreenModel, it: &FileCell, depth: usize) -> Vec<String> {
-    let holds = |it: &PathHolder| {
-        let holder = it
+fn file_row(model: &ScreenModel, file_cell: &FileCell, depth: usize) -> Vec<String> {
+    let holds = |path_holder: &PathHolder| {
+        let holder = path_holder
             .agent
             .as_ref()
-            .map_or_else(|| it.owner.clone(), ToString::to_string);
-        holder_text(&holder, it.task, it.deadline_unix_ms, &it.until)
+            .map_or_else(|| path_holder.owner.clone(), ToString::to_string);
+        holder_text(
+            &holder,
+            path_holder.task,
+            path_holder.deadline_unix_ms,
+            &path_holder.until,
+        )
     };
-    let held: Vec<String> = it.held.iter().map(holds).collect();
-    let wanted = if it.wanted.is_empty() {
+    let held: Vec<String> = file_cell.held.iter().map(holds).collect();
+    let wanted = if file_cell.wanted.is_empty() {
         String::new()
     } else {
-        format!("wanted by {}", task_names(&it.wanted))
+        format!("wanted by {}", task_names(&file_cell.wanted))
     };
     ownership_row(
         model,
         depth + 1,
-        &it.path,
-        (&it.clashing_tasks, it.changes_today),
+        &file_cell.path,
+        (&file_cell.clashing_tasks, file_cell.changes_today),
         (held, wanted),
     )
 }
@@ -300,7 +322,7 @@ fn ownership_row(
     } else {
         format!("{hot} today")
     };
-    held.extend(Some(wanted).filter(|it| !it.is_empty()));
+    held.extend(Some(wanted).filter(|s| !s.is_empty()));
     let held = if held.is_empty() {
         "free".into()
     } else {
@@ -326,10 +348,10 @@ fn task_names(tasks: &[TaskId]) -> String {
 }
 
 fn holder_text(holder: &str, task: Option<TaskId>, until_wall: Option<u64>, until: &str) -> String {
-    let task = task.map_or(String::new(), |it| format!("{it} "));
+    let task = task.map_or(String::new(), |id| format!("{id} "));
     let until = until_wall.map_or_else(
         || until.to_owned(),
-        |it| format!("until {}", format_time_to_second(it)),
+        |until_wall| format!("until {}", format_time_to_second(until_wall)),
     );
     format!("{task}{holder} {until}").trim_end().to_owned()
 }
@@ -339,36 +361,36 @@ fn setup_lines(model: &ScreenModel, width: usize) -> StyledLines {
         .setup
         .problem
         .iter()
-        .map(|it| error_line(model, it))
+        .map(|problem| error_line(model, problem))
         .collect();
     let Some(found) = &model.setup.info else {
         return or_placeholder(lines, "checking the setup");
     };
     let doctor = &found.doctor;
-    let rank = |it: &DoctorCheck| match it.level {
+    let rank = |doctor_check: &DoctorCheck| match doctor_check.level {
         CheckLevel::Bad => 0,
         CheckLevel::Warn => 1,
         CheckLevel::Ok => 2,
     };
     let mut checks: Vec<&DoctorCheck> = doctor.checks.iter().collect();
-    checks.sort_by_key(|it| rank(it));
-    let sign = |it: &DoctorCheck| match (it.level, model.is_unicode) {
+    checks.sort_by_key(|doctor_check| rank(doctor_check));
+    let sign = |doctor_check: &DoctorCheck| match (doctor_check.level, model.is_unicode) {
         (CheckLevel::Ok, true) => "✓ ok",
         (CheckLevel::Ok, false) => "+ ok",
         (CheckLevel::Warn, _) => "! warning",
         (CheckLevel::Bad, true) => "✕ error",
         (CheckLevel::Bad, false) => "x error",
     };
-    let check = |it: &&DoctorCheck| {
-        let fix = if it.fix.is_empty() {
+    let check = |doctor_check: &&DoctorCheck| {
+        let fix = if doctor_check.fix.is_empty() {
             String::new()
         } else {
-            format!(" · {}", it.fix)
+            format!(" · {}", doctor_check.fix)
         };
         vec![
-            sign(it).to_owned(),
-            it.id.clone(),
-            format!("{}{fix}", it.text),
+            sign(doctor_check).to_owned(),
+            doctor_check.id.clone(),
+            format!("{}{fix}", doctor_check.text),
         ]
     };
     lines.push(("Doctor".into(), bold()));
@@ -379,18 +401,23 @@ fn setup_lines(model: &ScreenModel, width: usize) -> StyledLines {
     let here: Vec<Vec<String>> = doctor
         .providers
         .iter()
-        .filter(|it| it.program.is_some())
-        .map(|it| {
-            let version = it.version.clone().unwrap_or_else(|| "installed".into());
-            let next = it
-                .fix
+        .filter(|provider_program| provider_program.program.is_some())
+        .map(|provider_program| {
+            let version = provider_program
+                .version
                 .clone()
-                .unwrap_or_else(|| format!("regatta agent add {0} --preset {0}", it.preset));
+                .unwrap_or_else(|| "installed".into());
+            let next = provider_program.fix.clone().unwrap_or_else(|| {
+                format!(
+                    "regatta agent add {0} --preset {0}",
+                    provider_program.preset
+                )
+            });
             vec![
-                it.preset.clone(),
-                it.provider.clone(),
+                provider_program.preset.clone(),
+                provider_program.provider.clone(),
                 version,
-                it.signed_in.clone(),
+                provider_program.signed_in.clone(),
                 next,
             ]
         })
@@ -404,7 +431,7 @@ fn setup_lines(model: &ScreenModel, width: usize) -> StyledLines {
     lines.extend(table_lines(&here, width));
     for (title, text) in &found.lists {
         lines.push(((*title).to_owned(), bold()));
-        lines.extend(text.lines().map(|it| (it.to_owned(), Style::default())));
+        lines.extend(text.lines().map(|text| (text.to_owned(), Style::default())));
     }
     lines
 }
@@ -412,6 +439,6 @@ fn setup_lines(model: &ScreenModel, width: usize) -> StyledLines {
 fn table_lines(rows: &[Vec<String>], width: usize) -> StyledLines {
     format_table_for(rows, Some(width))
         .lines()
-        .map(|it| (it.to_owned(), Style::default()))
+        .map(|s| (s.to_owned(), Style::default()))
         .collect()
 }

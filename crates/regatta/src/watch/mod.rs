@@ -95,10 +95,10 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
         std::thread::spawn(move || live_client::forward_stream(&client, &wanted, &news));
     }
     // The terminal is restored at every end, even after a panic.
-    let broken = |it: std::io::Error| {
+    let broken = |error: std::io::Error| {
         command_error(
             "io",
-            format!("could not set up the terminal: {it}"),
+            format!("could not set up the terminal: {error}"),
             "try another terminal",
         )
     };
@@ -135,8 +135,9 @@ fn print_event_lines(app: &CommandContext, client: &Client) -> CommandResult {
     client.stream_events(now.revision, true, |seen| {
         if let EventStreamItem::Event(event) = seen {
             if out.is_json {
-                let text = serde_json::to_string(&event)
-                    .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+                let text = serde_json::to_string(&event).map_err(|error| {
+                    command_error("bug", error.to_string(), "please report this")
+                })?;
                 out.print(&format!("{text}\n"))?;
             } else if let Some(text) = crate::run_progress::milestone_line(&event) {
                 out.print(&format!("{text}\n"))?;
@@ -162,10 +163,10 @@ fn read_keys(to: &Sender<ScreenEvent>) {
 }
 
 fn listen_for_signals(to: &Sender<ScreenEvent>) -> Result<(), CommandError> {
-    let broken = |it: std::io::Error| {
+    let broken = |error: std::io::Error| {
         command_error(
             "io",
-            format!("could not install the signal handlers: {it}"),
+            format!("could not install the signal handlers: {error}"),
             "try again",
         )
     };
@@ -228,7 +229,7 @@ fn spawn_job_thread(
                     ScreenEvent::Diff(
                         task,
                         how,
-                        call_running_daemon::<DiffView>(&client, &call).map(|it| it.patch),
+                        call_running_daemon::<DiffView>(&client, &call).map(|diff| diff.patch),
                     )
                 }
                 BackgroundJob::Events(after) => ScreenEvent::Events(read_events(&client, after)),
@@ -263,8 +264,8 @@ fn read_events(client: &Client, after: u64) -> Result<(u64, Vec<EventView>), Str
         }
         Ok(true)
     });
-    read.map_err(|it| it.message())?;
-    Ok((events.last().map_or(after, |it| it.revision), events))
+    read.map_err(|error| error.message())?;
+    Ok((events.last().map_or(after, |event| event.revision), events))
 }
 
 /// Reads how the daemon's machine is set up.
@@ -288,8 +289,8 @@ fn perform_actions(client: &Client, actions: &[PageAction]) -> Result<String, St
     let mut problem = None;
     for action in actions {
         let call = serde_json::to_vec(&action.input)
-            .map_err(|it| it.to_string())
-            .and_then(|input| Call::parse(&action.verb, &input).map_err(|it| it.message));
+            .map_err(|error| error.to_string())
+            .and_then(|input| Call::parse(&action.verb, &input).map_err(|problem| problem.message));
         match call.and_then(|call| call_running_daemon::<Value>(client, &call)) {
             Ok(_) => done += 1,
             Err(why) => problem = Some(why),
@@ -297,7 +298,7 @@ fn perform_actions(client: &Client, actions: &[PageAction]) -> Result<String, St
     }
     let first = actions
         .first()
-        .map(|it| it.cli.as_str())
+        .map(|page_action| page_action.cli.as_str())
         .unwrap_or_default();
     match (problem, actions.len()) {
         (None, 1) => Ok(format!("done · same from a shell: {first}")),
@@ -360,7 +361,7 @@ impl Screen {
 
     /// Requests the next records of the task's log. Returns false if there is no log.
     fn request_log(&self, model: &mut ScreenModel) -> bool {
-        let last = model.task.as_ref().and_then(|it| it.log);
+        let last = model.task.as_ref().and_then(|task_page| task_page.log);
         if last.is_some() && last != model.log.attempt {
             let raw = model.log.is_raw;
             model.log = transcript::LogPane {
@@ -456,12 +457,12 @@ fn on_live_message(model: &mut ScreenModel, event: &str, data: &str) {
         let topics = serde_json::from_str::<Value>(data).ok();
         let topics = topics
             .as_ref()
-            .and_then(|it| it.get("topics")?.as_array().cloned())
+            .and_then(|topic| topic.get("topics")?.as_array().cloned())
             .unwrap_or_default();
         topics
             .iter()
-            .filter_map(|it| it.as_str())
-            .for_each(|it| model.clear_topic(it));
+            .filter_map(|topic| topic.as_str())
+            .for_each(|topic| model.clear_topic(topic));
         return;
     }
     match serde_json::from_str(data) {

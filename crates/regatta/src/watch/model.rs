@@ -253,7 +253,7 @@ impl ScreenModel {
         let own = self
             .page
             .topic()
-            .map_or(String::new(), |it| format!(",{it}"));
+            .map_or(String::new(), |page| format!(",{page}"));
         format!("head,inbox,lanes,bars,queue,tasks{own}")
     }
 
@@ -322,7 +322,12 @@ impl ScreenModel {
         if self
             .selected_group_key
             .as_ref()
-            .is_some_and(|it| !self.items.values().any(|item| item.group == *it))
+            .is_some_and(|selected_group_key| {
+                !self
+                    .items
+                    .values()
+                    .any(|item| item.group == *selected_group_key)
+            })
         {
             self.selected_group_key = None;
         }
@@ -330,18 +335,21 @@ impl ScreenModel {
 
     /// Removes drafts that were sent with successful actions.
     pub(super) fn remove_sent_drafts(&mut self, actions: &[PageAction]) {
-        for it in actions.iter().filter(|it| it.verb == "revise") {
-            let id = it
+        for page_action in actions
+            .iter()
+            .filter(|page_action| page_action.verb == "revise")
+        {
+            let id = page_action
                 .input
                 .get("id")
                 .and_then(Value::as_str)
-                .and_then(|it| it.parse().ok());
-            let text = it.input.get("text").and_then(Value::as_str);
+                .and_then(|input| input.parse().ok());
+            let text = page_action.input.get("text").and_then(Value::as_str);
             if let Some(id) = id
                 && self
                     .drafts
                     .get(&id)
-                    .is_some_and(|it| Some(it.message().as_str()) == text)
+                    .is_some_and(|draft_review| Some(draft_review.message().as_str()) == text)
             {
                 self.drafts.remove(&id);
             }
@@ -356,14 +364,17 @@ impl ScreenModel {
     /// Returns the inbox, grouped by request.
     pub(super) fn groups(&self) -> Vec<InboxGroup<'_>> {
         let mut items: Vec<&InboxItemView> = self.items.values().collect();
-        items.sort_by_key(|it| (it.item.since_wall, it.item.id.clone()));
+        items.sort_by_key(|inbox_item| (inbox_item.item.since_wall, inbox_item.item.id.clone()));
         let mut groups: Vec<InboxGroup<'_>> = Vec::new();
-        for it in items {
-            match groups.iter_mut().find(|group| group.key == it.group) {
-                Some(group) => group.items.push(it),
+        for inbox_item in items {
+            match groups
+                .iter_mut()
+                .find(|group| group.key == inbox_item.group)
+            {
+                Some(group) => group.items.push(inbox_item),
                 None => groups.push(InboxGroup {
-                    key: &it.group,
-                    items: vec![it],
+                    key: &inbox_item.group,
+                    items: vec![inbox_item],
                 }),
             }
         }
@@ -374,7 +385,9 @@ impl ScreenModel {
     pub(super) fn selected_group(&self) -> Option<InboxGroup<'_>> {
         let mut groups = self.groups();
         match &self.selected_group_key {
-            Some(key) => groups.into_iter().find(|it| it.key == key),
+            Some(key) => groups
+                .into_iter()
+                .find(|inbox_group| inbox_group.key == key),
             None if groups.len() == 1 => groups.pop(),
             None => None,
         }
@@ -382,26 +395,28 @@ impl ScreenModel {
 
     /// Returns the open request of a task's agent, if there is one.
     pub(super) fn request_of_task(&self, task: TaskId) -> Option<&InboxItemView> {
-        let asks = |it: &&InboxItemView| it.item.task == Some(task) && it.item.ask.is_some();
+        let asks = |inbox_item: &&InboxItemView| {
+            inbox_item.item.task == Some(task) && inbox_item.item.ask.is_some()
+        };
         self.items
             .values()
             .filter(asks)
-            .min_by_key(|it| (it.item.since_wall, it.item.id.clone()))
+            .min_by_key(|inbox_item| (inbox_item.item.since_wall, inbox_item.item.id.clone()))
     }
 
     /// Returns the tasks that pass the filter, most urgent first, then by number.
     pub(super) fn visible_rows(&self) -> Vec<&TaskRowView> {
         let wanted = self.filter.to_lowercase();
-        let passes = |it: &&TaskRowView| {
+        let passes = |task_row: &&TaskRowView| {
             wanted.is_empty()
                 || [
-                    it.id.to_string(),
-                    it.subject.clone(),
-                    it.word.clone(),
-                    it.text.clone(),
+                    task_row.id.to_string(),
+                    task_row.subject.clone(),
+                    task_row.word.clone(),
+                    task_row.text.clone(),
                 ]
                 .iter()
-                .chain(it.agent.as_ref().map(ToString::to_string).iter())
+                .chain(task_row.agent.as_ref().map(ToString::to_string).iter())
                 .any(|part| part.to_lowercase().contains(&wanted))
         };
         let mut rows: Vec<&TaskRowView> = self.task_rows.values().filter(passes).collect();
@@ -456,7 +471,7 @@ fn insert_parsed<T: serde::de::DeserializeOwned>(
     value: Value,
 ) {
     match parse_value(value) {
-        Some(it) => into.insert(key, it),
+        Some(value) => into.insert(key, value),
         None => into.remove(&key),
     };
 }

@@ -34,15 +34,15 @@ fn screen_text(model: &ScreenModel, width: u16, height: u16) -> String {
 }
 
 fn press_keys(model: &mut ScreenModel, keys: &str) -> Vec<ScreenRequest> {
-    let code = |it: char| match it {
+    let code = |c: char| match c {
         '\n' => KeyCode::Enter,
         '\t' => KeyCode::Tab,
         '\u{1b}' => KeyCode::Esc,
         '\u{8}' => KeyCode::Backspace,
-        it => KeyCode::Char(it),
+        c => KeyCode::Char(c),
     };
     keys.chars()
-        .flat_map(|it| keys::on_key(model, KeyEvent::new(code(it), KeyModifiers::NONE)))
+        .flat_map(|c| keys::on_key(model, KeyEvent::new(code(c), KeyModifiers::NONE)))
         .collect()
 }
 
@@ -364,14 +364,14 @@ fn a_dropped_failure_is_last_and_the_title_counts_all_tasks() {
 /// Landings of one batch are drawn as a group, and a failed batch is marked.
 #[test]
 fn landings_of_a_batch_are_drawn_together() {
-    let mut it = queue_value();
+    let mut value = queue_value();
     let car = |nth: usize, state: &str| {
         let mut car = queue_value()["queue"][0].clone();
         (car["landing"], car["task"]) = (json!(format!("L{nth}")), json!(format!("T{nth}")));
         (car["state"], car["position"]) = (json!(state), json!(nth));
         car
     };
-    it["queue"] = json!([
+    value["queue"] = json!([
         car(1, "testing"),
         car(2, "testing"),
         car(3, "testing"),
@@ -381,7 +381,7 @@ fn landings_of_a_batch_are_drawn_together() {
     let batch = |ride: &str, cars: Value| json!({ "ride": ride, "state": ride, "cars": cars });
     let mut failed = batch("searching", json!(["L4"]));
     failed["failed"] = json!("make test");
-    it["batches"] = json!([
+    value["batches"] = json!([
         batch("testing", json!(["L1", "L2", "L3"])),
         failed,
         batch("queued", json!(["L5"]))
@@ -390,7 +390,7 @@ fn landings_of_a_batch_are_drawn_together() {
     on_live_message(
         &mut model,
         "",
-        &frame(8_841, &[("queue", "train/shop", it)]),
+        &frame(8_841, &[("queue", "train/shop", value)]),
     );
     press_keys(&mut model, "gq");
     let screen = screen_text(&model, 80, 24);
@@ -433,18 +433,18 @@ fn web_page_keys() -> (Vec<(char, String)>, Vec<String>) {
         text[from..]
             .lines()
             .skip(1)
-            .take_while(|it| *it != "];")
+            .take_while(|text| *text != "];")
             .map(quoted)
             .collect()
     };
     let pages = table(&read("keys.ts"), "PAGES");
     let pages = pages
         .into_iter()
-        .map(|it| (it[0].chars().next().unwrap(), it[2].clone()))
+        .map(|pages| (pages[0].chars().next().unwrap(), pages[2].clone()))
         .collect();
     let help = table(&read("palette.tsx"), "HELP");
-    let keys = help.iter().flat_map(|it| {
-        it[0]
+    let keys = help.iter().flat_map(|help| {
+        help[0]
             .replace("g, then", "g")
             .split(' ')
             .map(str::to_owned)
@@ -465,12 +465,12 @@ fn the_terminal_has_the_page_s_keys() {
     assert!(wanted.len() > 25, "{wanted:?}");
     let known: Vec<&str> = keys::KEY_HELP
         .iter()
-        .flat_map(|it| it.0.split(' '))
+        .flat_map(|pair| pair.0.split(' '))
         .collect();
     for key in wanted
         .iter()
-        .map(|it| it.replace('–', "-"))
-        .filter(|it| it != "Ctrl-K")
+        .map(|wanted| wanted.replace('–', "-"))
+        .filter(|wanted| wanted != "Ctrl-K")
     {
         assert!(
             known.contains(&key.as_str()),
@@ -565,7 +565,7 @@ fn files_are_a_tree_with_their_holders() {
     assert!(
         small
             .lines()
-            .all(|it| crate::output::display_width(it) <= 80)
+            .all(|small| crate::output::display_width(small) <= 80)
             && small.contains("src/api/login.rs"),
         "{small}"
     );
@@ -604,7 +604,10 @@ fn events_and_setup_are_read_when_their_page_is_opened() {
         .append(Ok((8_839, vec![event(8_838, "task.started")])));
     assert_eq!(model.events.read_after(model.seq), 8_840);
     let screen = screen_text(&model, 80, 24);
-    let lines: Vec<&str> = screen.lines().filter(|it| it.contains(" T24 ")).collect();
+    let lines: Vec<&str> = screen
+        .lines()
+        .filter(|screen| screen.contains(" T24 "))
+        .collect();
     assert!(
         lines.len() == 2 && lines[0].contains("8840") && lines[0].contains("task.landed"),
         "{screen}"
@@ -727,7 +730,7 @@ fn comments_are_drafts_until_revise_sends_them() {
 fn every_window_size_and_an_empty_fleet_can_be_drawn() {
     let mut model = sample_model();
     let task = ScreenPage::Task("T24".parse().unwrap());
-    for page in PAGES.into_iter().map(|it| it.1).chain([task]) {
+    for page in PAGES.into_iter().map(|row| row.1).chain([task]) {
         model.page = page;
         for (width, height) in [
             (1, 1),
@@ -827,7 +830,7 @@ fn digits_answer_the_selected_request_and_no_other_key_decides() {
     assert_eq!(press_keys(&mut model, "\u{1b}"), [], "Escape never decides");
     press_keys(&mut model, "3");
     assert!(
-        matches!(&press_keys(&mut model, "y")[..], [ScreenRequest::Perform(it)] if it[0].label == "Always allow")
+        matches!(&press_keys(&mut model, "y")[..], [ScreenRequest::Perform(page_actions)] if page_actions[0].label == "Always allow")
     );
     // A reply in one's own words.
     press_keys(&mut model, "r");
@@ -853,11 +856,11 @@ fn equal_requests_are_answered_together() {
     let mut model = ScreenModel::new(true, true);
     model.now_unix_ms = NOW_UNIX_MS;
     let many: Vec<(String, Value)> = (1..=26)
-        .map(|it| {
+        .map(|n| {
             (
-                format!("item/Q{it}"),
+                format!("item/Q{n}"),
                 item(
-                    &format!("Q{it}"),
+                    &format!("Q{n}"),
                     "T1",
                     "cargo test",
                     "permission cargo test",
@@ -877,7 +880,7 @@ fn equal_requests_are_answered_together() {
     );
     let wishes = press_keys(&mut model, "1");
     assert!(
-        matches!(&wishes[..], [ScreenRequest::Perform(it)] if it.len() == 26),
+        matches!(&wishes[..], [ScreenRequest::Perform(page_actions)] if page_actions.len() == 26),
         "the only card is selected"
     );
 }
@@ -895,7 +898,7 @@ fn pages_lists_and_panes_are_navigated_by_key() {
     );
     press_keys(&mut model, "jj");
     assert_eq!(
-        model.selected_task.map(|it| it.to_string()).as_deref(),
+        model.selected_task.map(|id| id.to_string()).as_deref(),
         Some("T25"),
         "most urgent first: T23 needs a person, T25 waits"
     );
@@ -930,7 +933,7 @@ fn pages_lists_and_panes_are_navigated_by_key() {
         "side by side where there is room: {wide}"
     );
     assert_eq!(press_keys(&mut model, "L"), [], "it cannot land yet");
-    assert!(model.toast.as_ref().is_some_and(|it| !it.0));
+    assert!(model.toast.as_ref().is_some_and(|toast| !toast.0));
     press_keys(&mut model, "?");
     assert!(screen_text(&model, 80, 24).contains("never answers anything"));
     press_keys(&mut model, "\u{1b}");
@@ -971,7 +974,7 @@ fn lanes_sort_by_urgency_and_natural_order() {
     let shown: Vec<&str> = model
         .visible_lanes()
         .iter()
-        .map(|it| it.agent.as_str())
+        .map(|agent_lane| agent_lane.agent.as_str())
         .collect();
     assert_eq!(shown, ["agent-11", "agent-2", "agent-9", "agent-10"]);
 }
@@ -987,20 +990,20 @@ fn cut_text_always_has_an_ellipsis() {
     let wide =
         "日本語の題名です、とても長い題名ですから切られます、そして続きます、まだ続きます、終わり";
     let lanes: Vec<(String, Value)> = (10..40)
-        .map(|it| {
+        .map(|n| {
             (
-                format!("lane/a{it}"),
-                lane(&format!("a{it}"), "working", "T1", long),
+                format!("lane/a{n}"),
+                lane(&format!("a{n}"), "working", "T1", long),
             )
         })
         .collect();
     let rows: Vec<(String, Value)> = (1..60)
-        .map(|it| {
+        .map(|n| {
             (
-                format!("task/T{it}"),
+                format!("task/T{n}"),
                 row(
-                    it,
-                    if it % 2 == 0 { wide } else { long },
+                    n,
+                    if n % 2 == 0 { wide } else { long },
                     "waiting",
                     "waiting",
                     wide,
@@ -1035,20 +1038,26 @@ fn cut_text_always_has_an_ellipsis() {
         }
         let whole: String = screen
             .lines()
-            .filter_map(|it| it.strip_prefix('│')?.split('│').next())
-            .map(|it| it.trim().to_owned() + " ")
+            .filter_map(|screen| screen.strip_prefix('│')?.split('│').next())
+            .map(|screen| screen.trim().to_owned() + " ")
             .collect();
         assert!(
             whole.contains(long),
             "the selected question is complete:\n{screen}"
         );
-        let lane = screen.lines().find(|it| it.contains("▶ a10")).unwrap();
+        let lane = screen
+            .lines()
+            .find(|screen| screen.contains("▶ a10"))
+            .unwrap();
         assert!(
             lane.ends_with(" 30s│") || lane.contains("languages? 30s"),
             "its age is complete: {lane}"
         );
         assert!(width > 80 || lane.contains('…'), "{lane}");
-        let task = screen.lines().find(|it| it.contains(" T2 ")).unwrap();
+        let task = screen
+            .lines()
+            .find(|screen| screen.contains(" T2 "))
+            .unwrap();
         assert!(
             task.contains('…') && task.contains(" 2m $0.31"),
             "age and cost are complete: {task}"
@@ -1116,9 +1125,9 @@ fn hostile_text_is_shown_inert_s12() {
         let screen = screen_text(&model, 120, 40);
         // Control characters become spaces, so that words are not joined.
         assert!(screen.contains("[2J ]52;c;AAAA  evil H"), "{screen}");
-        let odd = |it: char| {
-            (it.is_control() && it != '\n')
-                || matches!(it, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+        let odd = |c: char| {
+            (c.is_control() && c != '\n')
+                || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
         };
         assert!(!screen.chars().any(odd), "{screen:?}");
         assert_eq!(screen.lines().count(), 40);
@@ -1129,7 +1138,7 @@ fn hostile_text_is_shown_inert_s12() {
         model
             .toast
             .as_ref()
-            .is_some_and(|it| it.1.contains("another version"))
+            .is_some_and(|toast| toast.1.contains("another version"))
     );
     assert_eq!(model.connection, ConnectionState::Live);
 }

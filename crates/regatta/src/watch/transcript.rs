@@ -63,12 +63,12 @@ impl LogPane {
 
     /// Appends records of the journal.
     pub(super) fn append(&mut self, piece: &[JournalRecordView]) {
-        for it in piece {
-            self.next_record = self.next_record.max(it.n + 1);
+        for journal_record in piece {
+            self.next_record = self.next_record.max(journal_record.n + 1);
             for text in if self.is_raw {
-                vec![it.line.clone()]
+                vec![journal_record.line.clone()]
             } else {
-                self.format_record(it)
+                self.format_record(journal_record)
             } {
                 let before = self.lines.len();
                 self.lines.extend(text.split('\n').map(cut_line));
@@ -82,17 +82,17 @@ impl LogPane {
         self.lines_below = self.lines_below.min(self.lines.len());
     }
 
-    fn format_record(&mut self, it: &JournalRecordView) -> Vec<String> {
-        if it.said.is_empty() {
+    fn format_record(&mut self, journal_record: &JournalRecordView) -> Vec<String> {
+        if journal_record.said.is_empty() {
             // Output that no driver understood is shown, because it is meant for people.
-            return if matches!(it.stream.as_str(), "err" | "mark") {
-                vec![it.line.clone()]
+            return if matches!(journal_record.stream.as_str(), "err" | "mark") {
+                vec![journal_record.line.clone()]
             } else {
                 vec![]
             };
         }
         let mut lines = Vec::new();
-        for said in &it.said {
+        for said in &journal_record.said {
             match said {
                 AgentEvent::Tool(tool) if !self.shown_calls.should_show(tool) => continue,
                 AgentEvent::TurnStarted { .. } => self.shown_calls.begin_turn(),
@@ -123,7 +123,7 @@ impl LogPane {
         let rows = self
             .view(height)
             .iter()
-            .flat_map(|it| wrap(it, width, usize::MAX));
+            .flat_map(|s| wrap(s, width, usize::MAX));
         let rows: Vec<String> = rows.collect();
         let over = rows.len().saturating_sub(height);
         rows.into_iter().skip(over).collect()
@@ -199,8 +199,8 @@ mod tests {
         ]);
         assert_eq!((log.lines.len(), log.next_record), (5, 4));
         for text in &log.lines {
-            let odd = |it: char| {
-                it.is_control() || matches!(it, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+            let odd = |c: char| {
+                c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
             };
             assert!(!text.chars().any(odd), "{text:?}");
             assert!(
@@ -248,7 +248,7 @@ mod tests {
     fn a_log_follows_until_somebody_scrolls_up() {
         let mut log = LogPane::for_attempt(AttemptId(1));
         let lines: Vec<JournalRecordView> =
-            (0..50).map(|it| line(it, &format!("line {it}"))).collect();
+            (0..50).map(|n| line(n, &format!("line {n}"))).collect();
         log.append(&lines);
         assert_eq!(log.view(2), ["line 48", "line 49"]);
         log.scroll(-10);

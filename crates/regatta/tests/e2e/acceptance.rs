@@ -11,7 +11,7 @@ use crate::world::World;
 fn scripted_task(id: &str, files: &[&str], after: &[&str]) -> Value {
     let script: Vec<Value> = files
         .iter()
-        .map(|it| json!({ "write": { "path": it, "text": format!("{id}\n") } }))
+        .map(|file| json!({ "write": { "path": file, "text": format!("{id}\n") } }))
         .collect();
     json!({ "id": id, "subject": format!("Do {id}"), "files": files, "blocked_by": after, "script": script })
 }
@@ -36,7 +36,7 @@ fn task_by_alias<'a>(mission: &'a Value, alias: &str) -> &'a Value {
         .as_array()
         .unwrap()
         .iter()
-        .find(|it| it["alias"] == alias)
+        .find(|mission| mission["alias"] == alias)
         .unwrap()
 }
 
@@ -46,11 +46,16 @@ fn task_events(world: &World, mission: &Value) -> Vec<(String, String)> {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| (it["id"].as_str().unwrap(), it["alias"].as_str().unwrap()))
+        .map(|mission| {
+            (
+                mission["id"].as_str().unwrap(),
+                mission["alias"].as_str().unwrap(),
+            )
+        })
         .collect();
-    let told = |it: &Value| {
-        let kind = it["kind"].as_str()?.to_owned();
-        let name = alias.get(it["subject"].as_str()?)?;
+    let told = |value: &Value| {
+        let kind = value["kind"].as_str()?.to_owned();
+        let name = alias.get(value["subject"].as_str()?)?;
         ["task.started", "task.completed"]
             .contains(&kind.as_str())
             .then(|| (kind, (*name).to_owned()))
@@ -83,14 +88,14 @@ fn five_dependent_tasks_run_in_four_waves() {
     let (mission, code) = run_plan(&world, &plan, &WAVE_OPTIONS);
     assert_eq!(code, 0, "{mission}");
     let waves: Vec<u64> = ["1", "2", "3", "4", "5"]
-        .map(|it| task_by_alias(&mission, it)["wave"].as_u64().unwrap())
+        .map(|s| task_by_alias(&mission, s)["wave"].as_u64().unwrap())
         .into();
     assert_eq!(waves, [0, 1, 1, 2, 3]);
     let story = task_events(&world, &mission);
     let at = |kind: &str, name: &str| {
         story
             .iter()
-            .position(|it| it.0 == kind && it.1 == name)
+            .position(|story| story.0 == kind && story.1 == name)
             .unwrap()
     };
     for (earlier, later) in [("1", "2"), ("1", "3"), ("2", "4"), ("3", "4"), ("4", "5")] {
@@ -131,7 +136,7 @@ fn a_task_that_shares_a_file_moves_to_a_second_sub_wave() {
     let line = ran
         .stderr
         .lines()
-        .find(|it| it.contains("settings.go"))
+        .find(|stderr| stderr.contains("settings.go"))
         .unwrap_or_else(|| panic!("{}", ran.stderr));
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(
@@ -145,7 +150,7 @@ fn a_task_that_shares_a_file_moves_to_a_second_sub_wave() {
     let at = |kind: &str, name: &str| {
         story
             .iter()
-            .position(|it| it.0 == kind && it.1 == name)
+            .position(|story| story.0 == kind && story.1 == name)
             .unwrap()
     };
     for first in ["1", "2"] {
@@ -317,7 +322,7 @@ fn w1_a_task_without_files_is_not_started_and_delays_no_independent_task() {
             .as_array()
             .unwrap()
             .iter()
-            .find(|it| it["alias"] == alias)
+            .find(|task| task["alias"] == alias)
             .unwrap()["word"]
             .clone()
     };
@@ -333,7 +338,7 @@ fn w1_a_task_without_files_is_not_started_and_delays_no_independent_task() {
     assert!(
         !task_events(&world, &world.run_json(&["show", "M1"]))
             .iter()
-            .any(|it| it.1 == "bare" || it.1 == "behind")
+            .any(|task_event| task_event.1 == "bare" || task_event.1 == "behind")
     );
     // A plan with an unknown issue type is refused as a whole.
     let typed = json!({ "id": "x", "subject": "Odd", "issue_type": "epic", "files": ["x"] });
@@ -438,7 +443,7 @@ fn missing_manifests_are_filled_before_the_start() {
     let at = |kind: &str, id: &str| {
         events
             .iter()
-            .position(|it| it["kind"] == kind && it["subject"] == id)
+            .position(|event| event["kind"] == kind && event["subject"] == id)
             .unwrap()
     };
     assert!(at("task.failed", "T5") < at("task.started", "T1"));
@@ -485,7 +490,7 @@ fn a_stale_base_gives_a_warning_and_stops_nothing() {
     let gates = shown["attempts"][0]["gates"].as_array().unwrap();
     let base = gates
         .iter()
-        .find(|it| it["gate"] == "base_sync")
+        .find(|gate| gate["gate"] == "base_sync")
         .unwrap_or_else(|| panic!("{shown}"));
     assert_eq!(base["says"], "warn", "{base}");
     assert!(
@@ -522,11 +527,11 @@ echo "$REGATTA_TASK" >> shared.txt"#;
         let files: Vec<_> = std::fs::read_dir(&outbox)
             .unwrap()
             .flatten()
-            .map(|it| it.path())
+            .map(|entry| entry.path())
             .collect();
         let file = files
             .iter()
-            .find(|it| it.extension().is_some_and(|it| it == ending))
+            .find(|path| path.extension().is_some_and(|name| name == ending))
             .unwrap();
         std::fs::read_to_string(file).unwrap()
     };
@@ -613,7 +618,7 @@ fn random_plan(seed: u64) -> (Vec<Value>, Vec<TaskManifest>) {
         }
         let links = if at == 0 { 0 } else { dice.below(4) };
         let after: BTreeSet<usize> = (0..links).map(|_| dice.below(at as u64) as usize).collect();
-        let names: Vec<String> = after.iter().map(|it| format!("t{it}")).collect();
+        let names: Vec<String> = after.iter().map(|after| format!("t{after}")).collect();
         tasks.push(json!({ "id": format!("t{at}"), "subject": format!("Do {at}"), "files": files, "blocked_by": names,
             "priority": dice.below(4), "script": script }));
         known.push(TaskManifest {
@@ -631,7 +636,7 @@ fn manifests_overlap(a: &TaskManifest, b: &TaskManifest) -> bool {
         pattern == file
             || pattern
                 .strip_suffix('*')
-                .is_some_and(|it| file.starts_with(it))
+                .is_some_and(|pattern| file.starts_with(pattern))
     };
     a.files
         .iter()
@@ -652,35 +657,42 @@ fn j5_sixty_random_tasks_never_start_early_or_share_files() {
         let (mission, code) = run_plan(&world, &plan, &["--mode", mode, "--max-workers", "8"]);
         assert_eq!(code, 0, "{mode}: {}", mission["summary"]);
         let tasks = mission["tasks"].as_array().unwrap();
-        let place = |it: &Value| it["alias"].as_str().unwrap()[1..].parse::<usize>().unwrap();
+        let place = |value: &Value| {
+            value["alias"].as_str().unwrap()[1..]
+                .parse::<usize>()
+                .unwrap()
+        };
         let places: BTreeMap<&str, usize> = tasks
             .iter()
-            .map(|it| (it["id"].as_str().unwrap(), place(it)))
+            .map(|task| (task["id"].as_str().unwrap(), place(task)))
             .collect();
-        let step = |it: &Value| {
+        let step = |value: &Value| {
             (
-                it["wave"].as_u64().unwrap(),
-                it["sub_wave"].as_u64().unwrap_or(0),
+                value["wave"].as_u64().unwrap(),
+                value["sub_wave"].as_u64().unwrap_or(0),
             )
         };
         let steps: BTreeMap<usize, (u64, u64)> =
-            tasks.iter().map(|it| (place(it), step(it))).collect();
+            tasks.iter().map(|task| (place(task), step(task))).collect();
         let (mut at_work, mut done): (BTreeSet<usize>, BTreeSet<usize>) = Default::default();
         let (mut attempts, mut most) = (0_usize, 0);
         for event in world.events() {
             let at = event["subject"]
                 .as_str()
-                .and_then(|it| places.get(it))
+                .and_then(|event| places.get(event))
                 .copied();
             match (event["kind"].as_str().unwrap(), at) {
                 ("task.started", Some(at)) => {
                     assert!(
-                        known[at].blocked_by.iter().all(|it| done.contains(it)),
+                        known[at]
+                            .blocked_by
+                            .iter()
+                            .all(|blocked_by| done.contains(blocked_by)),
                         "{mode}: t{at} is early"
                     );
                     let other = at_work
                         .iter()
-                        .find(|it| manifests_overlap(&known[at], &known[**it]));
+                        .find(|at_work| manifests_overlap(&known[at], &known[**at_work]));
                     assert_eq!(
                         other, None,
                         "{mode}: t{at} shares a file with a running task"
@@ -688,7 +700,7 @@ fn j5_sixty_random_tasks_never_start_early_or_share_files() {
                     if mode == "waves" {
                         let early = steps
                             .iter()
-                            .find(|it| *it.1 < steps[&at] && !done.contains(it.0));
+                            .find(|step| *step.1 < steps[&at] && !done.contains(step.0));
                         assert_eq!(
                             early, None,
                             "t{at} started before the steps before {:?} were done",

@@ -110,8 +110,8 @@ fn a_request_waits_for_a_person_and_the_first_answer_counts() {
     let kinds: Vec<String> = world
         .events()
         .iter()
-        .map(|it| it["kind"].as_str().unwrap().to_owned())
-        .filter(|it| it.starts_with("approval"))
+        .map(|event| event["kind"].as_str().unwrap().to_owned())
+        .filter(|event| event.starts_with("approval"))
         .collect();
     assert_eq!(
         kinds,
@@ -192,7 +192,7 @@ fn p1_a_daemon_killed_in_mid_turn_loses_nothing() {
     for once in ["\"initialize\"", "\"session/new\"", "\"session/prompt\""] {
         assert_eq!(
             raw.lines()
-                .filter(|it| it.starts_with('<') && it.contains(once))
+                .filter(|raw| raw.starts_with('<') && raw.contains(once))
                 .count(),
             1,
             "{once} in {raw}"
@@ -227,7 +227,7 @@ fn a_pause_keeps_the_session_and_the_attempt() {
     assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])
         ["live"]
         .as_str()
-        .is_some_and(|it| it.starts_with("held"))));
+        .is_some_and(|world| world.starts_with("held"))));
     let workspace = world.run_json(&["show", "T1"])["workspace"]
         .as_str()
         .unwrap()
@@ -273,7 +273,7 @@ fn a_rate_limit_parks_the_provider_and_the_work_resumes_by_itself() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["kind"].as_str().unwrap())
+        .map(|why| why["kind"].as_str().unwrap())
         .collect();
     assert!(kinds.contains(&"rate_limit"), "{why}");
     wait_until_landed(&world);
@@ -349,11 +349,13 @@ fn s11_a_requested_sandbox_is_in_force_or_the_start_fails() {
     world.run_ok(&["add", "Work", "--files", "out.txt"]);
     world.run_ok(&["run", "--agents", "sh", "--yes"]);
     let ended = wait_until(TEST_TIMEOUT, || {
-        let it = world.run_json(&["show", "T1"]);
-        it["status"] == "completed"
-            || it["attempts"]
-                .as_array()
-                .is_some_and(|it| it.iter().any(|it| it["ended"]["cause"] == "environment"))
+        let value = world.run_json(&["show", "T1"]);
+        value["status"] == "completed"
+            || value["attempts"].as_array().is_some_and(|items| {
+                items
+                    .iter()
+                    .any(|value| value["ended"]["cause"] == "environment")
+            })
     });
     assert!(ended, "{}", world.run(&["why", "T1"]).stdout);
     let task = world.run_json(&["show", "T1"]);
@@ -400,7 +402,7 @@ fn an_agent_is_tested_without_a_task() {
             .as_array()
             .unwrap()
             .iter()
-            .any(|it| it["preset"] == "claude")
+            .any(|shown| shown["preset"] == "claude")
     );
     world.run_refused(&["agent", "add", "x", "--preset", "nobody"], 2);
     world.run_refused(

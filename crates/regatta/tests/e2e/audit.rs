@@ -70,12 +70,16 @@ fn every_write_is_logged_with_person_token_and_origin() {
     world.run_ok(&["agent", "rm", "zoe"]);
 
     let found = audit_lines(&world).split_off(before);
-    let brief = |it: &Value| {
-        let came = it["refused"]
+    let brief = |value: &Value| {
+        let came = value["refused"]
             .as_str()
-            .unwrap_or(if it["revision"].is_u64() { "done" } else { "?" })
+            .unwrap_or(if value["revision"].is_u64() {
+                "done"
+            } else {
+                "?"
+            })
             .to_owned();
-        let text = |name: &str| it[name].as_str().unwrap_or_default().to_owned();
+        let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
         (text("verb"), text("about"), text("by"), text("token"), came)
     };
     let line = |verb: &str, about: &str, by: &str, token: &str, came: &str| {
@@ -111,7 +115,7 @@ fn every_write_is_logged_with_person_token_and_origin() {
     );
     let numbers: Vec<u64> = audit_lines(&world)
         .iter()
-        .map(|it| it["n"].as_u64().unwrap())
+        .map(|audit_line| audit_line["n"].as_u64().unwrap())
         .collect();
     assert_eq!(
         numbers,
@@ -156,7 +160,7 @@ fn an_acknowledged_write_is_in_the_audit_log_after_a_kill() {
         .as_array()
         .unwrap()
         .iter()
-        .filter_map(|it| it["about"].as_str())
+        .filter_map(|sent| sent["about"].as_str())
         .collect();
     assert_eq!(about, ["c0", "c1", "c2", "c3", "c4"]);
 }

@@ -87,7 +87,7 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
     let mut asked = 0;
     let verbs = VERBS
         .iter()
-        .map(|it| ("POST", format!("/api/v1/{}", it.name)));
+        .map(|verb| ("POST", format!("/api/v1/{}", verb.name)));
     let others = [
         "/api/v1/events?after=0",
         "/api/v1/live?topics=head",
@@ -106,7 +106,7 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
         "/api/v1/no.such.verb",
         "/git/shop/info/refs?service=git-upload-pack",
     ]
-    .map(|it| ("GET", it.to_owned()));
+    .map(|s| ("GET", s.to_owned()));
     let posts = [
         "/mcp",
         "/api/agents",
@@ -119,7 +119,7 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
     ];
     let others = others
         .into_iter()
-        .chain(posts.map(|it| ("POST", it.to_owned())));
+        .chain(posts.map(|post| ("POST", post.to_owned())));
     for (method, path) in verbs.chain(others) {
         for (code, status, headers) in &cases {
             let reply = door.request_over_tcp(method, &path, headers, b"{}");
@@ -150,7 +150,7 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
             reply.body.starts_with(b"<!doctype html>"),
             "{path}: {reply:?}"
         );
-        for (code, status, headers) in cases.iter().filter(|it| it.1 == 403) {
+        for (code, status, headers) in cases.iter().filter(|case| case.1 == 403) {
             let reply = door.request_over_tcp("GET", path, headers, b"");
             assert_eq!(
                 (reply.status, &reply.json()["code"]),
@@ -178,7 +178,7 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
             (200, true),
             "{path}: {reply:?}"
         );
-        for (code, status, headers) in cases.iter().filter(|it| it.1 == 403) {
+        for (code, status, headers) in cases.iter().filter(|case| case.1 == 403) {
             let reply = door.request_over_tcp("GET", path, headers, b"");
             assert_eq!(
                 (reply.status, &reply.json()["code"]),
@@ -230,7 +230,7 @@ fn a_one_time_code_gives_a_browser_access_once_s1() {
         let cookie = reply
             .head_text
             .lines()
-            .find_map(|it| it.strip_prefix("set-cookie: "))
+            .find_map(|head_text| head_text.strip_prefix("set-cookie: "))
             .map(str::to_owned);
         (reply, cookie)
     };
@@ -480,13 +480,13 @@ fn tokens_are_shown_to_their_holders_only() {
     world.run_json(&["task", "poll", "--as", "zoe"]);
     fn collect_tokens(value: &Value, found: &mut Vec<Value>) {
         match value {
-            Value::Object(it) => it.iter().for_each(|(name, value)| {
+            Value::Object(object) => object.iter().for_each(|(name, value)| {
                 if name.contains("token") && *value != json!(0) {
                     found.push(value.clone());
                 }
                 collect_tokens(value, found);
             }),
-            Value::Array(it) => it.iter().for_each(|it| collect_tokens(it, found)),
+            Value::Array(items) => items.iter().for_each(|value| collect_tokens(value, found)),
             _ => {}
         }
     }
@@ -494,7 +494,7 @@ fn tokens_are_shown_to_their_holders_only() {
     world
         .events()
         .iter()
-        .for_each(|it| collect_tokens(it, &mut found));
+        .for_each(|event| collect_tokens(event, &mut found));
     for args in [
         &["claim", "list"][..],
         &["claim", "check", "file://x/y"],
@@ -539,7 +539,7 @@ fn the_token_is_not_sent_to_another_program_on_the_old_port() {
         "a new daemon was started"
     );
     world.run_json(&["status"]);
-    let heard = stranger.accept().map(|_| ()).map_err(|it| it.kind());
+    let heard = stranger.accept().map(|_| ()).map_err(|error| error.kind());
     assert_eq!(
         heard,
         Err(std::io::ErrorKind::WouldBlock),

@@ -184,7 +184,7 @@ fn huge_arguments_are_kept_or_refused() {
     );
     world.run_refused(&["show", &huge], 2);
     world.run_refused(&[&huge], 2);
-    let many: Vec<String> = (0..600).map(|it| format!("file://shop/{it}")).collect();
+    let many: Vec<String> = (0..600).map(|n| format!("file://shop/{n}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     world.run_refused(
         &[&["claim", "acquire", "--as", "ann"], &many[..]].concat(),

@@ -92,7 +92,7 @@ impl BridgeWorld {
         let kept = self
             .variables
             .iter()
-            .filter(|it| !without.iter().any(|end| it.0.ends_with(end)));
+            .filter(|variable| !without.iter().any(|end| variable.0.ends_with(end)));
         self.start_daemon_with(kept.cloned().collect());
     }
 
@@ -113,7 +113,7 @@ impl BridgeWorld {
         let url = self
             .world
             .daemon_info()
-            .map(|it| it["url"].as_str().unwrap_or_default().to_owned());
+            .map(|world| world["url"].as_str().unwrap_or_default().to_owned());
         url.unwrap_or_default()
             .trim_start_matches("http://")
             .trim_end_matches('/')
@@ -165,7 +165,7 @@ impl BridgeWorld {
     /// Returns an agent's only conversation in full.
     pub(crate) fn only_conversation(&self, agent: &str) -> Value {
         let all = self.conversations();
-        let own: Vec<&Value> = all.iter().filter(|it| it["agent"] == agent).collect();
+        let own: Vec<&Value> = all.iter().filter(|value| value["agent"] == agent).collect();
         assert_eq!(own.len(), 1, "{agent} is in one conversation: {all:?}");
         self.world
             .run_json(&["bridge", "show", own[0]["id"].as_str().unwrap()])
@@ -176,7 +176,7 @@ impl BridgeWorld {
         self.world
             .events()
             .iter()
-            .filter(|it| it["kind"] == kind)
+            .filter(|event| event["kind"] == kind)
             .count()
     }
 }
@@ -317,7 +317,8 @@ impl InboundRequest {
     }
 
     pub(crate) fn without_signature(mut self) -> InboundRequest {
-        self.headers.retain(|it| !it.0.contains("signature"));
+        self.headers
+            .retain(|header| !header.0.contains("signature"));
         self
     }
 
@@ -389,7 +390,7 @@ impl OpenConnection {
         let status = line
             .split(' ')
             .nth(1)
-            .and_then(|it| it.parse().ok())
+            .and_then(|line| line.parse().ok())
             .ok_or_else(cut)?;
         let (mut length, mut closes) = (0, false);
         loop {
@@ -401,8 +402,8 @@ impl OpenConnection {
             if header.is_empty() {
                 break;
             }
-            if let Some(it) = header.strip_prefix("content-length: ") {
-                length = it.parse().map_err(|_| cut())?;
+            if let Some(s) = header.strip_prefix("content-length: ") {
+                length = s.parse().map_err(|_| cut())?;
             }
             closes |= header == "connection: close";
         }
@@ -415,5 +416,5 @@ impl OpenConnection {
 
 /// Returns a number from the environment that sets the size of a run.
 pub(crate) fn number_from_environment(name: &str) -> Option<usize> {
-    std::env::var(name).ok().and_then(|it| it.parse().ok())
+    std::env::var(name).ok().and_then(|s| s.parse().ok())
 }

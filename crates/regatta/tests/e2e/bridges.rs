@@ -74,7 +74,7 @@ impl SlackFixture {
     fn posted_messages(&self, app: &SlackApp, root: &str) -> Vec<SlackMessage> {
         let all = self.slack.thread("dev", root);
         all.into_iter()
-            .filter(|it| it.user == app.bot_user && it.ts != root)
+            .filter(|slack_message| slack_message.user == app.bot_user && slack_message.ts != root)
             .collect()
     }
 
@@ -90,12 +90,18 @@ impl SlackFixture {
         words: &str,
         on_its_way: bool,
     ) -> SlackMessage {
-        let said = |it: &SlackMessage| {
-            let text = message_text(it);
-            it.user == app.bot_user && text.contains(words) && text.starts_with('⏳') == on_its_way
+        let said = |slack_message: &SlackMessage| {
+            let text = message_text(slack_message);
+            slack_message.user == app.bot_user
+                && text.contains(words)
+                && text.starts_with('⏳') == on_its_way
         };
         let wait = self.slack.wait_for_some(
-            |view| view.thread("dev", root).find(|it| said(it)).cloned(),
+            |view| {
+                view.thread("dev", root)
+                    .find(|slack_message| said(slack_message))
+                    .cloned()
+            },
             TEST_TIMEOUT,
         );
         self.runtime.block_on(wait)
@@ -133,11 +139,11 @@ impl SlackWorld {
 }
 
 /// Returns the text of a message that people see.
-fn message_text(it: &SlackMessage) -> String {
-    let blocks = it.blocks.as_array().cloned().unwrap_or_default();
+fn message_text(slack_message: &SlackMessage) -> String {
+    let blocks = slack_message.blocks.as_array().cloned().unwrap_or_default();
     blocks
         .iter()
-        .filter_map(|it| it["text"].as_str())
+        .filter_map(|block| block["text"].as_str())
         .collect::<Vec<_>>()
         .join("\n")
 }
@@ -252,7 +258,7 @@ fn requests_have_buttons_that_strangers_cannot_use() {
             .as_array()
             .unwrap()
             .iter()
-            .any(|it| it["kind"] == "request")
+            .any(|world| world["kind"] == "request")
     };
     assert!(
         wait_until(TEST_TIMEOUT, held),
@@ -272,7 +278,10 @@ fn requests_have_buttons_that_strangers_cannot_use() {
     let root = town.post_message("@claude deploy it", None);
     let asked = town.wait_for_message(&town.claude, &root, "make deploy");
     let button = |of: &SlackMessage, starts: &str| {
-        let found = of.buttons().into_iter().find(|it| it.1.starts_with(starts));
+        let found = of
+            .buttons()
+            .into_iter()
+            .find(|button| button.1.starts_with(starts));
         found
             .unwrap_or_else(|| panic!("no button {starts}: {:?}", of.buttons()))
             .0
@@ -316,7 +325,7 @@ fn a_stop_a_lost_reply_and_an_outage_of_slack_lose_nothing() {
     let stop = working
         .buttons()
         .into_iter()
-        .find(|it| it.1.starts_with("stop:"))
+        .find(|button| button.1.starts_with("stop:"))
         .unwrap()
         .0;
     town.slack.click("ann", "dev", &working.ts, &stop);
@@ -329,7 +338,7 @@ fn a_stop_a_lost_reply_and_an_outage_of_slack_lose_nothing() {
     let finals = town
         .posted_messages(&town.claude, &root)
         .iter()
-        .filter(|it| message_text(it).contains("second turn"))
+        .filter(|slack_message| message_text(slack_message).contains("second turn"))
         .count();
     assert_eq!(finals, 1);
     let well = || town.world.world.run_json(&["bridge", "list"])[0]["trouble"].is_null();

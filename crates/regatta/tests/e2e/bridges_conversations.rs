@@ -97,8 +97,9 @@ impl Forge {
             let mut own = view
                 .comments(REPOSITORY, number)
                 .iter()
-                .filter(|it| it.app.as_deref() == Some(app));
-            own.find(|it| it.body.contains(words)).cloned()
+                .filter(|github_comment| github_comment.app.as_deref() == Some(app));
+            own.find(|github_comment| github_comment.body.contains(words))
+                .cloned()
         };
         self.runtime
             .block_on(self.github.wait_for_some(found, TEST_TIMEOUT))
@@ -107,7 +108,7 @@ impl Forge {
     /// Returns the comments of an app on an issue or pull request.
     fn comments_of(&self, app: &str, number: u64) -> Vec<GitHubComment> {
         let mut comments = self.github.comments(REPOSITORY, number);
-        comments.retain(|it| it.app.as_deref() == Some(app));
+        comments.retain(|github_comment| github_comment.app.as_deref() == Some(app));
         comments
     }
 
@@ -117,9 +118,9 @@ impl Forge {
             &self.bare_repository,
             &["for-each-ref", "--format=%(refname:short) %(objectname)"],
         );
-        let all = all.lines().filter_map(|it| it.split_once(' '));
-        all.filter(|it| it.0 != "main")
-            .map(|it| (it.0.to_owned(), it.1.to_owned()))
+        let all = all.lines().filter_map(|s| s.split_once(' '));
+        all.filter(|pair| pair.0 != "main")
+            .map(|pair| (pair.0.to_owned(), pair.1.to_owned()))
             .collect()
     }
 
@@ -251,7 +252,7 @@ fn two_agents_work_and_review_on_github_across_kills() {
         forge
             .branches()
             .first()
-            .is_some_and(|it| forge.file_of(&it.1, "a.txt").ends_with("tested"))
+            .is_some_and(|branch| forge.file_of(&branch.1, "a.txt").ends_with("tested"))
     };
     assert!(
         wait_until(TEST_TIMEOUT, pushed),
@@ -281,14 +282,14 @@ fn two_agents_work_and_review_on_github_across_kills() {
     );
     let quiet = || {
         let shown = |agent: &str| {
-            let it = quay.only_conversation(agent);
-            let post = |it: &Value| it["shown"] == it["stage"];
-            it["posts"].as_array().unwrap().iter().all(post)
-                && it["turns"]
+            let value = quay.only_conversation(agent);
+            let post = |value: &Value| value["shown"] == value["stage"];
+            value["posts"].as_array().unwrap().iter().all(post)
+                && value["turns"]
                     .as_array()
                     .unwrap()
                     .iter()
-                    .all(|it| it["state"] == "done")
+                    .all(|value| value["state"] == "done")
         };
         shown("claude") && shown("codex")
     };
@@ -346,7 +347,10 @@ fn a_linear_session_has_one_response_per_turn_across_a_kill() {
     let session = linear.mention("ann", "ENG-1", "claude", "fix the login bug");
     quay.wait_until_at_gate("first");
     runtime.block_on(linear.wait_for(
-        |view| view.session(&session).is_some_and(|it| it.plan.is_array()),
+        |view| {
+            view.session(&session)
+                .is_some_and(|linear_session| linear_session.plan.is_array())
+        },
         TEST_TIMEOUT,
     ));
     let before = quay.only_conversation("claude");
@@ -358,29 +362,33 @@ fn a_linear_session_has_one_response_per_turn_across_a_kill() {
     let responses = |view: &DoubleView<'_, regatta_testkit::services::linear::LinearState>| {
         view.activities(&session)
             .iter()
-            .filter(|it| it.kind == "response")
+            .filter(|session_activity| session_activity.kind == "response")
             .count()
     };
     runtime.block_on(linear.wait_for(|view| responses(view) >= 2, TEST_TIMEOUT));
     runtime.block_on(linear.wait_for(
         |view| {
             view.session(&session)
-                .is_some_and(|it| it.status == "complete")
+                .is_some_and(|linear_session| linear_session.status == "complete")
         },
         TEST_TIMEOUT,
     ));
     // Repeated deliveries are accepted and handled once.
     runtime.block_on(linear.wait_for(
-        |view| view.deliveries("claude").iter().all(|it| it.is_accepted()),
+        |view| {
+            view.deliveries("claude")
+                .iter()
+                .all(|linear_delivery| linear_delivery.is_accepted())
+        },
         TEST_TIMEOUT,
     ));
     let over = || {
-        let it = quay.only_conversation("claude");
-        it["posts"]
+        let value = quay.only_conversation("claude");
+        value["posts"]
             .as_array()
             .unwrap()
             .iter()
-            .all(|it| it["shown"] == it["stage"])
+            .all(|value| value["shown"] == value["stage"])
     };
     assert!(
         wait_until(TEST_TIMEOUT, over),
@@ -409,14 +417,14 @@ fn a_linear_session_has_one_response_per_turn_across_a_kill() {
     let said = linear.session(&session);
     let said: Vec<(&str, &str)> = said
         .agent_activities()
-        .filter(|it| !it.is_ephemeral)
-        .map(|it| (it.kind.as_str(), it.body()))
+        .filter(|session_activity| !session_activity.is_ephemeral)
+        .map(|session_activity| (session_activity.kind.as_str(), session_activity.body()))
         .collect();
     let answers = ["the login bug is fixed", "The tests are there, too."];
     for answer in answers {
         let count = said
             .iter()
-            .filter(|it| it.0 == "response" && it.1.contains(answer))
+            .filter(|said| said.0 == "response" && said.1.contains(answer))
             .count();
         assert_eq!(count, 1, "posted twice, or not at all: {said:?}");
     }

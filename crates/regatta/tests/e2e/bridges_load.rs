@@ -106,7 +106,7 @@ impl ServiceDoubles {
         let told = self.slack.envelopes("claude");
         told.iter()
             .rev()
-            .find(|it| it.payload["event"]["type"] == "app_mention")
+            .find(|slack_envelope| slack_envelope.payload["event"]["type"] == "app_mention")
             .unwrap()
             .payload
             .to_string()
@@ -242,7 +242,7 @@ fn resident_kib(pid: u64) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status
         .lines()
-        .find_map(|it| it.strip_prefix("VmRSS:"))
+        .find_map(|status| status.strip_prefix("VmRSS:"))
         .unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
@@ -261,37 +261,38 @@ fn b1_forged_stale_or_oversized_requests_do_nothing_and_memory_stays_flat() {
     let (host, mention) = (quay.address(), services.mention_payload());
     let before = quay.world.events().len();
     let next = AtomicUsize::new(0);
-    let send = |end: usize| {
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    let mut line = OpenConnection::new(&host);
-                    loop {
-                        let n = next.fetch_add(1, Ordering::SeqCst);
-                        if n >= end {
-                            next.fetch_sub(1, Ordering::SeqCst);
-                            return;
+    let send =
+        |end: usize| {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        let mut line = OpenConnection::new(&host);
+                        loop {
+                            let n = next.fetch_add(1, Ordering::SeqCst);
+                            if n >= end {
+                                next.fetch_sub(1, Ordering::SeqCst);
+                                return;
+                            }
+                            let forged_request = services.forged_request(&host, &mention, n);
+                            let Some(answer) = forged_request.expected_status else {
+                                // A client that hangs up in the middle.
+                                let mut stream = TcpStream::connect(&host).unwrap();
+                                let _cut = stream.write_all(&forged_request.bytes);
+                                continue;
+                            };
+                            let got = line.request_status(&forged_request.bytes).unwrap_or_else(
+                                |error| panic!("{n}: {}: {error}", forged_request.description),
+                            );
+                            assert_eq!(got, answer, "{n}: {}", forged_request.description);
+                            if forged_request.description == "declared as too large" {
+                                // the server expects a body that was never sent
+                                line = OpenConnection::new(&host);
+                            }
                         }
-                        let it = services.forged_request(&host, &mention, n);
-                        let Some(answer) = it.expected_status else {
-                            // A client that hangs up in the middle.
-                            let mut stream = TcpStream::connect(&host).unwrap();
-                            let _cut = stream.write_all(&it.bytes);
-                            continue;
-                        };
-                        let got = line
-                            .request_status(&it.bytes)
-                            .unwrap_or_else(|error| panic!("{n}: {}: {error}", it.description));
-                        assert_eq!(got, answer, "{n}: {}", it.description);
-                        if it.description == "declared as too large" {
-                            // the server expects a body that was never sent
-                            line = OpenConnection::new(&host);
-                        }
-                    }
-                });
-            }
-        });
-    };
+                    });
+                }
+            });
+        };
     // The first tenth warms the daemon up.
     send(count / 10);
     let begun = resident_kib(pid);
@@ -312,7 +313,7 @@ fn b1_forged_stale_or_oversized_requests_do_nothing_and_memory_stays_flat() {
     assert_eq!(quay.event_count("delivery.taken"), 0);
     assert_eq!(quay.world.events().len(), before, "a request had an effect");
     quay.world.run_ok(&["status"]);
-    let refused = |it: &Value| it["refused"].as_u64().unwrap_or(0);
+    let refused = |value: &Value| value["refused"].as_u64().unwrap_or(0);
     let list = quay.world.run_json(&["bridge", "list"]);
     assert!(
         list.as_array().unwrap().iter().map(refused).sum::<u64>() as usize >= count / 2,
@@ -380,13 +381,22 @@ fn earliest_permitted(
         "reactions.add"
     })
     .unwrap() as usize;
-    for app in 0..=of.iter().map(|it| it.app).max().unwrap_or(0) {
-        let mut demands: Vec<Duration> = of.iter().filter(|it| it.app == app).map(&last).collect();
+    for app in 0..=of
+        .iter()
+        .map(|conversation_times| conversation_times.app)
+        .max()
+        .unwrap_or(0)
+    {
+        let mut demands: Vec<Duration> = of
+            .iter()
+            .filter(|conversation_times| conversation_times.app == app)
+            .map(&last)
+            .collect();
         demands.sort();
         let from = of
             .iter()
-            .filter(|it| it.app == app)
-            .map(|it| it.asked_at)
+            .filter(|conversation_times| conversation_times.app == app)
+            .map(|conversation_times| conversation_times.asked_at)
             .min()
             .unwrap_or_default();
         for (nth, demand) in demands.iter().enumerate() {
@@ -396,7 +406,9 @@ fn earliest_permitted(
         for channel in (0..CHANNELS).filter(|_| posts) {
             let count = of
                 .iter()
-                .filter(|it| it.app == app && it.channel == channel)
+                .filter(|conversation_times| {
+                    conversation_times.app == app && conversation_times.channel == channel
+                })
                 .count();
             let held = u32::try_from(count)
                 .unwrap()
@@ -419,36 +431,50 @@ fn call_counts(
         let by = format!("agent{app}");
         calls
             .iter()
-            .filter(move |it| it.app == by && it.operation == operation)
+            .filter(move |service_call| {
+                service_call.app == by && service_call.operation == operation
+            })
             .collect::<Vec<_>>()
     };
     let (mut signs, mut posts, mut edits) = (0, 0, (0, 0));
-    for app in 0..=courses.iter().map(|it| it.app).max().unwrap_or(0) {
+    for app in 0..=courses
+        .iter()
+        .map(|conversation_times| conversation_times.app)
+        .max()
+        .unwrap_or(0)
+    {
         signs += of(app, "reactions.add").len();
         posts += of(app, "chat.postMessage").len();
-        let own: Vec<&ConversationTimes> = courses.iter().filter(|it| it.app == app).collect();
+        let own: Vec<&ConversationTimes> = courses
+            .iter()
+            .filter(|conversation_times| conversation_times.app == app)
+            .collect();
         let updates = of(app, "chat.update");
-        let is_end = |it: &ServiceCall| {
+        let is_end = |service_call: &ServiceCall| {
             own.iter().any(|of| {
-                of.answer == it.input["ts"]
-                    && it.answered >= of.shown_at
-                    && it.arrived <= of.shown_at
+                of.answer == service_call.input["ts"]
+                    && service_call.answered >= of.shown_at
+                    && service_call.arrived <= of.shown_at
             })
         };
         for course in &own {
             let minute = course.shown_at.saturating_sub(Duration::from_secs(60));
             let before = updates
                 .iter()
-                .filter(|it| it.arrived > minute && it.arrived <= course.shown_at)
+                .filter(|service_call| {
+                    service_call.arrived > minute && service_call.arrived <= course.shown_at
+                })
                 .count();
             if before + 1 < slack::max_calls_per_minute("chat.update").unwrap() as usize {
                 continue; // no limit delayed it
             }
-            let meanwhile = updates
-                .iter()
-                .filter(|it| it.arrived > course.ended_at && it.arrived <= course.shown_at);
+            let meanwhile = updates.iter().filter(|service_call| {
+                service_call.arrived > course.ended_at && service_call.arrived <= course.shown_at
+            });
             edits.0 += meanwhile.clone().count();
-            edits.1 += meanwhile.filter(|it| is_end(it)).count();
+            edits.1 += meanwhile
+                .filter(|service_call| is_end(service_call))
+                .count();
         }
     }
     let needed = courses.len() + 1; // and the single conversation before the others
@@ -468,7 +494,7 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
     let load: f64 = load
         .split(' ')
         .next()
-        .and_then(|it| it.parse().ok())
+        .and_then(|load| load.parse().ok())
         .unwrap();
     let runtime = new_runtime();
     let slack = runtime.block_on(Slack::start());
@@ -476,7 +502,10 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
         .map(|nth| format!("agent{nth}"))
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let apps: Vec<SlackApp> = names.iter().map(|it| slack.add_socket_app(it)).collect();
+    let apps: Vec<SlackApp> = names
+        .iter()
+        .map(|name| slack.add_socket_app(name))
+        .collect();
     let ann = slack.add_person("ann");
     let channels: Vec<String> = (0..CHANNELS).map(|nth| format!("dev{nth}")).collect();
     for channel in &channels {
@@ -510,29 +539,35 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
     ]);
     names
         .iter()
-        .for_each(|it| quay.add_agent(it, CONVERSATIONS_PER_AGENT, &script));
+        .for_each(|name| quay.add_agent(name, CONVERSATIONS_PER_AGENT, &script));
     quay.world.run_ok(&["bridge", "test"]);
 
     // A single conversation.
     let over = |channel: &str, root: &str, app: &SlackApp| {
         let ends = |text: &str| text.contains("That is all.") && !text.starts_with('⏳');
         let thread = slack.thread(channel, root);
-        let of = thread.iter().find(|it| {
-            it.user == app.bot_user && ends(it.blocks[0]["text"].as_str().unwrap_or(""))
+        let of = thread.iter().find(|slack_message| {
+            slack_message.user == app.bot_user
+                && ends(slack_message.blocks[0]["text"].as_str().unwrap_or(""))
         });
-        of.map(|it| (it.changed, it.ts.clone()))
+        of.map(|slack_message| (slack_message.changed, slack_message.ts.clone()))
     };
     let posted = |channel: &str, ts: &str| {
         slack
-            .view(|view| view.message(channel, ts).map(|it| it.posted))
+            .view(|view| {
+                view.message(channel, ts)
+                    .map(|slack_message| slack_message.posted)
+            })
             .unwrap()
     };
     let sign = |ts: &str| {
         let calls = slack.calls_of("reactions.add");
         calls
             .iter()
-            .find(|it| it.input["timestamp"] == ts && it.error.is_none())
-            .map(|it| it.answered)
+            .find(|service_call| {
+                service_call.input["timestamp"] == ts && service_call.error.is_none()
+            })
+            .map(|service_call| service_call.answered)
     };
     let alone = slack.post_as_person("ann", "dev0", "@agent0 begin", None);
     assert!(
@@ -566,7 +601,7 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
     };
     let mut left: Vec<_> = said.iter().collect();
     let all = wait_until(LOAD_TIMEOUT, || {
-        left.retain(|it| !ended(it));
+        left.retain(|left| !ended(left));
         left.is_empty()
     });
     assert!(
@@ -579,13 +614,13 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
     let ids = quay.conversations();
     let ids = ids
         .iter()
-        .map(|it| (it["key"].as_str().unwrap().to_owned(), it["id"].clone()));
+        .map(|ids| (ids["key"].as_str().unwrap().to_owned(), ids["id"].clone()));
     let ids: std::collections::HashMap<String, Value> = ids.collect();
     let course = |(app, channel, ts): &(usize, usize, String)| {
         let id = ids
             .iter()
-            .find(|it| it.0.contains(ts.as_str()))
-            .map(|it| it.1.clone())
+            .find(|ids| ids.0.contains(ts.as_str()))
+            .map(|ids| ids.1.clone())
             .unwrap();
         let whole = door.call_ok("conversation.show", json!({ "conversation": id }));
         let ended = Duration::from_millis(whole["turns"][0]["ended_wall"].as_u64().unwrap());
@@ -605,7 +640,7 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
         let thread = slack.thread(&channels[*channel], ts);
         let own = thread
             .iter()
-            .filter(|it| it.user == apps[*app].bot_user)
+            .filter(|slack_message| slack_message.user == apps[*app].bot_user)
             .count();
         assert_eq!(
             (own, thread.len()),
@@ -616,19 +651,31 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
         assert_eq!(slack.reactions(&channels[*channel], ts), eyes);
     }
 
-    let zero = courses.iter().map(|it| it.asked_at).min().unwrap();
+    let zero = courses
+        .iter()
+        .map(|conversation_times| conversation_times.asked_at)
+        .min()
+        .unwrap();
     let worst = |of: &dyn Fn(&ConversationTimes) -> Duration| courses.iter().map(of).max().unwrap();
     // A single conversation may take one second.
     let ratio = |came: Duration, may: Duration| {
         (came - zero).as_secs_f64() / (may - zero).as_secs_f64().max(1.0)
     };
     let signs = ratio(
-        worst(&|it| it.first_sign_at),
-        earliest_permitted(&courses, |it| it.asked_at, false),
+        worst(&|conversation_times| conversation_times.first_sign_at),
+        earliest_permitted(
+            &courses,
+            |conversation_times| conversation_times.asked_at,
+            false,
+        ),
     );
     let finals = ratio(
-        worst(&|it| it.shown_at),
-        earliest_permitted(&courses, |it| it.ended_at, true),
+        worst(&|conversation_times| conversation_times.shown_at),
+        earliest_permitted(
+            &courses,
+            |conversation_times| conversation_times.ended_at,
+            true,
+        ),
     );
     println!(
         "{count} conversations of {} agents (load {load}): all first signs after {:?} ({signs:.2} \
@@ -637,10 +684,12 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
          worst end {:?} after \
          its turn",
         names.len(),
-        worst(&|it| it.first_sign_at) - zero,
-        worst(&|it| it.shown_at) - zero,
-        worst(&|it| it.first_sign_at - it.asked_at),
-        worst(&|it| it.shown_at.saturating_sub(it.ended_at)),
+        worst(&|conversation_times| conversation_times.first_sign_at) - zero,
+        worst(&|conversation_times| conversation_times.shown_at) - zero,
+        worst(&|conversation_times| conversation_times.first_sign_at - conversation_times.asked_at),
+        worst(&|conversation_times| conversation_times
+            .shown_at
+            .saturating_sub(conversation_times.ended_at)),
     );
     slack.assert_well_behaved();
     for (what, used, needed) in call_counts(&slack.calls(), &courses) {

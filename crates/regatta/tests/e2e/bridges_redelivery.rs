@@ -104,7 +104,7 @@ fn deliver_repeatedly(
 fn assert_one_turn_each(quay: &BridgeWorld) {
     let all = quay.conversations();
     assert_eq!(all.len(), MESSAGE_COUNT, "B1");
-    let odd: Vec<&Value> = all.iter().filter(|it| it["turns"] != 1).collect();
+    let odd: Vec<&Value> = all.iter().filter(|value| value["turns"] != 1).collect();
     assert!(
         odd.is_empty(),
         "B1: these conversations do not have exactly one turn: {odd:#?}"
@@ -140,7 +140,7 @@ fn b1_a_hundred_slack_mentions_in_a_thousand_deliveries_start_a_hundred_turns() 
     let events: Vec<String> = slack
         .envelopes("claude")
         .iter()
-        .map(|it| it.payload.to_string())
+        .map(|slack_envelope| slack_envelope.payload.to_string())
         .collect();
     assert_eq!(
         events.len(),
@@ -187,8 +187,10 @@ fn b1_a_hundred_github_comments_in_a_thousand_deliveries_start_a_hundred_turns()
     let told = github
         .deliveries("claude-bot")
         .into_iter()
-        .filter(|it| it.event == "issue_comment");
-    let events: Vec<String> = told.map(|it| it.payload.to_string()).collect();
+        .filter(|github_delivery| github_delivery.event == "issue_comment");
+    let events: Vec<String> = told
+        .map(|github_delivery| github_delivery.payload.to_string())
+        .collect();
     assert_eq!(events.len(), MESSAGE_COUNT);
     deliver_repeatedly(&quay, MESSAGE_COUNT, |which| {
         InboundRequest::github(
@@ -203,9 +205,14 @@ fn b1_a_hundred_github_comments_in_a_thousand_deliveries_start_a_hundred_turns()
         let all = github.comments("acme/shop", *issue);
         let reactions = all
             .iter()
-            .find(|it| it.id == *comment)
-            .map_or(0, |it| it.reactions.len());
-        reactions == 1 && all.iter().filter(|it| it.app.is_some()).count() == 1
+            .find(|github_comment| github_comment.id == *comment)
+            .map_or(0, |github_comment| github_comment.reactions.len());
+        reactions == 1
+            && all
+                .iter()
+                .filter(|github_comment| github_comment.app.is_some())
+                .count()
+                == 1
     };
     assert!(
         wait_until(TEST_TIMEOUT, || said.iter().all(seen)),
@@ -236,7 +243,7 @@ fn b1_a_hundred_linear_sessions_in_a_thousand_deliveries_start_a_hundred_turns()
     let events: Vec<Value> = linear
         .deliveries("claude")
         .into_iter()
-        .map(|it| it.payload)
+        .map(|linear_delivery| linear_delivery.payload)
         .collect();
     assert_eq!(events.len(), MESSAGE_COUNT);
     deliver_repeatedly(&quay, MESSAGE_COUNT, |which| {
@@ -272,7 +279,7 @@ fn b1_a_hundred_telegram_updates_across_kills_start_a_hundred_turns() {
         telegram
             .messages("dev")
             .iter()
-            .filter(|it| !it.reactions.is_empty())
+            .filter(|telegram_message| !telegram_message.reactions.is_empty())
             .count()
     };
     let mut said = Vec::new();

@@ -17,10 +17,11 @@ fn shown_text(space: &SlackFixture, root: &str) -> String {
         .slack
         .thread("dev", root)
         .into_iter()
-        .filter(|it| it.user == space.claude.bot_user);
-    let texts = all.flat_map(|it| it.blocks.as_array().cloned().unwrap_or_default());
+        .filter(|slack_message| slack_message.user == space.claude.bot_user);
+    let texts =
+        all.flat_map(|slack_message| slack_message.blocks.as_array().cloned().unwrap_or_default());
     texts
-        .filter_map(|it| it["text"].as_str().map(str::to_owned))
+        .filter_map(|text| text["text"].as_str().map(str::to_owned))
         .collect::<Vec<_>>()
         .join("\n")
 }
@@ -137,7 +138,7 @@ fn a_reviewer_of_a_persons_pull_request_gets_its_diff() {
             move |view| {
                 view.comments("acme/shop", number)
                     .iter()
-                    .find(|it| it.body.contains(words))
+                    .find(|github_comment| github_comment.body.contains(words))
                     .cloned()
             },
             TEST_TIMEOUT,

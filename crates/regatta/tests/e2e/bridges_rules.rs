@@ -18,7 +18,7 @@ fn mention_payload(space: &SlackFixture, agent: &str) -> String {
     let told = space.slack.envelopes(agent);
     told.iter()
         .rev()
-        .find(|it| it.payload["event"]["type"] == "app_mention")
+        .find(|slack_envelope| slack_envelope.payload["event"]["type"] == "app_mention")
         .unwrap()
         .payload
         .to_string()
@@ -30,7 +30,7 @@ fn listed_bridge(quay: &BridgeWorld, name: &str) -> Value {
         .as_array()
         .unwrap()
         .iter()
-        .find(|it| it["name"] == name)
+        .find(|value| value["name"] == name)
         .cloned();
     found.unwrap_or_else(|| panic!("{name} is not listed: {all}"))
 }
@@ -153,7 +153,7 @@ fn a_webhook_route_accepts_only_its_own_agents_secret() {
 fn an_agent_without_a_token_never_uses_another_agents_token() {
     let space = SlackFixture::new();
     let mut variables = space.variables_of_both_apps(SlackTransport::Socket);
-    variables.retain(|it| it.0 != "SLACK_BOT_TOKEN__CODEX");
+    variables.retain(|variable| variable.0 != "SLACK_BOT_TOKEN__CODEX");
     let quay = space.start_world(variables);
     for name in ["claude", "codex"] {
         quay.add_agent(name, 1, &json!([{ "say": format!("{name} is here") }]));
@@ -188,10 +188,15 @@ fn an_agent_without_a_token_never_uses_another_agents_token() {
     assert!(
         quay.conversations()
             .iter()
-            .all(|it| it["agent"] == "claude")
+            .all(|conversation| conversation["agent"] == "claude")
     );
-    let by: Vec<String> = space.slack.calls().into_iter().map(|it| it.app).collect();
-    assert!(by.iter().all(|it| it == "claude"), "{by:?}");
+    let by: Vec<String> = space
+        .slack
+        .calls()
+        .into_iter()
+        .map(|service_call| service_call.app)
+        .collect();
+    assert!(by.iter().all(|by| by == "claude"), "{by:?}");
 }
 
 /// A missing, unreadable or rejected credential has an inbox item until it works. The item reads
@@ -202,14 +207,14 @@ fn a_broken_credential_needs_a_person_until_it_works() {
     let space = SlackFixture::new();
     let wrong = "xoxb-0000-this-is-nobodys-token";
     let mut variables = space.variables_of_both_apps(SlackTransport::Socket);
-    variables.retain(|it| it.0 != "SLACK_BOT_TOKEN__CODEX");
+    variables.retain(|variable| variable.0 != "SLACK_BOT_TOKEN__CODEX");
     variables[0].1 = wrong.to_owned();
     let quay = space.start_world(variables.clone());
     let inbox = || quay.world.run_json(&["inbox"]).as_array().unwrap().clone();
     let ids = || {
         inbox()
             .iter()
-            .map(|it| it["id"].as_str().unwrap().to_owned())
+            .map(|value| value["id"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
     let both = || {
@@ -219,7 +224,12 @@ fn a_broken_credential_needs_a_person_until_it_works() {
     };
     assert!(wait_until(TEST_TIMEOUT, both), "{:?}", inbox());
     let all = inbox();
-    let of = |agent: &str| all.iter().find(|it| it["agent"] == agent).unwrap().clone();
+    let of = |agent: &str| {
+        all.iter()
+            .find(|value| value["agent"] == agent)
+            .unwrap()
+            .clone()
+    };
     let (claude, codex) = (of("claude"), of("codex"));
     assert_eq!(
         (&claude["kind"], &claude["choices"]),
@@ -268,7 +278,7 @@ fn a_broken_credential_needs_a_person_until_it_works() {
     // One credential file does not exist; the other credential is fixed.
     quay.world.run_ok(&["down"]);
     let mut mended = space.variables_of_both_apps(SlackTransport::Socket);
-    mended.retain(|it| it.0 != "SLACK_BOT_TOKEN__CODEX");
+    mended.retain(|mended| mended.0 != "SLACK_BOT_TOKEN__CODEX");
     mended.push((
         "SLACK_BOT_TOKEN__CODEX_FILE".into(),
         quay.file_path("no-such-file").display().to_string(),
@@ -337,7 +347,7 @@ fn an_agent_of_the_settings_exists_after_the_start() {
             .as_array()
             .unwrap()
             .iter()
-            .any(|it| it["name"] == "claude"),
+            .any(|agent| agent["name"] == "claude"),
         "{agents}"
     );
 }
@@ -362,8 +372,8 @@ fn conversations_of_a_bridge_that_is_off_are_kept() {
         let all = quay.conversations();
         let id = all
             .iter()
-            .find(|it| it["agent"] == agent)
-            .map(|it| it["id"].as_str().unwrap().to_owned());
+            .find(|value| value["agent"] == agent)
+            .map(|value| value["id"].as_str().unwrap().to_owned());
         quay.world.run_json(&[
             "bridge",
             "show",

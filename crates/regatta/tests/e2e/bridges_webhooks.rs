@@ -28,17 +28,17 @@ fn start_receiver() -> (String, Arc<Mutex<Vec<PostedRequest>>>) {
         for stream in listener.incoming().flatten() {
             let mut stream = BufReader::new(stream);
             let (mut headers, mut line) = (BTreeMap::new(), String::new());
-            while stream.read_line(&mut line).is_ok_and(|it| it > 2) {
+            while stream.read_line(&mut line).is_ok_and(|stream| stream > 2) {
                 let pair = line
                     .trim_end()
                     .split_once(": ")
-                    .map(|it| (it.0.to_ascii_lowercase(), it.1.to_owned()));
+                    .map(|line| (line.0.to_ascii_lowercase(), line.1.to_owned()));
                 headers.extend(pair);
                 line.clear();
             }
             let length = headers
                 .get("content-length")
-                .and_then(|it| it.parse().ok())
+                .and_then(|header| header.parse().ok())
                 .unwrap_or(0);
             let mut body = vec![0; length];
             if stream.read_exact(&mut body).is_ok() {
@@ -66,7 +66,7 @@ fn compute_signature(headers: &BTreeMap<String, String>, body: &[u8]) -> String 
     let hex = signature::hex_signature(&Secret::new(SECRET), &[&content]);
     let bits: String = hex
         .chars()
-        .map(|it| format!("{:04b}", it.to_digit(16).unwrap()))
+        .map(|c| format!("{:04b}", c.to_digit(16).unwrap()))
         .collect();
     let digits: Vec<char> = ('A'..='Z')
         .chain('a'..='z')
@@ -111,13 +111,13 @@ fn a_webhook_receiver_gets_signed_events_in_order_across_a_kill() {
         told.lock()
             .unwrap()
             .iter()
-            .map(|it| serde_json::from_slice(&it.1).unwrap())
+            .map(|told| serde_json::from_slice(&told.1).unwrap())
             .collect()
     };
     let knows = |subject: &str| {
         bodies()
             .iter()
-            .any(|it| it["type"] == "task.added" && it.to_string().contains(subject))
+            .any(|body| body["type"] == "task.added" && body.to_string().contains(subject))
     };
     add("The first of two");
     assert!(
@@ -139,14 +139,14 @@ fn a_webhook_receiver_gets_signed_events_in_order_across_a_kill() {
         "the event before the kill is lost: {:?}",
         bodies()
     );
-    assert!(bodies().iter().all(|it| {
-        it["type"]
+    assert!(bodies().iter().all(|body| {
+        body["type"]
             .as_str()
-            .is_some_and(|it| it.starts_with("task."))
+            .is_some_and(|s| s.starts_with("task."))
     }));
     let revisions: Vec<u64> = bodies()
         .iter()
-        .map(|it| it["data"]["revision"].as_u64().unwrap())
+        .map(|body| body["data"]["revision"].as_u64().unwrap())
         .collect();
     assert!(revisions.is_sorted(), "{revisions:?}");
     for (headers, body) in told.lock().unwrap().iter() {

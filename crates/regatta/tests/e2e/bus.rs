@@ -14,7 +14,7 @@ fn message_ids(messages: &Value) -> Vec<&str> {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["id"].as_str().unwrap())
+        .map(|message| message["id"].as_str().unwrap())
         .collect()
 }
 
@@ -212,11 +212,12 @@ fn an_agents_token_reads_only_its_own_mail_and_posts_only_as_itself() {
     assert_eq!(back["thread"], asked["id"]);
     // Each agent sees its own mailbox completely, and in other mailboxes only the messages that it
     // sent.
-    let texts = |it: &Value| -> Vec<String> {
-        it.as_array()
+    let texts = |value: &Value| -> Vec<String> {
+        value
+            .as_array()
             .unwrap()
             .iter()
-            .map(|it| it["text"].as_str().unwrap().to_owned())
+            .map(|value| value["text"].as_str().unwrap().to_owned())
             .collect()
     };
     let read = |token: &str, input: Value| texts(&fine(token, "msg.history", input));
@@ -304,17 +305,17 @@ fn an_agents_token_reads_only_its_own_mail_and_posts_only_as_itself() {
     assert_eq!(said["labels"], json!(["note", "lead:dev"]));
     // The inbox counts unread messages exactly.
     let inbox = fine(ann, "msg.inbox", json!({ "agent": "bob" }));
-    let of = |it: &Value, channel: &str| {
-        let found = it
+    let of = |value: &Value, channel: &str| {
+        let found = value
             .as_array()
             .unwrap()
             .iter()
-            .find(|it| it["channel"] == channel)
+            .find(|value| value["channel"] == channel)
             .cloned();
-        found.map_or((0, 0), |it| {
+        found.map_or((0, 0), |found| {
             (
-                it["unread"].as_u64().unwrap(),
-                it["mentions"].as_u64().unwrap(),
+                found["unread"].as_u64().unwrap(),
+                found["mentions"].as_u64().unwrap(),
             )
         })
     };
@@ -342,7 +343,10 @@ fn an_agents_token_reads_only_its_own_mail_and_posts_only_as_itself() {
         "name",
         json!({ "count": 3, "prefix": "dev/ann/worker-" }),
     );
-    assert!(names.as_array().is_some_and(|it| it.len() == 3), "{names}");
+    assert!(
+        names.as_array().is_some_and(|names| names.len() == 3),
+        "{names}"
+    );
 }
 
 /// S6: attachments come only from files that the sender may read, are stored by their content, and
@@ -504,8 +508,8 @@ fn twelve_agents_that_post_at_once_lose_nothing_and_keep_their_order() {
         let sender = format!("agent-{who}");
         let said: Vec<&str> = heard
             .iter()
-            .filter(|it| it["sender"] == sender.as_str())
-            .map(|it| it["text"].as_str().unwrap())
+            .filter(|heard| heard["sender"] == sender.as_str())
+            .map(|heard| heard["text"].as_str().unwrap())
             .collect();
         assert_eq!(
             said,
@@ -541,10 +545,10 @@ fn suggested_names_are_distinct_and_carry_the_prefix() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it.as_str().unwrap())
+        .map(|many| many.as_str().unwrap())
         .collect();
     assert!(
-        many.len() == 200 && many.iter().all(|it| it.starts_with("shop-dev/")),
+        many.len() == 200 && many.iter().all(|many| many.starts_with("shop-dev/")),
         "{many:?}"
     );
     many.sort_unstable();

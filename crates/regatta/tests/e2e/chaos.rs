@@ -23,7 +23,7 @@ use crate::runners::add_runner_agent;
 use crate::world::{TEST_TIMEOUT, World, is_alive, kill_process, wait_until};
 
 fn number_from_environment(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|it| it.parse().ok())
+    std::env::var(name).ok().and_then(|s| s.parse().ok())
 }
 
 /// Everything that the daemon acknowledged and that must exist in the end.
@@ -353,7 +353,9 @@ fn d1_j2_j6_kills_of_the_daemon_and_its_runner_lose_nothing() {
             }
         }
         drop(end);
-        working.into_iter().for_each(|it| it.join().unwrap());
+        working
+            .into_iter()
+            .for_each(|scoped_join_handle| scoped_join_handle.join().unwrap());
     });
     let took = began.elapsed();
     let ended = wait_until(4 * TEST_TIMEOUT, || {
@@ -411,7 +413,7 @@ fn check_outcome(
     for (id, subject) in &noted.tasks {
         let found: Vec<&&Value> = tasks
             .iter()
-            .filter(|it| it["subject"] == *subject)
+            .filter(|task| task["subject"] == *subject)
             .collect();
         assert!(
             found.len() == 1 && found[0]["id"] == *id,
@@ -426,11 +428,11 @@ fn check_outcome(
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["text"].as_str().unwrap())
+        .map(|sent| sent["text"].as_str().unwrap())
         .collect();
     for text in &noted.messages {
         assert_eq!(
-            texts.iter().filter(|it| *it == text).count(),
+            texts.iter().filter(|s| *s == text).count(),
             1,
             "D1, J9: {text}"
         );
@@ -438,7 +440,7 @@ fn check_outcome(
     let done = |id: &str| {
         tasks
             .iter()
-            .any(|it| it["id"] == id && it["status"] == "completed")
+            .any(|task| task["id"] == id && task["status"] == "completed")
     };
     let all = || {
         let now = door.call_ok("task.list", json!({ "all": true }));
@@ -446,11 +448,11 @@ fn check_outcome(
             now.as_array()
                 .unwrap()
                 .iter()
-                .any(|it| it["id"] == id.as_str() && it["status"] == "completed")
+                .any(|now| now["id"] == id.as_str() && now["status"] == "completed")
         })
     };
     assert!(
-        noted.finished.iter().all(|it| done(it)) || wait_until(TEST_TIMEOUT, all),
+        noted.finished.iter().all(|finished| done(finished)) || wait_until(TEST_TIMEOUT, all),
         "J1: a finished task is not completed"
     );
     assert_eq!(door.call_ok("check", json!({})), "ok", "D3");
@@ -461,7 +463,7 @@ fn check_outcome(
         events
             .iter()
             .zip(1..)
-            .all(|(it, nth)| it["revision"] == nth),
+            .all(|(event, nth)| event["revision"] == nth),
         "the log has a gap"
     );
     let (mut live, mut begun, mut causes) = (
@@ -477,7 +479,7 @@ fn check_outcome(
                     attempt["id"].as_str().unwrap(),
                     attempt["task"].as_str().unwrap(),
                 );
-                let twice = live.values().any(|it| *it == task);
+                let twice = live.values().any(|live| *live == task);
                 assert!(
                     !twice,
                     "J2: {task} was started as {id} while it had an attempt: {event}"
@@ -505,7 +507,7 @@ fn check_outcome(
     // runner may be.
     let left: Vec<_> = live
         .iter()
-        .filter(|it| noted.finished.contains(*it.1))
+        .filter(|live| noted.finished.contains(*live.1))
         .collect();
     assert!(left.is_empty(), "J6: attempts without an end: {left:?}");
     for (key, grant) in &noted.grants {
@@ -522,7 +524,7 @@ fn check_outcome(
     let distinct: BTreeSet<&str> = noted
         .grants
         .values()
-        .map(|it| it["attempt"].as_str().unwrap())
+        .map(|grant| grant["attempt"].as_str().unwrap())
         .collect();
     assert_eq!(
         distinct.len(),
@@ -567,7 +569,7 @@ fn check_outcome(
         assert_eq!(
             landed
                 .lines()
-                .filter(|it| *it == format!("Write {nth}"))
+                .filter(|landed| *landed == format!("Write {nth}"))
                 .count(),
             1,
             "Q7: {nth}\n{landed}"

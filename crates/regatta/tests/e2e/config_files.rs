@@ -75,7 +75,7 @@ fn checks_apply_as_soon_as_they_are_saved() {
         world
             .events()
             .iter()
-            .any(|it| it["data"].to_string().contains("\"human\""))
+            .any(|event| event["data"].to_string().contains("\"human\""))
     };
     assert!(
         wait_until(TEST_TIMEOUT, changed),

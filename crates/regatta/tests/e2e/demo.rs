@@ -7,7 +7,7 @@ use crate::world::{World, assert_green_everywhere, path_text, processes_of};
 fn leftovers(world: &World) -> Vec<PathBuf> {
     std::fs::read_dir(world.root.join("tmp"))
         .unwrap()
-        .map(|it| it.unwrap().path())
+        .map(|result| result.unwrap().path())
         .collect()
 }
 
@@ -79,7 +79,7 @@ fn a_kept_demo_is_green_at_every_commit() {
             "main",
         ],
     );
-    let mut tasks: Vec<&str> = tasks.lines().filter(|it| !it.is_empty()).collect();
+    let mut tasks: Vec<&str> = tasks.lines().filter(|task| !task.is_empty()).collect();
     tasks.sort_unstable();
     assert_eq!(
         tasks,
@@ -152,7 +152,7 @@ fn a_served_demo_leaves_decisions_to_people() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it.as_str().unwrap())
+        .map(|said| said.as_str().unwrap())
         .collect();
     assert_eq!(next[1], "regatta answer Q1 'one line'", "{next:?}");
     assert_eq!(
@@ -186,20 +186,23 @@ fn the_demo_ends_with_the_commands_to_type_next() {
     assert_eq!(
         ran.stdout
             .lines()
-            .filter(|it| it.contains("✓ landed"))
+            .filter(|stdout| stdout.contains("✓ landed"))
             .count(),
         7,
         "{ran:?}"
     );
     assert_eq!(
-        ran.stdout.lines().filter(|it| it.starts_with("* ")).count(),
+        ran.stdout
+            .lines()
+            .filter(|stdout| stdout.starts_with("* "))
+            .count(),
         8,
         "{ran:?}"
     );
     assert_eq!(
         ran.stderr
             .lines()
-            .filter(|it| it.contains(" landed "))
+            .filter(|stderr| stderr.contains(" landed "))
             .count(),
         7,
         "each landing has its line: {ran:?}"

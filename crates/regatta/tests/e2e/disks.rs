@@ -30,8 +30,8 @@ impl MountedDisk {
     #[track_caller]
     fn fill(&self) {
         let shrunk = || {
-            let it = rustix::fs::statvfs(&self.0).unwrap();
-            let used = (it.f_blocks - it.f_bfree) * it.f_frsize;
+            let stat_vfs = rustix::fs::statvfs(&self.0).unwrap();
+            let used = (stat_vfs.f_blocks - stat_vfs.f_bfree) * stat_vfs.f_frsize;
             Command::new("mount")
                 .args(["-o", &format!("remount,size={used}")])
                 .arg(&self.0)
@@ -238,7 +238,7 @@ fn a_full_disk_loses_nothing_and_writes_resume_when_there_is_space() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|it| it["id"] == "store")
+        .find(|doctor| doctor["id"] == "store")
         .unwrap();
     assert_eq!(store["level"], "ok", "D3: {doctor}");
     world.run_ok(&["down"]);
@@ -331,7 +331,7 @@ fn a_read_only_data_directory_gives_an_error_with_a_hint() {
     let ran = world.run(&["doctor"]);
     assert_eq!(ran.exit_code, 1, "{ran:?}");
     let said = ["read-only", "may not be written", "cannot write to"];
-    assert!(said.iter().any(|it| ran.stdout.contains(it)), "{ran:?}");
+    assert!(said.iter().any(|said| ran.stdout.contains(said)), "{ran:?}");
     seal(false);
     world.run_ok(&["up"]);
     assert_eq!(

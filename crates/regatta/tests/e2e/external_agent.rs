@@ -231,12 +231,12 @@ fn a_conflict_becomes_a_fixup_that_lands() {
         let marks = ["<<<<<<<", "=======", ">>>>>>>", "five, said Ann"];
         let text = text
             .lines()
-            .filter(|line| !marks.iter().any(|it| line.starts_with(it)));
-        let text = text.map(|it| {
-            if it.starts_with("five") {
+            .filter(|line| !marks.iter().any(|mark| line.starts_with(mark)));
+        let text = text.map(|text| {
+            if text.starts_with("five") {
                 "FIVE\n".into()
             } else {
-                format!("{it}\n")
+                format!("{text}\n")
             }
         });
         std::fs::write(file, text.collect::<String>()).unwrap();

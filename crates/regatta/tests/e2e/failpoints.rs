@@ -60,7 +60,7 @@ fn push_from_elsewhere(world: &World, remote: &std::path::Path, round: usize) {
 fn q7_no_failpoint_loses_or_repeats_a_landing() {
     let times = std::env::var("REGATTA_FAILPOINT_TIMES")
         .ok()
-        .and_then(|it| it.parse().ok())
+        .and_then(|s| s.parse().ok())
         .unwrap_or(1);
     let world = World::with_repo();
     let (after, remote) = (world.root.join("after"), world.root.join("remote.git"));
@@ -84,8 +84,8 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
     );
     let kept: String = settings
         .lines()
-        .take_while(|it| !it.starts_with("[landing]"))
-        .map(|it| format!("{it}\n"))
+        .take_while(|setting| !setting.starts_with("[landing]"))
+        .map(|setting| format!("{setting}\n"))
         .collect();
     world.write_file("regatta.toml", &(kept + &landing));
     world.run_ok(&["init", "--yes"]);
@@ -104,7 +104,7 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it.as_str().unwrap().to_owned())
+        .map(|point| point.as_str().unwrap().to_owned())
         .collect();
     assert!(points.len() >= 20, "{points:?}");
 
@@ -118,7 +118,7 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
             .as_array()
             .unwrap()
             .iter()
-            .map(|it| it["id"].as_str().unwrap().to_owned());
+            .map(|mission| mission["id"].as_str().unwrap().to_owned());
         all.extend(tasks);
         world.run_ok(&["down", "--keep-agents"]);
         let nth = if point.starts_with("commit.") { 6 } else { 1 };
@@ -157,7 +157,7 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
             );
         }
         assert!(
-            commits_per_task(&world).values().all(|it| *it == 1),
+            commits_per_task(&world).values().all(|n| *n == 1),
             "Q7: after {point}: {:?}",
             commits_per_task(&world)
         );

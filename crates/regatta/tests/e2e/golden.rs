@@ -9,7 +9,7 @@ pub(crate) fn assert_golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/e2e/golden")
         .join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|it| it == "1") {
+    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|name| name == "1") {
         std::fs::write(&path, text).unwrap();
         return;
     }
@@ -30,13 +30,13 @@ pub(crate) fn normalize(text: &str, root: &Path) -> String {
         let cells: Vec<String> = line
             .trim_end()
             .split("  ")
-            .filter(|it| !it.is_empty())
+            .filter(|line| !line.is_empty())
             .map(normalize_cell)
             .collect();
         // Durations depend on the machine, and very short phases may be missing.
         if let Some(name) = cells
             .first()
-            .filter(|it| ["past", "time"].contains(&it.as_str()))
+            .filter(|cell| ["past", "time"].contains(&cell.as_str()))
         {
             let name = format!("{}\n", name.to_uppercase());
             if lines.last() != Some(&name) {
@@ -45,7 +45,7 @@ pub(crate) fn normalize(text: &str, root: &Path) -> String {
             continue;
         }
         // The kind of sandbox depends on the machine.
-        if cells.first().is_some_and(|it| it.ends_with(" sandbox")) {
+        if cells.first().is_some_and(|cell| cell.ends_with(" sandbox")) {
             lines.push("SANDBOX\n".to_owned());
             continue;
         }
@@ -53,7 +53,7 @@ pub(crate) fn normalize(text: &str, root: &Path) -> String {
         // for each that is installed.
         if let Some(first) = cells
             .first()
-            .filter(|it| it.ends_with(" provider") || it.ends_with(" providers"))
+            .filter(|cell| cell.ends_with(" provider") || cell.ends_with(" providers"))
         {
             lines.extend(first.ends_with('s').then(|| "PROVIDERS\n".to_owned()));
             continue;
@@ -85,8 +85,8 @@ fn normalize_word(word: &str) -> String {
         .trim_end_matches([',', ':', ')']);
     let at = word.len() - word.trim_start_matches('(').len();
     let (head, tail) = (&word[..at], &word[at + core.len()..]);
-    let digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
-    let shown = if core.len() >= 10 && core.bytes().all(|it| it.is_ascii_hexdigit()) {
+    let digits = |s: &str| !s.is_empty() && s.bytes().all(|byte| byte.is_ascii_digit());
+    let shown = if core.len() >= 10 && core.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         "COMMIT"
     } else if core
         .strip_suffix("ms")

@@ -40,7 +40,7 @@ fn w1_why_shows_past_waits_with_their_durations() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| &it["doing"])
+        .map(|life| &life["doing"])
         .collect();
     assert_eq!(kinds[0], &json!({ "waiting": "dep" }), "{life}");
     assert!(
@@ -49,7 +49,7 @@ fn w1_why_shows_past_waits_with_their_durations() {
     );
     let stretches = life["stretches"].as_array().unwrap();
     assert!(
-        stretches.iter().all(|it| it["to_wall"].is_u64()),
+        stretches.iter().all(|stretch| stretch["to_wall"].is_u64()),
         "every stretch has an end: {life}"
     );
     for pair in stretches.windows(2) {
@@ -69,7 +69,7 @@ fn w1_why_shows_past_waits_with_their_durations() {
     let text = world.run_ok(&["show", "T2"]);
     assert!(
         text.lines()
-            .any(|it| it.starts_with("time ") && it.contains(" dep")),
+            .any(|text| text.starts_with("time ") && text.contains(" dep")),
         "{text}"
     );
     // An idle agent has one reason to wait.
@@ -96,7 +96,7 @@ fn a_mission_is_replayed_and_compared() {
     let at = |text: &str| {
         let mark = marks
             .iter()
-            .find(|it| it["text"].as_str().unwrap().starts_with(text));
+            .find(|mark| mark["text"].as_str().unwrap().starts_with(text));
         mark.unwrap_or_else(|| panic!("{text} in {marks:?}"))["revision"]
             .as_u64()
             .unwrap()
@@ -106,11 +106,11 @@ fn a_mission_is_replayed_and_compared() {
         assert_eq!(then["at"], at);
         let rows = then["tasks"].as_array().unwrap().clone();
         rows.iter()
-            .map(|it| {
+            .map(|row| {
                 format!(
                     "{} {}",
-                    it["id"].as_str().unwrap(),
-                    it["word"].as_str().unwrap()
+                    row["id"].as_str().unwrap(),
+                    row["word"].as_str().unwrap()
                 )
             })
             .collect()
@@ -152,7 +152,7 @@ fn a_mission_is_replayed_and_compared() {
     let text = world.run_ok(&["compare", "M1", "M2"]);
     for row in ["landed", "time", "retries", "cost", "conflicts"] {
         assert!(
-            text.lines().any(|it| it.starts_with(row)),
+            text.lines().any(|text| text.starts_with(row)),
             "{row} in {text}"
         );
     }
@@ -240,7 +240,7 @@ fn a_goal_in_words_becomes_a_plan_that_is_checked_and_run() {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|it| it["subject"] == format!("Plan: {words}"))
+        .filter(|task| task["subject"] == format!("Plan: {words}"))
         .collect();
     assert_eq!(rounds.len(), 5, "one, one and three rounds: {tasks}");
     assert!(
@@ -324,7 +324,7 @@ fn an_unusable_plan_can_be_requested_again_with_its_goal_and_another_planner() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|it| it["subject"] == "Plan: x")
+        .find(|own| own["subject"] == "Plan: x")
         .unwrap()["id"]
         .clone();
     let none = call("plan.show", json!({ "task": own }));
@@ -367,7 +367,7 @@ fn a_snoozed_request_returns_and_equal_requests_are_answered_together() {
     // Tasks that wait for an answer are not counted as working.
     let asks: Vec<Value> = ["T1", "T2"]
         .iter()
-        .map(|it| world.run_json(&["show", it])["asks"].clone())
+        .map(|s| world.run_json(&["show", s])["asks"].clone())
         .collect();
     assert!(
         asks.contains(&json!("Q1")) && asks.contains(&json!("Q2")),
@@ -397,7 +397,7 @@ fn a_snoozed_request_returns_and_equal_requests_are_answered_together() {
     assert!(
         wait_until(TEST_TIMEOUT, || inbox()
             .iter()
-            .all(|it| it["snoozed_until_wall"].is_null())),
+            .all(|value| value["snoozed_until_wall"].is_null())),
         "{:?}",
         inbox()
     );
@@ -414,7 +414,7 @@ fn a_snoozed_request_returns_and_equal_requests_are_answered_together() {
     );
     assert!(wait_until(TEST_TIMEOUT, || ["T1", "T2"]
         .iter()
-        .all(|it| world.run_json(&["show", it])["word"] == "landed")));
+        .all(|s| world.run_json(&["show", s])["word"] == "landed")));
     assert!(world.run_json(&["show", "T1"])["asks"].is_null());
 }
 

@@ -49,7 +49,7 @@ fn wait_for_firings(world: &World, hook: &str, many: usize) -> Vec<Value> {
         log.len() >= many
             && log
                 .iter()
-                .all(|it| it["ended"].is_object() || it["ended"].is_string())
+                .all(|log| log["ended"].is_object() || log["ended"].is_string())
     });
     assert!(over, "{log:?}");
     assert_eq!(log.len(), many, "{log:?}");
@@ -162,7 +162,7 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
     let env = read_lines(&out.with_extension(&id));
     let value = |name: &str| {
         env.iter()
-            .find_map(|it| it.strip_prefix(&format!("{name}=")).map(str::to_owned))
+            .find_map(|env| env.strip_prefix(&format!("{name}=")).map(str::to_owned))
     };
     for (name, expected) in [
         ("REGATTA_CHANNEL", "shop"),
@@ -183,8 +183,8 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
         "PATH", "LANG", "LC_ALL", "TZ", "USER", "SHELL", "TERM", "TMPDIR", "HOME", "PWD", "OLDPWD",
         "SHLVL", "_",
     ];
-    let known = |it: &str| {
-        listed.contains(&it)
+    let known = |s: &str| {
+        listed.contains(&s)
             || [
                 "REGATTA_",
                 "BOTBUS_",
@@ -197,11 +197,11 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
                 "JAVA_HOME",
             ]
             .iter()
-            .any(|prefix| it.starts_with(prefix))
+            .any(|prefix| s.starts_with(prefix))
     };
     let odd: Vec<&String> = env
         .iter()
-        .filter(|it| !known(it.split('=').next().unwrap()))
+        .filter(|env| !known(env.split('=').next().unwrap()))
         .collect();
     assert!(odd.is_empty(), "S3: {odd:?}");
     let output = log[0]["output"].as_str().unwrap();
@@ -415,14 +415,14 @@ fn hooks_that_trigger_each_other_or_fire_too_often_are_paused() {
     let depths: Vec<u64> = pings
         .iter()
         .chain(&pongs)
-        .map(|it| it["depth"].as_u64().unwrap())
+        .map(|ping| ping["depth"].as_u64().unwrap())
         .collect();
     assert_eq!(depths, [1, 3, 5, 2, 4]);
     assert!(
         pings
             .iter()
             .chain(&pongs)
-            .all(|it| it["ended"] == json!({ "exited": 0 })),
+            .all(|ping| ping["ended"] == json!({ "exited": 0 })),
         "{pings:?}"
     );
     let list = world.run_ok(&["hook", "list"]);

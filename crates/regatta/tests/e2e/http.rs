@@ -72,7 +72,7 @@ impl ApiClient {
             ("authorization", format!("Bearer {}", self.token)),
             ("content-type", "application/json".to_owned()),
         ];
-        headers.extend(key.map(|it| ("idempotency-key", it.to_owned())));
+        headers.extend(key.map(|key| ("idempotency-key", key.to_owned())));
         let body = serde_json::to_vec(input)?;
         send_request(stream, "POST", &format!("/api/v1/{verb}"), &headers, &body)
     }
@@ -111,7 +111,9 @@ impl ApiClient {
     ) -> EventStreamReader {
         let mut stream = UnixStream::connect(self.data_dir.join("daemon.sock")).unwrap();
         stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-        let resume = last_event_id.map_or(String::new(), |it| format!("last-event-id: {it}\r\n"));
+        let resume = last_event_id.map_or(String::new(), |last_event_id| {
+            format!("last-event-id: {last_event_id}\r\n")
+        });
         let head = format!(
             "GET /api/v1/events{query} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer \
             {}\r\n{resume}\r\n",
@@ -163,21 +165,21 @@ fn send_request(
     let cut = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the answer was cut");
     let end = reply
         .windows(4)
-        .position(|it| it == b"\r\n\r\n")
+        .position(|reply| reply == b"\r\n\r\n")
         .ok_or_else(cut)?;
     let came = String::from_utf8_lossy(&reply[..end]).into_owned();
     let head = came.to_ascii_lowercase();
     let status = head
         .split(' ')
         .nth(1)
-        .and_then(|it| it.parse().ok())
+        .and_then(|head| head.parse().ok())
         .ok_or_else(cut)?;
     let length = head
         .lines()
-        .find_map(|it| it.strip_prefix("content-length: ")?.parse::<usize>().ok());
+        .find_map(|head| head.strip_prefix("content-length: ")?.parse::<usize>().ok());
     let body = reply[end + 4..].to_vec();
     // An incomplete answer counts as no answer.
-    if length.is_some_and(|it| it != body.len()) {
+    if length.is_some_and(|length| length != body.len()) {
         return Err(cut());
     }
     Ok(HttpReply {
@@ -198,10 +200,14 @@ impl Iterator for EventStreamReader {
 
     fn next(&mut self) -> Option<Value> {
         loop {
-            if let Some(end) = self.text.windows(2).position(|it| it == b"\n\n") {
+            if let Some(end) = self.text.windows(2).position(|text| text == b"\n\n") {
                 let message: Vec<u8> = self.text.drain(..end + 2).collect();
                 let message = String::from_utf8(message).unwrap();
-                let field = |name: &str| message.lines().find_map(|it| it.strip_prefix(name));
+                let field = |name: &str| {
+                    message
+                        .lines()
+                        .find_map(|message| message.strip_prefix(name))
+                };
                 let Some(data) = field("data: ") else {
                     continue;
                 }; // a comment keeps the connection alive
@@ -211,7 +217,10 @@ impl Iterator for EventStreamReader {
                 return Some(event);
             }
             let mut size = String::new();
-            self.reader.read_line(&mut size).ok().filter(|it| *it > 0)?;
+            self.reader
+                .read_line(&mut size)
+                .ok()
+                .filter(|reader| *reader > 0)?;
             let size = usize::from_str_radix(size.trim(), 16).unwrap();
             if size == 0 {
                 return None;

@@ -208,7 +208,7 @@ fn requests_for_the_same_command_are_answered_together_and_by_rules() {
     let asks = |what: &str| {
         inbox_items(&world)
             .iter()
-            .filter(|it| it["subject"] == what)
+            .filter(|inbox_item| inbox_item["subject"] == what)
             .count()
     };
     assert!(
@@ -270,7 +270,7 @@ fn requests_for_the_same_command_are_answered_together_and_by_rules() {
     let landed = || {
         ["T1", "T2", "T3"]
             .iter()
-            .all(|it| world.run_json(&["show", it])["word"] == "landed")
+            .all(|s| world.run_json(&["show", s])["word"] == "landed")
     };
     assert!(
         wait_until(TEST_TIMEOUT, landed),

@@ -54,7 +54,7 @@ fn l1_a_write_outside_its_workspace_makes_an_overlapping_wave_serial() {
         world
             .events()
             .iter()
-            .any(|it| it["kind"] == "mission.serialised")
+            .any(|event| event["kind"] == "mission.serialised")
     };
     assert!(
         wait_until(patience, aborted),
@@ -95,10 +95,10 @@ fn l1_a_write_outside_its_workspace_makes_an_overlapping_wave_serial() {
     let (story, of) = (world.events(), |kind: &str, id: &str| {
         (Value::from(kind), Value::from(id))
     });
-    let at = |it: (Value, Value)| {
+    let at = |pair: (Value, Value)| {
         story
             .iter()
-            .rposition(|event| (&event["kind"], &event["subject"]) == (&it.0, &it.1))
+            .rposition(|event| (&event["kind"], &event["subject"]) == (&pair.0, &pair.1))
     };
     assert!(
         at(of("task.completed", "T1")) < at(of("task.started", "T2")),
@@ -145,14 +145,14 @@ fn a_write_outside_its_workspace_in_a_disjoint_wave_gives_a_warning() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| &it["word"])
+        .map(|mission| &mission["word"])
         .collect();
     assert_eq!(words, ["landing", "landed", "landed"], "{mission}");
     assert!(
         !world
             .events()
             .iter()
-            .any(|it| it["kind"] == "mission.serialised")
+            .any(|event| event["kind"] == "mission.serialised")
     );
     for (task, words) in [("T1", "new/"), ("T2", "/elsewhere"), ("T3", "no workspace")] {
         let warnings = world.run_json(&["show", task])["warnings"].to_string();

@@ -19,10 +19,10 @@ pub(crate) struct SeededRng(pub(crate) u64);
 impl SeededRng {
     pub(crate) fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut it = self.0;
-        it = (it ^ (it >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        it = (it ^ (it >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        it ^ (it >> 31)
+        let mut n = self.0;
+        n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        n ^ (n >> 31)
     }
 
     pub(crate) fn below(&mut self, end: u64) -> u64 {
@@ -182,7 +182,7 @@ impl DaemonLoad<'_> {
                 .as_array()
                 .unwrap()
                 .iter()
-                .map(|it| it["claim"].as_str().unwrap())
+                .map(|data| data["claim"].as_str().unwrap())
                 .collect();
             for claim in &known {
                 // The claim may have been released since.
@@ -230,7 +230,7 @@ fn mission_plan(starts: &str) -> String {
 fn two_hundred_kills_lose_nothing() {
     let seed = std::env::var("REGATTA_KILL_SEED")
         .ok()
-        .and_then(|it| it.parse().ok());
+        .and_then(|s| s.parse().ok());
     let seed = seed
         .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 % 1_000_000);
     // The seed is shown only when the test fails. REGATTA_KILL_SEED=… repeats the run.
@@ -274,7 +274,9 @@ fn two_hundred_kills_lose_nothing() {
         let end = StopLoadOnDrop(&over); // a failing cycle must not leave the workers waiting
         for cycle in 0..KILL_CYCLES {
             assert!(
-                !workers.iter().any(|it| it.is_finished()),
+                !workers
+                    .iter()
+                    .any(|scoped_join_handle| scoped_join_handle.is_finished()),
                 "a worker gave up in cycle {cycle}"
             );
             if dice.below(5) == 0 {
@@ -304,7 +306,9 @@ fn two_hundred_kills_lose_nothing() {
         // One more start, so that every caller gets its outstanding answer.
         world.run_json(&["up"]);
         drop(end);
-        workers.into_iter().for_each(|it| it.join().unwrap());
+        workers
+            .into_iter()
+            .for_each(|scoped_join_handle| scoped_join_handle.join().unwrap());
     });
     let took = began.elapsed();
     assert_acknowledged_work_exists(
@@ -420,7 +424,7 @@ fn kill_during_start(world: &World, dice: &mut SeededRng) -> u64 {
     std::thread::sleep(Duration::from_micros(dice.below(40_000)));
     let ready = world
         .daemon_info()
-        .is_some_and(|it| it["pid"] == child.id());
+        .is_some_and(|world| world["pid"] == child.id());
     child.kill().unwrap();
     child.wait().unwrap();
     u64::from(!ready)
@@ -442,7 +446,7 @@ fn assert_acknowledged_work_exists(
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| (it["claim"].as_str().unwrap(), it))
+        .map(|claim| (claim["claim"].as_str().unwrap(), claim))
         .collect();
     for (claim, (uri, token)) in &ledger.claims {
         let held = by_id
@@ -467,7 +471,7 @@ fn assert_acknowledged_work_exists(
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["uris"].to_string())
+        .map(|claim| claim["uris"].to_string())
         .collect();
     assert_eq!(
         uris.len(),
@@ -482,8 +486,14 @@ fn assert_acknowledged_work_exists(
 
     let tasks = door.call_ok("task.list", json!({ "all": true }));
     let subjects = |id: &str| -> Vec<&str> {
-        let found = tasks.as_array().unwrap().iter().filter(|it| it["id"] == id);
-        found.map(|it| it["subject"].as_str().unwrap()).collect()
+        let found = tasks
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|task| task["id"] == id);
+        found
+            .map(|found| found["subject"].as_str().unwrap())
+            .collect()
     };
     for (id, subject) in &ledger.tasks {
         assert_eq!(subjects(id), [subject], "J1: {id}");
@@ -492,7 +502,7 @@ fn assert_acknowledged_work_exists(
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["subject"].as_str().unwrap())
+        .map(|task| task["subject"].as_str().unwrap())
         .collect();
     assert_eq!(
         all.len(),
@@ -510,7 +520,7 @@ fn assert_acknowledged_work_exists(
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["text"].as_str().unwrap())
+        .map(|message| message["text"].as_str().unwrap())
         .collect();
     let sent: BTreeSet<&str> = ledger.messages.values().map(String::as_str).collect();
     assert_eq!(texts.iter().copied().collect::<BTreeSet<_>>(), sent, "D1");
@@ -536,10 +546,10 @@ fn assert_mission_completes(world: &World, starts: &std::path::Path) {
         events
             .iter()
             .zip(1..)
-            .all(|(it, nth)| it["revision"] == nth),
+            .all(|(event, nth)| event["revision"] == nth),
         "the log has a gap"
     );
-    let count = |kind: &str| events.iter().filter(|it| it["kind"] == kind).count();
+    let count = |kind: &str| events.iter().filter(|event| event["kind"] == kind).count();
     assert_eq!(
         count("landing.landed"),
         MISSION_TASKS,
@@ -552,7 +562,10 @@ fn assert_mission_completes(world: &World, starts: &std::path::Path) {
         "J6: every attempt ends"
     );
     assert!(count("fleet.resumed") as u64 > KILL_CYCLES / 2);
-    for event in events.iter().filter(|it| it["kind"] == "attempt.ended") {
+    for event in events
+        .iter()
+        .filter(|event| event["kind"] == "attempt.ended")
+    {
         let cause = event["data"]["cause"].as_str();
         assert_eq!(
             cause,
@@ -577,7 +590,10 @@ fn assert_mission_completes(world: &World, starts: &std::path::Path) {
         "--format=%(trailers:key=Regatta-Task,valueonly,separator=)",
         "main",
     ]);
-    let trailers: Vec<&str> = trailers.lines().filter(|it| !it.is_empty()).collect();
+    let trailers: Vec<&str> = trailers
+        .lines()
+        .filter(|trailer| !trailer.is_empty())
+        .collect();
     assert_eq!(
         trailers.iter().collect::<BTreeSet<_>>().len(),
         MISSION_TASKS,

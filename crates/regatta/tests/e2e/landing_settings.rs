@@ -14,8 +14,8 @@ fn world_with_landing(lines: &str) -> World {
     let settings = world.read_file("regatta.toml");
     let kept: String = settings
         .lines()
-        .take_while(|it| !it.starts_with("[landing]"))
-        .map(|it| format!("{it}\n"))
+        .take_while(|setting| !setting.starts_with("[landing]"))
+        .map(|setting| format!("{setting}\n"))
         .collect();
     world.write_file("regatta.toml", &format!("{kept}[landing]\n{lines}"));
     world.run_ok(&["init", "--yes"]);
@@ -93,10 +93,10 @@ fn q6_ownership_takes_one_side_and_keeps_the_other() {
         .as_array()
         .or_else(|| tasks["tasks"].as_array())
         .unwrap_or_else(|| panic!("{tasks}"));
-    let follow_up = tasks.iter().find(|it| {
-        it["subject"]
+    let follow_up = tasks.iter().find(|task| {
+        task["subject"]
             .as_str()
-            .is_some_and(|it| it.contains("dropped"))
+            .is_some_and(|s| s.contains("dropped"))
     });
     let id = follow_up
         .unwrap_or_else(|| panic!("no task about the side that {task} dropped: {tasks:?}"))["id"]
@@ -108,16 +108,16 @@ fn q6_ownership_takes_one_side_and_keeps_the_other() {
         .to_owned();
     let kept = said
         .split_whitespace()
-        .find(|it| it.len() == 40)
+        .find(|said| said.len() == 40)
         .unwrap_or_else(|| panic!("{said}"));
     let vaults = world.data_dir.join("vaults");
     let vault = std::fs::read_dir(&vaults)
         .unwrap()
         .flatten()
-        .map(|it| it.path());
+        .map(|entry| entry.path());
     let vault = vault
         .into_iter()
-        .find(|it| it.extension().is_some_and(|it| it == "git"))
+        .find(|path| path.extension().is_some_and(|name| name == "git"))
         .unwrap();
     assert_eq!(
         world
@@ -185,7 +185,7 @@ fn a_landed_commit_names_its_author_task_landing_and_checks() {
         text.lines().map(str::to_owned).collect::<Vec<String>>()
     };
     let value = |lines: &[String], key: &str| {
-        let of = |it: &String| it.strip_prefix(&format!("{key}: ")).map(str::to_owned);
+        let of = |s: &String| s.strip_prefix(&format!("{key}: ")).map(str::to_owned);
         lines
             .iter()
             .find_map(of)
@@ -207,7 +207,7 @@ fn a_landed_commit_names_its_author_task_landing_and_checks() {
     let checks = world.read_file("regatta.toml");
     let commands = checks
         .lines()
-        .find(|it| it.starts_with("commands = "))
+        .find(|check| check.starts_with("commands = "))
         .unwrap()
         .to_owned();
     world.write_file(

@@ -123,7 +123,7 @@ fn assert_landed(world: &World, expected: usize) {
     let subjects = world.git(&["log", "--format=%s", "main"]);
     let mut parts: Vec<&str> = subjects
         .lines()
-        .filter(|it| it.starts_with("part "))
+        .filter(|subject| subject.starts_with("part "))
         .collect();
     parts.sort_unstable();
     let many = parts.len();
@@ -151,7 +151,7 @@ fn assert_no_task_twice(world: &World) {
                     attempt["task"]
                 );
             }
-            Some("attempt.ended") => live.retain(|_, it| *it != event["data"]["attempt"]),
+            Some("attempt.ended") => live.retain(|_, live| *live != event["data"]["attempt"]),
             _ => {}
         }
     }
@@ -167,8 +167,8 @@ fn two_missions_at_once_each_have_a_lead_and_end_independently() {
     assert_no_task_twice(&world);
     let leads: std::collections::BTreeSet<String> = messages_with_label(&world, "spawn-ack")
         .iter()
-        .map(|it| {
-            it["text"]
+        .map(|value| {
+            value["text"]
                 .as_str()
                 .unwrap()
                 .split(' ')
@@ -188,7 +188,7 @@ fn two_missions_at_once_each_have_a_lead_and_end_independently() {
             leads.contains(&lead)
                 && by
                     .iter()
-                    .all(|it| it.starts_with(&format!("{lead}/worker-"))),
+                    .all(|by| by.starts_with(&format!("{lead}/worker-"))),
             "{by:?} {leads:?}"
         );
     }
@@ -212,7 +212,7 @@ fn missions_beyond_the_limit_of_leads_queue_and_all_complete_across_a_kill() {
     let at_work = || {
         mission_list(&world)
             .iter()
-            .filter(|it| it["lead"].is_string())
+            .filter(|value| value["lead"].is_string())
             .count()
     };
     assert!(wait_until(TEST_TIMEOUT, || at_work() == 3));
@@ -224,8 +224,8 @@ fn missions_beyond_the_limit_of_leads_queue_and_all_complete_across_a_kill() {
     let acks = messages_with_label(&world, "spawn-ack");
     let waits: Vec<&str> = acks
         .iter()
-        .filter_map(|it| it["text"].as_str())
-        .filter(|it| it.contains("waits for a lead"))
+        .filter_map(|ack| ack["text"].as_str())
+        .filter(|ack| ack.contains("waits for a lead"))
         .collect();
     assert_eq!(waits.len(), 2, "{waits:?}");
     assert!(
@@ -254,7 +254,7 @@ fn missions_beyond_the_limit_of_leads_queue_and_all_complete_across_a_kill() {
     assert!(
         wait_until(TEST_TIMEOUT, || messages_with_label(&world, "answer")
             .iter()
-            .any(|it| it["reply_to"] == question.as_str())),
+            .any(|value| value["reply_to"] == question.as_str())),
         "{}",
         world.run_ok(&["status"])
     );
@@ -301,7 +301,7 @@ fn l11_a_dead_leads_claim_on_the_trunk_ends_with_its_attempt() {
             .clone();
         claims
             .into_iter()
-            .find(|it| it["uris"][0] == "workspace://shop/default")
+            .find(|claim| claim["uris"][0] == "workspace://shop/default")
     };
     assert!(
         wait_until(TEST_TIMEOUT, || trunk().is_some()),
@@ -313,19 +313,23 @@ fn l11_a_dead_leads_claim_on_the_trunk_ends_with_its_attempt() {
         owner.to_string().contains('A'),
         "an attempt holds it: {owner}"
     );
-    let sleeper = world.foreign_processes().into_iter().find(|it| {
-        std::fs::read(format!("/proc/{it}/cmdline")).is_ok_and(|it| it.starts_with(b"sleep\x00600"))
-    });
+    let sleeper = world
+        .foreign_processes()
+        .into_iter()
+        .find(|foreign_process| {
+            std::fs::read(format!("/proc/{foreign_process}/cmdline"))
+                .is_ok_and(|bytes| bytes.starts_with(b"sleep\x00600"))
+        });
     kill_process(sleeper.unwrap());
     assert!(wait_until(TEST_TIMEOUT, || trunk().is_none()));
     let events = world.events();
     let released = events
         .iter()
-        .position(|it| it["kind"] == "claim.released")
+        .position(|event| event["kind"] == "claim.released")
         .unwrap();
     let ended = events
         .iter()
-        .position(|it| it["kind"] == "attempt.ended")
+        .position(|event| event["kind"] == "attempt.ended")
         .unwrap();
     assert!(
         ended.abs_diff(released) < 5,

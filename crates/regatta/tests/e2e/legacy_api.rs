@@ -18,7 +18,7 @@ fn legacy_request(
         ("host", door.address()),
         ("authorization", format!("Bearer {token}")),
     ];
-    headers.extend(agent.map(|it| ("x-agent-id", it.to_owned())));
+    headers.extend(agent.map(|agent| ("x-agent-id", agent.to_owned())));
     door.request_over_tcp(method, path, &headers, body.to_string().as_bytes())
 }
 
@@ -100,13 +100,13 @@ fn an_older_client_can_register_poll_report_and_finish() {
     );
 
     // Only the attempt's own token can report on the attempt, not the runner's token.
-    let path = |it: &Value, what: &str| {
+    let path = |value: &Value, what: &str| {
         format!(
             "/api/tasks/{}/{what}",
-            it["trigger"]["taskId"].as_str().unwrap()
+            value["trigger"]["taskId"].as_str().unwrap()
         )
     };
-    let token = |it: &Value| it["trigger"]["token"].as_str().unwrap().to_owned();
+    let token = |value: &Value| value["trigger"]["token"].as_str().unwrap().to_owned();
     let body = json!({ "progress": "half way" });
     assert_eq!(
         legacy_request(
@@ -288,9 +288,9 @@ fn a_poll_reports_mentions_ended_tasks_and_budgets() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["name"].as_str().unwrap());
+        .map(|listed| listed["name"].as_str().unwrap());
     let names: Vec<&str> = names
-        .filter(|it| ["lea", "w-2", "w-10"].contains(it))
+        .filter(|name| ["lea", "w-2", "w-10"].contains(name))
         .collect();
     assert_eq!(
         names,
@@ -417,10 +417,12 @@ fn a_grant_is_repeated_to_the_same_slot_until_its_attempt_ends() {
     };
     let parallel: Vec<String> = std::thread::scope(|scope| {
         let all: Vec<_> = (0..6).map(|_| scope.spawn(|| poll(&one, 0))).collect();
-        all.into_iter().map(|it| it.join().unwrap()).collect()
+        all.into_iter()
+            .map(|scoped_join_handle| scoped_join_handle.join().unwrap())
+            .collect()
     });
     assert!(
-        parallel.iter().all(|it| it == "A1"),
+        parallel.iter().all(|parallel| parallel == "A1"),
         "one slot, one grant: {parallel:?}"
     );
     assert_eq!(
@@ -621,11 +623,12 @@ fn j4_three_of_five_tasks_run_two_wait_and_the_status_agrees() {
         "off",
     ]);
     let me = || {
-        let it = legacy_request(&door, &door.token, Some("ann"), "GET", "/me", &json!({})).json();
+        let value =
+            legacy_request(&door, &door.token, Some("ann"), "GET", "/me", &json!({})).json();
         (
-            it["status"].as_str().unwrap().to_owned(),
-            it["capacity"]["current"].as_u64().unwrap(),
-            it["maxTasks"].clone(),
+            value["status"].as_str().unwrap().to_owned(),
+            value["capacity"]["current"].as_u64().unwrap(),
+            value["maxTasks"].clone(),
         )
     };
     let counts = || {
@@ -635,7 +638,7 @@ fn j4_three_of_five_tasks_run_two_wait_and_the_status_agrees() {
                 .as_array()
                 .unwrap()
                 .iter()
-                .filter(|it| it["status"] == status)
+                .filter(|task| task["status"] == status)
                 .count()
         };
         (of("in_progress"), of("unassigned") + of("pending"))

@@ -12,7 +12,7 @@ fn http_post(door: &ApiClient, path: &str, more: &[(&str, &str)], body: &Value) 
         ("host", door.address()),
         ("authorization", format!("Bearer {}", door.token)),
     ];
-    headers.extend(more.iter().map(|it| (it.0, it.1.to_owned())));
+    headers.extend(more.iter().map(|more| (more.0, more.1.to_owned())));
     door.request_over_tcp("POST", path, &headers, body.to_string().as_bytes())
 }
 
@@ -41,7 +41,7 @@ fn a_long_list_comes_in_pages() {
             .as_array()
             .unwrap()
             .iter()
-            .map(|it| it["id"].as_str().unwrap().to_owned());
+            .map(|page| page["id"].as_str().unwrap().to_owned());
         seen.extend(ids);
         pages += 1;
         if pages == 1 {
@@ -56,7 +56,7 @@ fn a_long_list_comes_in_pages() {
     }
     assert_eq!(
         (seen, pages),
-        ((1..=12).map(|it| format!("T{it}")).collect::<Vec<_>>(), 3)
+        ((1..=12).map(|n| format!("T{n}")).collect::<Vec<_>>(), 3)
     );
     assert_eq!(
         http_post(&door, "/api/v1/status?limit=5", &[], &json!({})).status,
@@ -159,10 +159,20 @@ fn one_of_sixteen_racing_updates_succeeds() {
             http_post(&door, "/api/v1/task.set", &[("if-match", &seen)], &body).status
         };
         let all: Vec<_> = (0..16).map(|nth| scope.spawn(move || edit(nth))).collect();
-        all.into_iter().map(|it| it.join().unwrap()).collect()
+        all.into_iter()
+            .map(|scoped_join_handle| scoped_join_handle.join().unwrap())
+            .collect()
     });
-    assert_eq!(made.iter().filter(|it| **it == 200).count(), 1, "{made:?}");
-    assert_eq!(made.iter().filter(|it| **it == 412).count(), 15, "{made:?}");
+    assert_eq!(
+        made.iter().filter(|made| **made == 200).count(),
+        1,
+        "{made:?}"
+    );
+    assert_eq!(
+        made.iter().filter(|made| **made == 412).count(),
+        15,
+        "{made:?}"
+    );
 }
 
 /// Oversized bodies and wrong methods are refused with their error codes, and events can be
@@ -196,7 +206,7 @@ fn oversized_bodies_and_wrong_methods_are_refused_and_events_are_filtered() {
     let kinds = |query: &str| -> Vec<String> {
         let events = door.open_event_stream(&format!("?after=0&follow=false{query}"), None);
         events
-            .map(|it| it["kind"].as_str().unwrap().to_owned())
+            .map(|event| event["kind"].as_str().unwrap().to_owned())
             .collect()
     };
     assert_eq!(kinds("&kind=message.*"), ["message.posted"]);
@@ -213,8 +223,9 @@ fn fifty_slow_requests_delay_no_other_request() {
     let mut slow: Vec<std::net::TcpStream> = (0..50)
         .map(|_| std::net::TcpStream::connect(door.address()).unwrap())
         .collect();
-    slow.iter_mut().for_each(|it| {
-        it.write_all(b"POST /api/v1/status HTTP/1.1\r\nhost: x")
+    slow.iter_mut().for_each(|stream| {
+        stream
+            .write_all(b"POST /api/v1/status HTTP/1.1\r\nhost: x")
             .unwrap()
     });
     door.call_ok("status", json!({}));

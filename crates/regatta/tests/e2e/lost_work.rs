@@ -48,8 +48,9 @@ impl StartedTask {
     #[track_caller]
     pub(crate) fn take_next(world: &World) -> StartedTask {
         let grant = world.run_json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
-        let of = |it: &Value| {
-            it.as_str()
+        let of = |value: &Value| {
+            value
+                .as_str()
                 .unwrap_or_else(|| panic!("no task was granted: {grant}"))
                 .to_owned()
         };
@@ -104,7 +105,7 @@ fn times_on_trunk(world: &World, task: &str) -> usize {
         "--format=%(trailers:key=Regatta-Task,valueonly)",
         "main",
     ]);
-    log.split_whitespace().filter(|it| *it == task).count()
+    log.split_whitespace().filter(|log| *log == task).count()
 }
 
 fn assert_linear_trunk(world: &World) {
@@ -371,7 +372,7 @@ fn q6_a_fixup_changes_only_the_files_that_conflict() {
     let marked = fixup.read_file("a.txt");
     let sides = ["<<<<<<< ", "ann's\n=======\nzoe's\n", ">>>>>>> "];
     assert!(
-        sides.iter().all(|it| marked.contains(it))
+        sides.iter().all(|side| marked.contains(side))
             && marked.ends_with("two\nthree\nfour\nfive\nsix\nseven\neight\nnine\n"),
         "{marked}"
     );
@@ -407,7 +408,7 @@ fn q6_a_fixup_changes_only_the_files_that_conflict() {
     let table = world.run_ok(&["queue", "--all"]);
     let row: Vec<&str> = table
         .lines()
-        .find(|it| it.starts_with("regatta/"))
+        .find(|table| table.starts_with("regatta/"))
         .unwrap()
         .split_whitespace()
         .collect();
@@ -475,7 +476,7 @@ fn q4_a_submit_that_is_interrupted_between_its_steps_lands_once() {
         .collect();
     let steps: Vec<&str> = points
         .into_iter()
-        .filter(|it| it.starts_with("submit."))
+        .filter(|point| point.starts_with("submit."))
         .collect();
     assert!(steps.len() >= 4, "{steps:?}");
     for step in steps {
@@ -752,7 +753,7 @@ fn q9_a_dropped_branch_frees_its_slot_at_once() {
     let queued = || {
         world.run_json(&["queue"])[0]["queue"]
             .as_array()
-            .is_some_and(|it| it.len() == 2)
+            .is_some_and(|world| world.len() == 2)
     };
     assert!(
         wait_until(TEST_TIMEOUT, queued),

@@ -11,7 +11,7 @@ use crate::world::{TEST_TIMEOUT, World, wait_until};
 
 fn http_get(door: &ApiClient, token: Option<&str>, path: &str) -> (u16, String) {
     let mut headers = vec![("host", door.address())];
-    headers.extend(token.map(|it| ("authorization", format!("Bearer {it}"))));
+    headers.extend(token.map(|token| ("authorization", format!("Bearer {token}"))));
     let reply = door.request_over_tcp("GET", path, &headers, b"");
     (reply.status, String::from_utf8(reply.body).unwrap())
 }
@@ -54,7 +54,7 @@ fn metrics_count_correctly_and_need_a_viewers_token() {
     let value = |page: &str, name: &str| -> f64 {
         let line = page
             .lines()
-            .find(|it| it.strip_prefix(name).is_some_and(|it| it.starts_with(' ')));
+            .find(|page| page.strip_prefix(name).is_some_and(|s| s.starts_with(' ')));
         let line = line.unwrap_or_else(|| panic!("no {name} in\n{page}"));
         line.rsplit(' ').next().unwrap().parse().unwrap()
     };
@@ -114,13 +114,13 @@ fn traces_reach_a_collector() {
             let mut chunk = [0; 4096];
             while let Ok(count) = stream.read(&mut chunk) {
                 text.extend_from_slice(&chunk[..count]);
-                let Some(end) = text.windows(4).position(|it| it == b"\r\n\r\n") else {
+                let Some(end) = text.windows(4).position(|text| text == b"\r\n\r\n") else {
                     continue;
                 };
                 let head = String::from_utf8_lossy(&text[..end]).to_ascii_lowercase();
                 let length = head
                     .lines()
-                    .find_map(|it| it.strip_prefix("content-length: ")?.parse::<usize>().ok());
+                    .find_map(|head| head.strip_prefix("content-length: ")?.parse::<usize>().ok());
                 if count == 0 || text.len() >= end + 4 + length.unwrap_or(0) {
                     assert!(head.starts_with("post /v1/traces "), "{head}");
                     let _gone =
@@ -145,7 +145,7 @@ fn traces_reach_a_collector() {
             ("host", door.address()),
             ("authorization", format!("Bearer {token}")),
         ];
-        headers.extend(parent.map(|it| ("traceparent", it)));
+        headers.extend(parent.map(|parent| ("traceparent", parent)));
         door.request_over_tcp(
             "POST",
             &format!("/api/v1/{verb}"),
@@ -164,12 +164,12 @@ fn traces_reach_a_collector() {
         200
     );
     let own = |more: Value| {
-        let mut it = json!({ "task": "T1", "attempt": "A1", "token": granted["token"] });
+        let mut item = json!({ "task": "T1", "attempt": "A1", "token": granted["token"] });
         more.as_object()
             .unwrap()
             .iter()
-            .for_each(|(name, value)| it[name] = value.clone());
-        it
+            .for_each(|(name, value)| item[name] = value.clone());
+        item
     };
     assert_eq!(
         ask(
@@ -186,19 +186,19 @@ fn traces_reach_a_collector() {
     );
     let mut spans: Vec<Value> = Vec::new();
     let found = wait_until(TEST_TIMEOUT, || {
-        spans.extend(heard.try_iter().flat_map(|it| {
-            it["resourceSpans"][0]["scopeSpans"][0]["spans"]
+        spans.extend(heard.try_iter().flat_map(|heard| {
+            heard["resourceSpans"][0]["scopeSpans"][0]["spans"]
                 .as_array()
                 .cloned()
                 .unwrap()
         }));
-        spans.iter().any(|it| it["name"] == "attempt T1 zoe")
+        spans.iter().any(|span| span["name"] == "attempt T1 zoe")
     });
     assert!(found, "{spans:?}");
     let named = |name: &str| {
         spans
             .iter()
-            .find(|it| it["name"] == name)
+            .find(|span| span["name"] == name)
             .unwrap_or_else(|| panic!("no {name}: {spans:?}"))
     };
     assert_eq!(
@@ -217,7 +217,7 @@ fn traces_reach_a_collector() {
         attempt["status"]["code"], 2,
         "the attempt failed: {attempt}"
     );
-    let nanos = |it: &Value, name: &str| it[name].as_str().unwrap().parse::<u128>().unwrap();
+    let nanos = |value: &Value, name: &str| value[name].as_str().unwrap().parse::<u128>().unwrap();
     for span in &spans {
         assert!(
             nanos(span, "startTimeUnixNano") <= nanos(span, "endTimeUnixNano"),

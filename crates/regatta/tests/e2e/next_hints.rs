@@ -31,11 +31,11 @@ fn task_state(world: &World, task: &str) -> Value {
 /// Returns the next commands that an answer suggests.
 fn suggested_commands(world: &World, args: &[&str]) -> Vec<String> {
     let ran = world.run(&[args, &["--json"]].concat());
-    let answer: Value =
-        serde_json::from_str(&ran.stdout).unwrap_or_else(|it| panic!("{args:?}: {it}: {ran:?}"));
+    let answer: Value = serde_json::from_str(&ran.stdout)
+        .unwrap_or_else(|error| panic!("{args:?}: {error}: {ran:?}"));
     let next = answer["next"].as_array().cloned().unwrap_or_default();
     next.iter()
-        .map(|it| it.as_str().unwrap().to_owned())
+        .map(|value| value.as_str().unwrap().to_owned())
         .collect()
 }
 
@@ -121,7 +121,7 @@ fn every_next_line_works_as_it_is_printed() {
         "status", "inbox", "queue", "graph", "cost", "undo", "why T1", "why T2", "why T4",
         "why T5", "show M1", "diff T3",
     ]
-    .map(|it| format!("regatta {it}"))
+    .map(|s| format!("regatta {s}"))
     .to_vec();
     let mut seen = BTreeSet::new();
     while let Some(line) = todo.pop() {
@@ -137,7 +137,7 @@ fn every_next_line_works_as_it_is_printed() {
         let looks = READ_ONLY_COMMANDS.contains(&words[1]) || line == "regatta undo";
         let ends = !["-f", "-i", "--help", "--step"]
             .iter()
-            .any(|it| words.contains(it));
+            .any(|s| words.contains(s));
         if looks && ends {
             todo.extend(suggested_commands(&world, &words[1..]));
         } else {
@@ -176,7 +176,7 @@ fn every_next_line_works_as_it_is_printed() {
     );
     assert!(
         text.lines()
-            .any(|it| it.contains("T4") && it.contains("✕ failed")),
+            .any(|text| text.contains("T4") && text.contains("✕ failed")),
         "the failed task is shown: {text}"
     );
     // A retry in a running mission starts by itself.
@@ -361,10 +361,10 @@ fn a_commit_prefix_of_digits_alone_is_not_taken_for_a_task() {
         world.run_ok(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
         let landed = world.run_json(&["undo"]);
         let all = landed.as_array().unwrap().iter();
-        let mut all = all.map(|it| {
+        let mut all = all.map(|value| {
             (
-                it["task"].as_str().unwrap().to_owned(),
-                it["commit"].as_str().unwrap().to_owned(),
+                value["task"].as_str().unwrap().to_owned(),
+                value["commit"].as_str().unwrap().to_owned(),
             )
         });
         found = all.find(|(_, commit)| is_number(commit));

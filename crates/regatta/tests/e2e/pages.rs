@@ -23,8 +23,8 @@ pub(crate) fn read_live_stream(door: &ApiClient, topics: &str) -> (Vec<String>, 
     let text = String::from_utf8(reply.body).unwrap();
     for block in text.split("\n\n") {
         // The body is chunked, so chunk lengths stand between the lines.
-        let data = block.lines().find_map(|it| it.strip_prefix("data: "));
-        let Some(data) = data.and_then(|it| serde_json::from_str::<Value>(it).ok()) else {
+        let data = block.lines().find_map(|block| block.strip_prefix("data: "));
+        let Some(data) = data.and_then(|data| serde_json::from_str::<Value>(data).ok()) else {
             continue;
         };
         match data.get("topics") {
@@ -33,7 +33,7 @@ pub(crate) fn read_live_stream(door: &ApiClient, topics: &str) -> (Vec<String>, 
                     .as_array()
                     .unwrap()
                     .iter()
-                    .map(|it| it.as_str().unwrap().to_owned()),
+                    .map(|topic| topic.as_str().unwrap().to_owned()),
             ),
             None => frames.push(data),
         }
@@ -42,22 +42,26 @@ pub(crate) fn read_live_stream(door: &ApiClient, topics: &str) -> (Vec<String>, 
 }
 
 fn entity_keys(frames: &[Value]) -> Vec<String> {
-    let parts = frames.iter().flat_map(|it| it["p"].as_array().unwrap());
+    let parts = frames
+        .iter()
+        .flat_map(|frame| frame["p"].as_array().unwrap());
     parts
-        .map(|it| {
+        .map(|part| {
             format!(
                 "{}{}",
-                it["k"].as_str().unwrap(),
-                if it["v"].is_null() { " gone" } else { "" }
+                part["k"].as_str().unwrap(),
+                if part["v"].is_null() { " gone" } else { "" }
             )
         })
         .collect()
 }
 
 pub(crate) fn entity(frames: &[Value], key: &str) -> Value {
-    let mut parts = frames.iter().flat_map(|it| it["p"].as_array().unwrap());
+    let mut parts = frames
+        .iter()
+        .flat_map(|frame| frame["p"].as_array().unwrap());
     parts
-        .find(|it| it["k"] == key)
+        .find(|part| part["k"] == key)
         .unwrap_or_else(|| panic!("no {key} in {frames:?}"))["v"]
         .clone()
 }
@@ -171,12 +175,12 @@ fn the_page_and_the_api_have_the_same_graph() {
             "{topic}"
         );
         let nodes = view["nodes"].as_array().unwrap().clone();
-        let told = |it: &Value| {
+        let told = |value: &Value| {
             format!(
                 "{} {} {}",
-                it["tasks"][0].as_str().unwrap(),
-                it["column"],
-                it["word"].as_str().unwrap()
+                value["tasks"][0].as_str().unwrap(),
+                value["column"],
+                value["word"].as_str().unwrap()
             )
         };
         (
@@ -320,7 +324,7 @@ fn the_buttons_of_an_inbox_item_answer_it() {
             .as_array()
             .unwrap()
             .iter()
-            .find(|it| it["label"] == button)
+            .find(|action| action["label"] == button)
             .unwrap();
         assert_eq!(action["cli"], cli);
         door.call_ok(action["verb"].as_str().unwrap(), action["input"].clone());
@@ -396,8 +400,8 @@ fn the_data_of_every_view_matches_the_golden_file() {
 }
 
 /// Replaces dates, revisions and the capacity of the machine.
-fn blank_volatile_fields(it: &mut Value) {
-    match it {
+fn blank_volatile_fields(item: &mut Value) {
+    match item {
         Value::Array(all) => all.iter_mut().for_each(blank_volatile_fields),
         Value::Object(all) => {
             for (key, value) in all.iter_mut() {
@@ -407,10 +411,15 @@ fn blank_volatile_fields(it: &mut Value) {
                 ) || key.ends_with("_wall")
                     || key.ends_with("_at");
                 // Large numbers are dates, under any key.
-                let dated = key == "id" && value.as_str().is_some_and(|it| it.starts_with("tool-"));
+                let dated = key == "id"
+                    && value
+                        .as_str()
+                        .is_some_and(|value| value.starts_with("tool-"));
                 if dated
                     || (own && !value.is_null())
-                    || value.as_u64().is_some_and(|it| it > 1_000_000_000_000)
+                    || value
+                        .as_u64()
+                        .is_some_and(|value| value > 1_000_000_000_000)
                 {
                     *value = Value::from("OWN");
                 } else {

@@ -39,7 +39,7 @@ fn plan_check_reports_every_fault_with_its_place_and_creates_nothing() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| (&it["line"], &it["column"]))
+        .map(|found| (&found["line"], &found["column"]))
         .collect();
     assert_eq!(json!(places), json!([[4, 15], [5, 10], [9, 1]]), "{found}");
 
@@ -360,7 +360,7 @@ fn beads_issues_can_be_imported_exported_and_imported_again() {
             .as_array()
             .unwrap()
             .iter()
-            .find(|it| it["alias"] == name)
+            .find(|task| task["alias"] == name)
             .cloned()
             .unwrap()
     };

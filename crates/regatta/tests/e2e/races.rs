@@ -27,12 +27,12 @@ fn run_at_once(
         .collect();
     started
         .into_iter()
-        .map(|it| wait_for_child(it, TEST_TIMEOUT).unwrap())
+        .map(|child| wait_for_child(child, TEST_TIMEOUT).unwrap())
         .collect()
 }
 
 fn to_strings(args: &[&str]) -> Vec<String> {
-    args.iter().map(|it| (*it).to_owned()).collect()
+    args.iter().map(|arg| (*arg).to_owned()).collect()
 }
 
 fn assert_one_winner(world: &World, uri: &str) {
@@ -50,12 +50,18 @@ fn assert_one_winner(world: &World, uri: &str) {
         },
         20,
     );
-    let won = ran.iter().filter(|it| it.exit_code == 0).count();
-    let held: Vec<&CommandOutput> = ran.iter().filter(|it| it.exit_code == 5).collect();
+    let won = ran
+        .iter()
+        .filter(|command_output| command_output.exit_code == 0)
+        .count();
+    let held: Vec<&CommandOutput> = ran
+        .iter()
+        .filter(|command_output| command_output.exit_code == 5)
+        .collect();
     assert_eq!((won, held.len()), (1, 19), "L1: {ran:?}");
-    for it in held {
-        let error: Value = serde_json::from_str(&it.stderr).unwrap();
-        assert_eq!(error["error"]["code"], "claim_held", "{it:?}");
+    for command_output in held {
+        let error: Value = serde_json::from_str(&command_output.stderr).unwrap();
+        assert_eq!(error["error"]["code"], "claim_held", "{command_output:?}");
     }
     assert_eq!(
         world.run_json(&["claim", "list"])["held"]
@@ -76,7 +82,7 @@ fn one_of_twenty_racing_acquires_wins() {
         world
             .events()
             .iter()
-            .filter(|it| it["kind"] == "fleet.resumed")
+            .filter(|event| event["kind"] == "fleet.resumed")
             .count(),
         1,
         "one daemon was started"
@@ -115,19 +121,19 @@ fn three_of_twelve_racing_polls_are_granted() {
     );
     let grants: Vec<Value> = ran
         .iter()
-        .map(|it| {
-            assert_eq!(it.exit_code, 0, "{it:?}");
-            serde_json::from_str::<Value>(&it.stdout).unwrap()["data"].clone()
+        .map(|command_output| {
+            assert_eq!(command_output.exit_code, 0, "{command_output:?}");
+            serde_json::from_str::<Value>(&command_output.stdout).unwrap()["data"].clone()
         })
-        .filter(|it| !it.is_null())
+        .filter(|ran| !ran.is_null())
         .collect();
     let distinct = |field: &dyn Fn(&Value) -> String| {
         grants.iter().map(field).collect::<BTreeSet<String>>().len()
     };
     assert_eq!(grants.len(), 3, "{grants:?}");
-    assert_eq!(distinct(&|it| it["task"]["id"].to_string()), 3);
-    assert_eq!(distinct(&|it| it["attempt"].to_string()), 3);
-    assert_eq!(distinct(&|it| it["workspace"].to_string()), 3);
+    assert_eq!(distinct(&|value| value["task"]["id"].to_string()), 3);
+    assert_eq!(distinct(&|value| value["attempt"].to_string()), 3);
+    assert_eq!(distinct(&|value| value["workspace"].to_string()), 3);
     assert_eq!(
         world
             .run_json(&["task", "list", "--status", "in_progress"])
@@ -172,7 +178,7 @@ fn one_of_two_racing_daemons_serves() {
     assert!(crate::world::wait_until(TEST_TIMEOUT, || {
         lost = racers
             .iter_mut()
-            .position(|it| it.try_wait().unwrap().is_some());
+            .position(|child| child.try_wait().unwrap().is_some());
         lost.is_some()
     }));
     let ran = wait_for_child(racers.remove(lost.unwrap()), TEST_TIMEOUT).unwrap();
@@ -181,7 +187,7 @@ fn one_of_two_racing_daemons_serves() {
     let winner = racers.remove(0);
     assert!(crate::world::wait_until(TEST_TIMEOUT, || world
         .daemon_info()
-        .is_some_and(|it| it["pid"] == winner.id())));
+        .is_some_and(|world| world["pid"] == winner.id())));
     let url = world.daemon_info().unwrap()["url"]
         .as_str()
         .unwrap()
@@ -205,14 +211,15 @@ fn eight_racing_ups_start_one_daemon() {
     let ran = run_at_once(&world, |_| to_strings(&["up", "--json"]), 8);
     let pids: BTreeSet<String> = ran
         .iter()
-        .map(|it| {
-            assert_eq!(it.exit_code, 0, "{it:?}");
-            serde_json::from_str::<Value>(&it.stdout).unwrap()["data"]["pid"].to_string()
+        .map(|command_output| {
+            assert_eq!(command_output.exit_code, 0, "{command_output:?}");
+            serde_json::from_str::<Value>(&command_output.stdout).unwrap()["data"]["pid"]
+                .to_string()
         })
         .collect();
     assert_eq!(pids.len(), 1, "{ran:?}");
-    for it in run_at_once(&world, |_| to_strings(&["down", "--json"]), 4) {
-        assert_eq!(it.exit_code, 0, "{it:?}");
+    for command_output in run_at_once(&world, |_| to_strings(&["down", "--json"]), 4) {
+        assert_eq!(command_output.exit_code, 0, "{command_output:?}");
     }
     assert!(world.daemon_info().is_none());
 }
@@ -227,8 +234,8 @@ fn commands_during_a_shutdown_are_served_by_the_next_daemon() {
             0 => to_strings(&["down", "--json"]),
             _ => to_strings(&["msg", "send", "dev", &format!("{round}-{nth}"), "--json"]),
         };
-        for it in run_at_once(&world, args, 6) {
-            assert_eq!(it.exit_code, 0, "{it:?}");
+        for command_output in run_at_once(&world, args, 6) {
+            assert_eq!(command_output.exit_code, 0, "{command_output:?}");
         }
     }
     world.run_ok(&["up"]);
@@ -241,10 +248,10 @@ fn commands_during_a_shutdown_are_served_by_the_next_daemon() {
         30
     );
     world.run_ok(&["down"]);
-    for it in run_at_once(&world, |_| to_strings(&["down", "--json"]), 6) {
+    for command_output in run_at_once(&world, |_| to_strings(&["down", "--json"]), 6) {
         assert!(
-            it.exit_code == 0 && it.stdout.contains("\"was_up\":false"),
-            "{it:?}"
+            command_output.exit_code == 0 && command_output.stdout.contains("\"was_up\":false"),
+            "{command_output:?}"
         );
     }
     assert_eq!(world.processes(), [] as [u32; 0], "down starts nothing");
@@ -259,13 +266,17 @@ fn commands_that_start_the_daemon_together_all_get_their_answer() {
         |nth| to_strings(&["msg", "send", "dev", &format!("from {nth}"), "--json"]),
         10,
     );
-    assert!(ran.iter().all(|it| it.exit_code == 0), "{ran:?}");
+    assert!(
+        ran.iter()
+            .all(|command_output| command_output.exit_code == 0),
+        "{ran:?}"
+    );
     let texts = world.run_json(&["msg", "history", "dev"]);
     let texts: BTreeSet<String> = texts
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["text"].to_string())
+        .map(|text| text["text"].to_string())
         .collect();
     assert_eq!(texts.len(), 10, "each message once");
 }

@@ -118,14 +118,14 @@ fn random_team(dice: &mut SeededRng, team: &str) -> (Vec<PlannedTestMember>, Val
 /// Returns the processes of a member, or without a name those of the whole team.
 fn member_processes(world: &World, team: &str, member: Option<&str>) -> Vec<u32> {
     let mark = format!("REGATTA_AGENT={team}/{}", member.unwrap_or_default());
-    let is = |it: &[u8]| match member {
+    let is = |bytes: &[u8]| match member {
         // The whole name must match, so that m1 does not match m11.
-        Some(_) => it == mark.as_bytes(),
-        None => it.starts_with(mark.as_bytes()),
+        Some(_) => bytes == mark.as_bytes(),
+        None => bytes.starts_with(mark.as_bytes()),
     };
     let named = |pid: &u32| {
         let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environ.split(|it| *it == 0).any(is)
+        environ.split(|byte| *byte == 0).any(is)
     };
     world.processes().into_iter().filter(named).collect()
 }
@@ -153,11 +153,11 @@ impl TeamStorm<'_> {
     }
 
     fn member_states(view: &Value) -> Vec<(String, String)> {
-        let word = |it: &Value| it.as_str().unwrap().to_owned();
+        let word = |value: &Value| value.as_str().unwrap().to_owned();
         let members = view["resolved"]["members"].as_array().unwrap();
         members
             .iter()
-            .map(|it| (word(&it["name"]), word(&it["state"])))
+            .map(|member| (word(&member["name"]), word(&member["state"])))
             .collect()
     }
 
@@ -165,7 +165,10 @@ impl TeamStorm<'_> {
     /// victims.
     fn expected_states(&self, died: bool) -> Vec<(String, &'static str)> {
         let lead = self.roster[0].fate;
-        let state = |it: &PlannedTestMember| match (it.fate, it.has_own_lane) {
+        let state = |planned_test_member: &PlannedTestMember| match (
+            planned_test_member.fate,
+            planned_test_member.has_own_lane,
+        ) {
             (MemberFate::ProgramMissing, _) => "failed_to_start",
             (_, true) if lead == MemberFate::Hangs => "queued",
             (_, true) if !lead.becomes_alive() => "skipped",
@@ -177,7 +180,9 @@ impl TeamStorm<'_> {
         };
         self.roster
             .iter()
-            .map(|it| (it.name.clone(), state(it)))
+            .map(|planned_test_member| {
+                (planned_test_member.name.clone(), state(planned_test_member))
+            })
             .collect()
     }
 
@@ -188,8 +193,8 @@ impl TeamStorm<'_> {
             let states = TeamStorm::member_states(view);
             states
                 .iter()
-                .map(|it| (&it.0, it.1.as_str()))
-                .eq(expected.iter().map(|it| (&it.0, it.1)))
+                .map(|state| (&state.0, state.1.as_str()))
+                .eq(expected.iter().map(|expected| (&expected.0, expected.1)))
         };
         let mut view = self.show_team();
         wait_until(TEST_TIMEOUT, || {
@@ -217,7 +222,7 @@ impl TeamStorm<'_> {
     /// same.
     fn assert_summary_matches(&self, view: &Value, seed: &str) {
         let states = TeamStorm::member_states(view);
-        let any = |words: &[&str]| states.iter().any(|it| words.contains(&it.1.as_str()));
+        let any = |words: &[&str]| states.iter().any(|state| words.contains(&state.1.as_str()));
         let pending = any(&[
             "queued",
             "starting",
@@ -244,7 +249,7 @@ impl TeamStorm<'_> {
         );
         assert_eq!(
             summary["alive"],
-            states.iter().filter(|it| it.1 == "alive").count(),
+            states.iter().filter(|state| state.1 == "alive").count(),
             "T2: {seed}"
         );
         assert_eq!(summary["expected"], self.roster.len(), "T1: {seed}");
@@ -256,7 +261,7 @@ impl TeamStorm<'_> {
                 .as_array()
                 .unwrap()
                 .iter()
-                .find(|it| it["team"] == self.team.as_str());
+                .find(|listed| listed["team"] == self.team.as_str());
             seen = (listed.unwrap().clone(), self.show_team()["summary"].clone());
             seen.0["revision"] == seen.1["revision"]
         });
@@ -265,10 +270,12 @@ impl TeamStorm<'_> {
 
     fn kill_victims(&self, seed: &str) {
         let lead = self.roster[0].fate;
-        for it in self.roster.iter().filter(|it| {
-            it.fate == MemberFate::Killed && (!it.has_own_lane || lead.becomes_alive())
+        for planned_test_member in self.roster.iter().filter(|planned_test_member| {
+            planned_test_member.fate == MemberFate::Killed
+                && (!planned_test_member.has_own_lane || lead.becomes_alive())
         }) {
-            let programs = member_processes(self.world, &self.team, Some(&it.name));
+            let programs =
+                member_processes(self.world, &self.team, Some(&planned_test_member.name));
             let is_program = |pid: &&u32| {
                 let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                 String::from_utf8_lossy(&line).contains("scripted-agent")
@@ -277,7 +284,7 @@ impl TeamStorm<'_> {
             kill_process(*found.unwrap_or_else(|| {
                 panic!(
                     "{seed}: {} is alive and has no program: {programs:?}",
-                    it.name
+                    planned_test_member.name
                 )
             }));
         }
@@ -301,7 +308,12 @@ impl TeamStorm<'_> {
         );
         self.assert_summary_matches(&view, seed);
         for (name, state) in TeamStorm::member_states(&view) {
-            let was = self.roster.iter().find(|it| it.name == name).unwrap().fate;
+            let was = self
+                .roster
+                .iter()
+                .find(|planned_test_member| planned_test_member.name == name)
+                .unwrap()
+                .fate;
             // A member that was to be killed but was skipped, or that never started, did not fail
             // either.
             let may: &[&str] = match was {
@@ -325,11 +337,7 @@ impl TeamStorm<'_> {
 /// T1, T2, T3, T6, P1, P3, P10: random teams of real processes.
 #[test]
 fn t3_p10_random_teams_with_kills_blame_no_other_member_and_stop_completely() {
-    let number = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .and_then(|it| it.parse::<u64>().ok())
-    };
+    let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
     let launches = number("REGATTA_TEAM_LAUNCHES").unwrap_or(6);
     let first = number("REGATTA_TEAM_SEED").unwrap_or(20_261_116);
     println!("REGATTA_TEAM_SEED={first}");
@@ -343,9 +351,11 @@ fn t3_p10_random_teams_with_kills_blame_no_other_member_and_stop_completely() {
         let team = format!("team-{nth}");
         let (roster, wanted) = random_team(&mut dice, &team);
         members += roster.len();
-        roster
-            .iter()
-            .for_each(|it| *fates.entry(format!("{:?}", it.fate)).or_default() += 1);
+        roster.iter().for_each(|planned_test_member| {
+            *fates
+                .entry(format!("{:?}", planned_test_member.fate))
+                .or_default() += 1
+        });
         let storm = TeamStorm {
             world: &world,
             api: ApiClient::for_data_dir(&world.data_dir),

@@ -18,8 +18,8 @@ impl SharedRemote {
         let settings = world.read_file("regatta.toml");
         let kept: String = settings
             .lines()
-            .take_while(|it| !it.starts_with("[landing]"))
-            .map(|it| format!("{it}\n"))
+            .take_while(|setting| !setting.starts_with("[landing]"))
+            .map(|setting| format!("{setting}\n"))
             .collect();
         world.write_file(
             "regatta.toml",
@@ -123,20 +123,20 @@ impl SharedRemote {
 /// validated and pushed. The former trunk is kept, and the checkout has everything.
 #[test]
 fn q3_landed_work_is_replayed_on_top_of_a_colleagues_push() {
-    let it = SharedRemote::new();
-    it.land_task("one.txt", "1\n");
-    it.wait_until_pushed();
-    it.push_as_colleague("theirs.txt", "theirs\n");
-    let before = it.world.git(&["rev-parse", "main"]);
-    let task = it.land_task("two.txt", "2\n");
-    let landed = it.world.run_json(&["show", &task])["landed"]
+    let shared_remote = SharedRemote::new();
+    shared_remote.land_task("one.txt", "1\n");
+    shared_remote.wait_until_pushed();
+    shared_remote.push_as_colleague("theirs.txt", "theirs\n");
+    let before = shared_remote.world.git(&["rev-parse", "main"]);
+    let task = shared_remote.land_task("two.txt", "2\n");
+    let landed = shared_remote.world.run_json(&["show", &task])["landed"]
         .as_str()
         .unwrap()
         .to_owned();
-    it.wait_until_pushed();
-    let world = &it.world;
+    shared_remote.wait_until_pushed();
+    let world = &shared_remote.world;
     assert_eq!(
-        ["one.txt", "two.txt", "theirs.txt"].map(|it| world.read_file(it)),
+        ["one.txt", "two.txt", "theirs.txt"].map(|s| world.read_file(s)),
         ["1\n", "2\n", "theirs\n"]
     );
     assert_eq!(
@@ -157,7 +157,7 @@ fn q3_landed_work_is_replayed_on_top_of_a_colleagues_push() {
         "main",
     ]);
     assert_eq!(
-        tasks.split_whitespace().filter(|it| *it == task).count(),
+        tasks.split_whitespace().filter(|s| *s == task).count(),
         1,
         "Q7: {tasks}"
     );
@@ -183,7 +183,7 @@ fn q3_landed_work_is_replayed_on_top_of_a_colleagues_push() {
     );
     // The task can be undone after the replay.
     world.run_ok(&["undo", &task, "--wait"]);
-    it.wait_until_pushed();
+    shared_remote.wait_until_pushed();
     assert!(!world.repo.join("two.txt").exists());
 }
 
@@ -191,10 +191,10 @@ fn q3_landed_work_is_replayed_on_top_of_a_colleagues_push() {
 /// it, and after those the queue goes on.
 #[test]
 fn q6_a_conflict_with_the_remote_holds_the_queue_and_names_the_fix() {
-    let it = SharedRemote::new();
-    it.push_as_colleague("clash.txt", "theirs\n");
-    it.land_task("clash.txt", "ours\n");
-    let world = &it.world;
+    let shared_remote = SharedRemote::new();
+    shared_remote.push_as_colleague("clash.txt", "theirs\n");
+    shared_remote.land_task("clash.txt", "ours\n");
+    let world = &shared_remote.world;
     let held = || {
         world.run_json(&["queue"])[0]["held"]["reason"]
             .as_str()
@@ -222,7 +222,7 @@ fn q6_a_conflict_with_the_remote_holds_the_queue_and_names_the_fix() {
     assert!(
         refused["hint"]
             .as_str()
-            .is_some_and(|it| it.contains("git pull --rebase origin main")),
+            .is_some_and(|refused| refused.contains("git pull --rebase origin main")),
         "{refused}"
     );
     // Follows the message: a rebase by hand, with both sides in the file.
@@ -248,28 +248,28 @@ fn q6_a_conflict_with_the_remote_holds_the_queue_and_names_the_fix() {
     world.git(&["add", "clash.txt"]);
     world.git(&["-c", "core.editor=true", "rebase", "--continue"]);
     world.run_ok(&["land", &join, "--wait"]);
-    it.wait_until_pushed();
+    shared_remote.wait_until_pushed();
     assert_eq!(held(), None);
     assert_eq!(
         world
-            .git_in(&it.remote, &["show", "main:clash.txt"])
+            .git_in(&shared_remote.remote, &["show", "main:clash.txt"])
             .trim_end(),
         "ours and theirs"
     );
-    it.land_task("after.txt", "goes on\n");
-    it.wait_until_pushed();
+    shared_remote.land_task("after.txt", "goes on\n");
+    shared_remote.wait_until_pushed();
 }
 
 /// Q1: both sides pass alone and fail together. Nothing that fails is pushed, and no commit is
 /// lost.
 #[test]
 fn q1_work_that_fails_together_with_a_colleagues_push_is_not_pushed() {
-    let it = SharedRemote::new();
+    let shared_remote = SharedRemote::new();
     let test = "#!/bin/sh\n[ ! -e left ] || [ ! -e right ] || { echo both are here; exit 1; }\n";
-    it.push_as_colleague("test.sh", test);
-    it.push_as_colleague("right", "");
-    it.land_task("left", "");
-    let world = &it.world;
+    shared_remote.push_as_colleague("test.sh", test);
+    shared_remote.push_as_colleague("right", "");
+    shared_remote.land_task("left", "");
+    let world = &shared_remote.world;
     let held = || {
         world.run_json(&["queue"])[0]["held"]["reason"]
             .as_str()
@@ -277,7 +277,7 @@ fn q1_work_that_fails_together_with_a_colleagues_push_is_not_pushed() {
     };
     assert!(
         wait_until(TEST_TIMEOUT, || held()
-            .is_some_and(|it| it.contains("fails the checks together"))),
+            .is_some_and(|s| s.contains("fails the checks together"))),
         "{:?}",
         world.run_ok(&["queue"])
     );
@@ -287,7 +287,7 @@ fn q1_work_that_fails_together_with_a_colleagues_push_is_not_pushed() {
         held = held()
     );
     assert_eq!(
-        world.git_in(&it.remote, &["log", "-1", "--format=%s", "main"]),
+        world.git_in(&shared_remote.remote, &["log", "-1", "--format=%s", "main"]),
         "Theirs: right"
     );
     assert!(
@@ -300,12 +300,12 @@ fn q1_work_that_fails_together_with_a_colleagues_push_is_not_pushed() {
 /// once, and pushed when the remote is back.
 #[test]
 fn a_failed_push_is_reported_once_and_retried() {
-    let it = SharedRemote::new();
-    let away = it.world.root.join("away.git");
-    std::fs::rename(&it.remote, &away).unwrap();
-    it.land_task("one.txt", "1\n");
-    it.land_task("two.txt", "2\n");
-    let world = &it.world;
+    let shared_remote = SharedRemote::new();
+    let away = shared_remote.world.root.join("away.git");
+    std::fs::rename(&shared_remote.remote, &away).unwrap();
+    shared_remote.land_task("one.txt", "1\n");
+    shared_remote.land_task("two.txt", "2\n");
+    let world = &shared_remote.world;
     let seen = || world.run_ok(&["status"]).contains("is not on origin");
     assert!(
         wait_until(TEST_TIMEOUT, seen),
@@ -316,10 +316,10 @@ fn a_failed_push_is_reported_once_and_retried() {
     let told = world
         .events()
         .iter()
-        .filter(|it| it.to_string().contains("coord:push"))
+        .filter(|event| event.to_string().contains("coord:push"))
         .count();
     assert_eq!(told, 1, "one message, not one for each retry");
-    std::fs::rename(&away, &it.remote).unwrap();
-    it.wait_until_pushed();
+    std::fs::rename(&away, &shared_remote.remote).unwrap();
+    shared_remote.wait_until_pushed();
     assert!(!world.run_ok(&["status"]).contains("is not on origin"));
 }

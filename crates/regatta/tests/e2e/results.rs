@@ -66,7 +66,7 @@ fn a_result_is_read_in_both_spellings_and_the_checkout_stays_clean() {
         assert!(
             warnings
                 .iter()
-                .any(|it| it.as_str().unwrap().contains("/somewhere")),
+                .any(|warning| warning.as_str().unwrap().contains("/somewhere")),
             "{warnings:?}"
         );
     }
@@ -247,9 +247,9 @@ fn a_scope_escape_that_the_result_hides_is_found() {
             "refs/regatta/keep/",
         ],
     );
-    let held = |it: &str| {
+    let held = |s: &str| {
         world
-            .git_in(&vault, &["ls-tree", "-r", "--name-only", it])
+            .git_in(&vault, &["ls-tree", "-r", "--name-only", s])
             .contains("secret/b.txt")
     };
     assert!(refs.lines().any(held), "{refs}");
@@ -321,7 +321,7 @@ fn work_that_fails_validation_fails_its_task_with_the_output() {
     );
     assert_eq!(code, 3, "{mission}");
     let tasks = mission["tasks"].as_array().unwrap();
-    let words: Vec<&Value> = tasks.iter().map(|it| &it["word"]).collect();
+    let words: Vec<&Value> = tasks.iter().map(|task| &task["word"]).collect();
     assert_eq!(words, ["needs you", "failed", "failed"], "{mission}");
     for (nth, words) in [
         "nothing had changed",
@@ -379,7 +379,7 @@ fn a_ratchet_passes_or_fails_the_task() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| &it["word"])
+        .map(|mission| &mission["word"])
         .collect();
     assert_eq!(words, ["landed", "failed"]);
     assert!(
@@ -438,10 +438,10 @@ fn standing_rules_block_starts_and_landings_that_match() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| {
+        .map(|met| {
             (
-                it["before"].as_str().unwrap(),
-                it["action"].as_str().unwrap(),
+                met["before"].as_str().unwrap(),
+                met["action"].as_str().unwrap(),
             )
         })
         .collect();
@@ -462,7 +462,7 @@ fn standing_rules_block_starts_and_landings_that_match() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| &it["word"])
+        .map(|mission| &mission["word"])
         .collect();
     assert_eq!(words, ["waiting", "needs you", "landed"], "{mission}");
     assert!(world.run_ok(&["why", "T1"]).contains("ask the owners"));

@@ -101,7 +101,7 @@ fn runner_state(world: &World, name: &str) -> Option<String> {
         .as_array()
         .unwrap()
         .iter()
-        .find(|it| it["name"] == name)?
+        .find(|value| value["name"] == name)?
         .clone();
     found["state"].as_str().map(str::to_owned)
 }
@@ -157,7 +157,7 @@ fn attempts(world: &World) -> Vec<Value> {
         .unwrap_or_default();
     tasks
         .iter()
-        .filter(|it| it["attempt"].is_string())
+        .filter(|task| task["attempt"].is_string())
         .cloned()
         .collect()
 }
@@ -170,7 +170,7 @@ fn have_landed(world: &World, subjects: &[&str]) -> bool {
     let log = world.git(&["log", "--format=%s"]);
     subjects
         .iter()
-        .all(|it| log.lines().filter(|line| line == it).count() == 1)
+        .all(|subject| log.lines().filter(|line| line == subject).count() == 1)
 }
 
 /// Work at a runner from start to end: fetched, done, reported, captured, checked and sent back,
@@ -233,8 +233,8 @@ fn workspaces(data: &Path) -> Vec<String> {
         .flatten()
         .flatten();
     entries
-        .map(|it| it.file_name().to_string_lossy().into_owned())
-        .filter(|it| it.starts_with('A'))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|s| s.starts_with('A'))
         .collect()
 }
 
@@ -266,7 +266,7 @@ fn p1_j2_a_program_goes_on_when_the_runner_or_the_daemon_is_killed() {
     let started = world
         .events()
         .iter()
-        .filter(|it| it["kind"] == "attempt.started")
+        .filter(|event| event["kind"] == "attempt.started")
         .count();
     assert_eq!(started, 1, "there must be one attempt");
     let said = world
@@ -285,13 +285,13 @@ fn sigterm_lets_three_attempts_finish_or_stops_them_and_reports_it() {
     let runner = RunnerFixture::start(&world, "box", &["--labels", "far", "--max-tasks", "3"]);
     let plan: String = ["a", "b", "c"]
         .iter()
-        .map(|it| waiting_task(it, &format!("{it}.md"), &gate))
+        .map(|s| waiting_task(s, &format!("{s}.md"), &gate))
         .collect();
     start_plan(&world, &plan);
     let all = || {
         ["A1", "A2", "A3"]
             .iter()
-            .all(|it| transcript_contains(&world, it, "wrote"))
+            .all(|s| transcript_contains(&world, s, "wrote"))
     };
     assert!(wait_until(TEST_TIMEOUT, all));
     terminate(runner.pid());
@@ -327,13 +327,13 @@ fn sigterm_lets_three_attempts_finish_or_stops_them_and_reports_it() {
     );
     let plan: String = ["d", "e", "f"]
         .iter()
-        .map(|it| waiting_task(it, &format!("{it}.md"), &gate))
+        .map(|s| waiting_task(s, &format!("{s}.md"), &gate))
         .collect();
     start_plan(&world, &plan);
     let all = || {
         ["A4", "A5", "A6"]
             .iter()
-            .all(|it| transcript_contains(&world, it, "wrote"))
+            .all(|s| transcript_contains(&world, s, "wrote"))
     };
     assert!(wait_until(TEST_TIMEOUT, all));
     let data = runner.data_dir.clone();
@@ -344,17 +344,17 @@ fn sigterm_lets_three_attempts_finish_or_stops_them_and_reports_it() {
         "{ran:?}"
     );
     assert_eq!(crate::world::processes_of(&data), Vec::<u32>::new(), "P3");
-    for it in ["A4", "A5", "A6"] {
-        let ended = world.run_json(&["show", it])["ended"].clone();
+    for s in ["A4", "A5", "A6"] {
+        let ended = world.run_json(&["show", s])["ended"].clone();
         assert_eq!(ended["cause"], "lost", "{ended}");
         let vault = world.data_dir.join("vaults/shop.git");
         let kept = world.git_in(
             &vault,
-            &["ls-tree", "--name-only", &format!("refs/regatta/keep/{it}")],
+            &["ls-tree", "--name-only", &format!("refs/regatta/keep/{s}")],
         );
         assert!(
-            kept.lines().any(|it| it.ends_with(".md")),
-            "Q3: {it} is kept: {kept}"
+            kept.lines().any(|kept| kept.ends_with(".md")),
+            "Q3: {s} is kept: {kept}"
         );
     }
     // Another runner takes over the tasks.
@@ -431,7 +431,7 @@ fn q11_s10_a_runners_token_reaches_only_its_own_work() {
     let session = world
         .events()
         .iter()
-        .rfind(|it| it["kind"] == "runner.registered")
+        .rfind(|event| event["kind"] == "runner.registered")
         .unwrap()["data"]["runner"]["session"]
         .clone();
     let body = serde_json::json!({ "runner": "box", "session": session }).to_string();
@@ -464,7 +464,7 @@ fn a_runner_that_cannot_connect_reports_why() {
                 .unwrap()
                 .to_owned()
         },
-        |it| it["url"].as_str().unwrap().to_owned(),
+        |world| world["url"].as_str().unwrap().to_owned(),
     );
     let file = world.root.join("token");
     std::fs::write(&file, "nonsense").unwrap();
@@ -701,10 +701,10 @@ fn a_fixup_runs_at_a_runner_and_lands() {
         kept()
     );
     let here = world.data_dir.join("vaults/shop.git");
-    for it in ["A1", "A2"] {
+    for s in ["A1", "A2"] {
         world.git_in(
             &here,
-            &["rev-parse", "--verify", &format!("refs/regatta/keep/{it}")],
+            &["rev-parse", "--verify", &format!("refs/regatta/keep/{s}")],
         );
     }
     runner.stop();
@@ -715,7 +715,7 @@ fn a_fixup_runs_at_a_runner_and_lands() {
             .as_array()
             .unwrap()
             .iter()
-            .find(|it| it["name"] == "far")
+            .find(|world| world["name"] == "far")
             .cloned()
             .unwrap()
     };

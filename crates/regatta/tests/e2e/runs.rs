@@ -28,7 +28,7 @@ fn task_by_alias<'a>(mission: &'a Value, alias: &str) -> &'a Value {
         .as_array()
         .unwrap()
         .iter()
-        .find(|it| it["alias"] == alias)
+        .find(|mission| mission["alias"] == alias)
         .unwrap()
 }
 
@@ -75,12 +75,12 @@ fn init_detects_settings_and_a_second_init_changes_nothing() {
     );
     let kinds: Vec<Value> = world.events()[revision..]
         .iter()
-        .map(|it| it["kind"].clone())
+        .map(|event| event["kind"].clone())
         .collect();
     assert!(
         !kinds
             .iter()
-            .any(|it| it.as_str().unwrap().starts_with("project.")),
+            .any(|kind| kind.as_str().unwrap().starts_with("project.")),
         "nothing changed: {kinds:?}"
     );
 
@@ -307,22 +307,22 @@ fn failed_work_gets_at_most_three_attempts_and_shows_its_evidence() {
         ),
         ("quits", "needs you", 3, "no idea"),
     ] {
-        let it = task_by_alias(&mission, alias);
-        let reason = it["reason"].as_str().unwrap();
-        assert_eq!(it["word"], word, "{it}");
+        let value = task_by_alias(&mission, alias);
+        let reason = value["reason"].as_str().unwrap();
+        assert_eq!(value["word"], word, "{value}");
         assert!(reason.contains(evidence), "{alias}: {reason}");
         assert_eq!(
             reason.contains("3 attempts failed"),
             attempts == 3,
             "{alias}: {reason}"
         );
-        let shown = world.run_json(&["show", it["id"].as_str().unwrap()]);
+        let shown = world.run_json(&["show", value["id"].as_str().unwrap()]);
         assert_eq!(
             shown["attempts"].as_array().unwrap().len(),
             attempts,
             "{alias}"
         );
-        let text = world.run_ok(&["why", it["id"].as_str().unwrap()]);
+        let text = world.run_ok(&["why", value["id"].as_str().unwrap()]);
         assert!(text.contains(evidence), "{alias}: {text}");
     }
     assert_eq!(world.trunk_commits().len(), 3);
@@ -357,15 +357,15 @@ fn waves_have_a_barrier_between_them() {
     let (mission, code) = run_plan(&world, &plan, &["--mode", "waves", "--max-workers", "2"]);
     assert_eq!(code, 0, "{mission}");
     let wave = |id: &Value| {
-        let it = mission["tasks"]
+        let value = mission["tasks"]
             .as_array()
             .unwrap()
             .iter()
-            .find(|it| it["id"] == *id)
+            .find(|mission| mission["id"] == *id)
             .unwrap();
         match (
-            it["wave"].as_u64().unwrap(),
-            it["sub_wave"].as_u64().unwrap_or(0),
+            value["wave"].as_u64().unwrap(),
+            value["sub_wave"].as_u64().unwrap_or(0),
         ) {
             (0, 0) => 0,
             (0, 1) => 1,
@@ -495,15 +495,15 @@ fn any_command_can_be_an_agent() {
         .unwrap()
         .flatten();
     let seen: Vec<String> = attempts
-        .flat_map(|it| {
-            std::fs::read_dir(it.path().join("outbox"))
+        .flat_map(|entry| {
+            std::fs::read_dir(entry.path().join("outbox"))
                 .unwrap()
                 .flatten()
-                .map(|it| it.path())
+                .map(|entry| entry.path())
                 .collect::<Vec<_>>()
         })
-        .filter(|it| it.extension().is_some_and(|it| it == "env"))
-        .map(|it| std::fs::read_to_string(it).unwrap())
+        .filter(|path| path.extension().is_some_and(|name| name == "env"))
+        .map(|path| std::fs::read_to_string(path).unwrap())
         .collect();
     assert_eq!(seen.len(), 2);
     for environment in &seen {
@@ -634,7 +634,7 @@ fn only_edits_in_the_same_files_delay_a_landing() {
         world
             .events()
             .iter()
-            .filter(|it| it["kind"] == kind)
+            .filter(|event| event["kind"] == kind)
             .count()
     };
     for _ in 0..4 {
@@ -927,7 +927,7 @@ fn a_wave_waits_until_every_earlier_landing_is_on_the_trunk() {
         world
             .events()
             .iter()
-            .any(|it| it["kind"] == "task.started" && it["subject"] == "T3")
+            .any(|event| event["kind"] == "task.started" && event["subject"] == "T3")
     };
     assert!(
         !has_started(),

@@ -43,7 +43,7 @@ fn granted_attempt(world: &World, agent: &str, file: &str) -> Value {
     assert!(
         granted["bearer"]
             .as_str()
-            .is_some_and(|it| it.starts_with("ra_A")),
+            .is_some_and(|granted| granted.starts_with("ra_A")),
         "{granted}"
     );
     granted
@@ -82,10 +82,15 @@ fn s10_every_verb_refuses_tokens_outside_its_scope() {
     ];
     let mut tokens: Vec<(TokenScope, String)> = given
         .iter()
-        .map(|it| {
+        .map(|token_scope| {
             (
-                *it,
-                create_token(&world, &format!("the-{it}"), &it.to_string(), &[]),
+                *token_scope,
+                create_token(
+                    &world,
+                    &format!("the-{token_scope}"),
+                    &token_scope.to_string(),
+                    &[],
+                ),
             )
         })
         .collect();
@@ -216,7 +221,7 @@ fn writes_carry_the_tokens_name_and_the_token_is_stored_only_as_a_hash() {
     let added = world
         .events()
         .into_iter()
-        .rfind(|it| it["kind"] == "task.added")
+        .rfind(|event| event["kind"] == "task.added")
         .unwrap();
     assert_eq!(added["by"], "person:olga");
     let listed = world.run_json(&["token", "list"]);
@@ -227,7 +232,7 @@ fn writes_carry_the_tokens_name_and_the_token_is_stored_only_as_a_hash() {
     assert!(
         listed[0]["expires_wall"]
             .as_u64()
-            .is_some_and(|it| it > listed[0]["made_wall"].as_u64().unwrap())
+            .is_some_and(|n| n > listed[0]["made_wall"].as_u64().unwrap())
     );
     // The token works after a kill -9, too, because it is stored on disk.
     crate::world::kill_process(
@@ -244,7 +249,7 @@ fn writes_carry_the_tokens_name_and_the_token_is_stored_only_as_a_hash() {
         let bytes = std::fs::read(&file).unwrap();
         let found = bytes
             .windows(operator.len())
-            .any(|it| it == operator.as_bytes());
+            .any(|bytes| bytes == operator.as_bytes());
         assert!(!found, "the token is in {}", file.display());
     }
 }
@@ -281,14 +286,14 @@ fn an_attempts_token_reaches_only_its_own_work() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|it| it["owner"]["attempt"] == mine["attempt"]);
+        .find(|claim| claim["owner"]["attempt"] == mine["attempt"]);
     let manifest = manifest.unwrap()["claim"].clone();
     let say = |verb: &str, input: Value| call_with_token(&door, &token, verb, &input);
     let before = world.events();
-    let theirs = |it: &Value| json!({ "task": it["task"]["id"], "attempt": it["attempt"], "token": it["token"] });
-    let with = |mut it: Value, name: &str, value: Value| {
-        it[name] = value;
-        it
+    let theirs = |value: &Value| json!({ "task": value["task"]["id"], "attempt": value["attempt"], "token": value["token"] });
+    let with = |mut item: Value, name: &str, value: Value| {
+        item[name] = value;
+        item
     };
     let refused: Vec<(&str, Value)> = vec![
         // Another attempt, with its right token.
@@ -437,7 +442,7 @@ fn an_attempts_token_reaches_only_its_own_work() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|it| it["claim"] == held["claim"])
+        .find(|listed| listed["claim"] == held["claim"])
         .cloned()
         .unwrap();
     assert_eq!(found["owner"]["attempt"], mine["attempt"]);
@@ -454,9 +459,9 @@ fn an_attempts_token_reaches_only_its_own_work() {
         .events()
         .iter()
         .skip(before.len())
-        .map(|it| it["by"].clone())
+        .map(|event| event["by"].clone())
         .collect();
-    assert!(!by.is_empty() && by.iter().all(|it| it == "ann"), "{by:?}");
+    assert!(!by.is_empty() && by.iter().all(|by| by == "ann"), "{by:?}");
 
     // The token and the claims end with the attempt.
     assert_eq!(
@@ -473,7 +478,7 @@ fn an_attempts_token_reaches_only_its_own_work() {
             .as_array()
             .unwrap()
             .iter()
-            .any(|it| it["owner"]["attempt"] == mine["attempt"]),
+            .any(|left| left["owner"]["attempt"] == mine["attempt"]),
         "{left}"
     );
 }

@@ -145,7 +145,7 @@ fn string_list(data: &Value, field: &str) -> Vec<String> {
     data.as_array()
         .unwrap()
         .iter()
-        .map(|it| it[field].as_str().unwrap().to_owned())
+        .map(|data| data[field].as_str().unwrap().to_owned())
         .collect()
 }
 
@@ -762,7 +762,7 @@ fn utility_commands_work() {
             .as_array()
             .unwrap()
             .iter()
-            .find(|it| it["name"] == name)
+            .find(|setting| setting["name"] == name)
             .unwrap()["origin"]
             .clone()
     };
@@ -798,7 +798,7 @@ fn up_and_down_can_be_repeated() {
     let after = world.events();
     let new: Vec<&Value> = after[before..]
         .iter()
-        .filter(|it| it["kind"] != "fleet.resumed")
+        .filter(|after| after["kind"] != "fleet.resumed")
         .collect();
     assert_eq!(
         new,

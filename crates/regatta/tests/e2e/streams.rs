@@ -49,7 +49,9 @@ fn a_slow_reader_gets_every_event_once_and_can_resume_anywhere() {
             }
             posted
         });
-        writers.into_iter().for_each(|it| it.join().unwrap());
+        writers
+            .into_iter()
+            .for_each(|scoped_join_handle| scoped_join_handle.join().unwrap());
         assert_eq!(reader.join().unwrap(), EVENT_COUNT);
     });
     let last = world.events().len() as u64;
@@ -60,7 +62,7 @@ fn a_slow_reader_gets_every_event_once_and_can_resume_anywhere() {
         // A browser sends the header after a lost connection. The header overrides the address.
         let revisions: Vec<u64> = door
             .open_event_stream("?after=3&follow=false", Some(from))
-            .map(|it| it["revision"].as_u64().unwrap())
+            .map(|door| door["revision"].as_u64().unwrap())
             .collect();
         assert!(
             revisions.iter().copied().eq(from + 1..=last),
@@ -90,7 +92,7 @@ fn a_stream_can_be_resumed_after_a_restart() {
     let first = stream.next().unwrap()["revision"].as_u64().unwrap();
     world.run_ok(&["up", "--restart"]);
     let rest = stream
-        .map(|it| it["revision"].as_u64().unwrap())
+        .map(|stream| stream["revision"].as_u64().unwrap())
         .last()
         .unwrap_or(first);
     let next = door

@@ -39,7 +39,7 @@ fn member_states(world: &World) -> Vec<String> {
     let members = view["resolved"]["members"].as_array().unwrap();
     members
         .iter()
-        .map(|it| it["state"].as_str().unwrap().to_owned())
+        .map(|member| member["state"].as_str().unwrap().to_owned())
         .collect()
 }
 
@@ -48,7 +48,7 @@ fn member_lanes(world: &World) -> Vec<String> {
     let members = view["resolved"]["members"].as_array().unwrap();
     members
         .iter()
-        .map(|it| it["lane"]["id"].as_str().unwrap().to_owned())
+        .map(|member| member["lane"]["id"].as_str().unwrap().to_owned())
         .collect()
 }
 
@@ -58,8 +58,8 @@ fn member_program(world: &World, name: &str) -> u32 {
     let members = view["resolved"]["members"].as_array().unwrap();
     let session = members
         .iter()
-        .find(|it| it["name"] == name)
-        .and_then(|it| it["attempt"].as_str());
+        .find(|member| member["name"] == name)
+        .and_then(|member| member["attempt"].as_str());
     let mark = format!(
         "REGATTA_ATTEMPT={}",
         session.unwrap_or_else(|| panic!("{name} has no session: {view}"))
@@ -67,7 +67,9 @@ fn member_program(world: &World, name: &str) -> u32 {
     let is = |pid: &u32| {
         let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        environ.split(|it| *it == 0).any(|it| it == mark.as_bytes())
+        environ
+            .split(|byte| *byte == 0)
+            .any(|environ| environ == mark.as_bytes())
             && String::from_utf8_lossy(&line).contains("scripted-agent")
     };
     world
@@ -140,7 +142,7 @@ fn run_team_lifecycle(lead: &str) {
 
     // The program of a side lane is killed. Only its member is down, and a retry starts only that
     // member.
-    let before = ["amy", "alice", "bob"].map(|it| member_program(&world, it));
+    let before = ["amy", "alice", "bob"].map(|s| member_program(&world, s));
     kill_process(member_program(&world, "tom"));
     assert!(
         wait_until(TEST_TIMEOUT, || member_states(&world)[2] == "degraded"),
@@ -161,20 +163,20 @@ fn run_team_lifecycle(lead: &str) {
     world.run_ok(&["team", "retry", "harbour", "tom", "--wait", LAUNCH_WAIT]);
     assert_eq!(member_states(&world), ALL_ALIVE);
     assert_eq!(
-        ["amy", "alice", "bob"].map(|it| member_program(&world, it)),
+        ["amy", "alice", "bob"].map(|s| member_program(&world, s)),
         before,
         "a retry of tom restarted another member"
     );
 
     // The daemon is killed, and the team lives on (P1).
-    let all = ["amy", "alice", "tom", "bob"].map(|it| member_program(&world, it));
+    let all = ["amy", "alice", "tom", "bob"].map(|s| member_program(&world, s));
     let daemon = u32::try_from(world.daemon_info().unwrap()["pid"].as_u64().unwrap()).unwrap();
     kill_process(daemon);
     assert!(wait_until(TEST_TIMEOUT, || !is_alive(daemon)));
     world.run_ok(&["up"]);
     assert_eq!(member_states(&world), ALL_ALIVE);
     assert_eq!(
-        ["amy", "alice", "tom", "bob"].map(|it| member_program(&world, it)),
+        ["amy", "alice", "tom", "bob"].map(|s| member_program(&world, s)),
         all,
         "P1"
     );
@@ -186,7 +188,9 @@ fn run_team_lifecycle(lead: &str) {
     world.run_ok(&["up"]);
     let after = member_states(&world);
     assert!(
-        after.iter().all(|it| it == "stopped" || it == "degraded"),
+        after
+            .iter()
+            .all(|after| after == "stopped" || after == "degraded"),
         "{after:?}"
     );
     assert_eq!(

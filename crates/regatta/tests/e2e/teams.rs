@@ -101,7 +101,7 @@ fn a_run_can_use_a_team_and_a_budget() {
     let log = world.run_ok(&["events", "--json"]);
     let set = log
         .lines()
-        .find(|it| it.contains("\"budget.set\""))
+        .find(|log| log.contains("\"budget.set\""))
         .unwrap_or_else(|| panic!("no budget: {log}"));
     assert!(set.contains("\"M1\"") && set.contains("2500000"), "{set}");
 }
@@ -112,7 +112,7 @@ fn member_states(world: &World) -> Vec<String> {
     let members = view["resolved"]["members"].as_array().unwrap();
     members
         .iter()
-        .map(|it| it["state"].as_str().unwrap().to_owned())
+        .map(|member| member["state"].as_str().unwrap().to_owned())
         .collect()
 }
 
@@ -348,7 +348,7 @@ fn t5_a_side_lane_has_an_environment_of_its_own() {
     );
     assert!(tom.contains(&"WHOSE=tom".to_owned()), "{tom:?}");
     assert!(
-        !tom.iter().any(|it| it.starts_with("LEADS_OWN")),
+        !tom.iter().any(|tom| tom.starts_with("LEADS_OWN")),
         "T5: {tom:?}"
     );
     assert!(

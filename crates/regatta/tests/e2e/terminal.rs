@@ -24,7 +24,7 @@ impl TmuxTerminal<'_> {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status();
-        if !found.is_ok_and(|it| it.success()) {
+        if !found.is_ok_and(|status| status.success()) {
             #[allow(clippy::print_stderr, reason = "the reason why a test did nothing")]
             {
                 eprintln!("not tried: there is no tmux here (apt install tmux)");
@@ -115,7 +115,7 @@ impl TmuxTerminal<'_> {
         let shown = self.wait_for_text("end-of-2");
         let modes = shown
             .lines()
-            .find(|it| it.contains("end-of-2"))
+            .find(|shown| shown.contains("end-of-2"))
             .unwrap_or_default();
         assert!(
             modes.contains("icanon") && modes.contains("echo"),
@@ -282,7 +282,7 @@ fn inbox_items_are_answered_by_digit_keys_only() {
 fn a_diff_on_a_terminal_uses_the_pager() {
     let world = World::with_project();
     let text = (1..=100)
-        .map(|it| format!("line {it}\\n"))
+        .map(|n| format!("line {n}\\n"))
         .collect::<String>();
     let plan = world.write_plan(&format!(
         "[[task]]\nsubject = \"Long\"\nfiles = [\"b.txt\"]\nscript = [{{ write = {{ path \
@@ -398,7 +398,7 @@ fn watch_in_a_pipe_prints_one_line_per_event() {
     let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
     std::thread::spawn(move || {
         let mut line = String::new();
-        while std::io::BufRead::read_line(&mut out, &mut line).is_ok_and(|it| it > 0) {
+        while std::io::BufRead::read_line(&mut out, &mut line).is_ok_and(|n| n > 0) {
             if told.send(std::mem::take(&mut line)).is_err() {
                 return;
             }
@@ -420,7 +420,7 @@ fn watch_in_a_pipe_prints_one_line_per_event() {
         }),
         "{text}"
     );
-    let line = text.lines().find(|it| it.contains("landed")).unwrap();
+    let line = text.lines().find(|text| text.contains("landed")).unwrap();
     assert!(line.contains(" T") && !text.contains('\u{1b}'), "{text:?}");
     child.kill().unwrap();
     child.wait().unwrap();

@@ -229,7 +229,7 @@ fn a_narrow_terminal_gets_one_line_per_row() {
     assert_eq!(
         strip_escapes(&shown)
             .lines()
-            .filter(|it| it.starts_with('T'))
+            .filter(|strip_escape| strip_escape.starts_with('T'))
             .count(),
         2,
         "{shown:?}"
@@ -253,11 +253,11 @@ fn a_narrow_terminal_gets_one_line_per_row() {
 fn strip_escapes(text: &str) -> String {
     let mut plain = String::new();
     let mut escaped = false;
-    for it in text.chars() {
-        match (escaped, it) {
+    for c in text.chars() {
+        match (escaped, c) {
             (false, '\x1b') => escaped = true,
-            (true, it) => escaped = !it.is_ascii_alphabetic(),
-            (false, it) => plain.push(it),
+            (true, c) => escaped = !c.is_ascii_alphabetic(),
+            (false, c) => plain.push(c),
         }
     }
     plain
@@ -302,15 +302,15 @@ fn every_command_has_help_and_a_typo_gets_one_suggestion() {
     assert_eq!(world.run_ok(&["help"]), help);
     let words: Vec<&str> = help
         .lines()
-        .skip_while(|it| !it.starts_with("Start"))
-        .take_while(|it| !it.starts_with("Options"))
-        .flat_map(|it| {
-            it.get(10..21)
+        .skip_while(|help| !help.starts_with("Start"))
+        .take_while(|help| !help.starts_with("Options"))
+        .flat_map(|help| {
+            help.get(10..21)
                 .unwrap_or_default()
                 .split([',', ' '])
-                .filter(|it| !it.is_empty())
+                .filter(|s| !s.is_empty())
         })
-        .filter(|it| it.chars().all(|it| it.is_ascii_lowercase()))
+        .filter(|help| help.chars().all(|c| c.is_ascii_lowercase()))
         .collect();
     for word in [
         "init", "demo", "doctor", "up", "down", "run", "status", "land", "queue", "stop", "agent",

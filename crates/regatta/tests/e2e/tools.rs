@@ -56,7 +56,7 @@ async fn call_tool(client: &McpClient, tool: &str, input: Value) -> CallToolResu
     client
         .call_tool(asked)
         .await
-        .unwrap_or_else(|it| panic!("{tool}: {it}"))
+        .unwrap_or_else(|error| panic!("{tool}: {error}"))
 }
 
 fn result_text(result: &CallToolResult) -> String {
@@ -69,7 +69,7 @@ async fn tool_names(client: &McpClient) -> BTreeSet<String> {
         .await
         .unwrap()
         .into_iter()
-        .map(|it| it.name.to_string())
+        .map(|tool| tool.name.to_string())
         .collect()
 }
 
@@ -493,7 +493,7 @@ fn an_official_client_calls_every_tool_of_a_lead() {
             "queue",
             "finish",
         ];
-        assert!(more.iter().all(|it| all.contains(*it)), "{all:?}");
+        assert!(more.iter().all(|more| all.contains(*more)), "{all:?}");
         let fine = async |tool: &str, input: Value| {
             let result = call_tool(&client, tool, input).await;
             assert_eq!(
@@ -582,7 +582,12 @@ fn an_official_client_calls_every_verb_as_a_tool() {
             result_text(&refused)
         );
     });
-    assert!(world.events().iter().all(|it| it["kind"] != "task.added"));
+    assert!(
+        world
+            .events()
+            .iter()
+            .all(|event| event["kind"] != "task.added")
+    );
 }
 
 fn http_post(
@@ -592,8 +597,8 @@ fn http_post(
     body: &Value,
 ) -> crate::http::HttpReply {
     let mut headers = vec![("host", door.address())];
-    headers.extend(token.map(|it| ("authorization", format!("Bearer {it}"))));
-    headers.retain(|it| !more.iter().any(|(name, _)| *name == it.0));
+    headers.extend(token.map(|token| ("authorization", format!("Bearer {token}"))));
+    headers.retain(|header| !more.iter().any(|(name, _)| *name == header.0));
     headers.extend(
         more.iter()
             .map(|(name, value)| (*name, (*value).to_owned())),
@@ -739,9 +744,9 @@ fn an_agent_can_use_its_tools_and_its_token_is_written_nowhere_s4() {
 fn files_below(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(dir).unwrap().flatten();
     entries
-        .flat_map(|it| match it.file_type().unwrap() {
-            kind if kind.is_dir() => files_below(&it.path()),
-            kind if kind.is_file() => vec![it.path()],
+        .flat_map(|entry| match entry.file_type().unwrap() {
+            kind if kind.is_dir() => files_below(&entry.path()),
+            kind if kind.is_file() => vec![entry.path()],
             _ => vec![],
         })
         .collect()
@@ -808,7 +813,7 @@ fn a_question_of_an_outside_agent_goes_to_its_clients_user() {
             let result = client
                 .call_tool(asked)
                 .await
-                .unwrap_or_else(|it| panic!("{tool}: {it}"));
+                .unwrap_or_else(|error| panic!("{tool}: {error}"));
             let shown = shown.lock().unwrap().clone();
             (result, shown)
         }
@@ -836,7 +841,7 @@ fn a_question_of_an_outside_agent_goes_to_its_clients_user() {
     let decided: Vec<Value> = world
         .events()
         .into_iter()
-        .filter(|it| it["kind"] == "approval.decided")
+        .filter(|event| event["kind"] == "approval.decided")
         .collect();
     assert_eq!(decided.len(), 1, "{decided:?}");
     assert_eq!(decided[0]["by"], "person:user-of-ann");
@@ -885,7 +890,7 @@ fn an_attempts_token_cannot_answer_permission_requests() {
     assert!(
         foreign["error"]["message"]
             .as_str()
-            .is_some_and(|it| it.contains("does not belong to this attempt")),
+            .is_some_and(|foreign| foreign.contains("does not belong to this attempt")),
         "{foreign}"
     );
     assert_eq!(call(mine, None)["result"]["resultType"], "input_required");
@@ -921,7 +926,7 @@ fn an_attempts_token_cannot_answer_permission_requests() {
     assert!(
         refused["error"]["message"]
             .as_str()
-            .is_some_and(|it| it.contains("token of the attempt that asks")),
+            .is_some_and(|refused| refused.contains("token of the attempt that asks")),
         "{refused}"
     );
     approve("request_approval", Some(&wanted));
@@ -955,7 +960,7 @@ fn an_attempts_token_cannot_answer_permission_requests() {
     ]);
     world.run_ok(&["run", "--agents", "robot", "--yes"]);
     assert!(wait_until(TEST_TIMEOUT, || std::fs::read_to_string(&place)
-        .is_ok_and(|it| it.starts_with("ra_"))));
+        .is_ok_and(|s| s.starts_with("ra_"))));
     let robot = std::fs::read_to_string(&place).unwrap();
     let asked = call(&robot, None);
     assert_eq!(
@@ -970,7 +975,7 @@ fn an_attempts_token_cannot_answer_permission_requests() {
     let decided = world
         .events()
         .iter()
-        .filter(|it| it["kind"] == "approval.decided")
+        .filter(|event| event["kind"] == "approval.decided")
         .count();
     assert_eq!(decided, 0, "a request was answered");
     std::fs::write(&gate, "").unwrap();

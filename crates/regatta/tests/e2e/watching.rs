@@ -111,9 +111,9 @@ fn a_terminal_gets_a_live_table_and_a_summary() {
     );
     let row = shown
         .lines()
-        .find(|it| it.contains("working") && it.contains("1.2k"));
+        .find(|shown| shown.contains("working") && shown.contains("1.2k"));
     assert!(
-        row.is_some_and(|it| it.contains("scripted")),
+        row.is_some_and(|row| row.contains("scripted")),
         "task, state, agent, elapsed, tokens: {shown}"
     );
     assert!(
@@ -215,12 +215,12 @@ fn a_run_with_events_streams_the_events_of_its_mission_as_json() {
     let lines: Vec<Value> = ran
         .stdout
         .lines()
-        .map(|it| serde_json::from_str(it).unwrap())
+        .map(|stdout| serde_json::from_str(stdout).unwrap())
         .collect();
     let (answer, events) = lines.split_last().unwrap();
     let kinds: Vec<&str> = events
         .iter()
-        .map(|it| it["kind"].as_str().unwrap())
+        .map(|event| event["kind"].as_str().unwrap())
         .collect();
     for kind in [
         "mission.started",
@@ -230,7 +230,7 @@ fn a_run_with_events_streams_the_events_of_its_mission_as_json() {
     ] {
         assert!(kinds.contains(&kind), "{kind} in {kinds:?}");
     }
-    let ours = |it: &Value| it["subject"] != "T1" && it["subject"] != "T3";
+    let ours = |value: &Value| value["subject"] != "T1" && value["subject"] != "T3";
     assert!(
         events.iter().all(ours),
         "events of other tasks are in the stream: {events:?}"
@@ -238,7 +238,7 @@ fn a_run_with_events_streams_the_events_of_its_mission_as_json() {
     assert!(
         events
             .windows(2)
-            .all(|it| it[0]["revision"].as_u64() < it[1]["revision"].as_u64())
+            .all(|events| events[0]["revision"].as_u64() < events[1]["revision"].as_u64())
     );
     let summary = &answer["data"]["summary"];
     assert_eq!(

@@ -142,7 +142,7 @@ impl World {
             "{args:?}: exactly one object: {ran:?}"
         );
         let answer: Value = serde_json::from_str(&ran.stdout)
-            .unwrap_or_else(|it| panic!("{args:?}: {it}: {ran:?}"));
+            .unwrap_or_else(|error| panic!("{args:?}: {error}: {ran:?}"));
         assert_eq!(answer["v"], 1, "{args:?}: {answer}");
         assert!(answer["kind"].is_string(), "{args:?}: {answer}");
         let known = ["v", "kind", "data", "next"];
@@ -151,7 +151,7 @@ impl World {
                 .as_object()
                 .unwrap()
                 .keys()
-                .all(|it| known.contains(&it.as_str())),
+                .all(|answer| known.contains(&answer.as_str())),
             "{args:?}: {answer}"
         );
         (answer["data"].clone(), ran)
@@ -169,12 +169,12 @@ impl World {
             "{args:?}: exactly one object: {ran:?}"
         );
         let answer: Value = serde_json::from_str(&ran.stderr)
-            .unwrap_or_else(|it| panic!("{args:?}: {it}: {ran:?}"));
+            .unwrap_or_else(|error| panic!("{args:?}: {error}: {ran:?}"));
         let error = answer["error"].clone();
         assert_eq!(answer["v"], 1, "{args:?}: {answer}");
         for field in ["code", "message", "hint"] {
             assert!(
-                error[field].as_str().is_some_and(|it| !it.is_empty()),
+                error[field].as_str().is_some_and(|error| !error.is_empty()),
                 "{args:?}: {field} in {answer}"
             );
         }
@@ -249,28 +249,32 @@ impl World {
     fn other_processes(&self) -> Vec<ProcessSnapshot> {
         let daemon = self
             .daemon_info()
-            .and_then(|it| it["pid"].as_u64())
-            .map_or(0, |it| it as u32);
+            .and_then(|value| value["pid"].as_u64())
+            .map_or(0, |n| n as u32);
         let line = std::fs::read(format!("/proc/{daemon}/cmdline")).unwrap_or_default();
-        let its_own = |it: &ProcessSnapshot| {
-            let not_yet =
-                it.parent() == daemon && (it.command_line == line || it.command_line.is_empty());
+        let its_own = |process_snapshot: &ProcessSnapshot| {
+            let not_yet = process_snapshot.parent() == daemon
+                && (process_snapshot.command_line == line
+                    || process_snapshot.command_line.is_empty());
             not_yet
-                || it.is_git()
-                    && !it
+                || process_snapshot.is_git()
+                    && !process_snapshot
                         .environ
-                        .split(|it| *it == 0)
-                        .any(|it| it.starts_with(b"REGATTA_AGENT="))
+                        .split(|byte| *byte == 0)
+                        .any(|environ| environ.starts_with(b"REGATTA_AGENT="))
         };
         processes_in(&self.root)
             .into_iter()
-            .filter(|it| it.pid != daemon && !its_own(it))
+            .filter(|process_snapshot| process_snapshot.pid != daemon && !its_own(process_snapshot))
             .collect()
     }
 
     /// Returns every process of this world that is not Regatta's own.
     pub(crate) fn foreign_processes(&self) -> Vec<u32> {
-        self.other_processes().iter().map(|it| it.pid).collect()
+        self.other_processes()
+            .iter()
+            .map(|process_snapshot| process_snapshot.pid)
+            .collect()
     }
 
     /// Describes the processes of [`World::foreign_processes`], for assertions that none is left.
@@ -285,7 +289,7 @@ impl World {
     pub(crate) fn events(&self) -> Vec<Value> {
         let text = self.run_ok(&["events", "--json"]);
         text.lines()
-            .map(|it| serde_json::from_str(it).unwrap())
+            .map(|text| serde_json::from_str(text).unwrap())
             .collect()
     }
 
@@ -308,8 +312,8 @@ impl Drop for World {
         let ended = wait_until(Duration::from_secs(60), || self.processes().is_empty());
         let left = processes_in(&self.root);
         let words: Vec<String> = left.iter().map(ProcessSnapshot::command_text).collect();
-        for it in &left {
-            kill_process(it.pid);
+        for process_snapshot in &left {
+            kill_process(process_snapshot.pid);
         }
         if !ended && !std::thread::panicking() {
             panic!("P3: processes were left running: {words:?}");
@@ -370,7 +374,7 @@ impl ProcessSnapshot {
     fn status_field(&self, field: &str) -> &str {
         self.status
             .lines()
-            .find_map(|it| it.strip_prefix(field))
+            .find_map(|status| status.strip_prefix(field))
             .unwrap_or_default()
             .trim()
     }
@@ -382,7 +386,7 @@ impl ProcessSnapshot {
     fn is_git(&self) -> bool {
         let first = String::from_utf8_lossy(
             self.command_line
-                .split(|it| *it == 0)
+                .split(|byte| *byte == 0)
                 .next()
                 .unwrap_or_default(),
         )
@@ -390,7 +394,7 @@ impl ProcessSnapshot {
         let called = first.rsplit('/').next().unwrap_or_default();
         [self.status_field("Name:"), called]
             .iter()
-            .any(|it| *it == "git" || it.starts_with("git-"))
+            .any(|s| *s == "git" || s.starts_with("git-"))
     }
 
     fn command_text(&self) -> String {
@@ -408,31 +412,36 @@ impl ProcessSnapshot {
 /// Returns every process, except zombies, that has a path in its arguments, environment or working
 /// directory.
 pub(crate) fn processes_of(path: &Path) -> Vec<u32> {
-    processes_in(path).iter().map(|it| it.pid).collect()
+    processes_in(path)
+        .iter()
+        .map(|process_snapshot| process_snapshot.pid)
+        .collect()
 }
 
 fn processes_in(path: &Path) -> Vec<ProcessSnapshot> {
     let mark = path.as_os_str().as_encoded_bytes();
-    let has = |bytes: &[u8]| bytes.windows(mark.len()).any(|it| it == mark);
+    let has = |bytes: &[u8]| bytes.windows(mark.len()).any(|bytes| bytes == mark);
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry
             .file_name()
             .to_str()
-            .and_then(|it| it.parse::<u32>().ok())
+            .and_then(|s| s.parse::<u32>().ok())
         else {
             continue;
         };
         if pid == std::process::id() {
             continue;
         }
-        let Some(it) = ProcessSnapshot::read(pid) else {
+        let Some(process_snapshot) = ProcessSnapshot::read(pid) else {
             continue;
         };
         let inside = std::fs::read_link(entry.path().join("cwd"))
-            .is_ok_and(|it| has(it.as_os_str().as_encoded_bytes()));
-        if (has(&it.command_line) || has(&it.environ) || inside) && is_alive(pid) {
-            found.push(it);
+            .is_ok_and(|path| has(path.as_os_str().as_encoded_bytes()));
+        if (has(&process_snapshot.command_line) || has(&process_snapshot.environ) || inside)
+            && is_alive(pid)
+        {
+            found.push(process_snapshot);
         }
     }
     found
@@ -449,7 +458,7 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     let threads = rest
         .split(' ')
         .nth(17)
-        .and_then(|it| it.parse::<u32>().ok())
+        .and_then(|rest| rest.parse::<u32>().ok())
         .unwrap_or(0);
     !rest.starts_with(['Z', 'X']) || threads > 1
 }

@@ -145,7 +145,7 @@ impl BenchFixture {
         let file = self.root.join("plan.toml");
         std::fs::write(&file, plan)?;
         let names: Vec<String> = (0..tasks.div_ceil(MAX_TASKS_PER_AGENT))
-            .map(|it| format!("bench-{it}"))
+            .map(|n| format!("bench-{n}"))
             .collect();
         let file = file.to_string_lossy().into_owned();
         let workers = tasks.to_string();
@@ -217,7 +217,7 @@ impl BenchFixture {
         let lines = String::from_utf8_lossy(&done.stdout).into_owned();
         lines
             .lines()
-            .map(|it| Ok(serde_json::from_str(it)?))
+            .map(|s| Ok(serde_json::from_str(s)?))
             .collect()
     }
 
@@ -289,10 +289,10 @@ impl BenchFixture {
     pub(crate) fn running_attempts(&self) -> anyhow::Result<u64> {
         let agents = self.run_command(&["agent", "list"])?;
         let agents = agents.as_array().context("a list of agents")?;
-        let current = |it: &Value| {
-            it["capacity"]["current"]
+        let current = |value: &Value| {
+            value["capacity"]["current"]
                 .as_u64()
-                .or_else(|| it["current"].as_u64())
+                .or_else(|| value["current"].as_u64())
         };
         Ok(agents.iter().filter_map(current).sum())
     }
@@ -308,7 +308,7 @@ impl BenchFixture {
             .flatten()
             .flatten();
         entries
-            .filter_map(|it| it.file_name().to_str()?.parse().ok())
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .collect()
     }
 
@@ -322,7 +322,7 @@ impl BenchFixture {
             let record: Value = serde_json::from_slice(&record)?;
             let pid = record["pid"].as_u64().context("the number of a shim")?;
             let alive = std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|it| it.contains("shim"));
+                .is_ok_and(|s| s.contains("shim"));
             found.extend(alive.then_some(pid));
         }
         Ok(found)
@@ -332,13 +332,15 @@ impl BenchFixture {
     pub(crate) fn output_lines(&self, attempt: AttemptId) -> anyhow::Result<Vec<String>> {
         let records = self.agents.read_journal(attempt, 1, usize::MAX)?;
         ensure!(
-            (1..).zip(&records).all(|(n, it)| it.position == n),
+            (1..)
+                .zip(&records)
+                .all(|(n, journal)| journal.position == n),
             "the journal of {attempt} has a gap"
         );
         Ok(records
             .into_iter()
-            .filter(|it| it.stream == JournalStream::Out)
-            .map(|it| it.line)
+            .filter(|journal| journal.stream == JournalStream::Out)
+            .map(|journal| journal.line)
             .collect())
     }
 
@@ -389,11 +391,11 @@ impl BenchFixture {
             let read = line.read(&mut piece)?;
             ensure!(read > 0, "the daemon closed the connection");
             answer.extend_from_slice(&piece[..read]);
-            if let Some(end) = answer.windows(4).position(|it| it == b"\r\n\r\n") {
+            if let Some(end) = answer.windows(4).position(|answer| answer == b"\r\n\r\n") {
                 let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
                 let length = head
                     .lines()
-                    .find_map(|it| it.strip_prefix("content-length: ")?.parse::<usize>().ok());
+                    .find_map(|head| head.strip_prefix("content-length: ")?.parse::<usize>().ok());
                 break (end + 4, length.context("an answer of known length")?);
             }
         };

@@ -51,15 +51,18 @@ fn shell_launch(
 /// Returns the live processes with this word in their environment or command line.
 fn processes_with(token: &str) -> Vec<u32> {
     let has = |file: String| {
-        std::fs::read(file).is_ok_and(|it| it.windows(token.len()).any(|it| it == token.as_bytes()))
+        std::fs::read(file).is_ok_and(|bytes| {
+            bytes
+                .windows(token.len())
+                .any(|bytes| bytes == token.as_bytes())
+        })
     };
     let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    pids.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok())
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| *pid != std::process::id())
         .filter(|pid| has(format!("/proc/{pid}/environ")) || has(format!("/proc/{pid}/cmdline")))
         .filter(|pid| {
-            std::fs::read_to_string(format!("/proc/{pid}/stat"))
-                .is_ok_and(|it| !it.contains(") Z "))
+            std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "))
         })
         .collect()
 }
@@ -70,12 +73,12 @@ fn private_kb(pid: u32) -> anyhow::Result<u64> {
     let number = |line: &str| {
         line.split_ascii_whitespace()
             .nth(1)
-            .and_then(|it| it.parse::<u64>().ok())
+            .and_then(|line| line.parse::<u64>().ok())
     };
-    let private = rollup
-        .lines()
-        .filter(|it| it.starts_with("Private_Dirty") || it.starts_with("Private_Clean"));
+    let private = rollup.lines().filter(|rollup| {
+        rollup.starts_with("Private_Dirty") || rollup.starts_with("Private_Clean")
+    });
     private
-        .map(|it| number(it).context("a line of smaps_rollup"))
+        .map(|private| number(private).context("a line of smaps_rollup"))
         .sum()
 }

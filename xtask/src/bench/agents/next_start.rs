@@ -51,9 +51,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     place.stop_daemon(daemon)?;
     let (mut whole, mut checkout) = (Times::default(), Times::default());
     let mut landed = BTreeMap::new();
-    for it in place.store()?.history().events(0, usize::MAX)? {
-        if it.event.kind() == "task.completed" {
-            landed.insert(it.event.subject(), it.now.unix_ms);
+    for event in place.store()?.history().events(0, usize::MAX)? {
+        if event.event.kind() == "task.completed" {
+            landed.insert(event.event.subject(), event.now.unix_ms);
         }
     }
     for nth in 2..=runs {

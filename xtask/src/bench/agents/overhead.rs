@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             while !adapter
                 .read_journal(attempt, 1, 10)?
                 .iter()
-                .any(|it| it.stream == JournalStream::Out)
+                .any(|journal| journal.stream == JournalStream::Out)
             {
                 ensure!(Instant::now() < deadline, "it says nothing");
                 std::thread::sleep(Duration::from_micros(100));

@@ -111,8 +111,8 @@ fn set_up(place: &BenchFixture, script: &str, check: &str, landing: &str) -> any
     );
     let kept: String = text
         .lines()
-        .take_while(|it| !it.starts_with("[landing]"))
-        .map(|it| format!("{it}\n"))
+        .take_while(|text| !text.starts_with("[landing]"))
+        .map(|text| format!("{text}\n"))
         .collect();
     // Flaky failures are remembered outside of the checked tree, where a sandboxed check could not
     // write.
@@ -277,8 +277,9 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
     })?;
     place.run_command(&["queue", "release"])?;
     let number = |status: &Value, name: &str| status[name].as_u64().unwrap_or(0);
-    place.wait_for_status(|it| {
-        number(it, "completed") >= landings || number(it, "needs_you") + number(it, "failed") > 0
+    place.wait_for_status(|place| {
+        number(place, "completed") >= landings
+            || number(place, "needs_you") + number(place, "failed") > 0
     })?;
     let took = began.elapsed();
     let status = place.run_command(&["status"])?;
@@ -316,13 +317,22 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
         let name = format!("T{nth}");
         let file = std::fs::read_to_string(place.root.join("shop").join(format!("f{nth}")))
             .unwrap_or_default();
-        let landed = trailers.split_whitespace().filter(|it| *it == name).count();
+        let landed = trailers
+            .split_whitespace()
+            .filter(|trailer| *trailer == name)
+            .count();
         wrong += usize::from(file.trim() != name || landed != 1);
     }
     let shared = std::fs::read_to_string(place.root.join("shop/shared"))?;
     let mut lines = 0;
-    for nth in (1..=landings).filter(|it| is_textual(*it)) {
-        wrong += usize::from(shared.lines().filter(|it| *it == format!("T{nth}")).count() != 1);
+    for nth in (1..=landings).filter(|n| is_textual(*n)) {
+        wrong += usize::from(
+            shared
+                .lines()
+                .filter(|shared| *shared == format!("T{nth}"))
+                .count()
+                != 1,
+        );
         lines += 1;
     }
     let merges = place
@@ -330,8 +340,8 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
         .lines()
         .count();
     let flaky = std::fs::read_dir(&flakes)?.count();
-    let wanted = (1..=landings).filter(|it| it % FLAKE_EVERY == 5).count();
-    let pairs = (1..=landings).filter(|it| is_semantic(*it)).count();
+    let wanted = (1..=landings).filter(|n| n % FLAKE_EVERY == 5).count();
+    let pairs = (1..=landings).filter(|n| is_semantic(*n)).count();
     report.add_line(format!(
         "  {landings} branches landed in {:.1} s: {lines} on one line, {pairs} in pairs, {wanted} \
         flaky",
@@ -449,7 +459,7 @@ fn measure_handover(args: &Args, report: &mut Report) -> anyhow::Result<()> {
     for event in place
         .events()?
         .iter()
-        .filter(|it| it["kind"] == "landing.landed")
+        .filter(|event| event["kind"] == "landing.landed")
     {
         walls.push(
             event["time"]
@@ -461,7 +471,7 @@ fn measure_handover(args: &Args, report: &mut Report) -> anyhow::Result<()> {
     place.stop_daemon(daemon)?;
     let gaps: Vec<f64> = walls
         .windows(2)
-        .map(|it| it[1].saturating_sub(it[0]) as f64)
+        .map(|walls| walls[1].saturating_sub(walls[0]) as f64)
         .collect();
     let middle = median(gaps);
     report.add_line(format!(
@@ -483,7 +493,7 @@ fn millisecond_of_day(time: &str) -> Option<u64> {
         .1
         .trim_end_matches('Z')
         .split([':', '.'])
-        .map(|it| it.parse::<u64>().ok());
+        .map(|trim_end_match| trim_end_match.parse::<u64>().ok());
     let mut next = || parts.next().flatten();
     Some(((next()? * 60 + next()?) * 60 + next()?) * 1_000 + next()?)
 }

@@ -42,7 +42,7 @@ fn compare_output(count: &Path, out: &[String]) -> anyhow::Result<(u64, u64)> {
         .parse()?;
     let whole = (1..)
         .zip(out)
-        .take_while(|(n, it)| **it == format!("line {n}"))
+        .take_while(|(n, s)| **s == format!("line {n}"))
         .count() as u64;
     Ok((
         said.saturating_sub(whole) + (out.len() as u64 - whole),
@@ -115,13 +115,15 @@ fn measure_adapter(
         adapter.stop(AttemptId(nth), Duration::from_millis(200))?;
         let records = adapter.read_journal(AttemptId(nth), 1, usize::MAX)?;
         ensure!(
-            (1..).zip(&records).all(|(n, it)| it.position == n),
+            (1..)
+                .zip(&records)
+                .all(|(n, journal)| journal.position == n),
             "the journal of A{nth} has a gap"
         );
         let out: Vec<String> = records
             .into_iter()
-            .filter(|it| it.stream == JournalStream::Out)
-            .map(|it| it.line)
+            .filter(|journal| journal.stream == JournalStream::Out)
+            .map(|journal| journal.line)
             .collect();
         let found = compare_output(&scratch.path().join(format!("w{nth}/count")), &out)?;
         (missing, lines) = (missing + found.0, lines + found.1);

@@ -111,7 +111,7 @@ fn fill_store(store: &mut SqliteStore, messages: usize) -> anyhow::Result<()> {
                 },
                 now,
             )
-            .map_err(|it| anyhow::anyhow!(it.message()))?;
+            .map_err(|refusal| anyhow::anyhow!(refusal.message()))?;
             board = commit.board;
             batch.events.extend(commit.events);
             batch.rows.extend(commit.rows);
@@ -188,7 +188,7 @@ fn query_kinds(messages: usize) -> Vec<(&'static str, MakeFilter)> {
     let channel =
         |dice: &mut Rng| ChannelName::new(&format!("channel-{}", dice.below(CHANNEL_COUNT))).ok();
     let date = move |dice: &mut Rng| 1_700_000_000_000 + dice.below(messages) as u64 * 1_000;
-    let make = |it: Box<dyn Fn(&mut Rng) -> MessageFilter>| it;
+    let make = |f: Box<dyn Fn(&mut Rng) -> MessageFilter>| f;
     vec![
         (
             "search: a frequent word",
@@ -283,7 +283,7 @@ fn check_index_against_scan(
         limit: newest,
         ..MessageFilter::default()
     })?;
-    let Some(first) = all.first().map(|it| it.id.0) else {
+    let Some(first) = all.first().map(|message| message.id.0) else {
         return Ok(());
     };
     let mut wrong = 0;
@@ -294,8 +294,8 @@ fn check_index_against_scan(
         };
         let by_hand: Vec<u64> = all
             .iter()
-            .filter(|it| query.matches(&it.text))
-            .map(|it| it.id.0)
+            .filter(|message| query.matches(&message.text))
+            .map(|message| message.id.0)
             .collect();
         let (text, after) = (Some(query), Some(MessageId(first - 1)));
         let found = history.messages(&MessageFilter {
@@ -304,7 +304,8 @@ fn check_index_against_scan(
             limit: usize::MAX,
             ..MessageFilter::default()
         })?;
-        wrong += usize::from(found.iter().map(|it| it.id.0).collect::<Vec<_>>() != by_hand);
+        wrong +=
+            usize::from(found.iter().map(|message| message.id.0).collect::<Vec<_>>() != by_hand);
     }
     report.require(
         wrong == 0,
@@ -356,17 +357,18 @@ fn measure_posting(
             )?;
             heard.extend(got.as_array().cloned().unwrap_or_default());
         }
-        talking.into_iter().try_for_each(|it| {
-            it.join()
+        talking.into_iter().try_for_each(|scoped_join_handle| {
+            scoped_join_handle
+                .join()
                 .map_err(|_| anyhow::anyhow!("a caller panicked"))?
         })
     })?;
     let took = began.elapsed();
     let mut by_sender: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    for it in &heard {
+    for value in &heard {
         let (who, nth) = (
-            it["sender"].as_str().unwrap_or_default(),
-            it["text"].as_str().unwrap_or_default(),
+            value["sender"].as_str().unwrap_or_default(),
+            value["text"].as_str().unwrap_or_default(),
         );
         by_sender
             .entry(who.to_owned())
@@ -380,7 +382,7 @@ fn measure_posting(
     ));
     let in_order = by_sender
         .values()
-        .all(|it| it.iter().copied().eq(0..each as u64));
+        .all(|by_sender| by_sender.iter().copied().eq(0..each as u64));
     report.require(
         heard.len() == expected && by_sender.len() == agents,
         "no message is lost or duplicated",
@@ -393,7 +395,7 @@ fn measure_posting(
         .as_array()
         .into_iter()
         .flatten()
-        .filter_map(|it| it["unread"].as_u64())
+        .filter_map(|inbox| inbox["unread"].as_u64())
         .sum();
     report.require(left == 0, "the reader's cursor is at the end");
     Ok(())

@@ -51,7 +51,7 @@ impl HttpConnection {
             if let Some(rest) = line.strip_prefix("http/1.1 ") {
                 status = rest
                     .get(..3)
-                    .and_then(|it| it.parse().ok())
+                    .and_then(|rest| rest.parse().ok())
                     .context("no status")?;
             } else if let Some(rest) = line.strip_prefix("content-length: ") {
                 length = rest.parse()?;

@@ -76,7 +76,7 @@ impl LoadCaller {
             let length = head
                 .split("content-length: ")
                 .nth(1)
-                .and_then(|it| it.split("\r\n").next());
+                .and_then(|head| head.split("\r\n").next());
             let length: usize = length.context("an answer without a length")?.parse()?;
             if self.answer.len() < start + length {
                 continue;
@@ -92,7 +92,7 @@ impl LoadCaller {
 }
 
 fn head_of(answer: &[u8]) -> Option<(&str, usize)> {
-    let end = answer.windows(4).position(|it| it == b"\r\n\r\n")?;
+    let end = answer.windows(4).position(|answer| answer == b"\r\n\r\n")?;
     Some((std::str::from_utf8(&answer[..end]).ok()?, end + 4))
 }
 
@@ -180,10 +180,10 @@ impl LoadTarget {
             );
             let mut times = Times::default();
             for step in 0..load.tasks_per_caller {
-                let at = |it: Duration| {
+                let at = |duration: Duration| {
                     began
-                        + it * u32::try_from(step).unwrap_or(u32::MAX)
-                        + it * nth as u32 / load.callers as u32
+                        + duration * u32::try_from(step).unwrap_or(u32::MAX)
+                        + duration * nth as u32 / load.callers as u32
                 };
                 let due = load.interval.map(at);
                 if let Some(due) = due {
@@ -198,7 +198,7 @@ impl LoadTarget {
             Ok(times)
         })?;
         let mut all = Times::default();
-        times.into_iter().for_each(|it| all.extend(it));
+        times.into_iter().for_each(|times| all.extend(times));
         Ok((all, spent))
     }
 }
@@ -219,8 +219,8 @@ where
         let callers: Vec<_> = (0..count).map(|nth| local.spawn_local(work(nth))).collect();
         runtime.block_on(local.run_until(async {
             let mut all = Vec::with_capacity(count);
-            for it in callers {
-                all.push(it.await??);
+            for handle in callers {
+                all.push(handle.await??);
             }
             let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             Ok((

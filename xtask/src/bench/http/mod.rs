@@ -123,8 +123,9 @@ fn add_tasks(address: SocketAddr, count: usize) -> anyhow::Result<()> {
                 })
             })
             .collect();
-        adding.into_iter().try_for_each(|it| {
-            it.join()
+        adding.into_iter().try_for_each(|scoped_join_handle| {
+            scoped_join_handle
+                .join()
                 .map_err(|_| anyhow::anyhow!("a caller panicked"))?
         })
     })
@@ -155,7 +156,7 @@ fn cpu_ns(thread: &Path) -> anyhow::Result<u64> {
     let stat = std::fs::read_to_string(thread.join("schedstat"))?;
     stat.split(' ')
         .next()
-        .and_then(|it| it.parse().ok())
+        .and_then(|stat| stat.parse().ok())
         .context("schedstat says nothing")
 }
 

@@ -43,7 +43,7 @@ impl CpuByThread {
             let took: u64 = stat
                 .split(' ')
                 .next()
-                .and_then(|it| it.parse().ok())
+                .and_then(|stat| stat.parse().ok())
                 .unwrap_or(0);
             *spent.0.entry(comm.trim().to_owned()).or_default() += took;
         }

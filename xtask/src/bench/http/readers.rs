@@ -140,7 +140,7 @@ fn cpu_per_commit(
                 // with the next chunk.
                 cut.extend_from_slice(&chunk[..count]);
                 let mark = b"event: message.posted";
-                let found = cut.windows(mark.len()).filter(|it| it == mark).count();
+                let found = cut.windows(mark.len()).filter(|cut| cut == mark).count();
                 seen.fetch_add(found as u64, Relaxed);
                 let keep = cut.len().min(mark.len() - 1);
                 cut.drain(..cut.len() - keep);

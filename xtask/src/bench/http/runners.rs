@@ -67,8 +67,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                     .spawn_scoped(scope, work)
             })
             .collect::<Result<_, _>>()?;
-        for it in working {
-            it.join()
+        for scoped_join_handle in working {
+            scoped_join_handle
+                .join()
                 .map_err(|_| anyhow::anyhow!("a runner panicked"))??;
         }
         adding
@@ -130,8 +131,8 @@ fn check_log(server: &BenchServer, slots: u32) -> anyhow::Result<RunnerViolation
         after = last.revision;
         for recorded in &page {
             match &recorded.event {
-                Event::AttemptStarted(it) => {
-                    let attempt = it.attempt();
+                Event::AttemptStarted(attempt_started) => {
+                    let attempt = attempt_started.attempt();
                     seen.double_attempts +=
                         usize::from(live.values().any(|(task, _)| *task == attempt.task));
                     seen.restarts += usize::from(!started.insert(attempt.task));
@@ -140,13 +141,13 @@ fn check_log(server: &BenchServer, slots: u32) -> anyhow::Result<RunnerViolation
                     *count += 1;
                     seen.over_capacity += usize::from(*count > slots);
                 }
-                Event::AttemptEnded(it) => {
+                Event::AttemptEnded(attempt_ended) => {
                     let (_, agent) = live
-                        .remove(it.attempt())
+                        .remove(attempt_ended.attempt())
                         .context("an attempt ended that had not begun")?;
                     *running.entry(agent).or_default() -= 1;
                 }
-                Event::TaskCompleted(it) => _ = ended.insert(*it.task()),
+                Event::TaskCompleted(task_completed) => _ = ended.insert(*task_completed.task()),
                 _ => {}
             }
         }

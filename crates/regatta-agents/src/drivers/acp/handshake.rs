@@ -111,8 +111,8 @@ pub(super) fn requested_setting(
             let id = params["configId"].as_str()?;
             choices
                 .iter()
-                .find(|it| matches!(&it.method, SetMethod::ConfigOption(it) if it == id))
-                .map(|it| it.setting)
+                .find(|offered_setting| matches!(&offered_setting.method, SetMethod::ConfigOption(s) if s == id))
+                .map(|offered_setting| offered_setting.setting)
         }
         _ => None,
     }
@@ -140,10 +140,14 @@ fn offered_settings(result: &Value) -> Vec<OfferedSetting> {
         ),
     ];
     for (setting, way, from, current, list, id) in legacy {
-        if from.is_object() && !found.iter().any(|it| it.setting == setting) {
+        if from.is_object()
+            && !found
+                .iter()
+                .any(|offered_setting| offered_setting.setting == setting)
+        {
             let values = from[list].as_array().into_iter().flatten();
             let values = values
-                .map(|it| (string_or_empty(&it[id]), string_or_empty(&it["name"])))
+                .map(|value| (string_or_empty(&value[id]), string_or_empty(&value["name"])))
                 .collect();
             found.push(OfferedSetting {
                 setting,
@@ -164,9 +168,11 @@ pub(super) fn config_options(list: &Value) -> Vec<OfferedSetting> {
             string_or_empty(&option["id"]),
             option["category"].as_str().unwrap_or_default(),
         );
-        let select = option["type"].as_str().is_none_or(|it| it == "select");
+        let select = option["type"]
+            .as_str()
+            .is_none_or(|option| option == "select");
         let setting = Setting::from_category(category, &id)
-            .filter(|it| !found.iter().any(|other| other.setting == *it));
+            .filter(|setting| !found.iter().any(|other| other.setting == *setting));
         if let Some(setting) = setting.filter(|_| select) {
             let mut values = Vec::new();
             for value in option["options"].as_array().into_iter().flatten() {
@@ -174,11 +180,12 @@ pub(super) fn config_options(list: &Value) -> Vec<OfferedSetting> {
                 let inner = value["options"]
                     .as_array()
                     .map_or(std::slice::from_ref(value), Vec::as_slice);
-                values.extend(
-                    inner
-                        .iter()
-                        .map(|it| (string_or_empty(&it["value"]), string_or_empty(&it["name"]))),
-                );
+                values.extend(inner.iter().map(|inner| {
+                    (
+                        string_or_empty(&inner["value"]),
+                        string_or_empty(&inner["name"]),
+                    )
+                }));
             }
             found.push(OfferedSetting {
                 setting,
@@ -295,8 +302,10 @@ impl AcpDriver {
     pub(super) fn on_initialized(&mut self, result: &Value) -> Vec<AgentEvent> {
         let version = result["protocolVersion"].as_i64();
         if version != Some(PROTOCOL_VERSION) {
-            let seen =
-                version.map_or_else(|| "no version".to_owned(), |it| format!("version {it}"));
+            let seen = version.map_or_else(
+                || "no version".to_owned(),
+                |version| format!("version {version}"),
+            );
             let why = format!(
                 "The program uses {seen} of the Agent Client Protocol, but Regatta supports \
                 version {PROTOCOL_VERSION}."
@@ -359,9 +368,9 @@ impl AcpDriver {
         let found = self
             .offered_settings
             .iter()
-            .find(|it| it.setting == Setting::Model)
-            .map(|it| it.current.clone());
-        found.filter(|it| !it.is_empty())
+            .find(|offered_setting| offered_setting.setting == Setting::Model)
+            .map(|offered_setting| offered_setting.current.clone());
+        found.filter(|found| !found.is_empty())
     }
 
     /// Reports the current model if it has changed.
@@ -456,7 +465,7 @@ impl AcpDriver {
     pub(super) fn next_setting_request(&self, session: &str) -> Option<Option<InputAction>> {
         if Setting::ALL
             .iter()
-            .any(|it| self.is_waiting_for(SentRequest::ChangeSetting(*it)))
+            .any(|setting| self.is_waiting_for(SentRequest::ChangeSetting(*setting)))
         {
             return Some(None);
         }
@@ -473,7 +482,7 @@ impl AcpDriver {
         let profile = &self.setup.profile;
         Setting::ALL
             .into_iter()
-            .filter(|it| !self.tried_settings.contains(it))
+            .filter(|setting| !self.tried_settings.contains(setting))
             .find_map(|setting| {
                 let wanted = match setting {
                     Setting::Model => profile.model.as_ref(),
@@ -483,16 +492,23 @@ impl AcpDriver {
                 let Some(choice) = self
                     .offered_settings
                     .iter()
-                    .find(|it| it.setting == setting)
+                    .find(|offered_setting| offered_setting.setting == setting)
                 else {
                     return Some((setting, SettingStep::NotOffered));
                 };
-                let same = |it: &str| it.eq_ignore_ascii_case(wanted);
-                let exact = choice.values.iter().find(|it| it.0 == *wanted);
-                let Some((value, _)) =
-                    exact.or_else(|| choice.values.iter().find(|it| same(&it.0) || same(&it.1)))
-                else {
-                    let offered: Vec<&str> = choice.values.iter().map(|it| it.0.as_str()).collect();
+                let same = |s: &str| s.eq_ignore_ascii_case(wanted);
+                let exact = choice.values.iter().find(|choice| choice.0 == *wanted);
+                let Some((value, _)) = exact.or_else(|| {
+                    choice
+                        .values
+                        .iter()
+                        .find(|choice| same(&choice.0) || same(&choice.1))
+                }) else {
+                    let offered: Vec<&str> = choice
+                        .values
+                        .iter()
+                        .map(|choice| choice.0.as_str())
+                        .collect();
                     let offered = shorten(&offered.join(", "), 500);
                     let why = format!(
                         "The program has no {} {wanted:?}; it offers {offered}.",
@@ -518,7 +534,10 @@ impl AcpDriver {
     /// Formats the next prompt.
     pub(super) fn format_prompt(&self, session: &str, prompt: &str) -> String {
         let mut blocks = Vec::new();
-        let taken = self.capabilities.is_some_and(|it| it.has_system_prompt) || self.is_claude();
+        let taken = self
+            .capabilities
+            .is_some_and(|capabilities| capabilities.has_system_prompt)
+            || self.is_claude();
         if let Some(words) = self.setup.profile.system_prompt.as_ref() {
             // A program that accepts no instructions gets them before the first prompt of its
             // session.
@@ -537,9 +556,11 @@ impl AcpDriver {
     /// Returns the last input: `session/close` if the program supports it, then the end of the
     /// input. The answer is not waited for, because nothing depends on it.
     pub(super) fn closing_input(&self, session: Option<&String>) -> InputAction {
-        match session
-            .filter(|_| self.capabilities.is_some_and(|it| it.can_close) && !self.has_sent_close)
-        {
+        match session.filter(|_| {
+            self.capabilities
+                .is_some_and(|capabilities| capabilities.can_close)
+                && !self.has_sent_close
+        }) {
             Some(session) => self.request("session/close", json!({ "sessionId": session })),
             None => InputAction::Close,
         }
@@ -550,17 +571,20 @@ impl AcpDriver {
         let Some(wanted) = self.setup.profile.model.clone() else {
             return;
         };
-        for it in self
+        for offered_setting in self
             .offered_settings
             .iter_mut()
-            .filter(|it| it.setting == Setting::Model)
+            .filter(|offered_setting| offered_setting.setting == Setting::Model)
         {
             let same = |one: &str| one.eq_ignore_ascii_case(&wanted);
-            let exact = it.values.iter().find(|one| one.0 == wanted);
-            if let Some((value, _)) =
-                exact.or_else(|| it.values.iter().find(|one| same(&one.0) || same(&one.1)))
-            {
-                it.current.clone_from(value);
+            let exact = offered_setting.values.iter().find(|one| one.0 == wanted);
+            if let Some((value, _)) = exact.or_else(|| {
+                offered_setting
+                    .values
+                    .iter()
+                    .find(|one| same(&one.0) || same(&one.1))
+            }) {
+                offered_setting.current.clone_from(value);
             }
         }
     }
@@ -572,7 +596,7 @@ impl AcpDriver {
             match self
                 .offered_settings
                 .iter_mut()
-                .find(|it| it.setting == choice.setting)
+                .find(|offered_setting| offered_setting.setting == choice.setting)
             {
                 Some(known) => *known = choice,
                 None => self.offered_settings.push(choice),
@@ -582,8 +606,8 @@ impl AcpDriver {
             let modes = self
                 .offered_settings
                 .iter_mut()
-                .filter(|it| it.setting == Setting::Mode);
-            modes.for_each(|it| mode.clone_into(&mut it.current));
+                .filter(|offered_setting| offered_setting.setting == Setting::Mode);
+            modes.for_each(|offered_setting| mode.clone_into(&mut offered_setting.current));
         }
         self.report_model_change(before.as_ref())
     }

@@ -139,7 +139,9 @@ impl AcpDriver {
     }
 
     fn is_waiting_for(&self, sent: SentRequest) -> bool {
-        self.unanswered.values().any(|it| *it == sent)
+        self.unanswered
+            .values()
+            .any(|sent_request| *sent_request == sent)
     }
 
     /// Processes an input to the program. Only ids and methods matter, because secrets in the text
@@ -157,7 +159,8 @@ impl AcpDriver {
                 self.open_requests.cancel_all()
             }
             Some(RpcMessage::Answer { id, .. }) => {
-                self.requests_to_refuse.retain(|(_, it)| *it != id);
+                self.requests_to_refuse
+                    .retain(|(_, requests_to_refuse)| *requests_to_refuse != id);
                 self.open_requests.remove(&id);
                 vec![]
             }
@@ -203,7 +206,7 @@ impl AcpDriver {
         outcome: Result<Value, RpcError>,
         at: u64,
     ) -> Vec<AgentEvent> {
-        let Some(sent) = id.as_u64().and_then(|it| self.unanswered.remove(&it)) else {
+        let Some(sent) = id.as_u64().and_then(|id| self.unanswered.remove(&id)) else {
             return vec![AgentEvent::Notice {
                 text: format!("The program answered request {id}, which was not sent."),
             }];
@@ -275,7 +278,10 @@ impl AcpDriver {
         };
         // Between a cancellation and the end of its turn every request is answered "cancelled",
         // without asking a person.
-        let cancelled = self.turn.as_ref().is_some_and(|it| it.is_cancelled);
+        let cancelled = self
+            .turn
+            .as_ref()
+            .is_some_and(|acp_turn| acp_turn.is_cancelled);
         let key = self.open_requests.add(id, what, cancelled);
         if cancelled {
             vec![]
@@ -360,7 +366,7 @@ impl Driver for AcpDriver {
         }
         let prompt = usize::try_from(self.sent_prompts)
             .ok()
-            .and_then(|it| wishes.prompts.get(it))
+            .and_then(|n| wishes.prompts.get(n))
             .filter(|_| !wishes.should_hold_prompts);
         if wishes.should_close_input && prompt.is_none() {
             return Some(self.closing_input(session));
@@ -371,7 +377,7 @@ impl Driver for AcpDriver {
         if let Some(setting) = self.next_setting_request(session) {
             return setting;
         }
-        prompt.map(|it| InputAction::Line(self.format_prompt(session, it)))
+        prompt.map(|prompt| InputAction::Line(self.format_prompt(session, prompt)))
     }
 
     fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
@@ -382,7 +388,7 @@ impl Driver for AcpDriver {
         let course = ConversationProgress {
             start_failure: failed,
             is_session_open: matches!(self.session, AcpSession::Open(_)),
-            running_turn: self.turn.as_ref().map(|it| it.is_cancelled),
+            running_turn: self.turn.as_ref().map(|acp_turn| acp_turn.is_cancelled),
             last_turn_failure: self.last_turn_failure.as_ref().map(Option::as_ref),
             is_input_closed: self.is_input_closed,
             answer: &self.answer,

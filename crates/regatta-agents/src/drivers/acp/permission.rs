@@ -32,7 +32,9 @@ pub(super) fn read_permission(
         .filter_map(read_option)
         .collect::<Vec<_>>();
     let mut none = Default::default();
-    let tools = turn.as_mut().map_or(&mut none, |it| &mut it.tool_calls);
+    let tools = turn
+        .as_mut()
+        .map_or(&mut none, |acp_turn| &mut acp_turn.tool_calls);
     let mut tool = merge_tool_call(tools, &params["toolCall"]).unwrap_or_default();
     if tool.object().is_none() {
         read_title(
@@ -133,9 +135,9 @@ fn field_choices(field: &Value) -> Vec<String> {
         .filter_map(Value::as_str);
     let titled = ["oneOf", "anyOf"]
         .iter()
-        .flat_map(|it| items[*it].as_array().into_iter().flatten());
+        .flat_map(|s| items[*s].as_array().into_iter().flatten());
     plain
-        .chain(titled.filter_map(|it| it["const"].as_str()))
+        .chain(titled.filter_map(|titled| titled["const"].as_str()))
         .map(str::to_owned)
         .collect()
 }
@@ -171,7 +173,7 @@ pub(in crate::drivers) fn fill_form(schema: &Value, text: &str) -> Value {
         .flatten()
         .filter_map(Value::as_str);
     let required = required
-        .filter_map(|name| fields.iter().find(|it| it.0 == name))
+        .filter_map(|name| fields.iter().find(|field| field.0 == name))
         .collect::<Vec<_>>();
     let mut form = Map::new();
     if let Some((name, field)) = required.first().copied().or(fields.first()) {
@@ -183,11 +185,11 @@ pub(in crate::drivers) fn fill_form(schema: &Value, text: &str) -> Value {
             Some("integer") => text
                 .trim()
                 .parse::<i64>()
-                .map_or_else(|_| json!(text), |it| json!(it)),
+                .map_or_else(|_| json!(text), |parse| json!(parse)),
             Some("number") => text
                 .trim()
                 .parse::<f64>()
-                .map_or_else(|_| json!(text), |it| json!(it)),
+                .map_or_else(|_| json!(text), |parse| json!(parse)),
             Some("array") => json!([text.trim()]),
             _ => json!(text),
         };

@@ -34,7 +34,9 @@ fn single_line(lines: Vec<Value>) -> Value {
 /// Opens a session up to its first prompt. Returns the prompt's request too.
 fn session_with_prompt(setup: DriverSetup, able: Value, opened: Value) -> (DriverHarness, Value) {
     let mut stage = DriverHarness::new(setup);
-    stage.update_input(|it| it.prompts = vec!["Do it, with the secret.".to_owned()]);
+    stage.update_input(|session_input| {
+        session_input.prompts = vec!["Do it, with the secret.".to_owned()]
+    });
     let hello = single_line(stage.send_lines());
     assert_eq!(hello["method"], "initialize");
     assert_eq!(hello["params"]["protocolVersion"], 1);
@@ -156,7 +158,11 @@ fn whole_conversation_is_translated_and_can_be_replayed_from_any_record() {
         vec![],
         "the request is not answered yet"
     );
-    stage.update_input(|it| it.answers.push(("0".to_owned(), RequestAnswer::Allow)));
+    stage.update_input(|session_input| {
+        session_input
+            .answers
+            .push(("0".to_owned(), RequestAnswer::Allow))
+    });
     let allowed = single_line(stage.send_lines());
     assert_eq!(
         allowed["result"]["outcome"],
@@ -192,7 +198,7 @@ fn whole_conversation_is_translated_and_can_be_replayed_from_any_record() {
         })
     );
 
-    stage.update_input(|it| it.prompts.push("And now?".to_owned()));
+    stage.update_input(|session_input| session_input.prompts.push("And now?".to_owned()));
     let second = single_line(stage.send_lines());
     assert_eq!(
         second["params"]["prompt"],
@@ -223,9 +229,9 @@ fn whole_conversation_is_translated_and_can_be_replayed_from_any_record() {
         size: 1000
     }));
 
-    stage.update_input(|it| it.should_close_input = true);
+    stage.update_input(|session_input| session_input.should_close_input = true);
     assert!(
-        matches!(stage.send_inputs().as_slice(), [InputAction::Line(it), InputAction::Close] if it.contains("session/close")),
+        matches!(stage.send_inputs().as_slice(), [InputAction::Line(s), InputAction::Close] if s.contains("session/close")),
         "the session is closed, then the input"
     );
     for exit in [Exit::Code(0), Exit::Code(1), Exit::Signal(15)] {
@@ -243,12 +249,12 @@ fn cancel_answers_open_requests_and_later_answers_are_ignored() {
     let (mut stage, prompt) = plain_session_with_prompt();
     stage.output(permission_request(json!("p-1")));
     stage.output(permission_request(json!(2)));
-    stage.update_input(|it| it.cancels = 1);
+    stage.update_input(|session_input| session_input.cancels = 1);
     let lines = stage.send_lines();
     assert_eq!(lines[0]["method"], "session/cancel");
     let outcomes: Vec<_> = lines[1..]
         .iter()
-        .map(|it| (&it["id"], &it["result"]["outcome"]["outcome"]))
+        .map(|value| (&value["id"], &value["result"]["outcome"]["outcome"]))
         .collect();
     assert_eq!(
         outcomes,
@@ -269,8 +275,8 @@ fn cancel_answers_open_requests_and_later_answers_are_ignored() {
         single_line(stage.send_lines())["result"]["outcome"]["outcome"],
         "cancelled"
     );
-    stage.update_input(|it| {
-        it.answers = vec![
+    stage.update_input(|session_input| {
+        session_input.answers = vec![
             ("p-1".to_owned(), RequestAnswer::Allow),
             ("2".to_owned(), RequestAnswer::Allow),
         ]
@@ -286,7 +292,7 @@ fn cancel_answers_open_requests_and_later_answers_are_ignored() {
         })
     ));
     // The cancellation was for that turn and does not affect the next one.
-    stage.update_input(|it| it.prompts.push("Again.".to_owned()));
+    stage.update_input(|session_input| session_input.prompts.push("Again.".to_owned()));
     let lines = stage.send_lines();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert_eq!(lines[0]["method"], "session/prompt");
@@ -347,8 +353,8 @@ fn question_has_its_form_and_accepts_a_text_as_the_answer() {
         ("Which?", ["red".to_owned(), "blue".to_owned()].as_slice())
     );
     assert!(schema.is_some());
-    stage.update_input(|it| {
-        it.answers.push((
+    stage.update_input(|session_input| {
+        session_input.answers.push((
             "q".to_owned(),
             RequestAnswer::Text {
                 text: "blue".to_owned(),
@@ -374,7 +380,7 @@ fn loading_a_session_reports_no_history_and_applies_the_settings_again() {
     setup.profile.mode = Some("agent".to_owned());
     setup.profile.model = Some("Big".to_owned());
     let mut stage = DriverHarness::new(setup);
-    stage.update_input(|it| it.prompts = vec!["Go on.".to_owned()]);
+    stage.update_input(|session_input| session_input.prompts = vec!["Go on.".to_owned()]);
     let hello = single_line(stage.send_lines());
     answer(
         &mut stage,
@@ -454,7 +460,7 @@ fn session_that_cannot_be_resumed_is_replaced_by_a_new_session() {
         ..Usage::default()
     };
     let mut stage = DriverHarness::new(setup);
-    stage.update_input(|it| it.prompts = vec!["Go on.".to_owned()]);
+    stage.update_input(|session_input| session_input.prompts = vec!["Go on.".to_owned()]);
     let hello = single_line(stage.send_lines());
     answer(
         &mut stage,
@@ -494,7 +500,7 @@ fn model_and_effort_are_set_and_an_unknown_mode_stops_before_the_prompt() {
     let option = |id: &str, category: &str, current: &str, values: &[&str]| {
         let values: Vec<Value> = values
             .iter()
-            .map(|it| json!({ "value": it, "name": it }))
+            .map(|s| json!({ "value": s, "name": s }))
             .collect();
         json!({ "id": id, "name": id, "category": category, "type": "select", "currentValue": current, "options": values })
     };
@@ -519,7 +525,7 @@ fn model_and_effort_are_set_and_an_unknown_mode_stops_before_the_prompt() {
         profile.profile.effort = Some(effort.to_owned());
         profile.profile.mode = Some(mode.to_owned());
         let mut stage = DriverHarness::new(profile.clone());
-        stage.update_input(|it| it.prompts = vec!["Go.".to_owned()]);
+        stage.update_input(|session_input| session_input.prompts = vec!["Go.".to_owned()]);
         let hello = single_line(stage.send_lines());
         answer(&mut stage, &hello, json!({ "protocolVersion": 1 }));
         let open = single_line(stage.send_lines());
@@ -534,7 +540,7 @@ fn model_and_effort_are_set_and_an_unknown_mode_stops_before_the_prompt() {
             json!({ "sessionId": "s1", "configId": "x", "value": "opus" })
         );
         answer(&mut stage, &model, json!({ "configOptions": after }));
-        let models = |it: &AgentEvent| match it {
+        let models = |agent_event: &AgentEvent| match agent_event {
             AgentEvent::Started { model, .. } => model.clone(),
             _ => None,
         };
@@ -599,13 +605,13 @@ fn errors_have_their_class_and_reset_time() {
         let (mut stage, prompt) = plain_session_with_prompt();
         let said = stage.output(json!({ "id": prompt["id"], "error": error }));
         assert!(
-            matches!(said.last(), Some(AgentEvent::TurnEnded { stop: StopReason::Error, class: Some(it), .. }) if *it == class),
+            matches!(said.last(), Some(AgentEvent::TurnEnded { stop: StopReason::Error, class: Some(failure_class), .. }) if *failure_class == class),
             "{said:?}"
         );
         let at = stage.journal.last().unwrap().written_unix_ms;
         if let Some(until) = until {
             assert!(
-                matches!(&said[0], AgentEvent::Limited { deadline_unix_ms: Some(it), .. } if *it == at + until),
+                matches!(&said[0], AgentEvent::Limited { deadline_unix_ms: Some(n), .. } if *n == at + until),
                 "{said:?}"
             );
         }
@@ -807,7 +813,7 @@ fn program_that_ends_too_early_is_judged_by_its_stage() {
         Some(FailureClass::Crashed),
         "an exit code alone is not a success"
     );
-    stage.update_input(|it| it.cancels = 1);
+    stage.update_input(|session_input| session_input.cancels = 1);
     stage.send_inputs();
     assert_eq!(
         stage.assess_exit(&Exit::Signal(15)).class,
@@ -830,15 +836,19 @@ fn unknown_protocol_version_is_refused_with_the_reason() {
 #[test]
 fn prompts_wait_for_the_turn_and_the_hold_and_are_sent_once() {
     let (mut stage, prompt) = plain_session_with_prompt();
-    stage.update_input(|it| it.prompts.extend(["two".to_owned(), "three".to_owned()]));
+    stage.update_input(|session_input| {
+        session_input
+            .prompts
+            .extend(["two".to_owned(), "three".to_owned()])
+    });
     assert_eq!(stage.send_inputs(), vec![], "one turn at a time");
     answer(&mut stage, &prompt, json!({ "stopReason": "end_turn" }));
-    stage.update_input(|it| it.should_hold_prompts = true);
+    stage.update_input(|session_input| session_input.should_hold_prompts = true);
     assert_eq!(stage.send_inputs(), vec![]);
-    stage.update_input(|it| it.should_hold_prompts = false);
+    stage.update_input(|session_input| session_input.should_hold_prompts = false);
     let second = single_line(stage.send_lines());
     assert_eq!(second["params"]["prompt"][0]["text"], "two");
-    stage.update_input(|it| it.should_close_input = true);
+    stage.update_input(|session_input| session_input.should_close_input = true);
     assert_eq!(stage.send_inputs(), vec![], "the turn ends first");
     answer(&mut stage, &second, json!({ "stopReason": "end_turn" }));
     let third = single_line(stage.send_lines());
@@ -851,7 +861,7 @@ fn prompts_wait_for_the_turn_and_the_hold_and_are_sent_once() {
     let prompts = stage
         .journal
         .iter()
-        .filter(|it| it.line.contains("session/prompt"))
+        .filter(|journal| journal.line.contains("session/prompt"))
         .count();
     assert_eq!(prompts, 3);
     stage.check_replay();

@@ -66,9 +66,9 @@ impl AcpDriver {
                 .collect(),
             "plan" => {
                 let entries = update["entries"].as_array().into_iter().flatten();
-                let entries = entries.map(|it| PlanEntry {
-                    text: it["content"].as_str().unwrap_or_default().to_owned(),
-                    status: parse_name(&it["status"]).unwrap_or_default(),
+                let entries = entries.map(|value| PlanEntry {
+                    text: value["content"].as_str().unwrap_or_default().to_owned(),
+                    status: parse_name(&value["status"]).unwrap_or_default(),
                 });
                 vec![AgentEvent::Plan {
                     entries: entries.collect(),
@@ -83,7 +83,7 @@ impl AcpDriver {
             "notice" | "compaction_update" => {
                 let words = ["message", "text", "title", "status"]
                     .iter()
-                    .find_map(|it| update[*it].as_str());
+                    .find_map(|s| update[*s].as_str());
                 let text = words.map_or_else(|| shorten(&update.to_string(), 300), str::to_owned);
                 vec![AgentEvent::Notice { text }]
             }
@@ -112,7 +112,7 @@ impl AcpDriver {
         let cost = &update["cost"];
         let dollars = cost["currency"]
             .as_str()
-            .is_none_or(|it| it.eq_ignore_ascii_case("usd"));
+            .is_none_or(|cost| cost.eq_ignore_ascii_case("usd"));
         if let Some(amount) = cost["amount"].as_f64().filter(|_| dollars) {
             said.extend(self.usage_total.raise_to(Usage {
                 micro_usd: Some(to_count(amount * 1e6)),
@@ -205,7 +205,7 @@ impl AcpDriver {
         if turn.has_codex_failed {
             let told = ["additionalDetails", "message"]
                 .iter()
-                .find_map(|it| turn.codex_error[*it].as_str());
+                .find_map(|s| turn.codex_error[*s].as_str());
             let words = if words.is_empty() {
                 told.unwrap_or("The model's provider failed.")
             } else {
@@ -248,8 +248,12 @@ impl AcpDriver {
 
 /// Returns the usage of a turn, if the answer contains it.
 fn read_usage(result: &Value) -> Option<Usage> {
-    let count =
-        |from: &Value, names: &[&str]| names.iter().find_map(|it| from[*it].as_u64()).unwrap_or(0);
+    let count = |from: &Value, names: &[&str]| {
+        names
+            .iter()
+            .find_map(|name| from[*name].as_u64())
+            .unwrap_or(0)
+    };
     let used = &result["usage"];
     if used.is_object() {
         return Some(Usage {
@@ -273,9 +277,9 @@ fn block_text(block: &Value) -> Option<String> {
     match block["type"].as_str() {
         Some("text") => block["text"]
             .as_str()
-            .filter(|it| !it.is_empty())
+            .filter(|block| !block.is_empty())
             .map(str::to_owned),
-        Some("resource_link") => block["uri"].as_str().map(|it| format!("[{it}]")),
+        Some("resource_link") => block["uri"].as_str().map(|block| format!("[{block}]")),
         _ => None,
     }
 }
@@ -313,7 +317,7 @@ pub(super) fn merge_tool_call(
         .as_array()
         .into_iter()
         .flatten()
-        .for_each(|it| add_path(it["path"].as_str()));
+        .for_each(|update| add_path(update["path"].as_str()));
     let blocks = update["content"].as_array().into_iter().flatten();
     let mut found = Vec::new();
     for (nth, block) in blocks.enumerate() {

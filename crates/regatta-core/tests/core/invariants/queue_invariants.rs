@@ -14,22 +14,22 @@ use super::claim_invariants::{ClaimParty, blockers};
 use super::{check_files, needed_uris};
 
 /// Returns a landing's rank: put first, then priority, then age.
-fn rank(it: &Landing) -> (bool, u8, LandingId) {
-    (!it.first, it.priority, it.id)
+fn rank(landing: &Landing) -> (bool, u8, LandingId) {
+    (!landing.first, landing.priority, landing.id)
 }
 
 /// Returns the trials that a landing's row knows: its current trial, and the trial that failed.
-fn trials_of(it: &Landing) -> Vec<Vec<LandingId>> {
+fn trials_of(landing: &Landing) -> Vec<Vec<LandingId>> {
     let live = !matches!(
-        it.state,
+        landing.state,
         LandingState::Queued | LandingState::Trying { void: true, .. }
     );
-    let red = it
+    let red = landing
         .failed_trial
         .as_ref()
-        .filter(|_| it.deferred_behind.is_empty())
-        .map(|red| red.ahead.iter().copied().chain([it.id]).collect());
-    live.then(|| it.trial_landings())
+        .filter(|_| landing.deferred_behind.is_empty())
+        .map(|red| red.ahead.iter().copied().chain([landing.id]).collect());
+    live.then(|| landing.trial_landings())
         .into_iter()
         .chain(red)
         .collect()
@@ -49,14 +49,17 @@ pub(super) fn check_order(board: &Board, last: &LandingId, ahead: &[LandingId]) 
             .filter(|other| other.project == landing.project)
     };
     assert!(
-        of_project().filter(|it| all.contains(&it.id)).count() == all.len(),
+        of_project()
+            .filter(|landing| all.contains(&landing.id))
+            .count()
+            == all.len(),
         "{train:?} contains landings of several queues"
     );
     let under_way: BTreeSet<LandingId> = of_project()
-        .flat_map(|it| trials_of(it))
+        .flat_map(|landing| trials_of(landing))
         .flatten()
         .collect();
-    for other in of_project().filter(|it| !all.contains(&it.id)) {
+    for other in of_project().filter(|landing| !all.contains(&landing.id)) {
         let overtaken = train
             .iter()
             .any(|id| !under_way.contains(id) && rank(other) < rank(&board.landings[id]));
@@ -64,11 +67,11 @@ pub(super) fn check_order(board: &Board, last: &LandingId, ahead: &[LandingId]) 
             || other
                 .deferred_behind
                 .iter()
-                .any(|it| board.landings.contains_key(it))
+                .any(|id| board.landings.contains_key(id))
             || board.tasks[&other.task]
                 .blocked_by
                 .iter()
-                .any(|it| board.tasks.contains_key(it));
+                .any(|id| board.tasks.contains_key(id));
         assert!(!overtaken || aside, "Q10: {train:?} overtook {}", other.id);
     }
 }
@@ -79,9 +82,12 @@ fn check_trials(board: &Board, project: &Project) {
     let queue: Vec<_> = board
         .landings
         .values()
-        .filter(|it| it.project == project.name)
+        .filter(|landing| landing.project == project.name)
         .collect();
-    let mut known: Vec<Vec<LandingId>> = queue.iter().flat_map(|it| trials_of(it)).collect();
+    let mut known: Vec<Vec<LandingId>> = queue
+        .iter()
+        .flat_map(|landing| trials_of(landing))
+        .collect();
     known.sort_by_key(Vec::len);
     for pair in known.windows(2) {
         assert!(
@@ -97,7 +103,8 @@ fn check_trials(board: &Board, project: &Project) {
             "Q1: {id} has left the queue and is still in a trial"
         );
     }
-    let count = |of: fn(&LandingState) -> bool| queue.iter().filter(|it| of(&it.state)).count();
+    let count =
+        |of: fn(&LandingState) -> bool| queue.iter().filter(|landing| of(&landing.state)).count();
     let landing = &project.settings.landing;
     let slots = if landing.mode == QueueMode::Serial {
         1
@@ -105,11 +112,11 @@ fn check_trials(board: &Board, project: &Project) {
         landing.slots.unwrap_or(2) as usize
     };
     assert!(
-        count(|it| matches!(it, LandingState::Trying { .. })) <= slots,
+        count(|landing_state| matches!(landing_state, LandingState::Trying { .. })) <= slots,
         "more trials than slots"
     );
     assert!(
-        count(|it| matches!(it, LandingState::Moving { .. })) <= 1,
+        count(|landing_state| matches!(landing_state, LandingState::Moving { .. })) <= 1,
         "Q2: two landings move the same trunk"
     );
 }
@@ -127,21 +134,23 @@ fn are_claims_proven(board: &Board, landing: &Landing) -> bool {
             || board
                 .landings
                 .values()
-                .any(|it| matches!(&it.state, LandingState::Validated { new, .. } if new == commit))
+                .any(|landing| matches!(&landing.state, LandingState::Validated { new, .. } if new == commit))
     };
-    carries.iter().all(|it| it.unverified || passed(&it.commit))
+    carries
+        .iter()
+        .all(|carried_landing| carried_landing.unverified || passed(&carried_landing.commit))
 }
 
 /// Returns the other tasks of a landing's wave, if that wave lands as one commit.
 fn wave_mates<'a>(board: &'a Board, landing: &'a Landing) -> impl Iterator<Item = &'a Task> {
     let one = landing
         .mission
-        .filter(|it| !landing.first && board.missions[it].wave_commits);
+        .filter(|id| !landing.first && board.missions[id].wave_commits);
     let step = board.tasks[&landing.task].step();
-    let of_wave = move |it: &&Task| {
-        one.is_some() && it.mission == one && it.step() == step && it.id != landing.task
+    let of_wave = move |task: &&Task| {
+        one.is_some() && task.mission == one && task.step() == step && task.id != landing.task
     };
-    board.tasks.values().map(|it| &**it).filter(of_wave)
+    board.tasks.values().map(|task| &**task).filter(of_wave)
 }
 
 /// Returns whether a task may reach the queue without a person's action.
@@ -200,9 +209,9 @@ pub(super) fn check_landings(board: &Board) {
                     None,
                 )
                 .is_empty();
-                let cut = wave_mates(board, landing).any(|it| {
-                    it.landing.is_some_and(|it| {
-                        board.landings.contains_key(&it) && !landing.trial_landings().contains(&it)
+                let cut = wave_mates(board, landing).any(|task| {
+                    task.landing.is_some_and(|id| {
+                        board.landings.contains_key(&id) && !landing.trial_landings().contains(&id)
                     })
                 });
                 let waits = !are_claims_proven(board, landing);
@@ -221,11 +230,14 @@ pub(super) fn check_landings(board: &Board) {
                 let own = board
                     .claims
                     .values()
-                    .find(|it| it.token == *fence)
+                    .find(|claim| claim.token == *fence)
                     .expect("L6: the move has no fence");
-                let lent = |it: &regatta_core::ids::LandingId| {
-                    board.landings.get(it).is_some_and(|it| {
-                        it.lent_claim.as_ref().is_some_and(|it| it.token == *fence)
+                let lent = |id: &regatta_core::ids::LandingId| {
+                    board.landings.get(id).is_some_and(|landing| {
+                        landing
+                            .lent_claim
+                            .as_ref()
+                            .is_some_and(|lent_trunk_claim| lent_trunk_claim.token == *fence)
                     })
                 };
                 if !landing.trial_landings().iter().any(lent) {
@@ -242,30 +254,32 @@ pub(super) fn check_landings(board: &Board) {
         let mut queue: Vec<_> = board
             .landings
             .values()
-            .filter(|it| it.project == *name)
+            .filter(|landing| landing.project == *name)
             .collect();
-        queue.sort_by_key(|it| rank(it));
+        queue.sort_by_key(|landing| rank(landing));
         assert!(
             queue
                 .iter()
-                .map(|it| it.id)
-                .eq(board.queue_of(name).map(|it| it.id)),
+                .map(|landing| landing.id)
+                .eq(board.queue_of(name).map(|landing| landing.id)),
             "Q10: the order is wrong"
         );
-        let stands = queue.iter().all(|it| it.state == LandingState::Queued);
-        let waits = |it: &Landing| {
-            it.held.is_some()
-                || it
+        let stands = queue
+            .iter()
+            .all(|landing| landing.state == LandingState::Queued);
+        let waits = |landing: &Landing| {
+            landing.held.is_some()
+                || landing
                     .deferred_behind
                     .iter()
-                    .any(|it| board.landings.contains_key(it))
-                || board.tasks[&it.task]
+                    .any(|id| board.landings.contains_key(id))
+                || board.tasks[&landing.task]
                     .blocked_by
                     .iter()
-                    .any(|it| board.tasks.contains_key(it))
-                || wave_mates(board, it).any(may_still_queue)
+                    .any(|id| board.tasks.contains_key(id))
+                || wave_mates(board, landing).any(may_still_queue)
         };
-        let all_wait = project.queue.held.is_some() || queue.iter().all(|it| waits(it));
+        let all_wait = project.queue.held.is_some() || queue.iter().all(|landing| waits(landing));
         assert!(
             !stands || all_wait,
             "Q8: no landing of {name} is under way although some could be"

@@ -8,8 +8,8 @@ impl RandomRun {
         let led: Vec<MissionId> = board
             .missions
             .values()
-            .filter(|it| it.lead.is_some())
-            .map(|it| it.id)
+            .filter(|mission| mission.lead.is_some())
+            .map(|mission| mission.id)
             .collect();
         let mission = if led.is_empty() {
             MissionId(1)
@@ -19,8 +19,8 @@ impl RandomRun {
         let duties: Vec<TaskId> = board
             .tasks
             .values()
-            .filter(|it| it.duty.is_some())
-            .map(|it| it.id)
+            .filter(|task| task.duty.is_some())
+            .map(|task| task.id)
             .collect();
         match what % 10 {
             0 if board.counters.mission < 6 => {
@@ -51,10 +51,17 @@ impl RandomRun {
                     labels: vec![],
                     reply_to,
                 }));
-                let posted = self.world.log.iter().rev().find_map(|it| match &it.event {
-                    Event::MessagePosted(it) => Some(it.message().clone()),
-                    _ => None,
-                });
+                let posted = self
+                    .world
+                    .log
+                    .iter()
+                    .rev()
+                    .find_map(|event| match &event.event {
+                        Event::MessagePosted(message_posted) => {
+                            Some(message_posted.message().clone())
+                        }
+                        _ => None,
+                    });
                 let message = Box::new(posted.unwrap());
                 self.ask(Command::Route {
                     project: shop(),
@@ -83,8 +90,13 @@ impl RandomRun {
                 task: self.task(which),
             }),
             7 => {
-                let live = board.attempts.values().find(|it| it.takes_no_slot);
-                if let Some((task, attempt, token)) = live.map(|it| (it.task, it.id, it.token)) {
+                let live = board
+                    .attempts
+                    .values()
+                    .find(|attempt| attempt.takes_no_slot);
+                if let Some((task, attempt, token)) =
+                    live.map(|attempt| (attempt.task, attempt.id, attempt.token))
+                {
                     self.ask(Command::FinishMission {
                         task,
                         attempt,

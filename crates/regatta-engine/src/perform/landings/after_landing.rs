@@ -65,9 +65,10 @@ pub(super) fn is_release_due(engine: &Engine, project: &Project, landed: &Landed
         .git
         .unreleased_commits(&ProjectRepo::from_project(project), &landed.commit)
     {
-        Ok(Some(commits)) => commits
-            .iter()
-            .any(|it| is_release_subject(&it.subject) || landed_releasable_task(engine, it)),
+        Ok(Some(commits)) => commits.iter().any(|unreleased_commit| {
+            is_release_subject(&unreleased_commit.subject)
+                || landed_releasable_task(engine, unreleased_commit)
+        }),
         // Without a tag, only the task that landed just now is known.
         Ok(None) => is_releasable_task(engine, landed.task),
         Err(error) => {
@@ -89,8 +90,8 @@ fn is_release_subject(subject: &str) -> bool {
     let kind = kind.trim_end_matches('!');
     let kind = kind
         .split_once('(')
-        .filter(|it| it.1.ends_with(')'))
-        .map_or(kind, |it| it.0);
+        .filter(|kind| kind.1.ends_with(')'))
+        .map_or(kind, |kind| kind.0);
     matches!(kind, "feat" | "fix")
 }
 
@@ -99,14 +100,14 @@ fn landed_releasable_task(engine: &Engine, commit: &UnreleasedCommit) -> bool {
     commit
         .task
         .as_ref()
-        .and_then(|it| it.parse().ok())
-        .is_some_and(|it| is_releasable_task(engine, it))
+        .and_then(|task| task.parse().ok())
+        .is_some_and(|id| is_releasable_task(engine, id))
 }
 
 /// Returns whether a task is a feature or a bug, so that a release is made for it.
 fn is_releasable_task(engine: &Engine, task: TaskId) -> bool {
     let task = engine.history().task(task).ok().flatten();
-    task.is_some_and(|it| matches!(it.issue_type, IssueType::Feature | IssueType::Bug))
+    task.is_some_and(|task| matches!(task.issue_type, IssueType::Feature | IssueType::Bug))
 }
 
 /// The end of an after-landing command.

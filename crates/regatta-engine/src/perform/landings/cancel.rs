@@ -56,13 +56,17 @@ impl<'a> TrialWatch<'a> {
         // The board is read after the trunk, so it already shows a move that the queue itself made.
         let board = self.engine.board();
         let mut queue = board.queue_of(&self.repo.project);
-        let state = board.landings.get(&self.landing).map(|it| &it.state);
+        let state = board
+            .landings
+            .get(&self.landing)
+            .map(|landing| &landing.state);
         if !matches!(state, Some(LandingState::Trying { void: false, .. })) {
             return false;
         }
-        let strange = tip.is_some_and(|it| !self.tips.contains(&it));
-        self.has_trunk_moved
-            .set(strange && !queue.any(|it| matches!(it.state, LandingState::Moving { .. })));
+        let strange = tip.is_some_and(|id| !self.tips.contains(&id));
+        self.has_trunk_moved.set(
+            strange && !queue.any(|landing| matches!(landing.state, LandingState::Moving { .. })),
+        );
         !self.has_trunk_moved.get()
     }
 

@@ -55,10 +55,10 @@ impl WatchedFiles {
 /// Watches until none of these landings is held any longer, and has them tried again when a file
 /// changes.
 pub(super) fn watch_files(engine: &Engine, landings: Vec<LandingId>, watched: WatchedFiles) {
-    let it = engine.clone();
+    let item = engine.clone();
     engine.spawn_thread("checkout", move || {
-        while !it.is_stopping() {
-            let board = it.board();
+        while !item.is_stopping() {
+            let board = item.board();
             let is_held = |id: &&LandingId| {
                 board
                     .landings
@@ -72,7 +72,7 @@ pub(super) fn watch_files(engine: &Engine, landings: Vec<LandingId>, watched: Wa
             if watched.has_changed() {
                 for landing in held {
                     let command = Command::ReportCheckout { landing };
-                    if let Err(error) = it.submit(Request {
+                    if let Err(error) = item.submit(Request {
                         by: Actor::Regatta,
                         key: None,
                         command,

@@ -53,11 +53,11 @@ pub(super) fn resolve_by_ownership(
         &sides,
         &signed,
     );
-    let OwnershipMerge { trial, dropped } = settled.map_err(|it| it.to_string())?;
-    let dropped = dropped.map(|it| DroppedSides {
-        reference: it.reference,
-        commit: it.commit,
-        paths: it.paths,
+    let OwnershipMerge { trial, dropped } = settled.map_err(|error| error.to_string())?;
+    let dropped = dropped.map(|dropped_versions| DroppedSides {
+        reference: dropped_versions.reference,
+        commit: dropped_versions.commit,
+        paths: dropped_versions.paths,
     });
     let of = |(path, side): (String, MergeSide)| SettledPath {
         path,
@@ -82,7 +82,7 @@ pub(crate) fn landed_since(
         statuses: vec![TaskStatus::Completed],
         after: newest
             .checked_sub(MAX_TASKS_SEARCHED as u64)
-            .filter(|it| *it > 0)
+            .filter(|newest| *newest > 0)
             .map(TaskId),
         limit: MAX_TASKS_SEARCHED,
         ..TaskFilter::default()
@@ -91,14 +91,14 @@ pub(crate) fn landed_since(
     for task in engine
         .history()
         .tasks(&filter)
-        .map_err(|it| it.to_string())?
+        .map_err(|error| error.to_string())?
     {
         let Some(landed) = &task.landed else { continue };
         if !engine
             .shared
             .git
             .contains(repo, base, landed)
-            .map_err(|it| it.to_string())?
+            .map_err(|error| error.to_string())?
         {
             found.push(task);
         }
@@ -109,11 +109,15 @@ pub(crate) fn landed_since(
 /// Returns the side whose version is taken: the trunk's if only a task that landed since owns the
 /// file, otherwise the branch's.
 fn winning_side(path: &str, task: &Task, since: &[Task]) -> MergeSide {
-    let owns = |it: &Task| it.files.iter().any(|it| it.matches(path));
-    let touched = |it: &&Task| {
-        it.submission
+    let owns = |task: &Task| {
+        task.files
+            .iter()
+            .any(|path_pattern| path_pattern.matches(path))
+    };
+    let touched = |task: &&Task| {
+        task.submission
             .as_ref()
-            .is_some_and(|it| it.changed.iter().any(|it| it == path))
+            .is_some_and(|submission| submission.changed.iter().any(|changed| changed == path))
     };
     let theirs = since.iter().filter(touched).any(owns);
     if theirs && !owns(task) {

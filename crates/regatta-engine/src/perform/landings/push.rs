@@ -60,11 +60,11 @@ pub(crate) fn push_trunk(
         let wanted = board
             .projects
             .get(project)
-            .and_then(|it| Some((it, it.settings.landing.push.clone()?)));
-        let Some((it, remote)) = wanted.filter(|_| pushes.is_latest(project, key)) else {
+            .and_then(|project| Some((project, project.settings.landing.push.clone()?)));
+        let Some((item, remote)) = wanted.filter(|_| pushes.is_latest(project, key)) else {
             break Command::ReportPerformed;
         };
-        match push_once(engine, &ProjectRepo::from_project(it), &remote, commit)
+        match push_once(engine, &ProjectRepo::from_project(item), &remote, commit)
             .unwrap_or_else(|error| Err(describe_git_error(&error)))
         {
             Ok(command) => break command,
@@ -102,15 +102,15 @@ pub(crate) fn push_trunk(
 /// thread, and the next turn tries again.
 pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, commit: &CommitId) {
     let board = engine.board();
-    let wanted = board.conversations.get(&id).and_then(|it| {
-        let work = it
+    let wanted = board.conversations.get(&id).and_then(|conversation| {
+        let work = conversation
             .turns
             .iter()
             .rev()
-            .find_map(|it| it.work.as_ref())
-            .filter(|it| it.commit == *commit)?;
+            .find_map(|conversation_turn| conversation_turn.work.as_ref())
+            .filter(|turn_work| turn_work.commit == *commit)?;
         Some((
-            board.projects.get(&it.project)?,
+            board.projects.get(&conversation.project)?,
             BranchName::new(&work.branch).ok()?,
         ))
     });

@@ -55,7 +55,7 @@ pub(super) fn try_remote_sync(
     })?;
     let all: Vec<&Task> = replayed
         .iter()
-        .chain(train.members.iter().map(|it| &it.task))
+        .chain(train.members.iter().map(|trial_member| &trial_member.task))
         .collect();
     match first_failed_check(engine, train, &all, &new, vec![old.clone()])? {
         None => Ok(TrialOutcome::Passed {
@@ -82,8 +82,13 @@ fn empty_trial() -> TrialOutcome {
 /// remote's trunk, too.
 fn replayed_tasks(engine: &Engine, names: &[String]) -> Result<Vec<Task>, String> {
     let mut found = Vec::new();
-    for id in names.iter().filter_map(|it| it.parse().ok()) {
-        found.extend(engine.history().task(id).map_err(|it| it.to_string())?);
+    for id in names.iter().filter_map(|name| name.parse().ok()) {
+        found.extend(
+            engine
+                .history()
+                .task(id)
+                .map_err(|error| error.to_string())?,
+        );
     }
     Ok(found)
 }

@@ -62,7 +62,7 @@ impl ValidationSlots {
     /// Reserves the first free slot of a project.
     fn reserve_slot(&self, project: &ProjectName) -> Slot<'_> {
         let mut taken = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = |it: &u32| !taken.contains(&(project.clone(), *it));
+        let free = |n: &u32| !taken.contains(&(project.clone(), *n));
         let number = (0..).find(free).unwrap_or(u32::MAX);
         taken.insert((project.clone(), number));
         Slot {
@@ -85,7 +85,7 @@ impl ValidationSlots {
         !known
             && !taken
                 .iter()
-                .any(|(it, number)| it == project && *number >= slots)
+                .any(|(taken, number)| taken == project && *number >= slots)
     }
 
     fn has_passed(&self, key: &PassedTree) -> bool {
@@ -130,7 +130,7 @@ pub(super) fn first_failed_check(
             .shared
             .git
             .tree_of(&train.repo, new)
-            .map_err(|it| it.to_string())?,
+            .map_err(|error| error.to_string())?,
         checks: task.validation.clone(),
         commands: project.validation.clone(),
         environment: validation::task_env(&task, project),
@@ -145,7 +145,7 @@ pub(super) fn first_failed_check(
         .shared
         .git
         .stage(&train.repo, slot.number, new)
-        .map_err(|it| it.to_string())?;
+        .map_err(|error| error.to_string())?;
     crate::failpoint::hit("trial.staged");
     let wanted = || watch.is_still_relevant();
     let found = match prepare_slot(
@@ -352,7 +352,7 @@ fn prepare_slot(
             .shared
             .git
             .prepare_staging(repo, slot, commit)
-            .map_err(|it| format!("{it} {}", it.hint))?;
+            .map_err(|error| format!("{error} {}", error.hint))?;
     }
     for command in &settings.setup {
         let check = CheckCommand {
@@ -396,7 +396,7 @@ pub(super) fn read_trunk_checks(
             .shared
             .git
             .file_at(&train.repo, tip, "regatta.toml")
-            .map_err(|it| it.to_string())?,
+            .map_err(|error| error.to_string())?,
     ) else {
         return Ok(());
     };
@@ -404,13 +404,13 @@ pub(super) fn read_trunk_checks(
         .shared
         .git
         .is_edited(&train.repo, "regatta.toml", &file)
-        .map_err(|it| it.to_string())?
+        .map_err(|error| error.to_string())?
     {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&file);
     let checks =
-        read(&text).map_err(|it| format!("the trunk's regatta.toml cannot be read: {it}"))?;
+        read(&text).map_err(|s| format!("the trunk's regatta.toml cannot be read: {s}"))?;
     if let Some(commands) = checks.commands {
         train.project_with_trunk_checks.validation = commands;
     }
@@ -435,20 +435,20 @@ pub(super) fn validation_id(project: &Project, task: &Task) -> String {
 fn merge_validations(tasks: &[&Task]) -> Option<Task> {
     let mut all = Task::clone(tasks.last()?);
     all.validation = Validation::default();
-    for it in tasks.iter().map(|it| &it.validation) {
-        append_missing(&mut all.validation.files_exist, &it.files_exist);
-        append_missing(&mut all.validation.content_check, &it.content_check);
-        append_missing(&mut all.validation.lint, &it.lint);
-        append_missing(&mut all.validation.tests, &it.tests);
+    for validation in tasks.iter().map(|task| &task.validation) {
+        append_missing(&mut all.validation.files_exist, &validation.files_exist);
+        append_missing(&mut all.validation.content_check, &validation.content_check);
+        append_missing(&mut all.validation.lint, &validation.lint);
+        append_missing(&mut all.validation.tests, &validation.tests);
     }
     Some(all)
 }
 
 /// Appends the elements of `more` that `all` does not contain.
 fn append_missing<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
-    for it in more {
-        if !all.contains(it) {
-            all.push(it.clone());
+    for value in more {
+        if !all.contains(value) {
+            all.push(value.clone());
         }
     }
 }

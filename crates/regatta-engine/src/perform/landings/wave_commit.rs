@@ -38,7 +38,7 @@ impl OpenWave {
         let next = train
             .members
             .get(carries.len())
-            .and_then(|it| wave_commit::wave_of(board, &it.landing));
+            .and_then(|trial_member| wave_commit::wave_of(board, &trial_member.landing));
         if next.is_some() && next == self.wave {
             return Ok(tip);
         }
@@ -75,7 +75,7 @@ impl OpenWave {
         // A landing that brought nothing new counts as landed with the others.
         carries[self.first_member..]
             .iter_mut()
-            .for_each(|it| it.commit = one.clone());
+            .for_each(|carried_landing| carried_landing.commit = one.clone());
         Ok(one)
     }
 }
@@ -89,28 +89,31 @@ fn wave_authorship(
     members: &[TrialMember],
 ) -> Authorship {
     let mut members: Vec<&TrialMember> = members.iter().collect();
-    members.sort_by_key(|it| it.task.id);
-    let mut agents: Vec<&str> = members.iter().map(|it| it.landing.agent.as_str()).collect();
+    members.sort_by_key(|trial_member| trial_member.task.id);
+    let mut agents: Vec<&str> = members
+        .iter()
+        .map(|trial_member| trial_member.landing.agent.as_str())
+        .collect();
     agents.sort_unstable();
     agents.dedup();
     let title = board
         .missions
         .get(&mission)
-        .map_or("", |it| it.title.trim());
+        .map_or("", |mission| mission.title.trim());
     let mut message = format!("{title}: wave {step} of {mission}\n\n");
     for member in &members {
         message += &format!("- {}: {}\n", member.task.id, member.task.subject);
     }
-    let trailers = members
-        .iter()
-        .flat_map(|it| message_trailers(&landing_authorship(train, it).message));
+    let trailers = members.iter().flat_map(|trial_member| {
+        message_trailers(&landing_authorship(train, trial_member).message)
+    });
     message += &format!(
         "\nRegatta-Mission: {mission}\n{}",
         trailers.collect::<String>()
     );
     let seconds = members
         .iter()
-        .map(|it| it.landing.queued_unix_ms / 1_000)
+        .map(|trial_member| trial_member.landing.queued_unix_ms / 1_000)
         .max()
         .unwrap_or(0);
     let name = if let [only] = agents.as_slice() {
@@ -129,5 +132,5 @@ fn wave_authorship(
 /// Returns the lines of the last paragraph of a landing's own message.
 fn message_trailers(message: &str) -> Vec<String> {
     let last = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
-    last.lines().map(|it| format!("{it}\n")).collect()
+    last.lines().map(|s| format!("{s}\n")).collect()
 }

@@ -28,7 +28,7 @@ impl GitService {
     pub fn from_name(name: &str) -> Option<GitService> {
         [GitService::UploadPack, GitService::ReceivePack]
             .into_iter()
-            .find(|it| it.name() == name)
+            .find(|git_service| git_service.name() == name)
     }
 }
 
@@ -69,12 +69,12 @@ pub fn attempt_of_keep_ref(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix("refs/regatta/keep/")?;
     let (attempt, earlier) = name
         .split_once('-')
-        .map_or((name, None), |it| (it.0, Some(it.1)));
-    let plain = earlier.is_none_or(|it| {
-        !it.is_empty()
-            && it
+        .map_or((name, None), |name| (name.0, Some(name.1)));
+    let plain = earlier.is_none_or(|earlier| {
+        !earlier.is_empty()
+            && earlier
                 .bytes()
-                .all(|it| it.is_ascii_alphanumeric() || it == b'-')
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     });
     let id: AttemptId = attempt.parse().ok()?;
     // Only the canonical spelling counts, because any other spelling is another ref.
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn s6_only_the_canonical_spelling_of_a_keep_ref_names_an_attempt() {
-        let keeps = |it: &str| attempt_of_keep_ref(&format!("refs/regatta/keep/{it}"));
+        let keeps = |s: &str| attempt_of_keep_ref(&format!("refs/regatta/keep/{s}"));
         assert_eq!(keeps("A7"), Some(AttemptId(7)));
         assert_eq!(keeps("A7-0123456789ab"), Some(AttemptId(7)));
         assert_eq!(keeps("A7-0123456789ab-ba9876543210"), Some(AttemptId(7)));

@@ -41,11 +41,11 @@ pub(crate) fn private_key(number: usize) -> String {
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let (mut held, mut bits) = (0u32, 0);
-    for it in text.bytes().filter(|it| *it != b'=') {
-        let value = match it {
-            b'A'..=b'Z' => it - b'A',
-            b'a'..=b'z' => it - b'a' + 26,
-            b'0'..=b'9' => it - b'0' + 52,
+    for byte in text.bytes().filter(|byte| *byte != b'=') {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
             b'+' | b'-' => 62,
             b'/' | b'_' => 63,
             _ => return None,
@@ -76,7 +76,11 @@ fn decode_claims(part: &str) -> Option<Value> {
 
 /// Returns the caller that a token belongs to, or GitHub's error.
 pub(crate) fn authenticate(world: &GitHubWorld, token: &str) -> Result<GitHubCaller, String> {
-    if let Some(issued) = world.tokens.iter().find(|it| it.token == token) {
+    if let Some(issued) = world
+        .tokens
+        .iter()
+        .find(|installation_token| installation_token.token == token)
+    {
         if issued.expires <= Instant::now() {
             return Err("Bad credentials".into());
         }
@@ -101,13 +105,13 @@ pub(crate) fn authenticate(world: &GitHubWorld, token: &str) -> Result<GitHubCal
     let issuer = said["iss"]
         .as_str()
         .map(str::to_owned)
-        .or_else(|| said["iss"].as_u64().map(|it| it.to_string()));
+        .or_else(|| said["iss"].as_u64().map(|said| said.to_string()));
     let issuer = issuer.ok_or("Missing 'issuer' claim ('iss') in assertion")?;
     let is = |app: &GitHubApp| app.id.to_string() == issuer || app.client_id == issuer;
     let app = world
         .apps
         .iter()
-        .position(|it| is(&it.app))
+        .position(|github_app_state| is(&github_app_state.app))
         .ok_or("Integration not found")?;
     if !is_signed_by(app, &format!("{header}.{body}"), &signature) {
         return Err(undecodable());
@@ -174,7 +178,7 @@ pub(crate) fn encode_base64url(bytes: &[u8]) -> String {
     for chunk in bytes.chunks(3) {
         let held = chunk
             .iter()
-            .fold(0u32, |held, it| held << 8 | u32::from(*it))
+            .fold(0u32, |held, byte| held << 8 | u32::from(*byte))
             << (8 * (3 - chunk.len()));
         for at in 0..=chunk.len() {
             text.push(char::from(ALPHABET[(held >> (18 - 6 * at) & 63) as usize]));

@@ -36,15 +36,16 @@ pub(crate) fn answer_check(
         ("GET", ["commits", sha, "check-runs"]) => {
             let place = turn.github.repo(repo).ok_or_else(not_found)?;
             let name = turn.request.query("check_name");
-            let wanted =
-                |it: &&CheckRun| it.head_sha == *sha && name.is_none_or(|name| it.name == name);
+            let wanted = |check_run: &&CheckRun| {
+                check_run.head_sha == *sha && name.is_none_or(|name| check_run.name == name)
+            };
             let mut all: Vec<&CheckRun> = place.checks.iter().filter(wanted).collect();
             if turn.request.query("filter") != Some("all") {
                 // Only the latest run per name and app, unless all are requested.
                 let newest = |at: usize| {
-                    !all[at + 1..]
-                        .iter()
-                        .any(|it| it.name == all[at].name && it.app == all[at].app)
+                    !all[at + 1..].iter().any(|check_run| {
+                        check_run.name == all[at].name && check_run.app == all[at].app
+                    })
                 };
                 all = (0..all.len())
                     .filter(|at| newest(*at))
@@ -53,7 +54,7 @@ pub(crate) fn answer_check(
             }
             let all = all
                 .into_iter()
-                .map(|it| payloads::check(turn.github, place, it))
+                .map(|check_run| payloads::check(turn.github, place, check_run))
                 .collect();
             Ok(turn.page(all, Some("check_runs")))
         }
@@ -66,23 +67,26 @@ fn check_json(turn: &GitHubRequest<'_>, repo: &str, id: u64) -> Result<Value, Gi
     let check = place
         .checks
         .iter()
-        .find(|it| it.id == id)
+        .find(|check_run| check_run.id == id)
         .ok_or_else(not_found)?;
     Ok(payloads::check(turn.github, place, check))
 }
 
 /// Returns an error for fields that GitHub's API description does not allow.
 fn validate_fields(input: &Value) -> Result<(), GitHubError> {
-    let short =
-        |value: &Value, most: usize| value.as_str().is_some_and(|it| it.chars().count() <= most);
-    if !input["status"].is_null() && !STATUSES.iter().any(|it| input["status"] == *it) {
+    let short = |value: &Value, most: usize| {
+        value
+            .as_str()
+            .is_some_and(|value| value.chars().count() <= most)
+    };
+    if !input["status"].is_null() && !STATUSES.iter().any(|s| input["status"] == *s) {
         return Err(invalid(
             ViolationKind::BadField,
             "status",
             "status is queued, in_progress or completed",
         ));
     }
-    if !input["conclusion"].is_null() && !CONCLUSIONS.iter().any(|it| input["conclusion"] == *it) {
+    if !input["conclusion"].is_null() && !CONCLUSIONS.iter().any(|s| input["conclusion"] == *s) {
         return Err(invalid(
             ViolationKind::BadField,
             "conclusion",
@@ -115,7 +119,7 @@ fn validate_fields(input: &Value) -> Result<(), GitHubError> {
         }
         if output["annotations"]
             .as_array()
-            .is_some_and(|it| it.len() > 50)
+            .is_some_and(|output| output.len() > 50)
         {
             return Err(invalid(
                 ViolationKind::TooLong,
@@ -128,8 +132,10 @@ fn validate_fields(input: &Value) -> Result<(), GitHubError> {
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default();
-    let fits = |it: &Value| {
-        short(&it["label"], 20) && short(&it["description"], 40) && short(&it["identifier"], 20)
+    let fits = |value: &Value| {
+        short(&value["label"], 20)
+            && short(&value["description"], 40)
+            && short(&value["identifier"], 20)
     };
     if actions.len() > 3 || !actions.iter().all(fits) {
         return Err(invalid(
@@ -143,7 +149,7 @@ fn validate_fields(input: &Value) -> Result<(), GitHubError> {
 
 fn create_check(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
     let (name, head_sha) = (turn.required_text("name")?, turn.required_text("head_sha")?);
-    if head_sha.len() != 40 || !head_sha.chars().all(|it| it.is_ascii_hexdigit()) {
+    if head_sha.len() != 40 || !head_sha.chars().all(|c| c.is_ascii_hexdigit()) {
         return Err(invalid(
             ViolationKind::BadField,
             "head_sha",
@@ -195,7 +201,7 @@ fn update_check(turn: &mut GitHubRequest<'_>, repo: &str, id: u64) -> GitHubResu
         .repo(repo)?
         .checks
         .iter_mut()
-        .find(|it| it.id == id)
+        .find(|check_run| check_run.id == id)
         .ok_or_else(not_found)?;
     if check.app != slug {
         let message = "Invalid app_id. A check run can only be updated by its own app".into();

@@ -36,10 +36,10 @@ impl GitHubState {
             let installed = app
                 .installations
                 .iter()
-                .find(|it| it.1 == owner)
-                .map(|it| it.0);
-            let listens =
-                app.events.iter().any(|it| it == event) && only.is_none_or(|it| it == app.app.slug);
+                .find(|installation| installation.1 == owner)
+                .map(|installation| installation.0);
+            let listens = app.events.iter().any(|s| s == event)
+                && only.is_none_or(|only| only == app.app.slug);
             let Some(installation) = installed.filter(|_| listens) else {
                 continue;
             };
@@ -81,7 +81,7 @@ fn webhook_request(app: &GitHubApp, url: &str, delivery: &GitHubDelivery) -> Out
     ];
     let headers = headers
         .into_iter()
-        .map(|it| (it.0.to_owned(), it.1))
+        .map(|header| (header.0.to_owned(), header.1))
         .collect();
     OutgoingRequest {
         url: url.to_owned(),
@@ -92,7 +92,10 @@ fn webhook_request(app: &GitHubApp, url: &str, delivery: &GitHubDelivery) -> Out
 
 /// Sends each pending webhook once, until the double ends.
 pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<GitHubState>>) {
-    let Some(mut changes) = desk.upgrade().map(|it| it.watch_changes()) else {
+    let Some(mut changes) = desk
+        .upgrade()
+        .map(|service_double| service_double.watch_changes())
+    else {
         return;
     };
     loop {
@@ -107,9 +110,14 @@ pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<GitHubState>>) {
                     }
                     // Webhooks are sent in the order of their creation, so the unsent ones are the
                     // last.
-                    for it in app.deliveries.iter_mut().rev().take_while(|it| !it.is_sent) {
-                        it.is_sent = true;
-                        due.push((at, it.id));
+                    for github_delivery in app
+                        .deliveries
+                        .iter_mut()
+                        .rev()
+                        .take_while(|github_delivery| !github_delivery.is_sent)
+                    {
+                        github_delivery.is_sent = true;
+                        due.push((at, github_delivery.id));
                     }
                 }
                 due
@@ -137,7 +145,7 @@ async fn deliver_one(desk: Arc<ServiceDouble<GitHubState>>, at: usize, id: u64) 
             .deliveries
             .iter()
             .rev()
-            .find(|it| it.id == id)
+            .find(|github_delivery| github_delivery.id == id)
             .expect("the delivery is due");
         let url = app.webhook.as_deref().unwrap_or_default();
         (
@@ -152,7 +160,7 @@ async fn deliver_one(desk: Arc<ServiceDouble<GitHubState>>, at: usize, id: u64) 
             .deliveries
             .iter_mut()
             .rev()
-            .find(|it| it.id == id)
+            .find(|github_delivery| github_delivery.id == id)
             .expect("the delivery is due");
         delivery.delivered_at = signature::unix_time();
         (delivery.status_code, delivery.status) = match &result {
@@ -182,7 +190,12 @@ pub(crate) fn queue_redelivery(
     ledger: &mut CallRecords,
     id: u64,
 ) -> bool {
-    let Some(old) = app.deliveries.iter().find(|it| it.id == id).cloned() else {
+    let Some(old) = app
+        .deliveries
+        .iter()
+        .find(|github_delivery| github_delivery.id == id)
+        .cloned()
+    else {
         return false;
     };
     let id = 9_000_000 + ledger.next();

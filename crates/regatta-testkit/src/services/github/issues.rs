@@ -52,9 +52,11 @@ pub(crate) fn answer_issue(
                 .github
                 .comments(repo, number)
                 .iter()
-                .filter(|it| *signature::iso_time(it.updated) >= *since);
+                .filter(|github_comment| *signature::iso_time(github_comment.updated) >= *since);
             let all = all
-                .map(|it| payloads::comment(turn.github, place, number, it))
+                .map(|github_comment| {
+                    payloads::comment(turn.github, place, number, github_comment)
+                })
                 .collect();
             Ok(turn.page(all, None))
         }
@@ -111,11 +113,9 @@ pub(crate) fn answer_reactions(
                     "content is not one of the eight",
                 ));
             }
-            if let Some(had) = of
-                .reactions
-                .iter()
-                .find(|it| it.content == content && it.user == login)
-            {
+            if let Some(had) = of.reactions.iter().find(|github_reaction| {
+                github_reaction.content == content && github_reaction.user == login
+            }) {
                 return Ok(ServiceAnswer::ok(payloads::reaction(had)));
             }
             let added = GitHubReaction {
@@ -131,7 +131,7 @@ pub(crate) fn answer_reactions(
             let at = of
                 .reactions
                 .iter()
-                .position(|it| it.id == id)
+                .position(|github_reaction| github_reaction.id == id)
                 .ok_or_else(not_found)?;
             of.reactions.remove(at);
             Ok(ServiceAnswer::with_status(204, Value::Null))
@@ -144,7 +144,7 @@ fn comment_json(turn: &mut GitHubRequest<'_>, repo: &str, id: u64) -> Result<Val
     let (number, comment) = turn
         .repo(repo)?
         .comment_mut(id)
-        .map(|it| (it.0, it.1.clone()))
+        .map(|turn| (turn.0, turn.1.clone()))
         .ok_or_else(not_found)?;
     let place = turn.github.repo(repo).ok_or_else(not_found)?;
     Ok(payloads::comment(turn.github, place, number, &comment))
@@ -154,7 +154,7 @@ fn answer_comment(turn: &mut GitHubRequest<'_>, repo: &str, method: &str, id: u6
     let (number, found) = turn
         .repo(repo)?
         .comment_mut(id)
-        .map(|it| (it.0, it.1.clone()))
+        .map(|turn| (turn.0, turn.1.clone()))
         .ok_or_else(not_found)?;
     if method == "GET" {
         return Ok(ServiceAnswer::ok(comment_json(turn, repo, id)?));
@@ -215,7 +215,7 @@ pub(crate) fn apply_patch(
     } else {
         Some(turn.body_text(false)?)
     };
-    if state.is_some_and(|it| it != "open" && it != "closed") {
+    if state.is_some_and(|state| state != "open" && state != "closed") {
         return Err(invalid(
             ViolationKind::BadField,
             "state",
@@ -388,7 +388,7 @@ impl super::state::GitHubState {
             .get_mut(&number)
             .expect("there is such an issue")
             .comments
-            .retain(|it| it.id != id);
+            .retain(|github_comment| github_comment.id != id);
         self.queue_webhooks(
             ledger,
             repo,

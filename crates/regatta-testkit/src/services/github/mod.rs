@@ -149,14 +149,14 @@ impl GitHub {
     pub fn subscribe(&self, app: &str, events: &[&str]) {
         let (at, events) = (
             self.app_index(app),
-            events.iter().map(|it| (*it).to_owned()).collect(),
+            events.iter().map(|event| (*event).to_owned()).collect(),
         );
         self.update(|world, _| world.apps[at].events = events);
     }
 
     /// Adds a repository `owner/name`, and installs these apps at its owner.
     pub fn add_repo(&self, full_name: &str, apps: &[&str]) {
-        let at: Vec<usize> = apps.iter().map(|it| self.app_index(it)).collect();
+        let at: Vec<usize> = apps.iter().map(|app| self.app_index(app)).collect();
         let (owner, name) = full_name
             .split_once('/')
             .expect("a repository is owner/name");
@@ -175,7 +175,11 @@ impl GitHub {
             });
             for at in at {
                 let app = &mut world.apps[at];
-                if !app.installations.iter().any(|it| it.1 == owner) {
+                if !app
+                    .installations
+                    .iter()
+                    .any(|installation| installation.1 == owner)
+                {
                     app.installations
                         .push((8_000 + ledger.next(), owner.to_owned()));
                 }
@@ -215,8 +219,8 @@ impl GitHub {
             view.apps[at]
                 .installations
                 .iter()
-                .find(|it| it.1 == owner)
-                .map(|it| it.0)
+                .find(|installation| installation.1 == owner)
+                .map(|installation| installation.0)
         });
         found.expect("the app is installed at this owner")
     }
@@ -229,7 +233,8 @@ impl GitHub {
 
     /// Signs any claims with an app's key.
     pub fn sign_claims(&self, app: &str, claims: &serde_json::Value) -> String {
-        let part = |it: &serde_json::Value| access::encode_base64url(it.to_string().as_bytes());
+        let part =
+            |value: &serde_json::Value| access::encode_base64url(value.to_string().as_bytes());
         let message = format!(
             "{}.{}",
             part(&json!({"alg": "RS256", "typ": "JWT"})),
@@ -367,14 +372,16 @@ impl GitHub {
             let check = place
                 .checks
                 .iter()
-                .find(|it| it.id == check)
+                .find(|check_run| check_run.id == check)
                 .expect("there is such a check")
                 .clone();
             let mut payload = json!({"check_run": payloads::check(world, place, &check)});
             if let Some(identifier) = identifier {
                 let offered = check.fields["actions"].as_array().into_iter().flatten();
                 assert!(
-                    offered.clone().any(|it| it["identifier"] == identifier),
+                    offered
+                        .clone()
+                        .any(|offered| offered["identifier"] == identifier),
                     "there is no such button"
                 );
                 payload["requested_action"] = json!({"identifier": identifier});
@@ -442,7 +449,11 @@ impl GitHub {
     }
 
     fn app_index(&self, app: &str) -> usize {
-        let found = self.view(|view| view.apps.iter().position(|it| it.app.slug == app));
+        let found = self.view(|view| {
+            view.apps
+                .iter()
+                .position(|github_app_state| github_app_state.app.slug == app)
+        });
         found.unwrap_or_else(|| panic!("no app is called {app}"))
     }
 }

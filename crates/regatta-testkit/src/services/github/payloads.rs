@@ -66,7 +66,12 @@ fn association(repo: &GitHubRepo, login: &str) -> &'static str {
 }
 
 fn app_of_comment(world: &GitHubState, slug: Option<&String>) -> Value {
-    let found = slug.and_then(|slug| world.apps.iter().find(|it| it.app.slug == *slug));
+    let found = slug.and_then(|slug| {
+        world
+            .apps
+            .iter()
+            .find(|github_app_state| github_app_state.app.slug == *slug)
+    });
     found.map_or(Value::Null, app)
 }
 
@@ -75,7 +80,12 @@ fn reactions(of: &GitHubComment) -> Value {
     for name in [
         "+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eyes",
     ] {
-        shown[name] = json!(of.reactions.iter().filter(|it| it.content == name).count());
+        shown[name] = json!(
+            of.reactions
+                .iter()
+                .filter(|github_reaction| github_reaction.content == name)
+                .count()
+        );
     }
     shown
 }
@@ -125,9 +135,9 @@ pub(crate) fn review_comment(
     shown["line"] = json!(of.line);
     shown["side"] = json!("RIGHT");
     shown["diff_hunk"] = json!(format!("@@ -{0},1 +{0},1 @@", of.line));
-    if let Some(it) = shown.as_object_mut() {
-        it.remove("issue_url");
-        it.remove("performed_via_github_app");
+    if let Some(object) = shown.as_object_mut() {
+        object.remove("issue_url");
+        object.remove("performed_via_github_app");
     }
     if let Some(parent) = of.in_reply_to {
         shown["in_reply_to_id"] = json!(parent);
@@ -139,9 +149,9 @@ pub(crate) fn issue(world: &GitHubState, repo: &GitHubRepo, of: &GitHubIssue) ->
     let mut shown = json!({
         "id": of.body.id, "node_id": format!("I_{}", of.body.id), "number": of.number, "title": of.title,
         "body": of.body.body, "user": user(&of.body.user), "state": if of.is_open { "open" } else { "closed" },
-        "labels": of.labels.iter().map(|it| json!({"name": it})).collect::<Vec<_>>(),
-        "assignees": of.assignees.iter().map(|it| user(it)).collect::<Vec<_>>(),
-        "assignee": of.assignees.first().map(|it| user(it)),
+        "labels": of.labels.iter().map(|label| json!({"name": label})).collect::<Vec<_>>(),
+        "assignees": of.assignees.iter().map(|assignee| user(assignee)).collect::<Vec<_>>(),
+        "assignee": of.assignees.first().map(|assignee| user(assignee)),
         "comments": of.comments.len(), "html_url": format!("{SITE_URL}/{}/issues/{}", repo.full_name(), of.number),
         "author_association": association(repo, &of.body.user), "reactions": reactions(&of.body),
         "created_at": iso_time(of.body.created), "updated_at": iso_time(of.body.updated),
@@ -163,9 +173,9 @@ pub(crate) fn pull(world: &GitHubState, repo: &GitHubRepo, of: &GitHubIssue) -> 
         return Value::Null;
     };
     let mut shown = issue(world, repo, of);
-    if let Some(it) = shown.as_object_mut() {
-        it.remove("pull_request");
-        it.remove("performed_via_github_app");
+    if let Some(object) = shown.as_object_mut() {
+        object.remove("pull_request");
+        object.remove("performed_via_github_app");
     }
     let side = |name: &str, sha: &str| {
         let label = format!("{}:{name}", repo.owner);
@@ -181,7 +191,10 @@ pub(crate) fn pull(world: &GitHubState, repo: &GitHubRepo, of: &GitHubIssue) -> 
 }
 
 pub(crate) fn check(world: &GitHubState, repo: &GitHubRepo, of: &CheckRun) -> Value {
-    let owner = world.apps.iter().find(|it| it.app.slug == of.app);
+    let owner = world
+        .apps
+        .iter()
+        .find(|github_app_state| github_app_state.app.slug == of.app);
     let mut shown = json!({
         "id": of.id, "node_id": format!("CR_{}", of.id), "name": of.name, "head_sha": of.head_sha,
         "status": of.status, "conclusion": of.conclusion, "app": owner.map(app), "pull_requests": [],
@@ -224,8 +237,8 @@ pub(crate) fn delivery(
         let url = world
             .apps
             .iter()
-            .find(|it| it.app.id == app.id)
-            .and_then(|it| it.webhook.clone());
+            .find(|github_app_state| github_app_state.app.id == app.id)
+            .and_then(|github_app_state| github_app_state.webhook.clone());
         shown["url"] = json!(url);
         shown["request"] = json!({
             "headers": {"X-GitHub-Delivery": of.guid, "X-GitHub-Event": of.event}, "payload": of.payload,

@@ -43,7 +43,9 @@ pub(crate) fn answer_pulls(
             let all = turn.github.review_comments(repo, number);
             let mut all: Vec<Value> = all
                 .iter()
-                .map(|it| payloads::review_comment(turn.github, place, number, it))
+                .map(|github_review_comment| {
+                    payloads::review_comment(turn.github, place, number, github_review_comment)
+                })
                 .collect();
             if turn.request.query("direction") == Some("desc") {
                 all.reverse();
@@ -62,10 +64,12 @@ fn list_pulls(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
     let place = turn.github.repo(repo).ok_or_else(not_found)?;
     let state = turn.request.query("state").unwrap_or("open");
     let (head, base) = (turn.request.query("head"), turn.request.query("base"));
-    let wanted = |it: &&super::state::GitHubIssue| {
-        let Some(pull) = &it.pull else { return false };
+    let wanted = |github_issue: &&super::state::GitHubIssue| {
+        let Some(pull) = &github_issue.pull else {
+            return false;
+        };
         // A filter by head has the form `owner:branch`.
-        (state == "all" || it.is_open == (state == "open"))
+        (state == "all" || github_issue.is_open == (state == "open"))
             && head.is_none_or(|head| head == format!("{}:{}", place.owner, pull.head))
             && base.is_none_or(|base| base == pull.base)
     };
@@ -74,7 +78,7 @@ fn list_pulls(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
         .values()
         .rev()
         .filter(wanted)
-        .map(|it| payloads::pull(turn.github, place, it))
+        .map(|github_issue| payloads::pull(turn.github, place, github_issue))
         .collect();
     Ok(turn.page(found, None))
 }
@@ -95,11 +99,13 @@ fn create_pull(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
             &format!("No commits between {base} and {head}"),
         ));
     }
-    let same = |it: &super::state::GitHubPullRequest| it.head == head && it.base == base;
+    let same = |github_pull_request: &super::state::GitHubPullRequest| {
+        github_pull_request.head == head && github_pull_request.base == base
+    };
     if place
         .issues
         .values()
-        .any(|it| it.is_open && it.pull.as_ref().is_some_and(same))
+        .any(|github_issue| github_issue.is_open && github_issue.pull.as_ref().is_some_and(same))
     {
         let message = format!("A pull request already exists for {}:{head}.", place.owner);
         // Not a violation: a client that repeats a request after a lost answer gets this error too.
@@ -160,7 +166,7 @@ fn answer_one_pull(
         .repo(repo)?
         .issues
         .get(&number)
-        .is_some_and(|it| it.pull.is_some());
+        .is_some_and(|github_issue| github_issue.pull.is_some());
     if !is_pull {
         return Err(not_found());
     }
@@ -172,12 +178,12 @@ fn answer_one_pull(
     if turn
         .request
         .header("accept")
-        .is_some_and(|it| it.contains("diff"))
+        .is_some_and(|request| request.contains("diff"))
     {
         let diff = issue
             .pull
             .as_ref()
-            .map(|it| it.diff.clone())
+            .map(|github_pull_request| github_pull_request.diff.clone())
             .unwrap_or_default();
         return Ok(ServiceAnswer::ok(Value::String(diff))
             .with_header("content-type", "application/vnd.github.diff; charset=utf-8"));
@@ -217,7 +223,7 @@ fn reply_to_comment(
         .github
         .review_comments(repo, number)
         .iter()
-        .find(|it| it.comment.id == made)
+        .find(|github_review_comment| github_review_comment.comment.id == made)
         .ok_or_else(not_found)?;
     Ok(ServiceAnswer::with_status(
         201,
@@ -248,12 +254,22 @@ fn answer_review_comment(turn: &mut GitHubRequest<'_>, repo: &str, id: u64) -> G
     found.comment.updated = signature::unix_time();
     let found = found.clone();
     let place = turn.github.repo(repo).ok_or_else(not_found)?;
-    let in_it = |it: &&super::state::GitHubIssue| {
-        it.pull
+    let in_it = |github_issue: &&super::state::GitHubIssue| {
+        github_issue
+            .pull
             .as_ref()
-            .is_some_and(|it| it.comments.iter().any(|it| it.comment.id == id))
+            .is_some_and(|github_pull_request| {
+                github_pull_request
+                    .comments
+                    .iter()
+                    .any(|github_review_comment| github_review_comment.comment.id == id)
+            })
     };
-    let number = place.issues.values().find(in_it).map_or(0, |it| it.number);
+    let number = place
+        .issues
+        .values()
+        .find(in_it)
+        .map_or(0, |github_issue| github_issue.number);
     Ok(ServiceAnswer::ok(payloads::review_comment(
         turn.github,
         place,
@@ -283,7 +299,7 @@ impl GitHubState {
         let pull = place
             .issues
             .get_mut(&number)
-            .and_then(|it| it.pull.as_mut())
+            .and_then(|github_issue| github_issue.pull.as_mut())
             .expect("there is such a pull request");
         pull.comments.push(made.clone());
         let place = self.repo(repo).expect("there is such a repository");

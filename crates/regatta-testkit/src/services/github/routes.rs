@@ -87,17 +87,18 @@ impl GitHubRequest<'_> {
         let owner = self.github.apps[app]
             .installations
             .iter()
-            .find(|it| it.0 == installation)
-            .map(|it| it.1.clone());
+            .find(|pair| pair.0 == installation)
+            .map(|installation| installation.1.clone());
         let token = self.request.bearer().unwrap_or_default();
         let narrowed = self
             .github
             .tokens
             .iter()
-            .find(|it| it.token == token)
-            .map(|it| it.repositories.clone());
+            .find(|installation_token| installation_token.token == token)
+            .map(|installation_token| installation_token.repositories.clone());
         let repo = self.github.repo_mut(name).ok_or_else(not_found)?;
-        let reached = narrowed.is_none_or(|it| it.is_empty() || it.contains(&repo.name));
+        let reached =
+            narrowed.is_none_or(|narrowed| narrowed.is_empty() || narrowed.contains(&repo.name));
         if owner.as_deref() != Some(repo.owner.as_str()) || !reached {
             return Err(not_found());
         }
@@ -108,7 +109,7 @@ impl GitHubRequest<'_> {
     pub(crate) fn required_text(&self, field: &str) -> Result<String, GitHubError> {
         match self.input[field]
             .as_str()
-            .filter(|it| !it.trim().is_empty())
+            .filter(|input| !input.trim().is_empty())
         {
             Some(text) => Ok(text.to_owned()),
             None => Err(invalid(
@@ -141,7 +142,7 @@ impl GitHubRequest<'_> {
         let number = |name: &str| {
             self.request
                 .query(name)
-                .and_then(|it| it.parse::<usize>().ok())
+                .and_then(|request| request.parse::<usize>().ok())
         };
         let size = number("per_page").unwrap_or(30).clamp(1, 100);
         let page = number("page").unwrap_or(1).max(1);
@@ -157,8 +158,14 @@ impl GitHubRequest<'_> {
                 .request
                 .query
                 .iter()
-                .filter(|it| it.0 != "page")
-                .map(|it| format!("{}={}&", it.0, super::super::listener::escape_form(&it.1)))
+                .filter(|query| query.0 != "page")
+                .map(|query| {
+                    format!(
+                        "{}={}&",
+                        query.0,
+                        super::super::listener::escape_form(&query.1)
+                    )
+                })
                 .collect();
             let link = |page: usize, rel: &str| {
                 format!(
@@ -284,7 +291,7 @@ pub(crate) async fn handle_request(
     let known = operation_of(&asked.method, &parts);
     let name = known.map_or_else(
         || format!("{} {}", asked.method, asked.path),
-        |it| it.0.to_owned(),
+        |known| known.0.to_owned(),
     );
     let input: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
     let found = desk.view(|view| access::authenticate(view, asked.bearer().unwrap_or_default()));
@@ -295,7 +302,7 @@ pub(crate) async fn handle_request(
     let _together = found
         .as_ref()
         .ok()
-        .map(|it| ConcurrentRequest::enter(&desk, it.app_index()));
+        .map(|github_caller| ConcurrentRequest::enter(&desk, github_caller.app_index()));
     desk.perform_call(&name, &by, input.clone(), |world, ledger| {
         let caller = match found {
             Ok(caller) if asked.header("user-agent").is_some() => caller,
@@ -308,7 +315,7 @@ pub(crate) async fn handle_request(
             }
             Err(message) => return error_answer(ledger, &by, &name, unauthorized(&message)),
         };
-        if let Err(refused) = rate_limit_json(world, ledger, caller, &name, (&asked.method, known.is_some_and(|it| it.1))) {
+        if let Err(refused) = rate_limit_json(world, ledger, caller, &name, (&asked.method, known.is_some_and(|known| known.1))) {
             return refused;
         }
         if let Some(message) = request_problem(&asked) {
@@ -466,19 +473,23 @@ fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
             .collect();
         let reached: Vec<Value> = names
             .iter()
-            .filter_map(|it| turn.repo(it).ok().map(|it| payloads::repository(it)))
+            .filter_map(|name| {
+                turn.repo(name)
+                    .ok()
+                    .map(|github_repo| payloads::repository(github_repo))
+            })
             .collect();
         return Ok(turn.page(reached, Some("repositories")));
     }
     if turn.caller != GitHubCaller::App(at) {
         return Err(unauthorized("A JSON web token could not be decoded"));
     }
-    let number = |it: &str| it.parse::<u64>().map_err(|_| not_found());
+    let number = |s: &str| s.parse::<u64>().map_err(|_| not_found());
     let app = &turn.github.apps[at];
     let installed = |id: u64| {
         app.installations
             .iter()
-            .find(|it| it.0 == id)
+            .find(|installation| installation.0 == id)
             .ok_or_else(not_found)
     };
     match parts {
@@ -487,7 +498,7 @@ fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
             let all = app
                 .installations
                 .iter()
-                .map(|it| payloads::installation(app, it.0, &it.1))
+                .map(|pair| payloads::installation(app, pair.0, &pair.1))
                 .collect();
             Ok(turn.page(all, None))
         }
@@ -502,7 +513,7 @@ fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
             let (id, owner) = app
                 .installations
                 .iter()
-                .find(|it| it.1 == *owner)
+                .find(|installation| installation.1 == *owner)
                 .ok_or_else(not_found)?;
             Ok(ServiceAnswer::ok(payloads::installation(app, *id, owner)))
         }
@@ -510,7 +521,7 @@ fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
             let (id, _) = *installed(number(id)?)?;
             let named = turn.input["repositories"].as_array().into_iter().flatten();
             let repositories: Vec<String> = named
-                .filter_map(|it| it.as_str().map(str::to_owned))
+                .filter_map(|named| named.as_str().map(str::to_owned))
                 .collect();
             let life = turn.records.scale.scale_deadline(TOKEN_LIFETIME);
             let token = format!(
@@ -535,24 +546,27 @@ fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
                 .deliveries
                 .iter()
                 .rev()
-                .filter(|it| it.status_code.is_some())
+                .filter(|github_delivery| github_delivery.status_code.is_some())
                 .collect();
             let size = turn
                 .request
                 .query("per_page")
-                .and_then(|it| it.parse::<usize>().ok())
+                .and_then(|request| request.parse::<usize>().ok())
                 .unwrap_or(30)
                 .clamp(1, 100);
             let cursor = turn
                 .request
                 .query("cursor")
-                .and_then(|it| it.parse::<u64>().ok())
+                .and_then(|request| request.parse::<u64>().ok())
                 .unwrap_or(u64::MAX);
-            let shown: Vec<_> = all.iter().filter(|it| it.id <= cursor).collect();
+            let shown: Vec<_> = all
+                .iter()
+                .filter(|github_delivery| github_delivery.id <= cursor)
+                .collect();
             let page = shown
                 .iter()
                 .take(size)
-                .map(|it| payloads::delivery(turn.github, it, None))
+                .map(|github_delivery| payloads::delivery(turn.github, github_delivery, None))
                 .collect();
             let mut answer = ServiceAnswer::ok(Value::Array(page));
             if let Some(next) = shown.get(size) {
@@ -570,7 +584,7 @@ fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
             let found = app
                 .deliveries
                 .iter()
-                .find(|it| it.id == id)
+                .find(|github_delivery| github_delivery.id == id)
                 .ok_or_else(not_found)?;
             Ok(ServiceAnswer::ok(payloads::delivery(
                 turn.github,

@@ -171,12 +171,12 @@ impl GitHubRepo {
         let full = format!("refs/heads/{name}");
         let loose = std::fs::read_to_string(remote.join(&full))
             .ok()
-            .map(|it| it.trim().to_owned());
+            .map(|s| s.trim().to_owned());
         loose.or_else(|| {
             let packed = std::fs::read_to_string(remote.join("packed-refs")).ok()?;
             let line = packed
                 .lines()
-                .find(|it| it.split(' ').nth(1) == Some(&full))?;
+                .find(|packed| packed.split(' ').nth(1) == Some(&full))?;
             line.split(' ').next().map(str::to_owned)
         })
     }
@@ -185,16 +185,22 @@ impl GitHubRepo {
     pub(crate) fn comment_mut(&mut self, id: u64) -> Option<(u64, &mut GitHubComment)> {
         let mut all = self.issues.values_mut().flat_map(|issue| {
             let number = issue.number;
-            issue.comments.iter_mut().map(move |it| (number, it))
+            issue
+                .comments
+                .iter_mut()
+                .map(move |github_comment| (number, github_comment))
         });
-        all.find(|it| it.1.id == id)
+        all.find(|pair| pair.1.id == id)
     }
 
     pub(crate) fn review_comment_mut(&mut self, id: u64) -> Option<&mut GitHubReviewComment> {
-        let pulls = self.issues.values_mut().filter_map(|it| it.pull.as_mut());
+        let pulls = self
+            .issues
+            .values_mut()
+            .filter_map(|github_issue| github_issue.pull.as_mut());
         pulls
-            .flat_map(|it| it.comments.iter_mut())
-            .find(|it| it.comment.id == id)
+            .flat_map(|github_pull_request| github_pull_request.comments.iter_mut())
+            .find(|github_review_comment| github_review_comment.comment.id == id)
     }
 }
 
@@ -226,11 +232,15 @@ impl double::ServiceState for GitHubState {
 
 impl GitHubState {
     pub(crate) fn repo(&self, name: &str) -> Option<&GitHubRepo> {
-        self.repos.iter().find(|it| it.full_name() == name)
+        self.repos
+            .iter()
+            .find(|github_repo| github_repo.full_name() == name)
     }
 
     pub(crate) fn repo_mut(&mut self, name: &str) -> Option<&mut GitHubRepo> {
-        self.repos.iter_mut().find(|it| it.full_name() == name)
+        self.repos
+            .iter_mut()
+            .find(|github_repo| github_repo.full_name() == name)
     }
 
     /// Returns an issue or a pull request of a repository.
@@ -241,28 +251,31 @@ impl GitHubState {
     /// Returns the comments of an issue or a pull request.
     pub fn comments(&self, repo: &str, number: u64) -> &[GitHubComment] {
         self.issue(repo, number)
-            .map(|it| it.comments.as_slice())
+            .map(|github_issue| github_issue.comments.as_slice())
             .unwrap_or_default()
     }
 
     /// Returns the comments on lines of a pull request.
     pub fn review_comments(&self, repo: &str, number: u64) -> &[GitHubReviewComment] {
-        let pull = self.issue(repo, number).and_then(|it| it.pull.as_ref());
-        pull.map(|it| it.comments.as_slice()).unwrap_or_default()
+        let pull = self
+            .issue(repo, number)
+            .and_then(|github_issue| github_issue.pull.as_ref());
+        pull.map(|github_pull_request| github_pull_request.comments.as_slice())
+            .unwrap_or_default()
     }
 
     /// Returns all pull requests of a repository.
     pub fn pulls(&self, repo: &str) -> impl Iterator<Item = &GitHubIssue> {
         self.repo(repo)
             .into_iter()
-            .flat_map(|it| it.issues.values())
-            .filter(|it| it.pull.is_some())
+            .flat_map(|github_repo| github_repo.issues.values())
+            .filter(|github_issue| github_issue.pull.is_some())
     }
 
     /// Returns all check runs of a repository.
     pub fn checks(&self, repo: &str) -> &[CheckRun] {
         self.repo(repo)
-            .map(|it| it.checks.as_slice())
+            .map(|github_repo| github_repo.checks.as_slice())
             .unwrap_or_default()
     }
 
@@ -270,8 +283,8 @@ impl GitHubState {
     pub fn deliveries(&self, app: &str) -> &[GitHubDelivery] {
         self.apps
             .iter()
-            .find(|it| it.app.slug == app)
-            .map(|it| it.deliveries.as_slice())
+            .find(|github_app_state| github_app_state.app.slug == app)
+            .map(|github_app_state| github_app_state.deliveries.as_slice())
             .unwrap_or_default()
     }
 }

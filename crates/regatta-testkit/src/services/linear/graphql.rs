@@ -52,10 +52,10 @@ enum Token {
 fn tokenize(text: &str) -> Result<Vec<Token>, String> {
     let mut found = vec![];
     let mut rest = text.chars().peekable();
-    while let Some(it) = rest.next() {
-        match it {
+    while let Some(c) = rest.next() {
+        match c {
             ' ' | '\t' | '\r' | '\n' | ',' | '\u{feff}' => {}
-            '#' => while rest.next().is_some_and(|it| it != '\n') {},
+            '#' => while rest.next().is_some_and(|c| c != '\n') {},
             '"' => {
                 let mut raw = String::from('"');
                 loop {
@@ -71,7 +71,7 @@ fn tokenize(text: &str) -> Result<Vec<Token>, String> {
                 }
                 raw.push('"');
                 let text =
-                    serde_json::from_str(&raw).map_err(|it| format!("Syntax Error: {it}"))?;
+                    serde_json::from_str(&raw).map_err(|error| format!("Syntax Error: {error}"))?;
                 found.push(Token::Text(text));
             }
             '.' if rest.peek() == Some(&'.') => {
@@ -81,23 +81,22 @@ fn tokenize(text: &str) -> Result<Vec<Token>, String> {
                 }
                 found.push(Token::Spread);
             }
-            it if it.is_ascii_alphabetic() || it == '_' => {
-                let mut name = String::from(it);
-                while let Some(next) = rest.next_if(|it| it.is_ascii_alphanumeric() || *it == '_') {
+            c if c.is_ascii_alphabetic() || c == '_' => {
+                let mut name = String::from(c);
+                while let Some(next) = rest.next_if(|c| c.is_ascii_alphanumeric() || *c == '_') {
                     name.push(next);
                 }
                 found.push(Token::Name(name));
             }
-            it if it.is_ascii_digit() || it == '-' => {
-                let mut number = String::from(it);
-                while let Some(next) =
-                    rest.next_if(|it| it.is_ascii_digit() || ".eE+-".contains(*it))
+            c if c.is_ascii_digit() || c == '-' => {
+                let mut number = String::from(c);
+                while let Some(next) = rest.next_if(|c| c.is_ascii_digit() || ".eE+-".contains(*c))
                 {
                     number.push(next);
                 }
                 found.push(Token::Number(number));
             }
-            it if "{}()[]:!$=@".contains(it) => found.push(Token::Mark(it)),
+            c if "{}()[]:!$=@".contains(c) => found.push(Token::Mark(c)),
             other => return Err(format!("Syntax Error: Unexpected character: \"{other}\".")),
         }
     }
@@ -291,7 +290,7 @@ pub(crate) fn parse_document(text: &str, wanted: Option<&str>) -> Result<Graphql
     let chosen = match wanted {
         Some(wanted) => operations
             .into_iter()
-            .find(|it| it.0.as_deref() == Some(wanted)),
+            .find(|operation| operation.0.as_deref() == Some(wanted)),
         None if operations.len() > 1 => return Err("Must provide operation name.".into()),
         None => operations.pop(),
     };
@@ -312,7 +311,7 @@ impl GraphqlDocument {
             let value = given.get(name).cloned().or_else(|| {
                 default
                     .as_ref()
-                    .map(|it| self.resolve_value(it, &Map::new()))
+                    .map(|written_value| self.resolve_value(written_value, &Map::new()))
             });
             match value {
                 Some(Value::Null) | None if kind.ends_with('!') => {
@@ -338,11 +337,11 @@ impl GraphqlDocument {
             WrittenValue::Literal(value) => value.clone(),
             WrittenValue::List(list) => list
                 .iter()
-                .map(|it| self.resolve_value(it, variables))
+                .map(|written_value| self.resolve_value(written_value, variables))
                 .collect(),
             WrittenValue::Object(fields) => fields
                 .iter()
-                .map(|it| (it.0.clone(), self.resolve_value(&it.1, variables)))
+                .map(|field| (field.0.clone(), self.resolve_value(&field.1, variables)))
                 .collect::<Map<_, _>>()
                 .into(),
         }
@@ -355,8 +354,8 @@ impl GraphqlDocument {
         };
         self.variables
             .iter()
-            .find(|it| it.0 == *name)
-            .map(|it| it.1.as_str())
+            .find(|variable| variable.0 == *name)
+            .map(|variable| variable.1.as_str())
     }
 
     /// Reduces an answer to the selected fields.
@@ -367,9 +366,9 @@ impl GraphqlDocument {
         variables: &Map<String, Value>,
     ) -> Result<Value, String> {
         match value {
-            Value::Array(list) if list.iter().any(|it| it.get("__typename").is_some()) => list
+            Value::Array(list) if list.iter().any(|list| list.get("__typename").is_some()) => list
                 .iter()
-                .map(|it| self.select(it, inner, variables))
+                .map(|list| self.select(list, inner, variables))
                 .collect(),
             Value::Object(fields) if fields.contains_key("__typename") => {
                 let kind = fields["__typename"].as_str().unwrap_or_default();
@@ -422,7 +421,12 @@ impl GraphqlDocument {
                     })?;
                     let arguments = arguments
                         .iter()
-                        .map(|it| (it.0.clone(), self.resolve_value(&it.1, variables)))
+                        .map(|argument| {
+                            (
+                                argument.0.clone(),
+                                self.resolve_value(&argument.1, variables),
+                            )
+                        })
                         .collect();
                     let paged = connection_page(found, &arguments);
                     into.insert(alias.clone(), self.select(&paged, inner, variables)?);
@@ -438,7 +442,7 @@ impl GraphqlDocument {
 pub(crate) fn connection_page(value: &Value, arguments: &Map<String, Value>) -> Value {
     let is_connection = value["__typename"]
         .as_str()
-        .is_some_and(|it| it.ends_with("Connection"));
+        .is_some_and(|value| value.ends_with("Connection"));
     let Some(nodes) = value["nodes"].as_array().filter(|_| is_connection) else {
         return value.clone();
     };
@@ -446,23 +450,23 @@ pub(crate) fn connection_page(value: &Value, arguments: &Map<String, Value>) -> 
         arguments
             .get(name)
             .and_then(Value::as_u64)
-            .and_then(|it| usize::try_from(it).ok())
+            .and_then(|argument| usize::try_from(argument).ok())
     };
     let place = |name: &str| {
         let cursor = arguments.get(name).and_then(Value::as_str)?;
-        nodes.iter().position(|it| it["id"] == cursor)
+        nodes.iter().position(|node| node["id"] == cursor)
     };
-    let from = place("after").map_or(0, |it| it + 1);
+    let from = place("after").map_or(0, |n| n + 1);
     let to = place("before").unwrap_or(nodes.len()).max(from);
     let (from, to) = match (number("first"), number("last")) {
         (None, Some(last)) => (to.saturating_sub(last).max(from), to),
         (first, _) => (from, (from + first.unwrap_or(50)).min(to)),
     };
     let shown = &nodes[from..to];
-    let cursor = |it: Option<&Value>| it.map_or(Value::Null, |it| it["id"].clone());
+    let cursor = |value: Option<&Value>| value.map_or(Value::Null, |value| value["id"].clone());
     json!({
         "__typename": value["__typename"], "nodes": shown,
-        "edges": shown.iter().map(|it| json!({"__typename": "Edge", "node": it, "cursor": it["id"]})).collect::<Vec<_>>(),
+        "edges": shown.iter().map(|shown| json!({"__typename": "Edge", "node": shown, "cursor": shown["id"]})).collect::<Vec<_>>(),
         "pageInfo": {
             "__typename": "PageInfo", "hasNextPage": to < nodes.len(), "hasPreviousPage": from > 0,
             "startCursor": cursor(shown.first()), "endCursor": cursor(shown.last()),
@@ -527,7 +531,7 @@ mod tests {
     #[test]
     fn connections_are_paged() {
         let nodes: Vec<Value> = (0..120)
-            .map(|it| json!({"__typename": "N", "id": it.to_string()}))
+            .map(|n| json!({"__typename": "N", "id": n.to_string()}))
             .collect();
         let all = json!({"__typename": "NConnection", "nodes": nodes});
         let first = connection_page(&all, &Map::new());

@@ -39,10 +39,18 @@ impl LinearState {
         };
         let organization = self.organization.clone();
         let shown = json::webhook_json(json::session(self, &of), &organization);
-        let activity =
-            prompted.map(|it| json::webhook_json(json::activity(self, session, it), &organization));
+        let activity = prompted.map(|session_activity| {
+            json::webhook_json(
+                json::activity(self, session, session_activity),
+                &organization,
+            )
+        });
         let context = (action == "created").then(|| self.prompt_context(&of));
-        let Some(app) = self.apps.iter_mut().find(|it| it.app.name == of.app) else {
+        let Some(app) = self
+            .apps
+            .iter_mut()
+            .find(|linear_app_state| linear_app_state.app.name == of.app)
+        else {
             return;
         };
         let payload = json!({
@@ -67,22 +75,23 @@ impl LinearState {
     }
 
     fn prompt_context(&self, of: &super::state::LinearSession) -> String {
-        let issue = of.issue.as_ref().and_then(|it| self.issue(it));
-        let comment = of
-            .comment
-            .as_ref()
-            .and_then(|id| self.comments.iter().find(|it| it.id == *id));
-        let issue = issue.map(|it| {
+        let issue = of.issue.as_ref().and_then(|issue| self.issue(issue));
+        let comment = of.comment.as_ref().and_then(|id| {
+            self.comments
+                .iter()
+                .find(|linear_comment| linear_comment.id == *id)
+        });
+        let issue = issue.map(|linear_issue| {
             format!(
                 "<issue identifier=\"{}\">\n<title>{}</title>\n<description>{}</description>\n</issue>",
-                it.identifier, it.title, it.description
+                linear_issue.identifier, linear_issue.title, linear_issue.description
             )
         });
-        let comment = comment.map(|it| {
+        let comment = comment.map(|linear_comment| {
             format!(
                 "\n<primary-directive-thread \
                 comment-id=\"{}\">\n<comment>{}</comment>\n</primary-directive-thread>",
-                it.id, it.body
+                linear_comment.id, linear_comment.body
             )
         });
         issue.unwrap_or_default() + &comment.unwrap_or_default()
@@ -112,7 +121,7 @@ fn webhook_request(
     ];
     let headers = headers
         .into_iter()
-        .map(|it| (it.0.to_owned(), it.1))
+        .map(|header| (header.0.to_owned(), header.1))
         .collect();
     OutgoingRequest {
         url: app.webhook.clone().unwrap_or_default(),
@@ -123,7 +132,10 @@ fn webhook_request(
 
 /// Sends due webhooks and watches the deadlines of sessions, until the double ends.
 pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<LinearState>>) {
-    let Some(mut changes) = desk.upgrade().map(|it| it.watch_changes()) else {
+    let Some(mut changes) = desk
+        .upgrade()
+        .map(|service_double| service_double.watch_changes())
+    else {
         return;
     };
     loop {
@@ -132,9 +144,10 @@ pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<LinearState>>) {
         let now = Instant::now();
         let open = strong.listener().is_open();
         if strong.view(|view| {
-            view.sessions.iter().any(|it| {
-                it.first_activity_due <= Some(now) && it.first_activity_due.is_some()
-                    || it.stale_at <= Some(now) && it.stale_at.is_some()
+            view.sessions.iter().any(|linear_session| {
+                linear_session.first_activity_due <= Some(now)
+                    && linear_session.first_activity_due.is_some()
+                    || linear_session.stale_at <= Some(now) && linear_session.stale_at.is_some()
             })
         }) {
             strong.update(|world, ledger| world.check_deadlines(ledger, now));
@@ -144,24 +157,30 @@ pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<LinearState>>) {
             let mut wake: Option<Instant> = world
                 .sessions
                 .iter()
-                .flat_map(|it| [it.first_activity_due, it.stale_at])
+                .flat_map(|linear_session| {
+                    [linear_session.first_activity_due, linear_session.stale_at]
+                })
                 .flatten()
                 .min();
             for (at, app) in world
                 .apps
                 .iter_mut()
                 .enumerate()
-                .filter(|it| open && it.1.webhook.is_some())
+                .filter(|app| open && app.1.webhook.is_some())
             {
-                for it in &mut app.deliveries {
-                    let waits = !it.is_in_flight
-                        && !it.is_accepted()
-                        && it.attempts <= RETRY_DELAYS.len() as u32;
-                    if waits && it.not_before.is_none_or(|it| it <= now) {
-                        it.is_in_flight = true;
-                        due.push((at, it.id.clone()));
+                for linear_delivery in &mut app.deliveries {
+                    let waits = !linear_delivery.is_in_flight
+                        && !linear_delivery.is_accepted()
+                        && linear_delivery.attempts <= RETRY_DELAYS.len() as u32;
+                    if waits
+                        && linear_delivery
+                            .not_before
+                            .is_none_or(|instant| instant <= now)
+                    {
+                        linear_delivery.is_in_flight = true;
+                        due.push((at, linear_delivery.id.clone()));
                     } else if waits {
-                        wake = wake.into_iter().chain(it.not_before).min();
+                        wake = wake.into_iter().chain(linear_delivery.not_before).min();
                     }
                 }
             }
@@ -190,7 +209,7 @@ async fn deliver_one(desk: Arc<ServiceDouble<LinearState>>, at: usize, id: Strin
         let delivery = app
             .deliveries
             .iter()
-            .find(|it| it.id == id)
+            .find(|linear_delivery| linear_delivery.id == id)
             .expect("the delivery is due");
         let fresh = delivery.attempts == 0 || !view.keeps_retry_timestamps;
         (
@@ -205,16 +224,20 @@ async fn deliver_one(desk: Arc<ServiceDouble<LinearState>>, at: usize, id: Strin
         let delivery = app
             .deliveries
             .iter_mut()
-            .find(|it| it.id == id)
+            .find(|linear_delivery| linear_delivery.id == id)
             .expect("the delivery is due");
         let wait = usize::try_from(delivery.attempts)
             .ok()
-            .and_then(|it| RETRY_DELAYS.get(it))
+            .and_then(|n| RETRY_DELAYS.get(n))
             .copied();
         delivery.is_in_flight = false;
         delivery.attempts += 1;
-        delivery.status = Some(result.as_ref().map_or(0, |it| it.status));
-        delivery.not_before = wait.map(|it| Instant::now() + scale.scale_limit(it));
+        delivery.status = Some(
+            result
+                .as_ref()
+                .map_or(0, |received_response| received_response.status),
+        );
+        delivery.not_before = wait.map(|duration| Instant::now() + scale.scale_limit(duration));
         let (taken, session) = (delivery.is_accepted(), delivery.session.clone());
         if result.as_ref().err() == Some(&outgoing_request::DeliveryError::TimedOut) {
             ledger.add_violation(
@@ -238,23 +261,29 @@ impl LinearState {
     /// Marks sessions without activity as unresponsive after ten seconds, and as stale after half
     /// an hour.
     fn check_deadlines(&mut self, ledger: &mut CallRecords, now: Instant) {
-        for it in &mut self.sessions {
-            if it.first_activity_due.is_some_and(|it| it <= now) {
-                it.first_activity_due = None;
-                it.is_unresponsive = true;
+        for linear_session in &mut self.sessions {
+            if linear_session
+                .first_activity_due
+                .is_some_and(|instant| instant <= now)
+            {
+                linear_session.first_activity_due = None;
+                linear_session.is_unresponsive = true;
                 ledger.add_violation(
-                    &it.app,
+                    &linear_session.app,
                     ViolationKind::Late,
-                    format!("no first activity in session {}", it.id),
+                    format!("no first activity in session {}", linear_session.id),
                 );
             }
-            if it.stale_at.is_some_and(|it| it <= now) {
-                it.stale_at = None;
-                it.status = "stale".into();
+            if linear_session
+                .stale_at
+                .is_some_and(|instant| instant <= now)
+            {
+                linear_session.stale_at = None;
+                linear_session.status = "stale".into();
                 ledger.add_violation(
-                    &it.app,
+                    &linear_session.app,
                     ViolationKind::Late,
-                    format!("session {} went stale", it.id),
+                    format!("session {} went stale", linear_session.id),
                 );
             }
         }
@@ -272,7 +301,7 @@ impl LinearState {
         let user = self
             .people
             .iter()
-            .find(|it| it.1 == person)
+            .find(|people| people.1 == person)
             .expect("there is such a person")
             .0
             .clone();

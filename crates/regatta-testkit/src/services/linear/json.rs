@@ -14,13 +14,13 @@ pub(crate) fn user(world: &LinearState, id: &str) -> Value {
     let app = world
         .apps
         .iter()
-        .find(|it| it.app.app_user_id == id)
-        .map(|it| it.app.name.clone());
+        .find(|linear_app_state| linear_app_state.app.app_user_id == id)
+        .map(|linear_app_state| linear_app_state.app.name.clone());
     let person = world
         .people
         .iter()
-        .find(|it| it.0 == id)
-        .map(|it| it.1.clone());
+        .find(|people| people.0 == id)
+        .map(|people| people.1.clone());
     let is_app = app.is_some();
     let Some(name) = app.or(person) else {
         return Value::Null;
@@ -63,7 +63,7 @@ pub(crate) fn issue(world: &LinearState, of: &LinearIssue) -> Value {
         "description": of.description, "url": format!("https://linear.app/regatta/issue/{}", of.identifier),
         "branchName": of.identifier.to_lowercase(), "createdAt": now_text(), "updatedAt": now_text(), "archivedAt": null,
         "team": team, "assignee": null, "priority": 0, "number": 1,
-        "delegate": of.delegate.as_ref().map(|it| user(world, it)),
+        "delegate": of.delegate.as_ref().map(|delegate| user(world, delegate)),
         "state": {"__typename": "WorkflowState", "id": signature::fake_uuid("state"), "name": "Todo", "type": "unstarted"},
     })
 }
@@ -71,7 +71,7 @@ pub(crate) fn issue(world: &LinearState, of: &LinearIssue) -> Value {
 pub(crate) fn comment(world: &LinearState, of: &LinearComment) -> Value {
     json!({
         "__typename": "Comment", "id": of.id, "body": of.body, "user": user(world, &of.user), "parent": null,
-        "issue": world.issue(&of.issue).map(|it| issue(world, it)), "createdAt": now_text(), "updatedAt": now_text(),
+        "issue": world.issue(&of.issue).map(|linear_issue| issue(world, linear_issue)), "createdAt": now_text(), "updatedAt": now_text(),
         "archivedAt": null, "url": format!("https://linear.app/regatta/comment/{}", of.id),
     })
 }
@@ -102,32 +102,34 @@ pub(crate) fn session(world: &LinearState, of: &LinearSession) -> Value {
     let app = world
         .apps
         .iter()
-        .find(|it| it.app.name == of.app)
-        .map(|it| it.app.app_user_id.clone());
-    let comment = of
-        .comment
-        .as_ref()
-        .and_then(|id| world.comments.iter().find(|it| it.id == *id));
+        .find(|linear_app_state| linear_app_state.app.name == of.app)
+        .map(|linear_app_state| linear_app_state.app.app_user_id.clone());
+    let comment = of.comment.as_ref().and_then(|id| {
+        world
+            .comments
+            .iter()
+            .find(|linear_comment| linear_comment.id == *id)
+    });
     let urls: Vec<Value> = of
         .external_urls
         .iter()
-        .map(|it| json!({"label": it.0, "url": it.1}))
+        .map(|external_url| json!({"label": external_url.0, "url": external_url.1}))
         .collect();
     let links = of.external_urls.iter();
     let links: Vec<Value> = links
-        .map(|it| json!({"__typename": "AgentSessionExternalLink", "label": it.0, "url": it.1}))
+        .map(|link| json!({"__typename": "AgentSessionExternalLink", "label": link.0, "url": link.1}))
         .collect();
     let activities: Vec<Value> = of
         .visible_activities()
-        .map(|it| activity(world, &of.id, it))
+        .map(|session_activity| activity(world, &of.id, session_activity))
         .collect();
     json!({
         "__typename": "AgentSession", "id": of.id, "status": of.status, "plan": of.plan, "externalUrls": urls,
         "externalLinks": links, "externalLink": null, "summary": of.summary, "slugId": &of.id[..8],
         "url": format!("https://linear.app/regatta/session/{}", of.id), "type": "commentThread", "context": {},
-        "appUser": app.map(|it| user(world, &it)), "creator": of.creator.as_ref().map(|it| user(world, it)),
-        "issue": of.issue.as_ref().and_then(|it| world.issue(it)).map(|it| issue(world, it)),
-        "comment": comment.map(|it| self::comment(world, it)), "sourceComment": null, "sourceMetadata": null,
+        "appUser": app.map(|app| user(world, &app)), "creator": of.creator.as_ref().map(|creator| user(world, creator)),
+        "issue": of.issue.as_ref().and_then(|issue| world.issue(issue)).map(|linear_issue| issue(world, linear_issue)),
+        "comment": comment.map(|linear_comment| self::comment(world, linear_comment)), "sourceComment": null, "sourceMetadata": null,
         "activities": {"__typename": "AgentActivityConnection", "nodes": activities}, "createdAt": now_text(),
         "updatedAt": now_text(), "startedAt": null, "endedAt": null, "archivedAt": null, "dismissedAt": null,
         "dismissedBy": null,

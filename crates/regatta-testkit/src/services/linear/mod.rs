@@ -123,7 +123,7 @@ impl Linear {
             let app = world
                 .apps
                 .iter_mut()
-                .find(|it| it.app.name == app)
+                .find(|linear_app_state| linear_app_state.app.name == app)
                 .expect("there is such an agent");
             app.webhook = Some(url.to_owned());
         });
@@ -171,18 +171,18 @@ impl Linear {
             let agent = world
                 .apps
                 .iter()
-                .find(|it| it.app.name == app)
+                .find(|linear_app_state| linear_app_state.app.name == app)
                 .expect("there is such an agent");
             let agent = agent.app.app_user_id.clone();
             let creator = world
                 .people
                 .iter()
-                .find(|it| it.1 == person)
-                .map(|it| it.0.clone());
+                .find(|people| people.1 == person)
+                .map(|people| people.0.clone());
             let place = world
                 .issues
                 .iter_mut()
-                .find(|it| it.identifier == issue || it.id == issue);
+                .find(|linear_issue| linear_issue.identifier == issue || linear_issue.id == issue);
             let place = place.expect("there is such an issue");
             place.delegate = Some(agent);
             let issue = place.id.clone();
@@ -198,7 +198,7 @@ impl Linear {
             let user = world
                 .people
                 .iter()
-                .find(|it| it.1 == person)
+                .find(|people| people.1 == person)
                 .expect("there is such a person")
                 .0
                 .clone();

@@ -113,25 +113,30 @@ pub(crate) async fn handle_request(
     let body: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
     let text = body["query"].as_str().unwrap_or_default();
     let document = graphql::parse_document(text, body["operationName"].as_str());
-    let name = match document.as_ref().map(|it| it.fields.first()) {
+    let name = match document
+        .as_ref()
+        .map(|graphql_document| graphql_document.fields.first())
+    {
         Ok(Some(GraphqlSelection::Field { name, .. })) => name.clone(),
         _ => "unreadable".into(),
     };
     let header = asked.header("authorization").unwrap_or_default().to_owned();
     let found = desk.view(|view| {
-        let of = |it: &&super::state::LinearAppState| header.ends_with(&it.app.access_token);
+        let of = |linear_app_state: &&super::state::LinearAppState| {
+            header.ends_with(&linear_app_state.app.access_token)
+        };
         view.apps
             .iter()
-            .position(|it| of(&it))
+            .position(|linear_app_state| of(&linear_app_state))
             .map(|at| (at, view.apps[at].app.clone()))
     });
     let by = found
         .as_ref()
-        .map(|it| it.1.name.clone())
+        .map(|found| found.1.name.clone())
         .unwrap_or_default();
     let proper = found
         .as_ref()
-        .is_some_and(|it| header == format!("Bearer {}", it.1.access_token));
+        .is_some_and(|found| header == format!("Bearer {}", found.1.access_token));
     let input = json!({"query": text, "variables": body["variables"]});
     desk.perform_call(&name, &by, input, |world, ledger| {
         let refuse =
@@ -271,11 +276,15 @@ impl LinearRequest<'_> {
             })?;
             let mut values = Map::new();
             for (argument, value) in given {
-                let (_, kind) = known.iter().find(|it| it.0 == argument).ok_or_else(|| {
-                    bad_document(format!(
-                        "Unknown argument \"{argument}\" on field \"{of}.{name}\"."
-                    ))
-                })?;
+                let (_, kind) =
+                    known
+                        .iter()
+                        .find(|known| known.0 == argument)
+                        .ok_or_else(|| {
+                            bad_document(format!(
+                                "Unknown argument \"{argument}\" on field \"{of}.{name}\"."
+                            ))
+                        })?;
                 if let Some(declared) = document.declared_type(value)
                     && declared.trim_end_matches('!') != kind.trim_end_matches('!')
                 {
@@ -307,7 +316,7 @@ impl LinearRequest<'_> {
     fn resolve_root_field(&mut self, name: &str, values: &Map<String, Value>) -> LinearResult {
         let id = values.get("id").and_then(Value::as_str).unwrap_or_default();
         let input = values.get("input").cloned().unwrap_or_default();
-        for field in input.as_object().into_iter().flatten().map(|it| it.0) {
+        for field in input.as_object().into_iter().flatten().map(|input| input.0) {
             if !input_fields_of(name).contains(&field.as_str()) {
                 return Err(bad_document(format!(
                     "Field \"{field}\" is not defined by the input of {name}."
@@ -321,34 +330,45 @@ impl LinearRequest<'_> {
             }
             "organization" => Ok(json::organization(self.linear)),
             "user" => Some(json::user(self.linear, id))
-                .filter(|it| !it.is_null())
+                .filter(|value| !value.is_null())
                 .ok_or_else(|| not_found("User")),
             "issue" => self
                 .linear
                 .issue(id)
-                .map(|it| json::issue(self.linear, it))
+                .map(|linear_issue| json::issue(self.linear, linear_issue))
                 .ok_or_else(|| not_found("Issue")),
             "comment" => {
-                let found = self.linear.comments.iter().find(|it| it.id == id);
+                let found = self
+                    .linear
+                    .comments
+                    .iter()
+                    .find(|linear_comment| linear_comment.id == id);
                 found
-                    .map(|it| json::comment(self.linear, it))
+                    .map(|linear_comment| json::comment(self.linear, linear_comment))
                     .ok_or_else(|| not_found("Comment"))
             }
             "agentSession" => self
                 .own_session(id)
-                .map(|it| json::session(self.linear, &it)),
+                .map(|linear_session| json::session(self.linear, &linear_session)),
             "agentSessions" => {
                 let mine = &self.linear.apps[self.app].app.name;
-                let mine = self.linear.sessions.iter().filter(|it| it.app == *mine);
-                let nodes: Vec<Value> = mine.map(|it| json::session(self.linear, it)).collect();
+                let mine = self
+                    .linear
+                    .sessions
+                    .iter()
+                    .filter(|linear_session| linear_session.app == *mine);
+                let nodes: Vec<Value> = mine
+                    .map(|linear_session| json::session(self.linear, linear_session))
+                    .collect();
                 Ok(json!({"__typename": "AgentSessionConnection", "nodes": nodes}))
             }
             "agentActivity" => {
-                let found = self.linear.sessions.iter().find_map(|it| {
-                    it.activities
+                let found = self.linear.sessions.iter().find_map(|linear_session| {
+                    linear_session
+                        .activities
                         .iter()
-                        .find(|it| it.id == id)
-                        .map(|activity| (it.id.clone(), activity))
+                        .find(|session_activity| session_activity.id == id)
+                        .map(|activity| (linear_session.id.clone(), activity))
                 });
                 let (session, activity) = found.ok_or_else(|| not_found("AgentActivity"))?;
                 Ok(json::activity(self.linear, &session, activity))
@@ -428,13 +448,14 @@ impl LinearRequest<'_> {
             self.records.scale.scale_deadline(STALE_TIMEOUT),
         );
         let user = self.linear.apps[self.app].app.app_user_id.clone();
-        let owner = self
-            .linear
-            .sessions
-            .iter()
-            .find(|it| it.activities.iter().any(|it| it.id == id));
-        let known = owner.map(|it| it.id.clone());
-        if known.as_ref().is_some_and(|it| *it != session) {
+        let owner = self.linear.sessions.iter().find(|linear_session| {
+            linear_session
+                .activities
+                .iter()
+                .any(|session_activity| session_activity.id == id)
+        });
+        let known = owner.map(|linear_session| linear_session.id.clone());
+        if known.as_ref().is_some_and(|known| *known != session) {
             return Err(invalid_input(
                 ViolationKind::WrongState,
                 "this id belongs to another session's activity",
@@ -470,7 +491,7 @@ impl LinearRequest<'_> {
         let activity = of
             .activities
             .iter()
-            .find(|it| it.id == id)
+            .find(|session_activity| session_activity.id == id)
             .ok_or_else(|| not_found("AgentActivity"))?;
         let shown = json::activity(self.linear, &session, activity);
         let sync = self.records.next();
@@ -481,12 +502,13 @@ impl LinearRequest<'_> {
 
     fn update_session(&mut self, id: &str, input: &Value) -> LinearResult {
         let mut of = self.own_session(id)?;
-        if let Some(plan) = input.get("plan").filter(|it| !it.is_null()) {
+        if let Some(plan) = input.get("plan").filter(|input| !input.is_null()) {
             let statuses = ["pending", "inProgress", "completed", "canceled"];
-            let good = |it: &Value| {
-                it["content"].is_string() && statuses.iter().any(|status| it["status"] == *status)
+            let good = |value: &Value| {
+                value["content"].is_string()
+                    && statuses.iter().any(|status| value["status"] == *status)
             };
-            if !plan.as_array().is_some_and(|it| it.iter().all(good)) {
+            if !plan.as_array().is_some_and(|plan| plan.iter().all(good)) {
                 return Err(invalid_input(
                     ViolationKind::BadField,
                     format!("plan: {plan}"),
@@ -495,16 +517,18 @@ impl LinearRequest<'_> {
             of.plan = plan.clone();
         }
         let urls = |field: &str| -> Result<Option<Vec<(String, String)>>, LinearError> {
-            let Some(list) = input.get(field).filter(|it| !it.is_null()) else {
+            let Some(list) = input.get(field).filter(|input| !input.is_null()) else {
                 return Ok(None);
             };
-            let one = |it: &Value| {
+            let one = |value: &Value| {
                 Some((
-                    it["label"].as_str()?.to_owned(),
-                    it["url"].as_str()?.to_owned(),
+                    value["label"].as_str()?.to_owned(),
+                    value["url"].as_str()?.to_owned(),
                 ))
             };
-            let read: Option<Vec<_>> = list.as_array().and_then(|it| it.iter().map(one).collect());
+            let read: Option<Vec<_>> = list
+                .as_array()
+                .and_then(|list| list.iter().map(one).collect());
             read.map(Some)
                 .ok_or_else(|| invalid_input(ViolationKind::BadField, format!("{field}: {list}")))
         };
@@ -512,7 +536,8 @@ impl LinearRequest<'_> {
             of.external_urls = all;
         } else {
             for added in urls("addedExternalUrls")?.unwrap_or_default() {
-                of.external_urls.retain(|it| it.1 != added.1);
+                of.external_urls
+                    .retain(|external_url| external_url.1 != added.1);
                 of.external_urls.push(added);
             }
             let removed = input["removedExternalUrls"]
@@ -520,7 +545,7 @@ impl LinearRequest<'_> {
                 .cloned()
                 .unwrap_or_default();
             of.external_urls
-                .retain(|it| !removed.iter().any(|url| *url == it.1));
+                .retain(|external_url| !removed.iter().any(|url| *url == external_url.1));
         }
         if let Some(summary) = input["summary"].as_str() {
             let length = summary.chars().count();
@@ -562,7 +587,7 @@ impl LinearRequest<'_> {
                 .linear
                 .comments
                 .iter()
-                .find(|it| it.id == id)
+                .find(|linear_comment| linear_comment.id == id)
                 .ok_or_else(|| not_found("Comment"))?;
             (found.issue.clone(), Some(found.id.clone()))
         };
@@ -603,7 +628,7 @@ fn validate_content(content: &Value, kind: &str) -> Result<(), LinearError> {
     for field in needed {
         if !content[*field]
             .as_str()
-            .is_some_and(|it| !it.is_empty() || *field == "parameter")
+            .is_some_and(|content| !content.is_empty() || *field == "parameter")
         {
             return Err(invalid_input(
                 ViolationKind::BadField,
@@ -615,7 +640,7 @@ fn validate_content(content: &Value, kind: &str) -> Result<(), LinearError> {
         .as_object()
         .into_iter()
         .flatten()
-        .map(|it| it.0.as_str())
+        .map(|content| content.0.as_str())
     {
         if !allowed.contains(&field) {
             return Err(invalid_input(

@@ -43,7 +43,8 @@ pub struct LinearDelivery {
 impl LinearDelivery {
     /// Returns whether the receiver accepted the webhook.
     pub fn is_accepted(&self) -> bool {
-        self.status.is_some_and(|it| (200..300).contains(&it))
+        self.status
+            .is_some_and(|status| (200..300).contains(&status))
     }
 }
 
@@ -106,13 +107,15 @@ impl LinearSession {
         self.activities
             .iter()
             .enumerate()
-            .filter(move |it| !it.1.is_ephemeral || it.0 + 1 == last)
-            .map(|it| it.1)
+            .filter(move |activity| !activity.1.is_ephemeral || activity.0 + 1 == last)
+            .map(|activity| activity.1)
     }
 
     /// Returns the activities of the agent.
     pub fn agent_activities(&self) -> impl Iterator<Item = &SessionActivity> {
-        self.activities.iter().filter(|it| it.kind != "prompt")
+        self.activities
+            .iter()
+            .filter(|session_activity| session_activity.kind != "prompt")
     }
 }
 
@@ -166,13 +169,15 @@ impl double::ServiceState for LinearState {
 impl LinearState {
     /// Returns a session.
     pub fn session(&self, id: &str) -> Option<&LinearSession> {
-        self.sessions.iter().find(|it| it.id == id)
+        self.sessions
+            .iter()
+            .find(|linear_session| linear_session.id == id)
     }
 
     /// Returns all activities of a session.
     pub fn activities(&self, session: &str) -> &[SessionActivity] {
         self.session(session)
-            .map(|it| it.activities.as_slice())
+            .map(|linear_session| linear_session.activities.as_slice())
             .unwrap_or_default()
     }
 
@@ -180,18 +185,20 @@ impl LinearState {
     pub fn deliveries(&self, app: &str) -> &[LinearDelivery] {
         self.apps
             .iter()
-            .find(|it| it.app.name == app)
-            .map(|it| it.deliveries.as_slice())
+            .find(|linear_app_state| linear_app_state.app.name == app)
+            .map(|linear_app_state| linear_app_state.deliveries.as_slice())
             .unwrap_or_default()
     }
 
     pub(crate) fn session_mut(&mut self, id: &str) -> Option<&mut LinearSession> {
-        self.sessions.iter_mut().find(|it| it.id == id)
+        self.sessions
+            .iter_mut()
+            .find(|linear_session| linear_session.id == id)
     }
 
     pub(crate) fn issue(&self, name: &str) -> Option<&LinearIssue> {
         self.issues
             .iter()
-            .find(|it| it.id == name || it.identifier == name)
+            .find(|linear_issue| linear_issue.id == name || linear_issue.identifier == name)
     }
 }

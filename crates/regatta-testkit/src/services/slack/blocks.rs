@@ -20,7 +20,7 @@ pub(crate) fn block_problems(blocks: &Value) -> Vec<String> {
             |what: &str| found.push(format!("[ERROR] {what} [json-pointer:/blocks/{at}]"));
         if block["block_id"]
             .as_str()
-            .is_some_and(|it| char_count(it) > 255)
+            .is_some_and(|block| char_count(block) > 255)
         {
             wrong("block_id must be at most 255 characters");
         }
@@ -33,7 +33,7 @@ pub(crate) fn block_problems(blocks: &Value) -> Vec<String> {
                 if !block["text"].is_null() {
                     check_text(&block["text"], 3000, &mut wrong);
                 }
-                if fields.is_some_and(|it| it.len() > 10) {
+                if fields.is_some_and(|fields| fields.len() > 10) {
                     wrong("no more than 10 fields allowed");
                 }
                 for field in fields.into_iter().flatten() {
@@ -51,12 +51,12 @@ pub(crate) fn block_problems(blocks: &Value) -> Vec<String> {
                 if elements.is_empty() || elements.len() > 25 {
                     wrong("an actions block has 1 to 25 elements");
                 }
-                for it in elements {
-                    check_element(it, &mut wrong);
+                for value in elements {
+                    check_element(value, &mut wrong);
                 }
                 let ids: Vec<&str> = elements
                     .iter()
-                    .filter_map(|it| it["action_id"].as_str())
+                    .filter_map(|element| element["action_id"].as_str())
                     .collect();
                 if (1..ids.len()).any(|at| ids[..at].contains(&ids[at])) {
                     wrong("action_id must be unique within a block");
@@ -70,8 +70,8 @@ pub(crate) fn block_problems(blocks: &Value) -> Vec<String> {
                 if elements.is_empty() || elements.len() > 10 {
                     wrong("a context block has 1 to 10 elements");
                 }
-                for it in elements.iter().filter(|it| it["type"] != "image") {
-                    check_text(it, 3000, &mut wrong);
+                for value in elements.iter().filter(|element| element["type"] != "image") {
+                    check_text(value, 3000, &mut wrong);
                 }
             }
             Some("header") => {
@@ -104,7 +104,7 @@ fn check_text(of: &Value, most: usize, wrong: &mut impl FnMut(&str)) {
     }
     match of["text"].as_str().map(char_count) {
         None | Some(0) => wrong("must be more than 0 characters"),
-        Some(it) if it > most => wrong(&format!("must be less than {} characters", most + 1)),
+        Some(n) if n > most => wrong(&format!("must be less than {} characters", most + 1)),
         Some(_) => {}
     }
 }
@@ -115,12 +115,12 @@ fn check_element(of: &Value, wrong: &mut impl FnMut(&str)) {
             wrong("a button's text is plain_text");
         }
         check_text(&of["text"], 75, wrong);
-        if of["value"].as_str().is_some_and(|it| char_count(it) > 2000) {
+        if of["value"].as_str().is_some_and(|of| char_count(of) > 2000) {
             wrong("value must be at most 2000 characters");
         }
         if of
             .get("style")
-            .is_some_and(|it| *it != "primary" && *it != "danger")
+            .is_some_and(|of| *of != "primary" && *of != "danger")
         {
             wrong("style is primary or danger");
         }
@@ -129,7 +129,7 @@ fn check_element(of: &Value, wrong: &mut impl FnMut(&str)) {
     }
     if of["action_id"]
         .as_str()
-        .is_some_and(|it| char_count(it) > 255)
+        .is_some_and(|of| char_count(of) > 255)
     {
         wrong("action_id must be at most 255 characters");
     }
@@ -166,8 +166,8 @@ mod tests {
             json!([{"type": "markdown", "text": "x".repeat(12_001)}]),
             json!(vec![json!({"type": "divider"}); 51]),
         ];
-        for it in bad {
-            assert_eq!(block_problems(&it).len(), 1, "{it}");
+        for value in bad {
+            assert_eq!(block_problems(&value).len(), 1, "{value}");
         }
     }
 }

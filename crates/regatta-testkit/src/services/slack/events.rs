@@ -35,8 +35,8 @@ impl SlackState {
             if named && !own && place.kind != "im" && app.events.contains("app_mention") {
                 let mut mention = event.clone();
                 mention["type"] = json!("app_mention");
-                if let Some(it) = mention.as_object_mut() {
-                    it.remove("channel_type");
+                if let Some(object) = mention.as_object_mut() {
+                    object.remove("channel_type");
                 }
                 self.queue_event(ledger, at, mention);
             }
@@ -115,15 +115,15 @@ impl SlackState {
 impl SlackAppState {
     /// Returns the envelopes that still have to be sent or acknowledged.
     pub(crate) fn open_envelopes(&mut self) -> &mut [SlackEnvelope] {
-        let over = |it: &SlackEnvelope| {
+        let over = |slack_envelope: &SlackEnvelope| {
             matches!(
-                it.state,
+                slack_envelope.state,
                 EnvelopeState::Acknowledged | EnvelopeState::GivenUp
             )
         };
         self.settled_count += self.envelopes[self.settled_count..]
             .iter()
-            .take_while(|it| over(it))
+            .take_while(|slack_envelope| over(slack_envelope))
             .count();
         &mut self.envelopes[self.settled_count..]
     }

@@ -19,7 +19,7 @@ impl SlackEnvelope {
     pub(crate) fn schedule_retry(&mut self, reason: &'static str, now: Instant, scale: TimeScale) {
         let wait = usize::try_from(self.retries)
             .ok()
-            .and_then(|it| RETRY_DELAYS.get(it));
+            .and_then(|n| RETRY_DELAYS.get(n));
         self.reason = reason;
         match wait {
             Some(wait) if self.kind == "events_api" => {
@@ -57,7 +57,7 @@ pub(crate) fn signed_request(secret: &str, url: &str, form: bool, body: String) 
     ];
     let headers = headers
         .into_iter()
-        .map(|it| (it.0.to_owned(), it.1))
+        .map(|header| (header.0.to_owned(), header.1))
         .collect();
     OutgoingRequest {
         url: url.to_owned(),
@@ -95,7 +95,10 @@ fn envelope_request(secret: &str, url: &str, envelope: &SlackEnvelope) -> Outgoi
 
 /// Delivers the events of an app, each in a request of its own, until the double ends.
 pub(crate) async fn deliver_events(desk: Weak<ServiceDouble<SlackState>>, at: usize) {
-    let Some(mut changes) = desk.upgrade().map(|it| it.watch_changes()) else {
+    let Some(mut changes) = desk
+        .upgrade()
+        .map(|service_double| service_double.watch_changes())
+    else {
         return;
     };
     loop {
@@ -105,22 +108,25 @@ pub(crate) async fn deliver_events(desk: Weak<ServiceDouble<SlackState>>, at: us
         let mut wake = None;
         let ready: Vec<usize> = strong.view(|view| {
             let app = &view.apps[at];
-            let later = |it: &SlackEnvelope| {
-                (it.state == EnvelopeState::Waiting)
-                    .then_some(it.not_before)
+            let later = |slack_envelope: &SlackEnvelope| {
+                (slack_envelope.state == EnvelopeState::Waiting)
+                    .then_some(slack_envelope.not_before)
                     .flatten()
             };
             wake = app.envelopes[app.settled_count..]
                 .iter()
                 .filter_map(later)
-                .filter(|it| *it > now)
+                .filter(|instant| *instant > now)
                 .min();
-            let due = |it: &SlackEnvelope| {
-                it.state == EnvelopeState::Waiting && it.not_before.is_none_or(|it| it <= now)
+            let due = |slack_envelope: &SlackEnvelope| {
+                slack_envelope.state == EnvelopeState::Waiting
+                    && slack_envelope
+                        .not_before
+                        .is_none_or(|instant| instant <= now)
             };
             let open = strong.listener().is_open() && app.mode != EventTransport::Socket;
             (app.settled_count..app.envelopes.len())
-                .filter(|it| open && due(&app.envelopes[*it]))
+                .filter(|n| open && due(&app.envelopes[*n]))
                 .collect()
         });
         for which in ready {
@@ -175,7 +181,7 @@ async fn deliver_one(desk: Arc<ServiceDouble<SlackState>>, at: usize, which: usi
                 if receipt
                     .headers
                     .get("x-slack-no-retry")
-                    .is_some_and(|it| it == "1")
+                    .is_some_and(|value| value == "1")
                 {
                     envelope.state = EnvelopeState::GivenUp;
                     return;
@@ -224,11 +230,12 @@ pub(crate) async fn verify_url(
     .await;
     let echoed = receipt
         .ok()
-        .filter(|it| it.status == 200)
-        .map(|it| String::from_utf8_lossy(&it.body).into_owned());
-    let in_json =
-        |it: &str| serde_json::from_str::<Value>(it).is_ok_and(|it| it["challenge"] == challenge);
-    echoed.is_some_and(|it| it.trim() == challenge || in_json(&it))
+        .filter(|received_response| received_response.status == 200)
+        .map(|received_response| String::from_utf8_lossy(&received_response.body).into_owned());
+    let in_json = |s: &str| {
+        serde_json::from_str::<Value>(s).is_ok_and(|from_str| from_str["challenge"] == challenge)
+    };
+    echoed.is_some_and(|echoed| echoed.trim() == challenge || in_json(&echoed))
 }
 
 #[cfg(test)]

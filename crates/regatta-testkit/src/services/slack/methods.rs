@@ -90,7 +90,7 @@ impl Arguments {
         self.0
             .get(name)
             .and_then(Value::as_str)
-            .filter(|it| !it.is_empty())
+            .filter(|s| !s.is_empty())
     }
 
     fn required(&self, name: &str, error: &'static str) -> Result<&str, SlackError> {
@@ -104,8 +104,8 @@ impl Arguments {
         match self.0.get(name) {
             None => Ok(Value::Null),
             Some(Value::String(text)) if text.is_empty() => Ok(Value::Null),
-            Some(Value::String(text)) => serde_json::from_str(text).map_err(|it| {
-                violation_error(error, ViolationKind::BadMarkup, format!("{name}: {it}"))
+            Some(Value::String(text)) => serde_json::from_str(text).map_err(|item| {
+                violation_error(error, ViolationKind::BadMarkup, format!("{name}: {item}"))
             }),
             Some(other) => Ok(other.clone()),
         }
@@ -141,15 +141,15 @@ pub(crate) async fn handle_request(
         .map(str::to_owned);
     let token = asked.bearer().map(str::to_owned).or(in_form);
     let by = desk.view(|view| {
-        let of = |it: &&super::state::SlackAppState| {
-            token
-                .as_deref()
-                .is_some_and(|token| it.app.bot_token == token || it.app.app_token == token)
+        let of = |slack_app_state: &&super::state::SlackAppState| {
+            token.as_deref().is_some_and(|token| {
+                slack_app_state.app.bot_token == token || slack_app_state.app.app_token == token
+            })
         };
         view.apps
             .iter()
             .find(of)
-            .map(|it| it.app.name.clone())
+            .map(|slack_app_state| slack_app_state.app.name.clone())
             .unwrap_or_default()
     });
     let mut input = arguments.0.clone();
@@ -245,12 +245,12 @@ fn parse_arguments(asked: &DoubleRequest, method: &str) -> Result<Arguments, Sla
     let mut all: Map<String, Value> = asked
         .query
         .iter()
-        .map(|it| (it.0.clone(), json!(it.1)))
+        .map(|query| (query.0.clone(), json!(query.1)))
         .collect();
     let kind = asked.header("content-type").unwrap_or_default();
     let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"]
         .iter()
-        .any(|it| kind.starts_with(it));
+        .any(|s| kind.starts_with(s));
     if is_json(asked) && JSON_METHODS.contains(&method) {
         match serde_json::from_slice(&asked.body) {
             Ok(Value::Object(body)) => all.extend(body),
@@ -273,7 +273,7 @@ fn parse_arguments(asked: &DoubleRequest, method: &str) -> Result<Arguments, Sla
         all.extend(
             parse_form(&String::from_utf8_lossy(&asked.body))
                 .into_iter()
-                .map(|it| (it.0, json!(it.1))),
+                .map(|pair| (pair.0, json!(pair.1))),
         );
     } else if !is_json(asked) && !asked.body.is_empty() {
         return Err(violation_error(
@@ -293,10 +293,9 @@ fn authorize(world: &SlackState, method: &str, token: &str) -> Result<usize, Sla
             "no token",
         ));
     }
-    let found = world
-        .apps
-        .iter()
-        .position(|it| it.app.bot_token == token || it.app.app_token == token);
+    let found = world.apps.iter().position(|slack_app_state| {
+        slack_app_state.app.bot_token == token || slack_app_state.app.app_token == token
+    });
     let at = found.ok_or_else(|| {
         violation_error("invalid_auth", ViolationKind::Auth, "the token is unknown")
     })?;
@@ -371,7 +370,7 @@ impl SlackRequest<'_> {
             .workspace
             .channels
             .iter()
-            .find(|it| it.id == id)
+            .find(|slack_channel| slack_channel.id == id)
             .ok_or_else(|| slack_error("channel_not_found"))?;
         if !channel
             .members
@@ -452,7 +451,9 @@ impl SlackRequest<'_> {
                 .workspace
                 .messages(channel)
                 .iter()
-                .any(|it| it.ts == *thread && it.thread_ts.is_none())
+                .any(|slack_message| {
+                    slack_message.ts == *thread && slack_message.thread_ts.is_none()
+                })
         {
             return Err(violation_error(
                 "cannot_reply_to_message",
@@ -489,7 +490,7 @@ impl SlackRequest<'_> {
             if !self
                 .workspace
                 .channel(&channel)
-                .is_some_and(|it| it.members.contains(user))
+                .is_some_and(|slack_channel| slack_channel.members.contains(user))
             {
                 return Err(slack_error("user_not_in_channel"));
             }
@@ -566,7 +567,9 @@ impl SlackRequest<'_> {
         let channel = self.channel()?;
         let gone = self.own_message(&channel, "cant_delete_message")?.clone();
         if let Some(place) = self.workspace.channel_mut(&channel) {
-            place.messages.retain(|it| it.ts != gone.ts);
+            place
+                .messages
+                .retain(|slack_message| slack_message.ts != gone.ts);
         }
         let previous = self.workspace.message_json(&gone, false);
         let event = json!({"subtype": "message_deleted", "deleted_ts": gone.ts, "previous_message": previous});
@@ -585,7 +588,7 @@ impl SlackRequest<'_> {
         if name.is_empty()
             || !name
                 .chars()
-                .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || "_-+'".contains(it))
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-+'".contains(c))
         {
             return Err(violation_error(
                 "invalid_name",
@@ -622,9 +625,10 @@ impl SlackRequest<'_> {
                 .workspace
                 .messages(&channel)
                 .iter()
-                .filter(|it| {
-                    it.ephemeral_for.is_none()
-                        && (it.ts == ts || it.thread_ts.as_deref() == Some(ts))
+                .filter(|slack_message| {
+                    slack_message.ephemeral_for.is_none()
+                        && (slack_message.ts == ts
+                            || slack_message.thread_ts.as_deref() == Some(ts))
                 })
                 .collect();
             if found.is_empty() {
@@ -636,20 +640,22 @@ impl SlackRequest<'_> {
                 .workspace
                 .messages(&channel)
                 .iter()
-                .filter(|it| it.ephemeral_for.is_none() && it.thread_ts.is_none());
+                .filter(|slack_message| {
+                    slack_message.ephemeral_for.is_none() && slack_message.thread_ts.is_none()
+                });
             roots.rev().collect()
         };
         let number = |name: &str| {
             self.arguments
                 .text(name)
-                .and_then(|it| it.parse::<usize>().ok())
+                .and_then(|argument| argument.parse::<usize>().ok())
         };
         let numeric = |name: &str| {
             self.arguments
                 .0
                 .get(name)
                 .and_then(Value::as_u64)
-                .and_then(|it| it.try_into().ok())
+                .and_then(|n| n.try_into().ok())
         };
         let limit = number("limit")
             .or_else(|| numeric("limit"))
@@ -674,13 +680,13 @@ impl SlackRequest<'_> {
         let oldest = self.arguments.text("oldest").unwrap_or("0").to_owned();
         let all: Vec<&SlackMessage> = visible
             .into_iter()
-            .filter(|it| it.ts > oldest || it.thread_ts.is_none())
+            .filter(|slack_message| slack_message.ts > oldest || slack_message.thread_ts.is_none())
             .collect();
         let page: Vec<Value> = all
             .iter()
             .skip(from)
             .take(limit)
-            .map(|it| self.workspace.message_json(it, with_metadata))
+            .map(|slack_message| self.workspace.message_json(slack_message, with_metadata))
             .collect();
         let more = from + page.len() < all.len();
         let cursor = if more {
@@ -699,14 +705,14 @@ impl SlackRequest<'_> {
             .workspace
             .people
             .iter()
-            .find(|it| it.0 == id)
-            .map(|it| (it.1.clone(), false));
+            .find(|people| people.0 == id)
+            .map(|people| (people.1.clone(), false));
         let bot = || {
             self.workspace
                 .apps
                 .iter()
-                .find(|it| it.app.bot_user == id)
-                .map(|it| (it.app.name.clone(), true))
+                .find(|slack_app_state| slack_app_state.app.bot_user == id)
+                .map(|slack_app_state| (slack_app_state.app.name.clone(), true))
         };
         let (name, is_bot) = person
             .or_else(bot)
@@ -730,7 +736,9 @@ impl SlackRequest<'_> {
                 Some("markdown_text") => text.push_str(chunk["text"].as_str().unwrap_or_default()),
                 Some("task_update") => {
                     let known = ["pending", "in_progress", "complete", "error"];
-                    if !chunk["id"].is_string() || !known.iter().any(|it| chunk["status"] == *it) {
+                    if !chunk["id"].is_string()
+                        || !known.iter().any(|known| chunk["status"] == *known)
+                    {
                         return Err(violation_error(
                             "invalid_chunks",
                             ViolationKind::BadField,
@@ -767,7 +775,7 @@ impl SlackRequest<'_> {
         let direct = self
             .workspace
             .channel(&channel)
-            .is_some_and(|it| it.kind == "im");
+            .is_some_and(|slack_channel| slack_channel.kind == "im");
         if !direct {
             self.arguments
                 .required("recipient_user_id", "missing_recipient_user_id")?;

@@ -148,7 +148,7 @@ impl Slack {
     pub fn subscribe(&self, app: &str, events: &[&str]) {
         let (at, events) = (
             self.app_index(app),
-            events.iter().map(|it| (*it).to_owned()).collect(),
+            events.iter().map(|event| (*event).to_owned()).collect(),
         );
         self.update(|world, _| world.apps[at].events = events);
     }
@@ -190,10 +190,10 @@ impl Slack {
             signature::fake_capitals(&format!("channel {name}"), 10)
         );
         self.update(|world, _| {
-            let member = |it: &&str| {
+            let member = |s: &&str| {
                 world
-                    .id(it)
-                    .unwrap_or_else(|| panic!("nobody is called {it}"))
+                    .id(s)
+                    .unwrap_or_else(|| panic!("nobody is called {s}"))
                     .to_owned()
             };
             let members = members.iter().map(member).collect();
@@ -270,7 +270,7 @@ impl Slack {
     pub fn delete_message(&self, channel: &str, ts: &str) {
         self.update(|world, ledger| {
             let gone = world.message(channel, ts).expect("there is such a message").clone();
-            world.channel_mut(channel).expect("there is such a channel").messages.retain(|it| it.ts != ts);
+            world.channel_mut(channel).expect("there is such a channel").messages.retain(|slack_message| slack_message.ts != ts);
             let previous = world.message_json(&gone, false);
             let event = json!({"subtype": "message_deleted", "deleted_ts": ts, "previous_message": previous});
             world.queue_change_event(ledger, channel, event);
@@ -296,7 +296,7 @@ impl Slack {
             let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
             let place = world.channel(channel).expect("there is such a channel").clone();
             let message = world.message(channel, ts).expect("there is such a message").clone();
-            let element = message.elements().find(|it| it["action_id"] == action || it["value"] == action);
+            let element = message.elements().find(|element| element["action_id"] == action || element["value"] == action);
             let mut clicked = element.unwrap_or_else(|| panic!("no button {action} in {}", message.blocks)).clone();
             clicked["action_ts"] = json!(world.next_timestamp());
             let mut container = json!({
@@ -308,7 +308,7 @@ impl Slack {
             let shown = world.message_json(&message, true);
             let owner = message.app.clone().expect("only apps post buttons");
             let team = world.team.clone();
-            let app = world.apps.iter_mut().find(|it| it.app.name == owner).expect("the app posted the message");
+            let app = world.apps.iter_mut().find(|slack_app_state| slack_app_state.app.name == owner).expect("the app posted the message");
             let payload = json!({
                 "type": "block_actions",
                 "user": {"id": user, "username": person, "name": person, "team_id": team},
@@ -359,7 +359,7 @@ impl Slack {
     pub fn reactions(&self, channel: &str, ts: &str) -> Vec<(String, String)> {
         self.view(|view| {
             view.message(channel, ts)
-                .map(|it| it.reactions.clone())
+                .map(|slack_message| slack_message.reactions.clone())
                 .unwrap_or_default()
         })
     }
@@ -377,7 +377,7 @@ impl Slack {
             world.apps[at]
                 .orders
                 .values_mut()
-                .for_each(|it| it.push_back(reason))
+                .for_each(|order| order.push_back(reason))
         });
     }
 
@@ -398,7 +398,11 @@ impl Slack {
     }
 
     fn app_index(&self, app: &str) -> usize {
-        let found = self.view(|view| view.apps.iter().position(|it| it.app.name == app));
+        let found = self.view(|view| {
+            view.apps
+                .iter()
+                .position(|slack_app_state| slack_app_state.app.name == app)
+        });
         found.unwrap_or_else(|| panic!("no app is called {app}"))
     }
 }
@@ -417,7 +421,7 @@ impl SlackState {
         let found = message
             .reactions
             .iter()
-            .position(|it| it.0 == name && it.1 == user);
+            .position(|reaction| reaction.0 == name && reaction.1 == user);
         match (add, found) {
             (true, Some(_)) => return Err("already_reacted"),
             (false, None) => return Err("no_reaction"),
@@ -427,7 +431,7 @@ impl SlackState {
         let (owner, id) = (
             message.user.clone(),
             self.channel(channel)
-                .map(|it| it.id.clone())
+                .map(|slack_channel| slack_channel.id.clone())
                 .unwrap_or_default(),
         );
         let topic = if add {

@@ -44,12 +44,12 @@ pub(crate) async fn open(
     let ticket = asked.query("ticket").unwrap_or_default().to_owned();
     let key = asked
         .header("sec-websocket-key")
-        .map(|it| derive_accept_key(it.as_bytes()));
+        .map(|asked| derive_accept_key(asked.as_bytes()));
     let found = desk.update(|world, ledger| {
         let found = world
             .apps
             .iter_mut()
-            .position(|it| it.tickets.remove(&ticket));
+            .position(|slack_app_state| slack_app_state.tickets.remove(&ticket));
         if found.is_none() {
             ledger.add_violation(
                 "",
@@ -187,7 +187,7 @@ async fn run_socket(
                 None => std::future::pending().await,
             } } => {
                 desk.update(|world, ledger| world.apps[at].retry_unacknowledged(connection, ledger));
-                if end.is_some_and(|it| it <= tokio::time::Instant::now()) {
+                if end.is_some_and(|instant| instant <= tokio::time::Instant::now()) {
                     let _ = line.close(None).await;
                     return;
                 }
@@ -223,8 +223,11 @@ impl SlackAppState {
 
     /// Returns the next frame for this socket. From now on the socket must acknowledge it.
     fn next(&mut self, connection: u64, now: Instant, ledger: &mut CallRecords) -> Option<Value> {
-        let ready = |it: &&mut super::state::SlackEnvelope| {
-            it.state == EnvelopeState::Waiting && it.not_before.is_none_or(|it| it <= now)
+        let ready = |slack_envelope: &&mut super::state::SlackEnvelope| {
+            slack_envelope.state == EnvelopeState::Waiting
+                && slack_envelope
+                    .not_before
+                    .is_none_or(|instant| instant <= now)
         };
         let envelope = self.open_envelopes().iter_mut().find(ready)?;
         if envelope.retries > 0 {
@@ -242,12 +245,14 @@ impl SlackAppState {
 
     /// Returns when this socket has to be checked again.
     fn next_wakeup(&self, connection: u64, patience: Duration) -> Option<Instant> {
-        let of = |it: &super::state::SlackEnvelope| match it.state {
+        let of = |slack_envelope: &super::state::SlackEnvelope| match slack_envelope.state {
             EnvelopeState::Sent {
                 connection: of,
                 sent_at: at,
             } if of == connection => Some(at + patience),
-            EnvelopeState::Waiting => it.not_before.filter(|it| *it > Instant::now()),
+            EnvelopeState::Waiting => slack_envelope
+                .not_before
+                .filter(|instant| *instant > Instant::now()),
             _ => None,
         };
         self.envelopes[self.settled_count..]
@@ -260,11 +265,11 @@ impl SlackAppState {
     fn retry_unacknowledged(&mut self, connection: u64, ledger: &mut CallRecords) {
         let (now, scale) = (Instant::now(), ledger.scale);
         let name = self.app.name.clone();
-        for it in self.open_envelopes() {
+        for slack_envelope in self.open_envelopes() {
             let EnvelopeState::Sent {
                 connection: of,
                 sent_at: at,
-            } = it.state
+            } = slack_envelope.state
             else {
                 continue;
             };
@@ -272,9 +277,12 @@ impl SlackAppState {
                 ledger.add_violation(
                     &name,
                     ViolationKind::Late,
-                    format!("{} {} was not acknowledged", it.kind, it.envelope_id),
+                    format!(
+                        "{} {} was not acknowledged",
+                        slack_envelope.kind, slack_envelope.envelope_id
+                    ),
                 );
-                it.schedule_retry("timeout", now, scale);
+                slack_envelope.schedule_retry("timeout", now, scale);
             }
         }
     }
@@ -283,20 +291,21 @@ impl SlackAppState {
         let name = self.app.name.clone();
         let said: Value = serde_json::from_str(said).unwrap_or_default();
         let id = said["envelope_id"].as_str().unwrap_or_default();
-        if self
-            .envelopes
-            .iter()
-            .any(|it| it.older_ids.iter().any(|it| it == id))
-        {
+        if self.envelopes.iter().any(|slack_envelope| {
+            slack_envelope
+                .older_ids
+                .iter()
+                .any(|older_id| older_id == id)
+        }) {
             // The late acknowledgement was recorded as a violation, and the event is being sent
             // again.
             return;
         }
-        let Some(it) = self
+        let Some(slack_envelope) = self
             .envelopes
             .iter_mut()
             .rev()
-            .find(|it| it.envelope_id == id)
+            .find(|slack_envelope| slack_envelope.envelope_id == id)
         else {
             ledger.add_violation(
                 &name,
@@ -305,7 +314,7 @@ impl SlackAppState {
             );
             return;
         };
-        match it.state {
+        match slack_envelope.state {
             EnvelopeState::Sent { connection: of, .. } if of != connection => {
                 ledger.add_violation(
                     &name,
@@ -320,20 +329,21 @@ impl SlackAppState {
             ),
             _ => {}
         }
-        it.state = EnvelopeState::Acknowledged;
-        it.acknowledged.get_or_insert(ledger.elapsed());
+        slack_envelope.state = EnvelopeState::Acknowledged;
+        slack_envelope.acknowledged.get_or_insert(ledger.elapsed());
     }
 
     /// Handles the end of a socket. Its unacknowledged envelopes go to the next socket.
     fn on_socket_closed(&mut self, connection: u64, ledger: &mut CallRecords) {
-        self.connections.retain(|it| *it != connection);
+        self.connections.retain(|n| *n != connection);
         self.orders.remove(&connection);
         let scale = ledger.scale;
-        for it in self.open_envelopes() {
-            if matches!(it.state, EnvelopeState::Sent { connection: of, .. } if of == connection) {
-                it.schedule_retry("timeout", Instant::now(), scale);
+        for slack_envelope in self.open_envelopes() {
+            if matches!(slack_envelope.state, EnvelopeState::Sent { connection: of, .. } if of == connection)
+            {
+                slack_envelope.schedule_retry("timeout", Instant::now(), scale);
                 // The next socket receives it at once.
-                it.not_before = None;
+                slack_envelope.not_before = None;
             }
         }
     }

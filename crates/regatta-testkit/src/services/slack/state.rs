@@ -70,7 +70,12 @@ impl SlackMessage {
     /// Returns all actions that can be clicked: `action_id` and `value`.
     pub fn buttons(&self) -> Vec<(String, String)> {
         self.elements()
-            .map(|it| (text_field(it, "action_id"), text_field(it, "value")))
+            .map(|element| {
+                (
+                    text_field(element, "action_id"),
+                    text_field(element, "value"),
+                )
+            })
             .collect()
     }
 
@@ -91,7 +96,7 @@ impl SlackMessage {
             let inner = (0..of(block)).map(|at| &block["elements"][at]);
             inner
                 .chain(block.get("accessory"))
-                .filter(|it| it["action_id"].is_string())
+                .filter(|inner| inner["action_id"].is_string())
         })
     }
 }
@@ -191,7 +196,7 @@ impl SlackState {
     /// Returns the visible messages of a channel, by its name or id.
     pub fn messages(&self, channel: &str) -> &[SlackMessage] {
         self.channel(channel)
-            .map(|it| it.messages.as_slice())
+            .map(|slack_channel| slack_channel.messages.as_slice())
             .unwrap_or_default()
     }
 
@@ -203,20 +208,23 @@ impl SlackState {
     ) -> impl Iterator<Item = &'a SlackMessage> {
         self.messages(channel)
             .iter()
-            .filter(move |it| it.thread_ts.as_deref() == Some(root))
+            .filter(move |slack_message| slack_message.thread_ts.as_deref() == Some(root))
     }
 
     /// Returns one message.
     pub fn message(&self, channel: &str, ts: &str) -> Option<&SlackMessage> {
-        self.messages(channel).iter().rev().find(|it| it.ts == ts)
+        self.messages(channel)
+            .iter()
+            .rev()
+            .find(|slack_message| slack_message.ts == ts)
     }
 
     /// Returns the envelopes for an app, acknowledged or not.
     pub fn envelopes(&self, app: &str) -> &[SlackEnvelope] {
         self.apps
             .iter()
-            .find(|it| it.app.name == app)
-            .map(|it| it.envelopes.as_slice())
+            .find(|slack_app_state| slack_app_state.app.name == app)
+            .map(|slack_app_state| slack_app_state.envelopes.as_slice())
             .unwrap_or_default()
     }
 
@@ -224,7 +232,7 @@ impl SlackState {
     pub fn acknowledged(&self, app: &str) -> usize {
         self.envelopes(app)
             .iter()
-            .filter(|it| it.acknowledged.is_some())
+            .filter(|slack_envelope| slack_envelope.acknowledged.is_some())
             .count()
     }
 
@@ -232,8 +240,8 @@ impl SlackState {
     pub fn sockets(&self, app: &str) -> usize {
         self.apps
             .iter()
-            .find(|it| it.app.name == app)
-            .map_or(0, |it| it.connections.len())
+            .find(|slack_app_state| slack_app_state.app.name == app)
+            .map_or(0, |slack_app_state| slack_app_state.connections.len())
     }
 
     /// Returns the id of a person, an app's bot or a channel.
@@ -241,28 +249,31 @@ impl SlackState {
         let person = self
             .people
             .iter()
-            .find(|it| it.1 == name || it.0 == name)
-            .map(|it| it.0.as_str());
+            .find(|people| people.1 == name || people.0 == name)
+            .map(|people| people.0.as_str());
         let bot = || {
-            self.apps
-                .iter()
-                .find(|it| it.app.name == name || it.app.bot_user == name)
+            self.apps.iter().find(|slack_app_state| {
+                slack_app_state.app.name == name || slack_app_state.app.bot_user == name
+            })
         };
         person
-            .or_else(|| bot().map(|it| it.app.bot_user.as_str()))
-            .or_else(|| self.channel(name).map(|it| it.id.as_str()))
+            .or_else(|| bot().map(|slack_app_state| slack_app_state.app.bot_user.as_str()))
+            .or_else(|| {
+                self.channel(name)
+                    .map(|slack_channel| slack_channel.id.as_str())
+            })
     }
 
     pub(crate) fn channel(&self, name: &str) -> Option<&SlackChannel> {
         self.channels
             .iter()
-            .find(|it| it.id == name || it.name == name)
+            .find(|slack_channel| slack_channel.id == name || slack_channel.name == name)
     }
 
     pub(crate) fn channel_mut(&mut self, id: &str) -> Option<&mut SlackChannel> {
         self.channels
             .iter_mut()
-            .find(|it| it.id == id || it.name == id)
+            .find(|slack_channel| slack_channel.id == id || slack_channel.name == id)
     }
 
     pub(crate) fn message_mut(&mut self, channel: &str, ts: &str) -> Option<&mut SlackMessage> {
@@ -270,7 +281,7 @@ impl SlackState {
             .messages
             .iter_mut()
             .rev()
-            .find(|it| it.ts == ts)
+            .find(|slack_message| slack_message.ts == ts)
     }
 
     /// Returns a timestamp that no other message has.
@@ -297,16 +308,17 @@ impl SlackState {
         let mut names: Vec<(&str, &str)> = self
             .people
             .iter()
-            .map(|it| (it.1.as_str(), it.0.as_str()))
+            .map(|people| (people.1.as_str(), people.0.as_str()))
             .collect();
-        names.extend(
-            self.apps
-                .iter()
-                .map(|it| (it.app.name.as_str(), it.app.bot_user.as_str())),
-        );
+        names.extend(self.apps.iter().map(|slack_app_state| {
+            (
+                slack_app_state.app.name.as_str(),
+                slack_app_state.app.bot_user.as_str(),
+            )
+        }));
         // Replace the longest names first, so that `@claude-two` does not become `@claude` with a
         // suffix.
-        names.sort_by_key(|it| std::cmp::Reverse(it.0.len()));
+        names.sort_by_key(|name| std::cmp::Reverse(name.0.len()));
         for (name, id) in names {
             escaped = escaped.replace(&format!("@{name}"), &format!("<@{id}>"));
         }
@@ -331,45 +343,49 @@ impl SlackState {
 
     /// Formats a message as the API does.
     pub(crate) fn message_json(&self, message: &SlackMessage, metadata: bool) -> Value {
-        let mut it = json!({
+        let mut value = json!({
             "type": "message", "user": message.user, "text": message.text, "ts": message.ts, "team": self.team,
         });
         if let Some(thread) = &message.thread_ts {
-            it["thread_ts"] = json!(thread);
+            value["thread_ts"] = json!(thread);
         }
-        if message.blocks.as_array().is_some_and(|it| !it.is_empty()) {
-            it["blocks"] = message.blocks.clone();
-        }
-        if let Some(app) = message
-            .app
-            .as_ref()
-            .and_then(|name| self.apps.iter().find(|it| it.app.name == *name))
+        if message
+            .blocks
+            .as_array()
+            .is_some_and(|blocks| !blocks.is_empty())
         {
+            value["blocks"] = message.blocks.clone();
+        }
+        if let Some(app) = message.app.as_ref().and_then(|name| {
+            self.apps
+                .iter()
+                .find(|slack_app_state| slack_app_state.app.name == *name)
+        }) {
             let app = &app.app;
-            it["bot_id"] = json!(app.bot_id);
-            it["app_id"] = json!(app.id);
-            it["bot_profile"] =
+            value["bot_id"] = json!(app.bot_id);
+            value["app_id"] = json!(app.id);
+            value["bot_profile"] =
                 json!({"id": app.bot_id, "app_id": app.id, "name": app.name, "team_id": self.team});
         } else {
-            it["client_msg_id"] = json!(signature::fake_uuid(&message.ts));
+            value["client_msg_id"] = json!(signature::fake_uuid(&message.ts));
         }
         if metadata && !message.metadata.is_null() {
-            it["metadata"] = message.metadata.clone();
+            value["metadata"] = message.metadata.clone();
         }
         if message.versions.len() > 1 {
-            it["edited"] = json!({"user": message.user, "ts": message.ts});
+            value["edited"] = json!({"user": message.user, "ts": message.ts});
         }
         if !message.reactions.is_empty() {
             let mut grouped: Vec<(String, Vec<String>)> = vec![];
             for (name, user) in &message.reactions {
-                match grouped.iter_mut().find(|it| it.0 == *name) {
+                match grouped.iter_mut().find(|grouped| grouped.0 == *name) {
                     Some(group) => group.1.push(user.clone()),
                     None => grouped.push((name.clone(), vec![user.clone()])),
                 }
             }
             let of = |(name, users): (String, Vec<String>)| json!({"name": name, "count": users.len(), "users": users});
-            it["reactions"] = grouped.into_iter().map(of).collect();
+            value["reactions"] = grouped.into_iter().map(of).collect();
         }
-        it
+        value
     }
 }

@@ -38,8 +38,8 @@ fn html_to_plain(text: &str) -> Result<String, String> {
         let offset = text.len() - rest.len() + at;
         rest = &rest[at..];
         if rest.starts_with('&') {
-            let end = rest.find(';').filter(|it| *it <= 10);
-            let (name, after) = end.map_or(("", rest), |it| (&rest[1..it], &rest[it + 1..]));
+            let end = rest.find(';').filter(|rest| *rest <= 10);
+            let (name, after) = end.map_or(("", rest), |end| (&rest[1..end], &rest[end + 1..]));
             let number = |digits: &str, base| {
                 u32::from_str_radix(digits, base)
                     .ok()
@@ -103,16 +103,16 @@ fn markdown_to_plain(text: &str) -> Result<String, String> {
     let mut shown = String::new();
     let mut open: Vec<&str> = vec![];
     let mut rest = text;
-    while let Some(it) = rest.chars().next() {
+    while let Some(c) = rest.chars().next() {
         let fence = if rest.starts_with("```") { "```" } else { "`" };
-        if it == '`' {
+        if c == '`' {
             let after = &rest[fence.len()..];
             let end = find_unescaped(after, fence)
                 .ok_or("Can't find end of the entity starting at a code mark")?;
             let code = after[..end].replace("\\`", "`").replace("\\\\", "\\");
             // The first line of a block may be the name of its language.
             let cut = if fence.len() == 3 {
-                code.find('\n').map_or(0, |it| it + 1)
+                code.find('\n').map_or(0, |code| code + 1)
             } else {
                 0
             };
@@ -125,15 +125,15 @@ fn markdown_to_plain(text: &str) -> Result<String, String> {
             .into_iter()
             .find(|mark| rest.starts_with(mark));
         if let Some(mark) = toggled {
-            match open.iter().rposition(|it| *it == mark) {
+            match open.iter().rposition(|open| *open == mark) {
                 Some(at) => drop(open.remove(at)),
                 None => open.push(mark),
             }
             rest = &rest[mark.len()..];
             continue;
         }
-        rest = &rest[it.len_utf8()..];
-        match it {
+        rest = &rest[c.len_utf8()..];
+        match c {
             '\\' => {
                 shown.extend(rest.chars().next());
                 rest = rest
@@ -150,9 +150,9 @@ fn markdown_to_plain(text: &str) -> Result<String, String> {
             }
             '>' if at_start => {}
             '!' if rest.starts_with('[') => {}
-            it if ">#+-=|{}.!()]".contains(it) => {
+            c if ">#+-=|{}.!()]".contains(c) => {
                 return Err(format!(
-                    "Character '{it}' is reserved and must be escaped with the preceding '\\'"
+                    "Character '{c}' is reserved and must be escaped with the preceding '\\'"
                 ));
             }
             other => shown.push(other),
@@ -169,11 +169,11 @@ fn markdown_to_plain(text: &str) -> Result<String, String> {
 /// Returns the position of the first occurrence without a backslash before it.
 fn find_unescaped(text: &str, what: &str) -> Option<usize> {
     let mut from = 0;
-    while let Some(found) = text[from..].find(what).map(|it| it + from) {
+    while let Some(found) = text[from..].find(what).map(|text| text + from) {
         let slashes = text[..found]
             .bytes()
             .rev()
-            .take_while(|it| *it == b'\\')
+            .take_while(|byte| *byte == b'\\')
             .count();
         if slashes % 2 == 0 {
             return Some(found);

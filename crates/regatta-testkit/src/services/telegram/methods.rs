@@ -69,7 +69,7 @@ impl Arguments {
         self.0
             .get(name)
             .and_then(Value::as_str)
-            .filter(|it| !it.is_empty())
+            .filter(|s| !s.is_empty())
     }
 
     fn number(&self, name: &str) -> Option<i64> {
@@ -98,7 +98,7 @@ fn body_problem(asked: &DoubleRequest) -> Option<&'static str> {
     let kind = asked.header("content-type").unwrap_or_default();
     let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"]
         .iter()
-        .any(|it| kind.starts_with(it));
+        .any(|s| kind.starts_with(s));
     if asked.body.is_empty() || is_form {
         return None;
     }
@@ -115,11 +115,11 @@ fn parse_arguments(asked: &DoubleRequest) -> Arguments {
     let mut all: Map<String, Value> = asked
         .query
         .iter()
-        .map(|it| (it.0.clone(), json!(it.1)))
+        .map(|query| (query.0.clone(), json!(query.1)))
         .collect();
     if asked
         .header("content-type")
-        .is_some_and(|it| it.starts_with("application/json"))
+        .is_some_and(|asked| asked.starts_with("application/json"))
     {
         if let Ok(Value::Object(body)) = serde_json::from_slice(&asked.body) {
             all.extend(body);
@@ -128,7 +128,7 @@ fn parse_arguments(asked: &DoubleRequest) -> Arguments {
         all.extend(
             parse_form(&String::from_utf8_lossy(&asked.body))
                 .into_iter()
-                .map(|it| (it.0, json!(it.1))),
+                .map(|pair| (pair.0, json!(pair.1))),
         );
     }
     Arguments(all)
@@ -144,7 +144,11 @@ pub(crate) async fn handle_request(
         .unwrap_or_default()
         .to_owned();
     let (token, method) = rest.split_once('/').unwrap_or((&rest, ""));
-    let at = desk.view(|view| view.bots.iter().position(|it| it.bot.token == token));
+    let at = desk.view(|view| {
+        view.bots
+            .iter()
+            .position(|telegram_bot_state| telegram_bot_state.bot.token == token)
+    });
     let by = at
         .map(|at| desk.view(|view| view.bots[at].bot.username.clone()))
         .unwrap_or_default();
@@ -210,7 +214,7 @@ async fn wait_for_updates(
         let bot = &mut world.bots[at];
         if offset > 0 {
             bot.updates
-                .retain(|it| it["update_id"].as_i64() >= Some(offset));
+                .retain(|update| update["update_id"].as_i64() >= Some(offset));
         } else if offset < 0 {
             let keep = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
             bot.updates.drain(..bot.updates.len().saturating_sub(keep));
@@ -218,7 +222,7 @@ async fn wait_for_updates(
         if let Some(Value::Array(list)) = allowed {
             bot.allowed_updates = Some(
                 list.iter()
-                    .filter_map(|it| it.as_str().map(str::to_owned))
+                    .filter_map(|list| list.as_str().map(str::to_owned))
                     .collect(),
             );
         }
@@ -364,10 +368,10 @@ impl TelegramRequest<'_> {
     /// Returns the text with and without its markup.
     fn message_text(&self, long: &str) -> Result<(String, String), TelegramError> {
         let text = self.arguments.text("text").unwrap_or_default();
-        let shown = markup::plain_text(text, self.arguments.text("parse_mode")).map_err(|it| {
+        let shown = markup::plain_text(text, self.arguments.text("parse_mode")).map_err(|s| {
             violation_error(
                 ViolationKind::BadMarkup,
-                format!("can't parse entities: {it}"),
+                format!("can't parse entities: {s}"),
             )
         })?;
         if shown.trim().is_empty() {
@@ -392,19 +396,19 @@ impl TelegramRequest<'_> {
         })?;
         for button in rows
             .iter()
-            .flat_map(|it| it.as_array().into_iter().flatten())
+            .flat_map(|row| row.as_array().into_iter().flatten())
         {
             let data = button["callback_data"].as_str();
             let acts = button
                 .as_object()
-                .map_or(0, |it| it.len().saturating_sub(1));
+                .map_or(0, |object| object.len().saturating_sub(1));
             if !button["text"].is_string() || acts != 1 {
                 return Err(violation_error(
                     ViolationKind::BadMarkup,
                     "Text buttons are unallowed in the inline keyboard",
                 ));
             }
-            if data.is_some_and(|it| it.is_empty() || it.len() > 64) {
+            if data.is_some_and(|data| data.is_empty() || data.len() > 64) {
                 return Err(violation_error(
                     ViolationKind::TooLong,
                     "BUTTON_DATA_INVALID",
@@ -434,7 +438,7 @@ impl TelegramRequest<'_> {
             && !self.telegram.chats[chat]
                 .messages
                 .iter()
-                .any(|it| it.id == id)
+                .any(|telegram_message| telegram_message.id == id)
         {
             return Err(bad_request("message to be replied not found"));
         }
@@ -462,7 +466,7 @@ impl TelegramRequest<'_> {
         let found = self.telegram.chats[chat]
             .messages
             .iter_mut()
-            .find(|it| it.id == id);
+            .find(|telegram_message| telegram_message.id == id);
         let found = found.ok_or_else(|| bad_request(format!("message to {verb} not found")))?;
         if found.from != name {
             return Err(violation_error(
@@ -515,7 +519,9 @@ impl TelegramRequest<'_> {
     fn delete(&mut self) -> TelegramResult {
         let chat = self.chat()?;
         let id = self.own_message(chat, "delete")?.id;
-        self.telegram.chats[chat].messages.retain(|it| it.id != id);
+        self.telegram.chats[chat]
+            .messages
+            .retain(|telegram_message| telegram_message.id != id);
         Ok(json!(true))
     }
 
@@ -530,11 +536,11 @@ impl TelegramRequest<'_> {
             return Err(violation_error(ViolationKind::TooLong, "MESSAGE_TOO_LONG"));
         }
         let name = self.bot_name();
-        let found = self
-            .telegram
-            .callbacks
-            .iter_mut()
-            .find(|it| it.id == id && it.bot == name && it.answered.is_none());
+        let found = self.telegram.callbacks.iter_mut().find(|callback_query| {
+            callback_query.id == id
+                && callback_query.bot == name
+                && callback_query.answered.is_none()
+        });
         let found = found.ok_or_else(|| {
             bad_request("query is too old and response timeout expired or query ID is invalid")
         })?;
@@ -560,17 +566,17 @@ impl TelegramRequest<'_> {
         let chat = self.chat()?;
         let reaction = self.arguments.structured("reaction")?;
         let list = reaction.as_array().cloned().unwrap_or_default();
-        let plain = |it: &Value| {
-            it["emoji"]
+        let plain = |value: &Value| {
+            value["emoji"]
                 .as_str()
-                .map(|it| it.trim_end_matches('\u{fe0f}').to_owned())
+                .map(|s| s.trim_end_matches('\u{fe0f}').to_owned())
         };
         let emoji: Option<Vec<String>> = list.iter().map(plain).collect();
-        let emoji = emoji.filter(|it| {
-            it.len() <= 1
-                && it
+        let emoji = emoji.filter(|emoji| {
+            emoji.len() <= 1
+                && emoji
                     .iter()
-                    .all(|it| !it.is_empty() && REACTION_EMOJI.contains(it.as_str()))
+                    .all(|s| !s.is_empty() && REACTION_EMOJI.contains(s.as_str()))
         });
         let emoji =
             emoji.ok_or_else(|| violation_error(ViolationKind::BadField, "REACTION_INVALID"))?;
@@ -579,12 +585,12 @@ impl TelegramRequest<'_> {
         let found = self.telegram.chats[chat]
             .messages
             .iter_mut()
-            .find(|it| Some(it.id) == id);
+            .find(|telegram_message| Some(telegram_message.id) == id);
         let found = found.ok_or_else(|| bad_request("message to react not found"))?;
-        found.reactions.retain(|it| it.1 != name);
+        found.reactions.retain(|reaction| reaction.1 != name);
         found
             .reactions
-            .extend(emoji.into_iter().map(|it| (it, name.clone())));
+            .extend(emoji.into_iter().map(|emoji| (emoji, name.clone())));
         Ok(json!(true))
     }
 }

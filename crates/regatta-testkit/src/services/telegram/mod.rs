@@ -115,7 +115,7 @@ impl Telegram {
             let bot = world
                 .bots
                 .iter_mut()
-                .find(|it| it.bot.username == bot)
+                .find(|telegram_bot_state| telegram_bot_state.bot.username == bot)
                 .expect("there is such a bot");
             bot.is_private = on;
         });
@@ -132,7 +132,7 @@ impl Telegram {
 
     /// Adds a group. Returns the chat's id.
     pub fn add_group(&self, name: &str, members: &[&str]) -> i64 {
-        let members = members.iter().map(|it| (*it).to_owned()).collect();
+        let members = members.iter().map(|member| (*member).to_owned()).collect();
         self.update(|world, ledger| {
             let id = -1_001_000_000_000 - i64::try_from(ledger.next()).unwrap_or(0);
             let name = name.to_owned();
@@ -154,7 +154,7 @@ impl Telegram {
             let id = world
                 .people
                 .iter()
-                .find(|it| it.1 == person)
+                .find(|people| people.1 == person)
                 .expect("there is such a person")
                 .0;
             let members = [person, bot].into_iter().map(str::to_owned).collect();
@@ -196,7 +196,7 @@ impl Telegram {
             let message = world.chats[place]
                 .messages
                 .iter_mut()
-                .find(|it| it.id == id)
+                .find(|telegram_message| telegram_message.id == id)
                 .expect("there is such a message");
             (message.text, message.plain_text, message.changed) =
                 (text.to_owned(), text.to_owned(), now);
@@ -212,13 +212,13 @@ impl Telegram {
         self.update(|world, ledger| {
             let place = world.chat_index(chat);
             let message = world.message(chat, id).expect("there is such a message").clone();
-            assert!(message.buttons().iter().any(|it| it.1 == data), "no button {data} in {:?}", message.buttons());
+            assert!(message.buttons().iter().any(|button| button.1 == data), "no button {data} in {:?}", message.buttons());
             let callback = (4_000_000 + ledger.next()).to_string();
             let update = json!({
                 "id": callback, "from": world.user_json(person), "message": world.message_json(place, &message),
                 "chat_instance": signature::fake_token(chat, 16), "data": data,
             });
-            let bot = world.bots.iter_mut().find(|it| it.bot.username == message.from).expect("a bot posted it");
+            let bot = world.bots.iter_mut().find(|telegram_bot_state| telegram_bot_state.bot.username == message.from).expect("a bot posted it");
             bot.add_update("callback_query", update);
             let (id, bot, data) = (callback.clone(), message.from, data.to_owned());
             world.callbacks.push(CallbackQuery { id, bot, data, answered: None });
@@ -232,14 +232,14 @@ impl Telegram {
             let place = world.chat_index(chat);
             let user = world.user_json(person);
             let group = &mut world.chats[place];
-            let message = group.messages.iter_mut().find(|it| it.id == id).expect("there is such a message");
+            let message = group.messages.iter_mut().find(|telegram_message| telegram_message.id == id).expect("there is such a message");
             message.reactions.push((emoji.to_owned(), person.to_owned()));
             let update = json!({
                 "chat": {"id": group.id, "type": "supergroup"}, "message_id": id, "user": user,
                 "date": signature::unix_time().as_secs(), "old_reaction": [], "new_reaction": [{"type": "emoji", "emoji": emoji}],
             });
             let members = group.members.clone();
-            for bot in world.bots.iter_mut().filter(|it| members.contains(&it.bot.username)) {
+            for bot in world.bots.iter_mut().filter(|telegram_bot_state| members.contains(&telegram_bot_state.bot.username)) {
                 // Reactions are sent only to bots that name them in the allowed updates.
                 bot.add_update("message_reaction", update.clone());
             }

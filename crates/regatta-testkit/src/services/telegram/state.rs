@@ -55,14 +55,15 @@ pub struct TelegramMessage {
 impl TelegramMessage {
     /// Returns all buttons: text and data.
     pub fn buttons(&self) -> Vec<(String, String)> {
-        let text = |it: &Value, field: &str| it[field].as_str().unwrap_or_default().to_owned();
+        let text =
+            |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
         let rows = self.keyboard["inline_keyboard"]
             .as_array()
             .into_iter()
             .flatten();
-        let buttons = rows.flat_map(|it| it.as_array().into_iter().flatten());
+        let buttons = rows.flat_map(|row| row.as_array().into_iter().flatten());
         buttons
-            .map(|it| (text(it, "text"), text(it, "callback_data")))
+            .map(|button| (text(button, "text"), text(button, "callback_data")))
             .collect()
     }
 }
@@ -126,19 +127,21 @@ impl TelegramState {
     /// Returns the messages of a chat, by its name or id.
     pub fn messages(&self, chat: &str) -> &[TelegramMessage] {
         self.chat(chat)
-            .map(|it| it.messages.as_slice())
+            .map(|telegram_chat| telegram_chat.messages.as_slice())
             .unwrap_or_default()
     }
 
     /// Returns one message.
     pub fn message(&self, chat: &str, id: i64) -> Option<&TelegramMessage> {
-        self.messages(chat).iter().find(|it| it.id == id)
+        self.messages(chat)
+            .iter()
+            .find(|telegram_message| telegram_message.id == id)
     }
 
     /// Returns the visible actions of bots in a chat: bot, action, time.
     pub fn actions(&self, chat: &str) -> &[(String, String, Duration)] {
         self.chat(chat)
-            .map(|it| it.actions.as_slice())
+            .map(|telegram_chat| telegram_chat.actions.as_slice())
             .unwrap_or_default()
     }
 
@@ -151,44 +154,55 @@ impl TelegramState {
     pub fn unconfirmed(&self, bot: &str) -> usize {
         self.bots
             .iter()
-            .find(|it| it.bot.username == bot)
-            .map_or(0, |it| it.updates.len())
+            .find(|telegram_bot_state| telegram_bot_state.bot.username == bot)
+            .map_or(0, |telegram_bot_state| telegram_bot_state.updates.len())
     }
 
     /// Returns how many polls a bot has started.
     pub fn poll_count(&self, bot: &str) -> u64 {
         self.bots
             .iter()
-            .find(|it| it.bot.username == bot)
-            .map_or(0, |it| it.poll_number)
+            .find(|telegram_bot_state| telegram_bot_state.bot.username == bot)
+            .map_or(0, |telegram_bot_state| telegram_bot_state.poll_number)
     }
 
     pub(crate) fn chat(&self, name: &str) -> Option<&TelegramChat> {
-        self.chats
-            .iter()
-            .find(|it| it.name == name || it.id.to_string() == name)
+        self.chats.iter().find(|telegram_chat| {
+            telegram_chat.name == name || telegram_chat.id.to_string() == name
+        })
     }
 
     pub(crate) fn chat_index(&self, name: &str) -> usize {
-        let found = self
-            .chats
-            .iter()
-            .position(|it| it.name == name || it.id.to_string() == name);
+        let found = self.chats.iter().position(|telegram_chat| {
+            telegram_chat.name == name || telegram_chat.id.to_string() == name
+        });
         found.unwrap_or_else(|| panic!("no chat is called {name}"))
     }
 
     /// Returns the chat with this id that the bot is in.
     pub(crate) fn chat_of(&self, bot: &str, id: i64) -> Option<usize> {
-        self.chats
-            .iter()
-            .position(|it| it.id == id && it.direct_bot.as_ref().is_none_or(|it| it == bot))
+        self.chats.iter().position(|telegram_chat| {
+            telegram_chat.id == id
+                && telegram_chat
+                    .direct_bot
+                    .as_ref()
+                    .is_none_or(|direct_bot| direct_bot == bot)
+        })
     }
 
     pub(crate) fn user_json(&self, name: &str) -> Value {
-        if let Some(it) = self.bots.iter().find(|it| it.bot.username == name) {
-            return json!({"id": it.bot.id, "is_bot": true, "first_name": name, "username": name});
+        if let Some(telegram_bot_state) = self
+            .bots
+            .iter()
+            .find(|telegram_bot_state| telegram_bot_state.bot.username == name)
+        {
+            return json!({"id": telegram_bot_state.bot.id, "is_bot": true, "first_name": name, "username": name});
         }
-        let id = self.people.iter().find(|it| it.1 == name).map(|it| it.0);
+        let id = self
+            .people
+            .iter()
+            .find(|people| people.1 == name)
+            .map(|people| people.0);
         json!({"id": id, "is_bot": false, "first_name": name, "username": name, "language_code": "en"})
     }
 
@@ -200,8 +214,8 @@ impl TelegramState {
             let person = self
                 .people
                 .iter()
-                .find(|it| it.0 == place.id)
-                .map(|it| it.1.clone())
+                .find(|people| people.0 == place.id)
+                .map(|people| people.1.clone())
                 .unwrap_or_default();
             json!({"id": place.id, "type": "private", "first_name": person, "username": person})
         };
@@ -219,9 +233,12 @@ impl TelegramState {
         if !message.keyboard.is_null() {
             shown["reply_markup"] = message.keyboard.clone();
         }
-        let answered = message
-            .reply_to
-            .and_then(|id| place.messages.iter().find(|it| it.id == id));
+        let answered = message.reply_to.and_then(|id| {
+            place
+                .messages
+                .iter()
+                .find(|telegram_message| telegram_message.id == id)
+        });
         if let Some(answered) = answered {
             let mut inner = answered.clone();
             inner.reply_to = None;
@@ -236,7 +253,10 @@ impl TelegramState {
     /// Adds a message to a chat, and notifies the bots that may see it. Bots do not see messages of
     /// bots.
     pub(crate) fn add_message(&mut self, chat: usize, message: TelegramMessage) {
-        let from_bot = self.bots.iter().any(|it| it.bot.username == message.from);
+        let from_bot = self
+            .bots
+            .iter()
+            .any(|telegram_bot_state| telegram_bot_state.bot.username == message.from);
         self.chats[chat].messages.push(message.clone());
         if from_bot {
             return;
@@ -254,10 +274,13 @@ impl TelegramState {
         shown: &Value,
     ) {
         let place = &self.chats[chat];
-        let replied = message
-            .reply_to
-            .and_then(|id| place.messages.iter().find(|it| it.id == id));
-        let replied = replied.map(|it| it.from.clone());
+        let replied = message.reply_to.and_then(|id| {
+            place
+                .messages
+                .iter()
+                .find(|telegram_message| telegram_message.id == id)
+        });
+        let replied = replied.map(|telegram_message| telegram_message.from.clone());
         let (members, group, only) = (
             place.members.clone(),
             place.is_group(),
@@ -268,7 +291,7 @@ impl TelegramState {
             let named = message.plain_text.contains(&format!("@{name}"))
                 || message.plain_text.starts_with('/');
             let sees = !group || !bot.is_private || named || replied.as_ref() == Some(name);
-            if members.contains(name) && only.as_ref().is_none_or(|it| it == name) && sees {
+            if members.contains(name) && only.as_ref().is_none_or(|only| only == name) && sees {
                 bot.add_update(kind, shown.clone());
             }
         }
@@ -300,9 +323,12 @@ impl TelegramState {
 impl TelegramBotState {
     pub(crate) fn add_update(&mut self, kind: &str, what: Value) {
         // By default a bot receives all kinds except a few.
-        let asked = self.allowed_updates.as_ref().filter(|it| !it.is_empty());
-        let wanted = asked.map_or(kind != "message_reaction", |it| {
-            it.iter().any(|it| it == kind)
+        let asked = self
+            .allowed_updates
+            .as_ref()
+            .filter(|allowed_updates| !allowed_updates.is_empty());
+        let wanted = asked.map_or(kind != "message_reaction", |asked| {
+            asked.iter().any(|s| s == kind)
         });
         if wanted {
             self.next_update += 1;
@@ -320,7 +346,7 @@ fn message_entities(text: &str) -> Vec<Value> {
     for word in text.split_inclusive([' ', '\n']) {
         let name: String = word
             .chars()
-            .take_while(|it| it.is_alphanumeric() || "_@/".contains(*it))
+            .take_while(|c| c.is_alphanumeric() || "_@/".contains(*c))
             .collect();
         let kind = match name.chars().next() {
             Some('@') => "mention",

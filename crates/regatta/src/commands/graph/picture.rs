@@ -43,11 +43,15 @@ impl EdgeBus {
     }
 
     fn is_critical_from(&self, row: u32) -> bool {
-        self.critical_edges.iter().any(|it| it.0 == row)
+        self.critical_edges
+            .iter()
+            .any(|critical_edge| critical_edge.0 == row)
     }
 
     fn is_critical_to(&self, row: u32) -> bool {
-        self.critical_edges.iter().any(|it| it.1 == row)
+        self.critical_edges
+            .iter()
+            .any(|critical_edge| critical_edge.1 == row)
     }
 
     /// Returns the first and the last row of the vertical line.
@@ -70,33 +74,40 @@ struct LineMark {
 }
 
 /// Draws a graph that is at most `room` wide. Returns `None` if it does not fit.
-pub(super) fn draw_picture(out: &Output, it: &GraphView, room: usize) -> Option<String> {
-    let mut gutters: Vec<Vec<EdgeBus>> =
-        (1..it.columns).map(|right| edge_buses(it, right)).collect();
+pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Option<String> {
+    let mut gutters: Vec<Vec<EdgeBus>> = (1..graph.columns)
+        .map(|right| edge_buses(graph, right))
+        .collect();
     // `any` would stop early
-    let below: Vec<bool> = gutters.iter_mut().map(|it| assign_tracks(it)).collect();
+    let below: Vec<bool> = gutters
+        .iter_mut()
+        .map(|edge_buses| assign_tracks(edge_buses))
+        .collect();
     let below = below.contains(&true);
     let step = if below { 2 } else { 1 };
-    let wide: Vec<usize> = gutters.iter().map(|it| gutter_width(it)).collect();
-    let texts: Vec<(String, String)> = it
+    let wide: Vec<usize> = gutters
+        .iter()
+        .map(|edge_buses| gutter_width(edge_buses))
+        .collect();
+    let texts: Vec<(String, String)> = graph
         .nodes
         .iter()
-        .map(|it| (box_name(out, it), first_line(&it.label)))
+        .map(|graph_node| (box_name(out, graph_node), first_line(&graph_node.label)))
         .collect();
-    let boxes = box_widths(it, &texts, room.checked_sub(wide.iter().sum())?)?;
+    let boxes = box_widths(graph, &texts, room.checked_sub(wide.iter().sum())?)?;
     let mut starts = vec![0];
     for (width, gutter) in boxes.iter().zip(wide.iter().chain([&0])) {
         starts.push(starts.last().copied().unwrap_or(0) + width + gutter);
     }
-    let cells: Vec<String> = it
+    let cells: Vec<String> = graph
         .nodes
         .iter()
         .zip(&texts)
-        .map(|(it, text)| box_text(it, text, &boxes))
+        .map(|(graph_node, text)| box_text(graph_node, text, &boxes))
         .collect();
     let at: BTreeMap<(u32, u32), usize> = (0..)
-        .zip(&it.nodes)
-        .map(|(nth, it)| ((it.column, it.row), nth))
+        .zip(&graph.nodes)
+        .map(|(nth, graph_node)| ((graph_node.column, graph_node.row), nth))
         .collect();
     let mut sheet = Canvas {
         lines_per_row: step,
@@ -114,7 +125,7 @@ pub(super) fn draw_picture(out: &Output, it: &GraphView, room: usize) -> Option<
                 // through the box's place.
                 let text = at
                     .get(&(column, *row))
-                    .map_or(0, |it| display_width(&cells[*it]) + 1);
+                    .map_or(0, |at| display_width(&cells[*at]) + 1);
                 sheet.draw_horizontal(
                     row * step,
                     start + text..gutter.0 + 1,
@@ -137,8 +148,8 @@ pub(super) fn draw_picture(out: &Output, it: &GraphView, room: usize) -> Option<
         }
     }
     let mut text = draw_headings(out, &starts, &boxes);
-    for y in 0..it.rows * step {
-        let here = it
+    for y in 0..graph.rows * step {
+        let here = graph
             .nodes
             .iter()
             .enumerate()
@@ -161,17 +172,21 @@ pub(super) fn draw_picture(out: &Output, it: &GraphView, room: usize) -> Option<
 
 /// Returns a box's sign and id, such as `✓ T1`, or only the sign if the box stands for several
 /// tasks.
-fn box_name(out: &Output, it: &GraphNodeView) -> String {
-    match it.tasks[..] {
-        [one] => format!("{} {one}", out.state_style(&it.word).0),
-        _ => out.state_style(&it.word).0.to_owned(),
+fn box_name(out: &Output, graph_node: &GraphNodeView) -> String {
+    match graph_node.tasks[..] {
+        [one] => format!("{} {one}", out.state_style(&graph_node.word).0),
+        _ => out.state_style(&graph_node.word).0.to_owned(),
     }
 }
 
 /// Returns the text of a box, cut to its width.
-fn box_text(it: &GraphNodeView, (name, label): &(String, String), boxes: &[usize]) -> String {
-    let left = boxes[it.column as usize].saturating_sub(display_width(name) + 1);
-    let worth = it.tasks.len() > 1 || display_width(label).min(MIN_SUBJECT_WIDTH) <= left;
+fn box_text(
+    graph_node: &GraphNodeView,
+    (name, label): &(String, String),
+    boxes: &[usize],
+) -> String {
+    let left = boxes[graph_node.column as usize].saturating_sub(display_width(name) + 1);
+    let worth = graph_node.tasks.len() > 1 || display_width(label).min(MIN_SUBJECT_WIDTH) <= left;
     let label = if worth {
         cut_to_width(label, left)
     } else {
@@ -182,15 +197,21 @@ fn box_text(it: &GraphNodeView, (name, label): &(String, String), boxes: &[usize
 
 /// Returns the text of a box in colours: sign and id in the colour of the state, everything bold on
 /// the longest path.
-fn coloured_box_text(out: &Output, it: &GraphNodeView, text: &str, name: usize) -> String {
+fn coloured_box_text(out: &Output, graph_node: &GraphNodeView, text: &str, name: usize) -> String {
     let name = prefix_of_width(text, name);
-    let (bold, rest) = (if it.critical { "1;" } else { "" }, &text[name.len()..]);
-    let rest = if it.critical && !rest.is_empty() {
+    let (bold, rest) = (
+        if graph_node.critical { "1;" } else { "" },
+        &text[name.len()..],
+    );
+    let rest = if graph_node.critical && !rest.is_empty() {
         out.paint(rest, "1")
     } else {
         rest.to_owned()
     };
-    out.paint(&name, &format!("{bold}{}", out.state_style(&it.word).1)) + &rest
+    out.paint(
+        &name,
+        &format!("{bold}{}", out.state_style(&graph_node.word).1),
+    ) + &rest
 }
 
 /// Returns the line of headings: `wave 1`, or only the number in a narrow column.
@@ -210,9 +231,12 @@ fn draw_headings(out: &Output, starts: &[usize], boxes: &[usize]) -> String {
 
 /// Returns the width of each column's boxes: their preferred widths, reduced until the picture
 /// fits.
-fn box_widths(it: &GraphView, texts: &[(String, String)], room: usize) -> Option<Vec<usize>> {
-    let (mut least, mut like) = (vec![2; it.columns as usize], vec![2; it.columns as usize]);
-    for (node, (name, label)) in it.nodes.iter().zip(texts) {
+fn box_widths(graph: &GraphView, texts: &[(String, String)], room: usize) -> Option<Vec<usize>> {
+    let (mut least, mut like) = (
+        vec![2; graph.columns as usize],
+        vec![2; graph.columns as usize],
+    );
+    for (node, (name, label)) in graph.nodes.iter().zip(texts) {
         let at = node.column as usize;
         let whole = display_width(name) + 1 + display_width(label);
         like[at] = like[at].max(whole.min(MAX_BOX_WIDTH));
@@ -233,11 +257,15 @@ fn box_widths(it: &GraphView, texts: &[(String, String)], room: usize) -> Option
 }
 
 /// Returns the buses between column `right` and the column before it.
-fn edge_buses(it: &GraphView, right: u32) -> Vec<EdgeBus> {
+fn edge_buses(graph: &GraphView, right: u32) -> Vec<EdgeBus> {
     let mut links: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     let mut heavy = BTreeSet::new();
-    for edge in &it.edges {
-        for ends in edge.through.windows(2).filter(|it| it[1].0 == right) {
+    for edge in &graph.edges {
+        for ends in edge
+            .through
+            .windows(2)
+            .filter(|through| through[1].0 == right)
+        {
             links.entry(ends[0].1).or_default().insert(ends[1].1);
             if edge.critical {
                 heavy.insert((ends[0].1, ends[1].1));
@@ -251,7 +279,7 @@ fn edge_buses(it: &GraphView, right: u32) -> Vec<EdgeBus> {
     let bus = |(to, from): (BTreeSet<u32>, Vec<u32>)| {
         let heavy = heavy
             .iter()
-            .filter(|it| from.contains(&it.0))
+            .filter(|heavy| from.contains(&heavy.0))
             .copied()
             .collect();
         EdgeBus {
@@ -263,7 +291,7 @@ fn edge_buses(it: &GraphView, right: u32) -> Vec<EdgeBus> {
         }
     };
     let mut all: Vec<EdgeBus> = all.into_iter().map(bus).collect();
-    all.sort_by_key(|it| it.row_range());
+    all.sort_by_key(|edge_bus| edge_bus.row_range());
     all
 }
 
@@ -278,8 +306,8 @@ fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
     let mut done: Vec<bool> = buses.iter().map(EdgeBus::is_straight).collect();
     let mut taken: Vec<Vec<(u32, u32)>> = Vec::new();
     while done.contains(&false) {
-        let open = || (0..buses.len()).filter(|it| !done[*it]);
-        let Some(next) = open().find(|it| !waits(buses, *it, &done)) else {
+        let open = || (0..buses.len()).filter(|n| !done[*n]);
+        let Some(next) = open().find(|n| !waits(buses, *n, &done)) else {
             // Pick the bus that blocks most others.
             let ways = |at: usize| {
                 open()
@@ -287,31 +315,32 @@ fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
                     .count()
             };
             let first = open()
-                .filter(|it| !buses[*it].leaves_below)
-                .max_by_key(|it| (ways(*it), usize::MAX - it));
+                .filter(|n| !buses[*n].leaves_below)
+                .max_by_key(|n| (ways(*n), usize::MAX - n));
             match first {
                 Some(first) => buses[first].leaves_below = true,
                 None => break,
             }
             continue;
         };
-        let earlier = (0..buses.len())
-            .filter(|it| *it != next && must_turn_before(&buses[*it], &buses[next]));
+        let earlier =
+            (0..buses.len()).filter(|n| *n != next && must_turn_before(&buses[*n], &buses[next]));
         let from = earlier
-            .filter_map(|it| buses[it].track)
+            .filter_map(|earlier| buses[earlier].track)
             .max()
-            .map_or(0, |it| it + 1);
+            .map_or(0, |earlier| earlier + 1);
         let (top, end) = buses[next].row_range();
-        let free = |it: &Vec<(u32, u32)>| it.iter().all(|other| other.1 < top || end < other.0);
+        let free =
+            |items: &Vec<(u32, u32)>| items.iter().all(|other| other.1 < top || end < other.0);
         let track = (from..taken.len())
-            .find(|it| free(&taken[*it]))
+            .find(|n| free(&taken[*n]))
             .unwrap_or(taken.len().max(from));
         taken.resize(taken.len().max(track + 1), vec![]);
         taken[track].push((top, end));
         buses[next].track = Some(track);
         done[next] = true;
     }
-    buses.iter().any(|it| it.leaves_below)
+    buses.iter().any(|edge_bus| edge_bus.leaves_below)
 }
 
 /// Returns true if `one` must turn before `other`, because it leaves on a row on which the other
@@ -319,7 +348,10 @@ fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
 fn must_turn_before(one: &EdgeBus, other: &EdgeBus) -> bool {
     !one.leaves_below
         && !one.is_straight()
-        && one.from_rows.iter().any(|it| other.to_rows.contains(it))
+        && one
+            .from_rows
+            .iter()
+            .any(|from_row| other.to_rows.contains(from_row))
 }
 
 /// Returns a gutter's width: one space, two per track, an arrow and a space; or two spaces if it
@@ -327,9 +359,9 @@ fn must_turn_before(one: &EdgeBus, other: &EdgeBus) -> bool {
 fn gutter_width(buses: &[EdgeBus]) -> usize {
     let tracks = buses
         .iter()
-        .filter_map(|it| it.track)
+        .filter_map(|edge_bus| edge_bus.track)
         .max()
-        .map_or(0, |it| it + 1);
+        .map_or(0, |buse| buse + 1);
     if buses.is_empty() { 2 } else { 4 + 2 * tracks }
 }
 
@@ -373,8 +405,13 @@ impl Canvas {
     fn draw_bus(&mut self, bus: &EdgeBus, (start, end): (usize, usize), of: usize) {
         let (step, first, last) = (self.lines_per_row, start + 1, end - 2);
         let Some(track) = bus.track else {
-            bus.from_rows.iter().for_each(|it| {
-                self.draw_horizontal(it * step, first..last, bus.is_critical_from(*it), of)
+            bus.from_rows.iter().for_each(|from_row| {
+                self.draw_horizontal(
+                    from_row * step,
+                    first..last,
+                    bus.is_critical_from(*from_row),
+                    of,
+                )
             });
             return;
         };
@@ -408,14 +445,14 @@ impl Canvas {
         let spans: Vec<(u32, u32)> = bus
             .critical_edges
             .iter()
-            .map(|it| (it.0 * step + lift, it.1 * step))
+            .map(|critical_edge| (critical_edge.0 * step + lift, critical_edge.1 * step))
             .collect();
         for y in top..=end {
             let up = if y > top { UP } else { 0 };
             let down = if y < end { DOWN } else { 0 };
             let heavy = spans
                 .iter()
-                .any(|it| (it.0.min(it.1)..=it.0.max(it.1)).contains(&y));
+                .any(|span| (span.0.min(span.1)..=span.0.max(span.1)).contains(&y));
             self.add_arms(
                 (y, x),
                 up | down | stops.get(&y).copied().unwrap_or(0),

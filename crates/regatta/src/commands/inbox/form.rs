@@ -11,11 +11,11 @@ use super::super::CommandContext;
 /// Asks for each field of a form. Returns the answer as JSON text, or `None` if the person gave up.
 pub(super) fn fill_form(
     app: &CommandContext,
-    it: &InboxView,
+    inbox: &InboxView,
     schema: &Value,
     ask: &mut dyn FnMut(&str) -> Result<Option<String>, CommandError>,
 ) -> Result<Option<String>, CommandError> {
-    let agent = it
+    let agent = inbox
         .agent
         .as_ref()
         .map_or("an agent".into(), ToString::to_string);
@@ -26,7 +26,7 @@ pub(super) fn fill_form(
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let needed = schema["required"]
             .as_array()
-            .is_some_and(|all| all.iter().any(|it| it == name.as_str()));
+            .is_some_and(|all| all.iter().any(|value| value == name.as_str()));
         loop {
             match (ask(&field_prompt(name, field, needed))?, needed) {
                 (None, true) => {
@@ -52,8 +52,7 @@ pub(super) fn fill_form(
     }
     let text = Value::Object(filled).to_string();
     app.output.print(&format!("  {}\n", sanitize(&text)))?;
-    let sent =
-        ask("send it? y or n: ")?.is_some_and(|it| it.eq_ignore_ascii_case("y") || it == "yes");
+    let sent = ask("send it? y or n: ")?.is_some_and(|s| s.eq_ignore_ascii_case("y") || s == "yes");
     Ok(sent.then_some(text))
 }
 
@@ -62,7 +61,7 @@ fn field_prompt(name: &str, field: &Value, needed: bool) -> String {
     let title = field["title"].as_str().unwrap_or(name);
     let says = field["description"]
         .as_str()
-        .map_or(String::new(), |it| format!(" ({it})"));
+        .map_or(String::new(), |field| format!(" ({field})"));
     let kind = match (field["enum"].as_array(), field["type"].as_str()) {
         (Some(all), _) => all
             .iter()
@@ -82,7 +81,7 @@ fn field_prompt(name: &str, field: &Value, needed: bool) -> String {
 /// Converts the typed text to the type of a field. The error says what is wrong.
 fn parse_field(field: &Value, text: &str) -> Result<Value, String> {
     if let Some(all) = field["enum"].as_array() {
-        let found = all.iter().find(|it| it.as_str() == Some(text));
+        let found = all.iter().find(|value| value.as_str() == Some(text));
         return found
             .cloned()
             .ok_or_else(|| "choose one of the listed values".into());

@@ -38,9 +38,13 @@ enum DigitEffect {
 }
 
 /// Returns the choices of an item, in the order of their digits.
-fn digit_effects(it: &InboxView) -> Vec<(String, DigitEffect)> {
+fn digit_effects(inbox: &InboxView) -> Vec<(String, DigitEffect)> {
     let allow = |reach| DigitEffect::SendAnswer(RequestAnswer::Allow, reach);
-    match it.ask.as_ref().map(|it| &it.content) {
+    match inbox
+        .ask
+        .as_ref()
+        .map(|agent_request| &agent_request.content)
+    {
         Some(RequestContent::Permission { .. }) => vec![
             ("allow once".into(), allow(AnswerScope::Once)),
             ("allow for this task".into(), allow(AnswerScope::Task)),
@@ -65,7 +69,7 @@ fn digit_effects(it: &InboxView) -> Vec<(String, DigitEffect)> {
             let mut all: Vec<(String, DigitEffect)> = choices.iter().take(7).map(say).collect();
             let form = schema
                 .as_deref()
-                .and_then(|it| serde_json::from_str(it).ok())
+                .and_then(|schema| serde_json::from_str(schema).ok())
                 .filter(|_| choices.is_empty());
             match form {
                 Some(form) => all.push(("fill in the form".into(), DigitEffect::AskForm(form))),
@@ -78,7 +82,7 @@ fn digit_effects(it: &InboxView) -> Vec<(String, DigitEffect)> {
             all
         }
         None => (0..)
-            .zip(&it.ways)
+            .zip(&inbox.ways)
             .map(|(nth, way)| (sanitize(&way.choice), DigitEffect::SendChoice(nth)))
             .collect(),
     }
@@ -102,9 +106,9 @@ pub(super) fn run_interactive(app: &CommandContext) -> CommandResult {
             .collect();
         let left: Vec<&InboxView> = all
             .iter()
-            .filter(|it| !skipped.contains(&it.group_key()))
+            .filter(|inbox| !skipped.contains(&inbox.group_key()))
             .collect();
-        let Some(it) = left.first() else {
+        let Some(inbox) = left.first() else {
             let rest = all.len();
             let text = if rest == 0 {
                 "nothing needs you".to_owned()
@@ -115,12 +119,12 @@ pub(super) fn run_interactive(app: &CommandContext) -> CommandResult {
         };
         let alike = left
             .iter()
-            .filter(|other| other.group_key() == it.group_key())
+            .filter(|other| other.group_key() == inbox.group_key())
             .count();
-        app.output.print(&draw_card(it, alike, left.len()))?;
+        app.output.print(&draw_card(inbox, alike, left.len()))?;
         match read_key()? {
             KeyPress::Digit(nth) => {
-                let answered = apply_digit(app, &client, it, (nth, alike > 1));
+                let answered = apply_digit(app, &client, inbox, (nth, alike > 1));
                 // Another person may have answered first. The error is printed, and the next item
                 // follows.
                 if let Err(CommandError::Problem(problem)) = answered {
@@ -131,9 +135,9 @@ pub(super) fn run_interactive(app: &CommandContext) -> CommandResult {
                     ))?;
                 }
             }
-            KeyPress::Letter('s' | 'j' | 'n') => skipped.push(it.group_key()),
+            KeyPress::Letter('s' | 'j' | 'n') => skipped.push(inbox.group_key()),
             KeyPress::Letter('z') => {
-                let Ok(id) = it.id.parse() else { continue };
+                let Ok(id) = inbox.id.parse() else { continue };
                 let ask = input::InboxSnooze {
                     id,
                     ms: Some(SNOOZE_MS),
@@ -141,7 +145,7 @@ pub(super) fn run_interactive(app: &CommandContext) -> CommandResult {
                 let got: Result<CallReply<serde_json::Value>, CommandError> =
                     client.call(&Call::InboxSnooze(ask));
                 let text = match got {
-                    Ok(_) => format!("{} comes back in an hour\n", it.id),
+                    Ok(_) => format!("{} comes back in an hour\n", inbox.id),
                     Err(CommandError::Problem(problem)) => {
                         format!("{}\n", sanitize(&problem.message))
                     }
@@ -149,16 +153,16 @@ pub(super) fn run_interactive(app: &CommandContext) -> CommandResult {
                 };
                 app.output.print(&text)?;
             }
-            KeyPress::Letter(letter @ ('d' | 'D')) => match it.task {
+            KeyPress::Letter(letter @ ('d' | 'D')) => match inbox.task {
                 Some(id) => print_error(
                     app,
                     super::super::diff::diff(app, &diff_args(id, letter == 'd')),
                 )?,
                 None => app.output.print("this item has no task\n")?,
             },
-            KeyPress::Letter('w') => match it.task {
+            KeyPress::Letter('w') => match inbox.task {
                 Some(task) => print_error(app, super::super::see::why(app, &task.to_string()))?,
-                None => app.output.print(&format!("{}\n", sanitize(&it.why)))?,
+                None => app.output.print(&format!("{}\n", sanitize(&inbox.why)))?,
             },
             KeyPress::Letter('q') => return Ok(()),
             KeyPress::Letter(_) => app
@@ -181,8 +185,8 @@ fn diff_args(id: TaskId, stat: bool) -> args::DiffArgs {
 }
 
 /// Prints an error of a command and continues.
-fn print_error(app: &CommandContext, it: CommandResult) -> CommandResult {
-    match it {
+fn print_error(app: &CommandContext, result: CommandResult) -> CommandResult {
+    match result {
         Err(CommandError::Problem(problem)) => app
             .output
             .print(&format!("{}\n", sanitize(&problem.message))),
@@ -191,43 +195,43 @@ fn print_error(app: &CommandContext, it: CommandResult) -> CommandResult {
 }
 
 /// Draws an item: task, agent, subject, reason and keys.
-fn draw_card(it: &InboxView, alike: usize, left: usize) -> String {
-    let task = it
+fn draw_card(inbox: &InboxView, alike: usize, left: usize) -> String {
+    let task = inbox
         .task
-        .map(|it| it.to_string())
-        .filter(|task| *task != it.id);
-    let who = [task, it.agent.as_ref().map(ToString::to_string)];
+        .map(|id| id.to_string())
+        .filter(|task| *task != inbox.id);
+    let who = [task, inbox.agent.as_ref().map(ToString::to_string)];
     let who: Vec<String> = who.into_iter().flatten().collect();
     let mut text = format!(
         "\n{} {}  {}  {} ago  ({left} left)\n",
-        it.id,
-        it.kind,
+        inbox.id,
+        inbox.kind,
         who.join(" "),
-        format_age(it.since_wall)
+        format_age(inbox.since_wall)
     );
     let many = if alike > 1 {
         format!(" × {alike}, one answer for all")
     } else {
         String::new()
     };
-    for line in it.subject.lines().take(12) {
+    for line in inbox.subject.lines().take(12) {
         text += &format!("  {}\n", sanitize(line));
     }
     if !many.is_empty() {
         text += &format!(" {many}\n");
     }
-    if !it.why.is_empty() {
+    if !inbox.why.is_empty() {
         text += &format!(
             "  why  {}\n",
-            sanitize(it.why.lines().next().unwrap_or_default())
+            sanitize(inbox.why.lines().next().unwrap_or_default())
         );
     }
     let keys: Vec<String> = (1..)
-        .zip(digit_effects(it))
+        .zip(digit_effects(inbox))
         .map(|(nth, (word, _))| format!("{nth} {word}"))
         .collect();
     text += &format!("  {}\n", keys.join("   "));
-    let diff = if it.task.is_some() {
+    let diff = if inbox.task.is_some() {
         "d diff   D whole diff   "
     } else {
         ""
@@ -239,20 +243,21 @@ fn draw_card(it: &InboxView, alike: usize, left: usize) -> String {
 fn apply_digit(
     app: &CommandContext,
     client: &Client,
-    it: &InboxView,
+    inbox: &InboxView,
     (nth, alike): (usize, bool),
 ) -> CommandResult {
-    let Some((_, pick)) = digit_effects(it).into_iter().nth(nth) else {
+    let Some((_, pick)) = digit_effects(inbox).into_iter().nth(nth) else {
         return app.output.print("there is no choice with this number\n");
     };
     let id = || {
-        it.id
+        inbox
+            .id
             .parse()
             .map_err(|_| command_error("bug", "an agent's request has no id", "please report this"))
     };
     match pick {
         DigitEffect::SendChoice(nth) => {
-            let Some(way) = it.ways.get(nth) else {
+            let Some(way) = inbox.ways.get(nth) else {
                 return Ok(());
             };
             let said = match way.words {
@@ -262,7 +267,7 @@ fn apply_digit(
                 },
                 None => None,
             };
-            let item = it
+            let item = inbox
                 .id
                 .parse()
                 .map_err(|_| command_error("bug", "an item has no id", "please report this"))?;
@@ -282,7 +287,7 @@ fn apply_digit(
             None => Ok(()),
         },
         DigitEffect::AskForm(schema) => {
-            match form::fill_form(app, it, &schema, &mut |prompt| ask_line(prompt))? {
+            match form::fill_form(app, inbox, &schema, &mut |prompt| ask_line(prompt))? {
                 Some(text) => send_decision(
                     app,
                     "answer",
@@ -300,11 +305,12 @@ fn apply_digit(
 fn ask_line(prompt: &str) -> Result<Option<String>, CommandError> {
     let mut stdout = std::io::stdout();
     let asked = write!(stdout, "  {prompt}").and_then(|()| stdout.flush());
-    asked.map_err(|it| command_error("io", it.to_string(), "run the command in a terminal"))?;
+    asked
+        .map_err(|error| command_error("io", error.to_string(), "run the command in a terminal"))?;
     let mut text = String::new();
     std::io::stdin()
         .read_line(&mut text)
-        .map_err(|it| command_error("io", it.to_string(), "run the command in a terminal"))?;
+        .map_err(|error| command_error("io", error.to_string(), "run the command in a terminal"))?;
     let text = text.trim().to_owned();
     Ok((!text.is_empty()).then_some(text))
 }
@@ -319,10 +325,10 @@ enum KeyPress {
 
 /// Waits for a digit or a letter. The terminal is in raw mode only during the wait.
 fn read_key() -> Result<KeyPress, CommandError> {
-    let bad = |it: std::io::Error| {
+    let bad = |error: std::io::Error| {
         command_error(
             "io",
-            format!("could not read the terminal: {it}"),
+            format!("could not read the terminal: {error}"),
             "list the inbox instead: regatta inbox",
         )
     };
@@ -338,10 +344,10 @@ fn read_key() -> Result<KeyPress, CommandError> {
                 KeyCode::Char('c' | 'd') if modifiers.contains(KeyModifiers::CONTROL) => {
                     break Ok(KeyPress::Interrupted);
                 }
-                KeyCode::Char(it) => match it.to_digit(10) {
+                KeyCode::Char(c) => match c.to_digit(10) {
                     Some(0) => {}
                     Some(digit) => break Ok(KeyPress::Digit(digit as usize - 1)),
-                    None => break Ok(KeyPress::Letter(it)),
+                    None => break Ok(KeyPress::Letter(c)),
                 },
                 // Enter, Escape and other keys do nothing.
                 _ => {}
