@@ -8,20 +8,18 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the first cells of the tables of a section, without backticks.
+/// Returns the names in the first cells of the tables of a section.
 fn rows(page: &str, section: &str) -> BTreeSet<String> {
     let lines = page
         .lines()
         .skip_while(|line| *line != format!("## {section}"))
         .skip(1);
-    lines
+    let rows = lines
         .take_while(|line| !line.starts_with("## "))
-        .filter_map(|line| {
-            line.strip_prefix("| `")?
-                .split('`')
-                .next()
-                .map(str::to_owned)
-        })
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    // Between the backticks of a cell are names.
+    rows.flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .map(str::to_owned)
         .collect()
 }
 
@@ -61,4 +59,38 @@ fn every_refusal_has_a_fix() {
         .collect();
     assert!(codes.len() > 20, "only {codes:?} were found");
     assert_eq!(rows(&read("docs/troubleshooting.md"), "Refusals"), codes);
+}
+
+#[test]
+fn every_other_code_exists() {
+    let mut sources = String::new();
+    for name in ["regatta", "regatta-api", "regatta-engine", "regatta-server"] {
+        add_sources(
+            &Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../crates")
+                .join(name)
+                .join("src"),
+            &mut sources,
+        );
+    }
+    let codes = rows(&read("docs/troubleshooting.md"), "Other errors");
+    let gone: Vec<&String> = codes
+        .iter()
+        .filter(|code| !sources.contains(&format!("\"{code}\"")))
+        .collect();
+    assert!(
+        codes.len() > 20 && gone.is_empty(),
+        "no such codes: {gone:?}"
+    );
+}
+
+fn add_sources(directory: &Path, sources: &mut String) {
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            add_sources(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push_str(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
 }
