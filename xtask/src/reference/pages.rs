@@ -7,15 +7,22 @@
 //! The end-to-end tests include this file by its path to compare the checked-in pages with the
 //! program. It therefore uses nothing else of `xtask`.
 
+// The end-to-end tests find these files in this directory, too.
+#[path = "command_help.rs"]
+mod command_help;
+#[path = "scratch.rs"]
+mod scratch;
+
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::io::{self, Read, Write as _};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::fmt::Write;
+use std::io;
+use std::path::Path;
 
 use regatta_core::event::Event;
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use command_help::{CommandHelp, CommandTree, draw_helps};
+use scratch::Scratch;
 
 const EVENTS: &str = include_str!("events.txt");
 const WAITS: &str = include_str!("waits.txt");
@@ -52,234 +59,6 @@ pub(crate) fn pages(program: &Path, openapi: &str) -> io::Result<Pages> {
     Ok(pages)
 }
 
-/// A temporary home and repository with a running daemon.
-struct Scratch {
-    program: PathBuf,
-    directory: tempfile::TempDir,
-}
-
-impl Scratch {
-    fn start(program: &Path) -> io::Result<Scratch> {
-        let directory = tempfile::Builder::new()
-            .prefix("regatta-reference-")
-            .tempdir()?;
-        for name in ["home", "shop"] {
-            std::fs::create_dir(directory.path().join(name))?;
-        }
-        let scratch = Scratch {
-            program: program.canonicalize()?,
-            directory,
-        };
-        let commit = ["commit", "-q", "--allow-empty", "-m", "Start"];
-        let identity = ["-c", "user.name=Ann", "-c", "user.email=ann@example.com"];
-        for args in [
-            &["init", "-q", "-b", "main"][..],
-            &[&identity[..], &commit[..]].concat(),
-        ] {
-            scratch.output(Path::new("git"), args, "", None)?;
-        }
-        scratch.run(&["init", "--yes", "--no-router", "--validate", "true"])?;
-        Ok(scratch)
-    }
-
-    /// Runs the program and returns its standard output.
-    fn run(&self, args: &[&str]) -> io::Result<String> {
-        self.output(&self.program, args, "", None)
-    }
-
-    fn output(
-        &self,
-        program: &Path,
-        args: &[&str],
-        input: &str,
-        token: Option<&str>,
-    ) -> io::Result<String> {
-        let root = self.directory.path();
-        let mut command = Command::new(program);
-        command
-            .args(args)
-            .current_dir(root.join("shop"))
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", root.join("home"))
-            .env("TMPDIR", root)
-            .env("LANG", "C.UTF-8")
-            .env("USER", "ann")
-            .env("REGATTA_DATA_DIR", root.join("data"))
-            .env("REGATTA_LISTEN", "127.0.0.1:0")
-            .envs(token.map(|token| ("REGATTA_TOKEN", token)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn()?;
-        child
-            .stdin
-            .take()
-            .expect("it is piped")
-            .write_all(input.as_bytes())?;
-        let output = child.wait_with_output()?;
-        if output.status.success() {
-            return String::from_utf8(output.stdout).map_err(io::Error::other);
-        }
-        let error = String::from_utf8_lossy(&output.stderr);
-        Err(io::Error::other(format!(
-            "{} {args:?} failed: {error}",
-            program.display()
-        )))
-    }
-
-    /// Returns the tools that the MCP server shows to the owner of a token, or to a person.
-    fn tools(&self, token: Option<&str>) -> io::Result<Vec<Value>> {
-        let client = json!({ "name": "reference", "version": "1" });
-        let params =
-            json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
-        let calls = [
-            json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }),
-            json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {} }),
-        ];
-        let input: String = calls.iter().map(|call| format!("{call}\n")).collect();
-        let output = self.output(&self.program, &["mcp"], &input, token)?;
-        let answers: Vec<Value> = output
-            .lines()
-            .map(serde_json::from_str)
-            .collect::<Result<_, _>>()?;
-        let answer = answers.iter().find(|answer| answer["id"] == 2);
-        let tools = answer.and_then(|answer| answer["result"]["tools"].as_array());
-        tools
-            .cloned()
-            .ok_or_else(|| io::Error::other(format!("no tools: {output}")))
-    }
-
-    /// Registers an outside agent, gives it a task and returns the token of its attempt.
-    fn attempt_token(&self, agent: &str, options: &[&str]) -> io::Result<String> {
-        let add = [&["agent", "add", agent, "--runtime", "outside"], options].concat();
-        self.run(&add)?;
-        self.run(&["add", agent, "--files", agent, "--assign", agent])?;
-        let answer = self.run(&["task", "poll", "--as", agent, "--json"])?;
-        let answer: Value = serde_json::from_str(&answer)?;
-        let token = answer["data"]["bearer"].as_str().map(str::to_owned);
-        token.ok_or_else(|| io::Error::other(format!("no attempt for {agent}: {answer}")))
-    }
-
-    /// Returns the daemon's page of metrics.
-    fn metrics(&self) -> io::Result<String> {
-        let opened = self.run(&["open"])?;
-        let host = opened
-            .trim()
-            .trim_start_matches("http://")
-            .split('/')
-            .next()
-            .unwrap_or("");
-        let token = std::fs::read_to_string(self.directory.path().join("data/token"))?;
-        let mut connection = TcpStream::connect(host)?;
-        write!(
-            connection,
-            "GET /metrics HTTP/1.0\r\nHost: {host}\r\nAuthorization: Bearer {}\r\n\r\n",
-            token.trim()
-        )?;
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer)?;
-        Ok(answer)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _stops_a_daemon_that_a_failure_left = self.run(&["down"]);
-    }
-}
-
-/// The help of one command.
-struct CommandHelp {
-    name: String,
-    text: String,
-}
-
-/// All commands: those of the short help and those for programs and rare use.
-struct CommandTree {
-    everyday: Vec<CommandHelp>,
-    plumbing: Vec<CommandHelp>,
-}
-
-impl CommandTree {
-    fn read(scratch: &Scratch) -> io::Result<CommandTree> {
-        let help = scratch.run(&["--help"])?;
-        let (top, rest) = help.split_once("\nPlumbing").unwrap_or((&help, ""));
-        let top = top.lines().skip_while(|line| !line.starts_with("Start"));
-        let mut everyday: Vec<String> = top.flat_map(names_in_help_line).collect();
-        // The short help names some commands only in the description of another one.
-        let manual = scratch.run(&["man"])?;
-        for line in manual.lines() {
-            let name = line
-                .strip_prefix("regatta\\-")
-                .and_then(|line| line.strip_suffix("(1)"));
-            if let Some(name) = name.filter(|name| !everyday.iter().any(|known| known == name)) {
-                everyday.push(name.to_owned());
-            }
-        }
-        let plumbing = rest.lines().take_while(|line| !line.is_empty());
-        let plumbing: Vec<String> = plumbing
-            .flat_map(str::split_whitespace)
-            .map(str::to_owned)
-            .collect();
-        if everyday.is_empty() || plumbing.is_empty() {
-            return Err(io::Error::other("the help names no commands"));
-        }
-        let plumbing: Vec<String> = plumbing
-            .into_iter()
-            .filter(|name| !everyday.contains(name))
-            .collect();
-        Ok(CommandTree {
-            everyday: read_helps(scratch, &everyday)?,
-            plumbing: read_helps(scratch, &plumbing)?,
-        })
-    }
-}
-
-/// Returns the commands of a line such as `Start     up, down   start the daemon`.
-fn names_in_help_line(line: &str) -> Vec<String> {
-    const GROUP_COLUMNS: usize = 10;
-    let names = line
-        .get(GROUP_COLUMNS..)
-        .and_then(|line| line.split("  ").next());
-    let names = names.into_iter().flat_map(|names| names.split(", "));
-    names.map(str::to_owned).collect()
-}
-
-fn read_helps(scratch: &Scratch, names: &[String]) -> io::Result<Vec<CommandHelp>> {
-    let mut helps = Vec::new();
-    for name in names.iter().filter(|name| *name != "help") {
-        read_help(scratch, &[name], &mut helps)?;
-    }
-    Ok(helps)
-}
-
-/// Reads the help of a command and of its subcommands.
-fn read_help(scratch: &Scratch, path: &[&str], helps: &mut Vec<CommandHelp>) -> io::Result<()> {
-    let text = scratch.run(&[path, &["--help"]].concat())?;
-    let subcommands: Vec<String> = text
-        .lines()
-        .skip_while(|line| *line != "Commands:")
-        .skip(1)
-        .take_while(|line| !line.is_empty())
-        // Deeper lines continue a description.
-        .filter_map(|line| {
-            line.strip_prefix("  ")
-                .filter(|line| !line.starts_with(' '))
-        })
-        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
-        .filter(|name| name != "help")
-        .collect();
-    helps.push(CommandHelp {
-        name: path.join(" "),
-        text,
-    });
-    for name in &subcommands {
-        read_help(scratch, &[path, &[name.as_str()]].concat(), helps)?;
-    }
-    Ok(())
-}
-
 fn commands_page(helps: &[CommandHelp]) -> String {
     let head = format!(
         "# Commands\n\nFor people who look up a command. After this page you know every command \
@@ -299,22 +78,6 @@ fn plumbing_page(helps: &[CommandHelp]) -> String {
          {GENERATED}\n"
     );
     head + &draw_helps(helps)
-}
-
-fn draw_helps(helps: &[CommandHelp]) -> String {
-    let mut page = String::new();
-    for CommandHelp { name, text } in helps {
-        let (summary, details) = text.split_once("\n\n").unwrap_or((text, ""));
-        let summary = summary.split_whitespace().collect::<Vec<_>>().join(" ");
-        let level = if name.contains(' ') { "###" } else { "##" };
-        let _ = write!(
-            page,
-            "\n{level} regatta {name}\n\n{}.\n\n```text\n{}\n```\n",
-            escape(summary.trim_end_matches('.')),
-            details.trim_end()
-        );
-    }
-    page
 }
 
 fn http_page(openapi: &Value) -> String {
