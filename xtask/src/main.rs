@@ -19,6 +19,7 @@ mod args; // the command line
 mod bench; // the measurements
 mod bench_engine; // an engine without git and agents, and stores that count
 mod browser; // an attacker's pages in a real browser
+mod cast; // the moving picture of the README
 mod eval; // runs that are scored
 mod prose; // the language of the source, measured
 mod real_agents; // real agents' programs against the scripted model server
@@ -60,6 +61,7 @@ cargo xtask bench all
 cargo xtask eval multi-lead     [--binary PATH]
 cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
+cargo xtask cast                [--binary PATH] (docs/screens/demo.svg)
 cargo xtask prose               [--samples 30 --seed 1]
 cargo xtask reference           [--binary PATH] [--write] (docs/reference)
 cargo xtask site                [--binary MDBOOK] [--repository URL] (docs, into target/site)
@@ -135,6 +137,7 @@ fn run() -> anyhow::Result<bool> {
         ["eval", "multi-lead"] => eval::run(&args),
         ["schemathesis"] => schemathesis::run(&args),
         ["browser"] => browser::run(&args),
+        ["cast"] => cast::run(&args),
         ["prose"] => prose::run(&args),
         ["reference"] => reference::run(&args),
         ["site"] => site::run(&args),

@@ -157,7 +157,7 @@ fn planted_source(path: &str, text: &str) -> Vec<Source> {
 }
 
 #[test]
-fn the_reader_of_sources_sees_what_it_should() {
+fn comments_and_test_modules_are_left_out_of_program_lines() {
     let text = "use a; // std::fs\nlet x = \"http://y\"; call();\n#[cfg(test)]\nmod tests {\n  fn \
         f() { g() }\n}\nfn end() {}\n#[cfg(test)]\nuse b;\nfn last() {}";
     let lines: Vec<String> = program_lines(text)
@@ -288,8 +288,7 @@ fn read_manifest(member: &str) -> String {
     fs::read_to_string(dir.join("Cargo.toml")).expect("every member has a manifest")
 }
 
-/// What core may have behind a feature that is off unless a door asks for it. DESIGN's table has
-/// three crates and no such exception: each one here is a deviation that somebody decided.
+/// Dependencies of core behind a feature that is off by default. Each of them is a decision.
 const OPTIONAL_CORE_DEPENDENCIES: [&str; 1] = ["schemars"];
 
 #[test]
@@ -315,7 +314,7 @@ fn core_depends_on_three_crates() {
     );
 }
 
-/// Which of our crates each may know, by DESIGN §4.
+/// The crates of this workspace on which each crate may depend.
 const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 11] = [
     ("regatta-core", &[]),
     ("regatta-api", &["regatta-core"]),
@@ -364,11 +363,11 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 11] = [
 ];
 
 #[test]
-fn no_adapter_knows_another_and_nobody_knows_a_door() {
+fn crates_depend_only_on_the_crates_that_the_table_allows() {
     let rules: BTreeMap<&str, &[&str]> = ALLOWED_DEPENDENCIES.into_iter().collect();
     for member in crate_names().iter().map(String::as_str).chain(["xtask"]) {
         let Some(rule) = rules.get(member) else {
-            panic!("{member} is not in DESIGN's table of crates")
+            panic!("{member} is not in the table of allowed dependencies")
         };
         let manifest = read_manifest(member);
         let all = table_keys(&manifest, "dependencies")
@@ -494,11 +493,11 @@ fn only_land_moves_a_trunk() {
         "only land.rs moves a trunk",
     );
     let elsewhere = offenders(&git, |path, line| {
-        let reads = path.ends_with("inspect.rs")
-            || path.ends_with("look.rs")
+        let reads = path.ends_with("user_repo.rs")
+            || path.ends_with("trunk_facts.rs")
             || (path.ends_with("push.rs") && line.contains("let name = format!"))
             || (path.ends_with("vault.rs") && line.contains("+refs/heads/"))
-            || (path.ends_with("replant.rs") && line.contains("+refs/heads/{}:{here}"));
+            || (path.ends_with("rebase_trunk.rs") && line.contains("+refs/heads/{}:{here}"));
         let pushes = path.ends_with("push.rs") && line.contains("{commit}:refs/heads/");
         // The vault shows the trunk to runners, whose mirrors have it: copies, never the user's.
         let copies = (path.ends_with("git/src/serve.rs")
@@ -513,7 +512,7 @@ fn only_land_moves_a_trunk() {
     });
     require_none(
         &elsewhere,
-        "only land.rs writes, and inspect.rs, look.rs, a push, the fetches and copies of it read, \
+        "only land.rs writes, and user_repo.rs, trunk_facts.rs, a push, the fetches and copies of it read, \
         the trunk's ref",
     );
     let permits = offenders(&program_sources(), |path, line| {
@@ -541,11 +540,10 @@ fn starts_git(path: &str, line: &str) -> bool {
         || (!path.starts_with("crates/regatta-git/") && line.contains("arg(\"git\")"))
 }
 
-/// Who may start a program at all: git's module, the shim and its starter, the daemon's starter,
-/// the stage that becomes a confined program and whoever tries it out, the user's own command for a
-/// key, who asks a program its version, who speaks to a foreign pool, a person's own shell in a
-/// workspace, their own editor of a plan, their pager and their program for differences, and the
-/// repository's own advice on a wave.
+/// The files that may start programs: git, the shim and what starts it, the daemon, the process that
+/// becomes a sandboxed program and the one that probes the sandbox, a person's command for a secret,
+/// the version of an agent's program, the `gc` pool, the editor and the pager of a person, a shell in
+/// a workspace, and the repository's own advice on a wave.
 const FILES_THAT_MAY_SPAWN: [&str; 16] = [
     "crates/regatta-git/src/git_command.rs",
     "crates/regatta-agents/src/shim.rs",
@@ -598,7 +596,7 @@ fn one_module_starts_git() {
 }
 
 #[test]
-fn only_wire_names_adapters() {
+fn only_composition_names_adapters() {
     let named = offenders(
         &rust_sources(&["crates/regatta/src", "crates/regatta-server/src"]),
         |path, line| {
@@ -607,30 +605,29 @@ fn only_wire_names_adapters() {
                 && adapters.iter().any(|adapter| has_word(line, adapter))
         },
     );
-    require_none(&named, "only wire.rs names adapters");
+    require_none(&named, "only composition.rs names adapters");
 }
 
 // Every file.
 
+/// The length over which a file is split. The format with short lines makes a file about 40 % longer
+/// than the one that the first limit of 800 lines was made for. Scenarios of tests are lists, so they
+/// may be longer.
+fn max_lines(path: &str) -> usize {
+    let is_test = path.contains("/tests/") || path.ends_with("tests.rs");
+    if is_test { 1_300 } else { 1_000 }
+}
+
 #[test]
 fn files_stay_short() {
-    let all = rust_sources(&["crates", "xtask"]);
     let length = |source: &Source| source.text.lines().count();
-    let mut long: Vec<(usize, &str)> = all
+    let too_long: Vec<String> = rust_sources(&["crates", "xtask"])
         .iter()
-        .map(|source| (length(source), source.path.as_str()))
-        .filter(|pair| pair.0 > 500)
+        .filter(|source| length(source) > max_lines(&source.path))
+        .map(|source| format!("{} ({} lines)", source.path, length(source)))
         .collect();
-    long.sort_unstable_by(|a, b| b.cmp(a));
-    for (lines, path) in &long {
-        println!("{path} has {lines} lines; files should stay under 500");
-    }
-    let too_long: Vec<String> = long
-        .iter()
-        .filter(|long| long.0 > 800)
-        .map(|long| format!("{} ({} lines)", long.1, long.0))
-        .collect();
-    require_none(&too_long, "files are split at 800 lines");
+    require_none(&too_long, "split long files by noun");
+    assert!(max_lines("crates/x/src/a.rs") < max_lines("crates/x/tests/x/a.rs"));
 }
 
 #[test]
