@@ -24,6 +24,12 @@ need_cargo_deny() {
     cargo install --quiet --debug --locked --root "$REGATTA_TOOLS" cargo-deny@0.20.2
 }
 
+need_mdbook() {
+  [ -x "$REGATTA_TOOLS/bin/mdbook" ] ||
+    cargo install --quiet --debug --locked --no-default-features --features search \
+      --root "$REGATTA_TOOLS" mdbook@0.5.4
+}
+
 need_node() {
   local major
   major=$(node --version 2>/dev/null | sed 's/^v\([0-9]*\).*/\1/')

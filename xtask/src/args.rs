@@ -15,7 +15,8 @@ const FLAGS: [&str; 7] = [
     "restart",
     "both",
 ];
-const OPTIONS: [&str; 18] = [
+const OPTIONS: [&str; 19] = [
+    "repository",
     "minutes",
     "validation-ms",
     "steps",

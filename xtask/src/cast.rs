@@ -13,7 +13,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 
 use crate::args::Args;
-use crate::report::root;
+use crate::report::workspace_root;
 
 /// The path of the picture below the top of the repository.
 const PICTURE: &str = "docs/screens/demo.svg";
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         text: "$ regatta demo".to_owned(),
     }];
     lines.extend(record(program, home.path())?);
-    fs::write(root().join(PICTURE), picture(&lines))?;
+    fs::write(workspace_root().join(PICTURE), picture(&lines))?;
     println!("wrote {PICTURE}: {} lines", lines.len());
     Ok(true)
 }

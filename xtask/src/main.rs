@@ -24,9 +24,11 @@ mod dist; // the files of a release
 mod eval; // runs that are scored
 mod prose; // the language of the source, measured
 mod real_agents; // real agents' programs against the scripted model server
+mod reference; // the pages of docs/reference
 mod report; // reports on the terminal and in files
 mod rng; // reproducible random numbers
 mod schemathesis; // the OpenAPI document against the server
+mod site; // the documentation site
 mod web; // the web page, built and used in a real browser
 
 use std::process::ExitCode;
@@ -62,6 +64,8 @@ cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
 cargo xtask cast                [--binary PATH] (docs/screens/demo.svg)
 cargo xtask prose               [--samples 30 --seed 1]
+cargo xtask reference           [--binary PATH] [--write] (docs/reference)
+cargo xtask site                [--binary MDBOOK] [--repository URL] (docs, into target/site)
 cargo xtask web                 [--binary PATH] [--minutes 0.5] [--only team,fleet300] [--write [--both]] (docs/screens)
 cargo xtask dist                [--help] (the files of a release)
 cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|team|thread|all] [--binary PATH] [--install-only]
@@ -138,6 +142,8 @@ fn run() -> anyhow::Result<bool> {
         ["browser"] => browser::run(&args),
         ["cast"] => cast::run(&args),
         ["prose"] => prose::run(&args),
+        ["reference"] => reference::run(&args),
+        ["site"] => site::run(&args),
         ["web"] => web::run(&args),
         ["real-agents"] => real_agents::run(&args),
         _ => anyhow::bail!("usage:\n{USAGE}"),

@@ -159,6 +159,7 @@ pub struct Profile {
     pub keys: Vec<SecretVariable>,
     /// The strictness of the sandbox. If absent, it is as strict as this machine allows.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "confine")]
     pub sandbox: Option<SandboxLevel>,
     /// The program may use the network.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -143,6 +143,7 @@ pub struct SessionState {
     /// The number of the turn in which the agent summarises itself, because its context is nearly
     /// full.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "rotating")]
     pub summary_turn: Option<u64>,
     /// Cumulative usage by native session.
     #[serde(rename = "sessions")]

@@ -769,6 +769,7 @@ pub struct NextAttempt {
     pub resume: Option<ResumePoint>,
     /// The task rests until something wakes it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "asleep")]
     pub resting: bool,
     /// Messages of people to the next attempt are dropped.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -86,6 +86,7 @@ pub struct TaskTimeline {
     pub intervals: Vec<ActivityInterval>,
     /// Number of earlier intervals that are only in the sums.
     #[serde(skip_serializing_if = "is_zero")]
+    #[serde(rename = "left_out")]
     pub omitted_count: u64,
     /// Totals, the longest first.
     pub sums: Vec<ActivityTotal>,

@@ -54,6 +54,7 @@ pub struct WorkResult {
     pub learnings: Vec<String>,
     /// The path of the copy for people, on the daemon's machine.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "kept_at")]
     pub copy_path: Option<String>,
 }
 

@@ -66,6 +66,7 @@ mod plans;
 mod prompts;
 mod races;
 mod random_teams;
+mod reference;
 mod remotes;
 mod restarts;
 mod results;
