@@ -56,6 +56,9 @@ pub(crate) fn build(build: &Build) -> anyhow::Result<PathBuf> {
             format!("-ffile-prefix-map={}=/cargo", cargo_home.display()),
         )
         .env("SOURCE_DATE_EPOCH", build.time_unix_s.to_string())
+        // Both are printed by `regatta --version`.
+        .env("REGATTA_BUILD_COMMIT", git_output(build.root, &["rev-parse", "--short=10", "HEAD"])?)
+        .env("REGATTA_BUILD_DATE", git_output(build.root, &["log", "-1", "--format=%cs"])?)
         .env("XDG_CACHE_HOME", build.tools.cache())
         .env("ZIG_GLOBAL_CACHE_DIR", build.tools.cache().join("zig"))
         .env("ZIG_LOCAL_CACHE_DIR", build.tools.cache().join("zig"))
@@ -63,6 +66,13 @@ pub(crate) fn build(build: &Build) -> anyhow::Result<PathBuf> {
         .env_remove("RUSTC_WRAPPER");
     run(&mut command)?;
     Ok(build.target_dir.join(TARGET).join("dist/regatta"))
+}
+
+/// Returns one line that git prints about the checkout.
+fn git_output(root: &Path, args: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new("git").current_dir(root).args(args).output()?;
+    ensure!(output.status.success(), "git {} failed", args.join(" "));
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 /// Checks the size, the libraries, the versions of their symbols, the list of crates and the paths.
