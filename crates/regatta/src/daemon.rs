@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::ListenArgs;
+use crate::commands::serve::ListenArgs;
 use crate::composition;
 use crate::listen_address::{self, BoundListeners};
 use crate::output::{CommandError, CommandResult, Output, command_error};
@@ -625,7 +625,7 @@ async fn run_server(
         }
     };
     let doctor = crate::commands::doctor::daemon_doctor(dir.clone());
-    let plans = std::sync::Arc::new(crate::commands::goal::parse_planner_report);
+    let plans = std::sync::Arc::new(crate::commands::run::from_prompt::parse_planner_report);
     let config: regatta_server::ApplyConfig = Arc::new(move || files.apply_changed());
     let doors = ServerConfig {
         engine,

@@ -12,7 +12,7 @@ use regatta_server::PublicListener;
 use regatta_server::tls::Tls;
 use tokio::net::TcpListener;
 
-use crate::args::ListenArgs;
+use crate::commands::serve::ListenArgs;
 use crate::daemon::{DataDir, write_atomically};
 use crate::output::{CommandError, command_error, usage_error};
 use crate::settings;

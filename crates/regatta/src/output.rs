@@ -528,6 +528,23 @@ pub(crate) fn first_line(text: &str) -> String {
     sanitize(text.lines().next().unwrap_or_default())
 }
 
+/// Formats the time of day in this machine's time zone, to the second.
+pub(crate) fn format_time_to_second(wall: u64) -> String {
+    let at = i64::try_from(wall)
+        .ok()
+        .and_then(|n| jiff::Timestamp::from_millisecond(n).ok());
+    let zone = jiff::tz::TimeZone::system();
+    at.map_or_else(
+        || "?".into(),
+        |time| time.to_zoned(zone).strftime("%H:%M:%S").to_string(),
+    )
+}
+
+/// Formats the time of day in this machine's time zone, to the minute.
+pub(crate) fn format_time_to_minute(wall: u64) -> String {
+    format_time_to_second(wall).chars().take(5).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

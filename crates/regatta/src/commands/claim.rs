@@ -1,19 +1,74 @@
 //! The command `claim`, with `acquire`, `renew`, `release`, `list` and `check`.
 
-use regatta_api::Call;
-use regatta_api::input;
+use clap::Subcommand;
 use regatta_api::view::{ClaimCheckView, ClaimsView, GrantedClaim};
+use regatta_api::{Call, input};
 use regatta_core::claim::ClaimMode;
+use regatta_core::ids::{AgentName, ClaimId};
+use regatta_core::pattern::Uri;
 use regatta_core::refusal::seconds;
 
-use crate::args::ClaimCommand;
 use crate::client::CallReply;
+use crate::commands::CommandContext;
 use crate::output::{CommandError, CommandResult, first_line, format_age, format_table};
+use crate::settings::duration_ms;
 
-use super::CommandContext;
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClaimCommand {
+    /// Acquire a claim on one or more URIs (all of them or none)
+    Acquire {
+        /// URIs to claim; file:// and workspace:// accept *, ? and **
+        #[arg(required = true)]
+        uris: Vec<Uri>,
+        /// Agent to act as
+        #[arg(
+            long = "as",
+            value_name = "NAME",
+            env = "REGATTA_AGENT",
+            hide_env = true
+        )]
+        agent: AgentName,
+        /// Lifetime without renewal
+        #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "60s")]
+        ttl: u64,
+        /// Allow other shared claims on the same URIs
+        #[arg(long)]
+        shared: bool,
+        /// Wait up to this long if a URI is claimed
+        #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0")]
+        wait: u64,
+        /// Note about the purpose of the claim
+        #[arg(short = 'm', long, default_value = "")]
+        memo: String,
+    },
+    /// Renew a claim for another TTL
+    Renew {
+        /// Claim to renew, such as C7
+        claim: ClaimId,
+        /// Fencing token of the claim
+        #[arg(long)]
+        token: u64,
+    },
+    /// Release a claim
+    Release {
+        /// Claim to release, such as C7
+        claim: ClaimId,
+        /// Fencing token of the claim
+        #[arg(long)]
+        token: u64,
+    },
+    /// List claims with their holders, and waiting requests
+    List,
+    /// Check whether URIs are free
+    Check {
+        /// URIs to check
+        #[arg(required = true)]
+        uris: Vec<Uri>,
+    },
+}
 
 /// Runs `regatta claim`.
-pub(super) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
+pub(crate) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
     match word {
         ClaimCommand::Acquire {
             uris,

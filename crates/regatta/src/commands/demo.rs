@@ -9,6 +9,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use clap::Args;
 use regatta_api::Call;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::live_view::SignInView;
@@ -21,15 +22,28 @@ use regatta_core::mission;
 use regatta_core::pattern::PathPattern;
 use serde::Serialize;
 
-use crate::args::DemoArgs;
 use crate::client::{CallReply, Client};
 use crate::interrupt::Interrupts;
 use crate::output::{CommandError, CommandResult, command_error, format_table, sanitize};
 use crate::plan;
 use crate::run_progress::{self, FollowEnd, FollowUntil};
 
-use super::CommandContext;
-use super::start::{start_separate_daemon, stop_separate_daemon};
+use crate::commands::CommandContext;
+use crate::commands::down::stop_separate_daemon;
+use crate::commands::up::start_separate_daemon;
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Number of scripted agents
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=300))]
+    pub(crate) size: u32,
+    /// Keep the repository afterwards
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Keep the daemon running afterwards
+    #[arg(long)]
+    pub(crate) serve: bool,
+}
 
 /// The files of the demo's repository: a program that greets in several languages, with a test.
 const DEMO_FILES: &[(&str, &str)] = &[
@@ -138,7 +152,7 @@ struct DemoOutcome {
 }
 
 /// Runs `regatta demo`.
-pub(super) fn demo(app: &CommandContext, ask: &DemoArgs) -> CommandResult {
+pub(crate) fn demo(app: &CommandContext, ask: &DemoArgs) -> CommandResult {
     let began = Instant::now();
     let place = tempfile::Builder::new().prefix("regatta-demo-").tempdir();
     let place = place.map_err(|error| {
@@ -258,7 +272,10 @@ fn run_mission(
         .filter(|task| task.word == "landed")
         .count();
     let told = DemoReport {
-        table: format_table(&super::summary::task_rows(&app.output, &last.data.tasks)),
+        table: format_table(&crate::commands::run::summary::task_rows(
+            &app.output,
+            &last.data.tasks,
+        )),
         graph: regatta_git::sample_repo::commit_graph(repo, last.data.tasks.len() + 1)
             .map_err(|error| command_error(error.code, error.message, error.hint))?,
         outcome: DemoOutcome {

@@ -1,25 +1,42 @@
-//! The commands `diff` and `revise`: show the changes of finished work, in a pager or a diff
-//! program, and send work back.
+//! The command `diff`, which shows what a task's finished work changes.
 
 use std::path::{Component, Path};
 
+use clap::Args;
 use regatta_api::view::{DiffView, ProjectView, TaskView};
 use regatta_api::{Call, input};
-use regatta_core::ids::{CommitId, TaskId};
+use regatta_core::ids::CommitId;
 use regatta_core::scope_escape;
 use regatta_engine::ports::git::{Git, ProjectRepo};
 
-use crate::args;
 use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
 use crate::output::{
     CommandError, CommandResult, Output, command_error, first_line, format_table, sanitize,
 };
 use crate::pager;
 
-use super::CommandContext;
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// Task, or an attempt to include its changes that did not land
+    pub(crate) id: String,
+    /// Show only the changes since you last sent the work back
+    #[arg(long)]
+    pub(crate) since_review: bool,
+    /// Show only the number of changed lines per file
+    #[arg(long)]
+    pub(crate) stat: bool,
+    /// Open each changed file in a diff program: COMMAND, $REGATTA_DIFF_TOOL, or an installed
+    /// editor
+    #[arg(long, value_name = "COMMAND", num_args = 0..=1, require_equals = true, conflicts_with = "stat")]
+    pub(crate) tool: Option<Option<String>>,
+    /// Print without a pager (REGATTA_PAGER, GIT_PAGER and PAGER choose the pager)
+    #[arg(long)]
+    pub(crate) no_pager: bool,
+}
 
 /// Runs `regatta diff`.
-pub(super) fn diff(app: &CommandContext, ask: &args::DiffArgs) -> CommandResult {
+pub(crate) fn diff(app: &CommandContext, ask: &DiffArgs) -> CommandResult {
     let client = app.client()?;
     let got: CallReply<DiffView> = client.call(&Call::Diff(input::DiffInput {
         id: ask.id.clone(),
@@ -134,7 +151,7 @@ fn format_patch(out: &Output, diff: &DiffView) -> String {
 }
 
 /// Draws the numbers of added and removed lines, per file and in total.
-pub(super) fn draw_stat(patch: &str) -> String {
+pub(crate) fn draw_stat(patch: &str) -> String {
     let files = count_lines(patch);
     let row = |(name, added, gone): &(String, usize, usize)| {
         vec![name.clone(), format!("+{added}"), format!("-{gone}")]
@@ -222,7 +239,7 @@ fn open_in_tool(
         .data
         .into_iter()
         .find(|project| project.name == task.task.project)
-        .and_then(super::project_repo);
+        .and_then(crate::commands::project_repo);
     let Some(repo) = repo else {
         return Err(command_error(
             "no_project",
@@ -326,80 +343,6 @@ fn write_file_of_commit(
     Ok(Some(file))
 }
 
-/// Runs `regatta revise`.
-pub(super) fn revise(app: &CommandContext, ask: &args::ReviseArgs) -> CommandResult {
-    let id = ask.id;
-    let client = app.client()?;
-    warn_of_unchanged_files(app, &client, id, &ask.comment)?;
-    let got: CallReply<TaskView> = client.call(&Call::Revise(input::IdWithText {
-        id: id.to_string(),
-        text: revise_message(ask),
-    }))?;
-    let (who, many) = (
-        got.data
-            .task
-            .agent
-            .as_ref()
-            .or(got.data.task.assignee.as_ref()),
-        ask.comment.len(),
-    );
-    app.output.print_answer(
-        "revise",
-        &got.data,
-        &[format!("regatta why {id}"), "regatta watch".into()],
-        |_| {
-            let with = match many {
-                0 => "your message".to_owned(),
-                1 => "your comment".to_owned(),
-                many => format!("your {many} comments"),
-            };
-            let to = who.map_or(String::new(), |agent| format!(" to {agent}"));
-            format!("{id} goes back{to} with {with}; its work is kept\n")
-        },
-    )
-}
-
-/// Returns the message to the agent: the text, then a line per comment. The web page sends the same
-/// format.
-fn revise_message(ask: &args::ReviseArgs) -> String {
-    let words = Some(ask.words.join(" ")).filter(|s| !s.is_empty());
-    let comments = ask.comment.iter().map(ToString::to_string);
-    words
-        .into_iter()
-        .chain(ask.message.iter().cloned())
-        .chain(comments)
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
-/// Prints a note for each comment on a file that the work does not change, because the path may be
-/// mistyped.
-fn warn_of_unchanged_files(
-    app: &CommandContext,
-    client: &Client,
-    id: TaskId,
-    comments: &[args::CommentArg],
-) -> CommandResult {
-    if comments.is_empty() {
-        return Ok(());
-    }
-    let task: CallReply<TaskView> =
-        client.call(&Call::Show(input::IdInput { id: id.to_string() }))?;
-    let Some(work) = &task.data.task.submission else {
-        return Ok(());
-    }; // the daemon refuses the request with a reason
-    for comment_arg in comments
-        .iter()
-        .filter(|comment_arg| !work.changed.contains(&comment_arg.path))
-    {
-        app.output.print_note(&format!(
-            "note: {id} does not change {}; the comment is sent anyway",
-            first_line(&comment_arg.path)
-        ));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -433,7 +376,7 @@ mod tests {
         };
         let commit = CommitId::new(&"0".repeat(40)).unwrap();
         let view = DiffView {
-            task: TaskId(1),
+            task: regatta_core::ids::TaskId(1),
             base: commit.clone(),
             commit,
             files: vec![],

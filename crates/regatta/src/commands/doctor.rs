@@ -7,22 +7,27 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::Args;
 use regatta_agents::leftovers::RunningShim;
-use regatta_agents::presets;
-use regatta_agents::program_discovery::{self, FoundProgram, MachineFacts, SignIn};
-use regatta_agents::sign_in;
-use regatta_api::Call;
-use regatta_api::input;
+use regatta_agents::program_discovery::{FoundProgram, MachineFacts, SignIn};
+use regatta_agents::{presets, program_discovery, sign_in};
 use regatta_api::live_view::{CheckLevel, DoctorCheck, DoctorView};
 use regatta_api::view::{AgentView, BridgeView, InboxView};
+use regatta_api::{Call, input};
 use regatta_core::agent::{Runtime, SandboxLevel as Confined};
 use regatta_engine::ports::git::{Git, RepoFacts};
 
 use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
 use crate::output::{CommandError, CommandResult, Output, display_width, format_table_for, wrap};
 use crate::{composition, daemon, settings};
 
-use super::CommandContext;
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// End agent processes whose data directory has no running daemon
+    #[arg(long)]
+    pub(crate) end_strays: bool,
+}
 
 /// Returns the checks that the daemon runs on its own machine for API clients. They need no working
 /// directory.
@@ -37,7 +42,7 @@ pub(crate) fn daemon_doctor(dir: PathBuf) -> regatta_server::Doctor {
         checks.push(check_sandbox());
         DoctorView {
             checks,
-            providers: super::agents::provider_lines(),
+            providers: crate::commands::provider::provider_lines(),
         }
     })
 }
@@ -57,7 +62,7 @@ fn check_line(
 }
 
 /// Runs `regatta doctor`. It fails if a check is bad.
-pub(super) fn doctor(app: &CommandContext, end_strays: bool) -> CommandResult {
+pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
     let mut checks = vec![check_git()];
     let mut has_agents = false;
     let data_dir = app.data_dir();
@@ -88,7 +93,7 @@ pub(super) fn doctor(app: &CommandContext, end_strays: bool) -> CommandResult {
             Ok(None) => check_store_offline(dir),
             Err(error) => vec![check_from_error("daemon", &error)],
         });
-        checks.extend(check_strays(dir, end_strays));
+        checks.extend(check_strays(dir, args.end_strays));
     }
     checks.push(check_sandbox());
     checks.extend(check_providers(has_agents));
@@ -275,7 +280,7 @@ fn check_repository(id: &str, path: &Path, data_dir: &Path) -> DoctorCheck {
 }
 
 /// Checks submodules and LFS content, which a plain clone of the repository does not contain.
-pub(super) fn check_submodules_and_lfs(facts: &RepoFacts) -> Vec<DoctorCheck> {
+pub(crate) fn check_submodules_and_lfs(facts: &RepoFacts) -> Vec<DoctorCheck> {
     let mut found = Vec::new();
     let named = |is_checked_out: bool| {
         let submodules = facts
@@ -513,7 +518,7 @@ fn check_bridge(bridge: &BridgeView) -> DoctorCheck {
     check_line(
         &format!("bridge {}", bridge.name),
         level,
-        super::bridge::bridge_state(bridge),
+        crate::commands::bridge::bridge_state(bridge),
         fix,
     )
 }
@@ -756,48 +761,4 @@ fn is_installed(program: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// In a narrow window a fix is printed in full below its text.
-    #[test]
-    fn a_fix_is_printed_in_full_in_a_narrow_window() {
-        let fix = "sign in with `claude /login`, or give the agent a key in ANTHROPIC_API_KEY or \
-            ANTHROPIC_AUTH_TOKEN";
-        let checks = [
-            check_line("git", CheckLevel::Ok, "2.47.3", ""),
-            check_line(
-                "provider",
-                CheckLevel::Warn,
-                "anthropic: claude-native 2.1.325, not signed in",
-                fix,
-            ),
-        ];
-        let out = Output {
-            is_json: false,
-            quiet_level: 0,
-            has_colour: true,
-            has_hints: false,
-            is_unicode: true,
-            pager: None,
-        };
-        let text = draw_checks(&out, &checks, Some(60));
-        assert!(text.lines().all(|line| display_width(line) <= 60), "{text}");
-        let words: Vec<&str> = text.split_whitespace().collect();
-        assert!(words.join(" ").contains(fix), "{text}");
-        let text = draw_checks(
-            &Output {
-                has_colour: false,
-                ..out
-            },
-            &checks,
-            Some(300),
-        );
-        assert_eq!(
-            text.lines().next(),
-            Some("✓ git       2.47.3"),
-            "one line per check in a wide window: {text}"
-        );
-        assert_eq!(text.lines().count(), 2, "{text}");
-    }
-}
+mod tests;

@@ -1,19 +1,151 @@
 //! The command `hook`, with `add_hook`, `list`, `test`, `pause`, `resume`, `rm` and `output`.
 
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
 use regatta_api::view::{HookTestView, HookView};
 use regatta_api::{Call, input};
 use regatta_core::agent::SandboxLevel;
 use regatta_core::hook::{Firing, HookAction, HookConditions, HookTrigger};
+use regatta_core::ids::{AgentName, ChannelName, FiringId, HookId, Label, MessageId};
+use regatta_core::pattern::Uri;
 use regatta_core::refusal::seconds;
 
-use crate::args::{HookAddArgs, HookCommand};
 use crate::client::CallReply;
+use crate::commands::CommandContext;
+use crate::commands::msg::parse_channel;
 use crate::output::{CommandResult, first_line, format_age, format_table, sanitize, usage_error};
+use crate::settings::duration_ms;
 
-use super::CommandContext;
+#[derive(Debug, Subcommand)]
+pub(crate) enum HookCommand {
+    /// Add a hook: when it fires, under which conditions, and after -- the command to run
+    Add(Box<HookAddArgs>),
+    /// List hooks
+    List,
+    /// Check whether a message would fire a hook, and why not
+    Test {
+        /// Hook to test, such as H2
+        id: HookId,
+        /// Test with a message that exists
+        #[arg(
+            long,
+            value_name = "MESSAGE",
+            conflicts_with = "text",
+            required_unless_present = "text"
+        )]
+        message: Option<MessageId>,
+        /// Test with this text, without posting it
+        #[arg(long)]
+        text: Option<String>,
+        /// Channel of the tested text
+        #[arg(long, value_parser = parse_channel)]
+        channel: Option<ChannelName>,
+        /// Label of the tested text; may be repeated
+        #[arg(short = 'L', long = "label", value_name = "LABEL")]
+        labels: Vec<Label>,
+        /// Agent that would post the text (default: you)
+        #[arg(long, value_name = "NAME")]
+        from: Option<AgentName>,
+    },
+    /// Pause a hook
+    Pause {
+        /// Hook to pause, such as H2
+        id: HookId,
+        /// Reason to show to others
+        #[arg(long, value_name = "REASON", default_value = "")]
+        because: String,
+    },
+    /// Resume a paused hook
+    Resume {
+        /// Hook to resume, such as H2
+        id: HookId,
+    },
+    /// Remove a hook
+    Rm {
+        /// Hook to remove, such as H2
+        id: HookId,
+    },
+    /// List the firings of hooks: time, cause, outcome and output
+    Log {
+        /// Only firings of this hook
+        id: Option<HookId>,
+        /// Only firings before this one
+        #[arg(long, value_name = "FIRING")]
+        before: Option<FiringId>,
+        /// Maximum number of firings
+        #[arg(long, default_value_t = 20)]
+        limit: usize,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HookAddArgs {
+    /// Fire on messages of this channel
+    #[arg(long, value_parser = parse_channel)]
+    pub(crate) channel: Option<ChannelName>,
+    /// Fire on messages with this label
+    #[arg(short = 'L', long)]
+    pub(crate) label: Option<Label>,
+    /// Fire on messages that mention this agent
+    #[arg(long, value_name = "NAME")]
+    pub(crate) mention: Option<AgentName>,
+    /// Fire on messages that start with this text
+    #[arg(long)]
+    pub(crate) prefix: Option<String>,
+    /// Fire on events of this kind, such as task.completed
+    #[arg(long, value_name = "KIND", conflicts_with_all = ["channel", "label", "mention", "prefix", "on_free"])]
+    pub(crate) event: Option<String>,
+    /// Fire when the last claim on this URI ends
+    #[arg(long, value_name = "URI", conflicts_with_all = ["channel", "label", "mention", "prefix"])]
+    pub(crate) on_free: Option<Uri>,
+    /// Claim this URI while the command runs; do not fire if it is already claimed
+    #[arg(long, value_name = "URI")]
+    pub(crate) claim: Option<Uri>,
+    /// Release that claim after this time at the latest
+    #[arg(long, value_name = "DURATION", value_parser = duration_ms, requires = "claim")]
+    pub(crate) ttl: Option<u64>,
+    /// Do not fire again within this time
+    #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
+    pub(crate) cooldown: Option<u64>,
+    /// Order among matching hooks, 0 to 9; lower runs first
+    #[arg(long, value_name = "N")]
+    pub(crate) priority: Option<u8>,
+    /// Fire only if the message has this label
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) require_label: Option<Label>,
+    /// Agent to act as; messages of that agent do not fire the hook
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) agent: Option<AgentName>,
+    /// Directory in which the command runs (default: the current one)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Time limit of the command
+    #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "10m")]
+    pub(crate) max_time: u64,
+    /// Sandbox level of the command: strict, workspace or off
+    #[arg(long, value_name = "LEVEL", default_value = "off", value_parser = parse_sandbox_level)]
+    pub(crate) sandbox: regatta_core::agent::SandboxLevel,
+    /// Pass the messages to the built-in router instead of running a command
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) route: bool,
+    /// Command to run, with its arguments
+    #[arg(last = true, required_unless_present = "route")]
+    pub(crate) command: Vec<String>,
+}
+
+fn parse_sandbox_level(text: &str) -> Result<regatta_core::agent::SandboxLevel, String> {
+    use regatta_core::agent::SandboxLevel;
+    match text {
+        "strict" => Ok(SandboxLevel::Strict),
+        "workspace" => Ok(SandboxLevel::Workspace),
+        "off" => Ok(SandboxLevel::Off),
+        _ => Err("write strict, workspace or off".into()),
+    }
+}
 
 /// Runs `regatta hook`.
-pub(super) fn hook(app: &CommandContext, word: HookCommand) -> CommandResult {
+pub(crate) fn hook(app: &CommandContext, word: HookCommand) -> CommandResult {
     match word {
         HookCommand::Add(ask) => add_hook(app, *ask),
         HookCommand::List => {

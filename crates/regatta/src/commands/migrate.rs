@@ -8,6 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use regatta_api::view::HookView;
 use regatta_api::{Call, input};
 use regatta_core::hook::{Hook, HookAction, HookConditions, HookTrigger};
@@ -15,11 +16,16 @@ use regatta_core::ids::{HookId, ProjectName};
 use regatta_core::pattern::Uri;
 use serde::{Deserialize, Serialize};
 
-use crate::args::MigrateArgs;
 use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
 use crate::output::{CommandError, CommandResult, command_error, usage_error};
 
-use super::CommandContext;
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    /// Undo the last migration
+    #[arg(long)]
+    pub(crate) undo: bool,
+}
 
 /// Configuration files of older tools. The first existing file is used.
 const OLDER_CONFIG_FILES: [&str; 2] = [".botbox.json", ".edict.json"];
@@ -56,7 +62,7 @@ struct HookReplacement {
 }
 
 /// Runs `regatta migrate`.
-pub(super) fn migrate(app: &CommandContext, ask: &MigrateArgs) -> CommandResult {
+pub(crate) fn migrate(app: &CommandContext, ask: &MigrateArgs) -> CommandResult {
     let client = app.client()?;
     let project = app.project(&client)?.ok_or_else(|| {
         usage_error(
@@ -67,7 +73,7 @@ pub(super) fn migrate(app: &CommandContext, ask: &MigrateArgs) -> CommandResult 
     if ask.undo {
         return undo_migration(app, &client, &project);
     }
-    let here = super::repository_top(&app.working_dir()?);
+    let here = crate::commands::repository_top(&app.working_dir()?);
     let mut change = plan_migration(&client, &here, &project)?;
     if change.lines.is_empty() {
         return app.output.print_answer("migrate", &change, &[], |_| {
@@ -89,7 +95,7 @@ pub(super) fn migrate(app: &CommandContext, ask: &MigrateArgs) -> CommandResult 
                 });
         }
         app.output.print_note(&format!("would change:\n{shown}"));
-        if !super::run::confirm("apply these changes?")? {
+        if !crate::commands::run::confirm::confirm("apply these changes?")? {
             return app.output.print_answer("migrate.plan", &change, &[], |_| {
                 "nothing was changed\n".into()
             });
@@ -288,7 +294,7 @@ fn apply_migration(
         save_record(&file, change)?;
     }
     if change.settings.is_some() {
-        super::start::refresh_settings(app, project)?;
+        crate::commands::init::refresh_settings(app, project)?;
     }
     Ok(())
 }
@@ -341,7 +347,7 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
         }
     }
     if change.settings.is_some() {
-        super::start::refresh_settings(app, project)?;
+        crate::commands::init::refresh_settings(app, project)?;
     }
     fs::remove_file(&file).map_err(|error| io_error(&file, &error))?;
     app.output.print_answer("migrate.undo", &change, &[], |_| {
@@ -369,7 +375,7 @@ fn hook_add_request(old: &Hook) -> input::HookAdd {
 
 /// Returns the request that adds the router's hook to a project's channel. A replacement keeps the
 /// old hook's action.
-pub(super) fn router_hook_request(
+pub(crate) fn router_hook_request(
     project: &ProjectName,
     old: Option<&Hook>,
 ) -> Result<input::HookAdd, CommandError> {

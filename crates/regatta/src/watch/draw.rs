@@ -11,7 +11,7 @@ use super::diff::{DiffRowKind, DiffViewLine, DraftReview};
 use super::keys::KEY_HELP;
 use super::list_pages;
 use super::model::{ConnectionState, Dialog, ListFocus, PAGES, ScreenModel, ScreenPage, TaskPane};
-use crate::commands::format_time_to_second;
+use crate::output::format_time_to_second;
 use crate::output::{
     cut_to_width, display_width as columns, pad_or_cut, sanitize_cell, short_duration, wrap,
 };
@@ -806,7 +806,7 @@ fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, whole: boo
             cut_to_width(&safe_line(&head), room),
             Style::default().add_modifier(Modifier::BOLD),
         ));
-        let signs = crate::commands::batch_signs(&queue_page.queue, model.is_unicode);
+        let signs = crate::commands::queue::batch_signs(&queue_page.queue, model.is_unicode);
         for (nth, car) in queue_page.queue.queue.iter().enumerate() {
             let sign = signs.get(nth).unwrap_or(&" ");
             let place = car.position.map_or("  ".into(), |car| format!("{car:>2}"));
@@ -899,7 +899,7 @@ fn draw_cost(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let text = crate::commands::cost::draw_cost(
         cost,
         Some(usize::from(inner.width)),
-        crate::commands::format_time_to_minute,
+        crate::output::format_time_to_minute,
     );
     let bold = Style::default().add_modifier(Modifier::BOLD);
     let line = |text: &str| {

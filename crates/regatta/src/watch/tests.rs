@@ -546,7 +546,7 @@ fn files_are_a_tree_with_their_holders() {
     let screen = screen_text(&model, 120, 24);
     let until = format!(
         "T24 claude-2 until {}",
-        crate::commands::format_time_to_second(NOW_UNIX_MS)
+        crate::output::format_time_to_second(NOW_UNIX_MS)
     );
     let wanted = [
         "shop  1 held · 1 wanted",
@@ -774,7 +774,7 @@ fn a_lost_connection_is_shown_with_the_time_of_the_data() {
     let screen = screen_text(&model, 80, 24);
     let from = format!(
         "reconnecting, data from {}",
-        crate::commands::format_time_to_second(NOW_UNIX_MS)
+        crate::output::format_time_to_second(NOW_UNIX_MS)
     );
     assert!(screen.contains(&from), "{screen}");
     assert!(!screen.contains("live"), "{screen}");

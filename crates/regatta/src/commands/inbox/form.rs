@@ -4,12 +4,11 @@
 use regatta_api::view::InboxView;
 use serde_json::{Map, Number, Value};
 
+use crate::commands::CommandContext;
 use crate::output::{CommandError, sanitize};
 
-use super::super::CommandContext;
-
 /// Asks for each field of a form. Returns the answer as JSON text, or `None` if the person gave up.
-pub(super) fn fill_form(
+pub(crate) fn fill_form(
     app: &CommandContext,
     inbox: &InboxView,
     schema: &Value,
