@@ -325,8 +325,8 @@ impl Client {
         call: Call,
     ) -> Result<CallReply<T>, CommandError> {
         let (dir, server) = (self.data_dir.path.clone(), self.server.clone());
-        let asked = std::thread::spawn(move || Client::connect(&dir, server, None)?.call(&call));
-        asked.join().map_err(|_| {
+        let thread = std::thread::spawn(move || Client::connect(&dir, server, None)?.call(&call));
+        thread.join().map_err(|_| {
             command_error("bug", "the thread of a call panicked", "please report this")
         })?
     }
@@ -498,14 +498,14 @@ async fn read_live_stream(
 /// Parses one message of a stream.
 fn parse_live_message(text: &[u8]) -> LiveStreamItem {
     let text = String::from_utf8_lossy(text);
-    let of = |name: &str| {
+    let field = |name: &str| {
         text.lines()
             .find_map(|text| text.strip_prefix(name))
             .map(str::to_owned)
     };
-    match of("data: ") {
+    match field("data: ") {
         Some(data) => LiveStreamItem::Data {
-            event: of("event: ").unwrap_or_default(),
+            event: field("event: ").unwrap_or_default(),
             data,
         },
         None => LiveStreamItem::Heartbeat,

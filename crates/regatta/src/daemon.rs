@@ -243,14 +243,14 @@ pub(crate) fn random_hex(bytes: usize) -> std::io::Result<String> {
 }
 
 /// Reads the token that every caller must send.
-pub(crate) fn read_token(place: &DataDir) -> Result<String, CommandError> {
-    match std::fs::read_to_string(place.token_path()) {
+pub(crate) fn read_token(data_dir: &DataDir) -> Result<String, CommandError> {
+    match std::fs::read_to_string(data_dir.token_path()) {
         Ok(token) => Ok(token.trim().to_owned()),
         Err(error) => Err(command_error(
             "no_token",
             format!(
                 "could not read the token in {}: {error}",
-                place.token_path().display()
+                data_dir.token_path().display()
             ),
             "the daemon creates it at its first start: regatta up; for another daemon (--server), \
             set REGATTA_TOKEN",
@@ -266,19 +266,19 @@ pub(crate) fn open_process_handle(pid: u32) -> Option<OwnedFd> {
 }
 
 /// Waits until the process has ended, at most for `patience`.
-pub(crate) fn wait_for_exit(process: &OwnedFd, patience: Duration) {
-    let deadline = Instant::now() + patience;
+pub(crate) fn wait_for_exit(process: &OwnedFd, timeout: Duration) {
+    let deadline = Instant::now() + timeout;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = rustix::event::Timespec {
-            tv_sec: left.as_secs().cast_signed(),
-            tv_nsec: left.subsec_nanos().into(),
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let remaining = rustix::event::Timespec {
+            tv_sec: remaining.as_secs().cast_signed(),
+            tv_nsec: remaining.subsec_nanos().into(),
         };
         let mut fds = [rustix::event::PollFd::new(
             process,
             rustix::event::PollFlags::IN,
         )];
-        match rustix::event::poll(&mut fds, Some(&left)) {
+        match rustix::event::poll(&mut fds, Some(&remaining)) {
             Err(rustix::io::Errno::INTR) => {}
             _ => return,
         }
@@ -286,8 +286,8 @@ pub(crate) fn wait_for_exit(process: &OwnedFd, patience: Duration) {
 }
 
 /// Reads the card of a daemon that is ready.
-pub(crate) fn read_daemon_info(place: &DataDir) -> Option<DaemonInfo> {
-    serde_json::from_slice(&std::fs::read(place.info_path()).ok()?).ok()
+pub(crate) fn read_daemon_info(data_dir: &DataDir) -> Option<DaemonInfo> {
+    serde_json::from_slice(&std::fs::read(data_dir.info_path()).ok()?).ok()
 }
 
 /// Writes a file completely or not at all, readable by its owner only (D8).
@@ -306,52 +306,55 @@ pub(crate) fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// Returns the token, and creates it at the first start from 256 random bits.
-fn load_or_create_token(place: &DataDir) -> Result<String, CommandError> {
-    if let Ok(token) = read_token(place)
+fn load_or_create_token(data_dir: &DataDir) -> Result<String, CommandError> {
+    if let Ok(token) = read_token(data_dir)
         && token.len() >= 32
     {
         return Ok(token);
     }
-    let token = random_hex(32).map_err(|error| place.io_error(&error))?;
-    write_atomically(&place.token_path(), &format!("{token}\n"))
-        .map_err(|error| place.io_error(&error))?;
+    let token = random_hex(32).map_err(|error| data_dir.io_error(&error))?;
+    write_atomically(&data_dir.token_path(), &format!("{token}\n"))
+        .map_err(|error| data_dir.io_error(&error))?;
     Ok(token)
 }
 
 /// Locks the data directory for this process. A second daemon gets an error that names the first
 /// one.
-fn lock_data_dir(place: &DataDir) -> Result<File, CommandError> {
-    let path = place.path.join("daemon.lock");
+fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
+    let path = data_dir.path.join("daemon.lock");
     let lock = std::fs::OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .mode(0o600)
         .open(path)
-        .map_err(|error| place.io_error(&error))?;
-    let mut taken = Err(rustix::io::Errno::WOULDBLOCK);
+        .map_err(|error| data_dir.io_error(&error))?;
+    let mut result = Err(rustix::io::Errno::WOULDBLOCK);
     for round in 0..10 {
-        taken = rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-        if taken != Err(rustix::io::Errno::WOULDBLOCK) {
+        result = rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        if result != Err(rustix::io::Errno::WOULDBLOCK) {
             break;
         }
         // Another process may hold the lock for a moment only to check it, as `is_locked` does.
         std::thread::sleep(std::time::Duration::from_millis(round));
     }
-    match taken {
+    match result {
         Ok(()) => Ok(lock),
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let who = match read_daemon_info(place) {
-                Some(card) => format!("pid {}, at {}", card.pid, card.url),
+            let owner = match read_daemon_info(data_dir) {
+                Some(info) => format!("pid {}, at {}", info.pid, info.url),
                 None => "it is still starting".into(),
             };
             Err(command_error(
                 "already_running",
-                format!("a daemon already runs on {} ({who})", place.path.display()),
+                format!(
+                    "a daemon already runs on {} ({owner})",
+                    data_dir.path.display()
+                ),
                 "use it as it is: regatta status; or stop it: regatta down",
             ))
         }
-        Err(error) => Err(place.io_error(&error.into())),
+        Err(error) => Err(data_dir.io_error(&error.into())),
     }
 }
 
@@ -654,19 +657,19 @@ const DATA_DIR_INTERVAL: Duration = Duration::from_secs(2);
 const REMOVED_STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns when the data directory is no longer the one that this daemon has locked.
-async fn wait_until_data_dir_removed(place: &DataDir) {
-    let lock = place.path.join("daemon.lock");
+async fn wait_until_data_dir_removed(data_dir: &DataDir) {
+    let lock = data_dir.path.join("daemon.lock");
     let identity = || std::fs::metadata(&lock).map(|found| (found.dev(), found.ino()));
     // Only a definite answer counts: a temporary disk error does not mean that the directory is
     // gone.
-    let Ok(own) = identity() else {
+    let Ok(locked) = identity() else {
         return std::future::pending().await;
     };
-    let mut round = tokio::time::interval(DATA_DIR_INTERVAL);
+    let mut interval = tokio::time::interval(DATA_DIR_INTERVAL);
     loop {
-        round.tick().await;
+        interval.tick().await;
         match identity() {
-            Ok(found) if found != own => return,
+            Ok(found) if found != locked => return,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
             Ok(_) | Err(_) => {}
         }
@@ -675,16 +678,16 @@ async fn wait_until_data_dir_removed(place: &DataDir) {
 
 /// Stops the agents of a daemon whose data directory was removed, because nobody can reach it any
 /// more.
-async fn stop_without_data_dir(place: &DataDir, engine: Engine) {
+async fn stop_without_data_dir(data_dir: &DataDir, engine: Engine) {
     tracing::error!(
         "the data directory {} was removed, so the daemon and its agents stop",
-        place.path.display()
+        data_dir.path.display()
     );
     let stopped =
         tokio::task::spawn_blocking(move || engine.stop_attempts("the data directory was removed"));
     match tokio::time::timeout(REMOVED_STOP_TIMEOUT, stopped).await {
-        Ok(Ok(Ok(left))) if left.is_empty() => {}
-        Ok(Ok(Ok(left))) => tracing::error!("could not stop {}", left.join(", ")),
+        Ok(Ok(Ok(still_running))) if still_running.is_empty() => {}
+        Ok(Ok(Ok(still_running))) => tracing::error!("could not stop {}", still_running.join(", ")),
         Ok(Ok(Err(error))) => tracing::error!("could not stop the agents: {error}"),
         Ok(Err(error)) => tracing::error!("could not stop the agents: {error}"),
         Err(_) => tracing::error!("the agents did not stop in time; find them: regatta doctor"),
@@ -693,22 +696,22 @@ async fn stop_without_data_dir(place: &DataDir, engine: Engine) {
 
 /// Opens the unix socket for its owner only. Returns `None` if that fails, because loopback is
 /// enough.
-fn bind_unix(place: &DataDir) -> Option<UnixListener> {
+fn bind_unix(data_dir: &DataDir) -> Option<UnixListener> {
     // this process holds the lock, so nobody else uses the socket
-    let _stale = std::fs::remove_file(place.path.join("daemon.sock"));
-    let bound = place
+    let _stale = std::fs::remove_file(data_dir.path.join("daemon.sock"));
+    let bound = data_dir
         .short_socket()
         .ok()
         .and_then(|short_path| UnixListener::bind(short_path.path()).ok());
     if bound.is_some() {
         let _mode = std::fs::set_permissions(
-            place.path.join("daemon.sock"),
+            data_dir.path.join("daemon.sock"),
             std::fs::Permissions::from_mode(0o600),
         );
     } else {
         tracing::warn!(
             "could not open a unix socket in {}; callers use loopback",
-            place.path.display()
+            data_dir.path.display()
         );
     }
     bound

@@ -379,33 +379,33 @@ impl NotificationFilter {
         if !self.held_projects.remove(project) {
             return None;
         }
-        let open = InboxView::list(board, Some(project), now)
+        let items = InboxView::list(board, Some(project), now)
             .into_iter()
             .filter(InboxView::is_shown);
-        let open: Vec<String> = open
+        let items: Vec<String> = items
             .map(|inbox| format!("{} {}", inbox.id, inbox.subject))
             .collect();
-        let first = open.first()?.clone();
-        let more = if open.len() > 1 {
-            format!(" and {} more", open.len() - 1)
+        let first = items.first()?.clone();
+        let more = if items.len() > 1 {
+            format!(" and {} more", items.len() - 1)
         } else {
             String::new()
         };
         Some(Notification {
             project: project.clone(),
             kind: "quiet",
-            title: format!("{project} - {} open after the quiet hours", open.len()),
+            title: format!("{project} - {} open after the quiet hours", items.len()),
             body: format!("{first}{more}"),
             action: "regatta inbox".into(),
             task: None,
-            count: open.len(),
+            count: items.len(),
         })
     }
 }
 
 /// Sends notices until the daemon ends.
 pub(crate) async fn send_notifications(engine: Engine) {
-    let (mut events, mut desk) = (engine.subscribe_events(), NotificationFilter::default());
+    let (mut events, mut filter) = (engine.subscribe_events(), NotificationFilter::default());
     // A previous daemon may have held notices back, so assume that every project in quiet hours has
     // some.
     let board = engine.board();
@@ -415,10 +415,10 @@ pub(crate) async fn send_notifications(engine: Engine) {
             .as_deref()
             .and_then(QuietHours::parse);
         if quiet.is_some_and(|quiet_hours| quiet_hours.contains(current_minute())) {
-            desk.held_projects.insert(project.clone());
+            filter.held_projects.insert(project.clone());
         }
     }
-    let mut round = tokio::time::interval(QUIET_HOURS_CHECK_INTERVAL);
+    let mut interval = tokio::time::interval(QUIET_HOURS_CHECK_INTERVAL);
     loop {
         tokio::select! {
             batch = events.recv() => match batch {
@@ -428,26 +428,26 @@ pub(crate) async fn send_notifications(engine: Engine) {
                         let Some(notify) = notify_settings(&board, &notice.project) else { continue };
                         let quiet = notify.quiet.as_deref().and_then(QuietHours::parse);
                         let quiet = quiet.is_some_and(|quiet_hours| quiet_hours.contains(current_minute()));
-                        if let Some(notice) = desk.admit(notice, quiet, std::time::Instant::now()) {
+                        if let Some(notice) = filter.admit(notice, quiet, std::time::Instant::now()) {
                             run_commands(&engine, &notify, notice);
                         }
                     }
                 }
                 // Events were skipped, but the inbox has everything that needs a person.
-                Err(RecvError::Lagged(many)) => tracing::warn!("skipped {many} events without \
+                Err(RecvError::Lagged(skipped)) => tracing::warn!("skipped {skipped} events without \
                     sending notices, because they came too fast"),
                 Err(RecvError::Closed) => return,
             },
-            _ = round.tick() => {
+            _ = interval.tick() => {
                 let board = engine.board();
-                let held: Vec<ProjectName> = desk.held_projects.iter().cloned().collect();
+                let held: Vec<ProjectName> = filter.held_projects.iter().cloned().collect();
                 for project in held {
                     let Some(notify) = notify_settings(&board, &project) else { continue };
                     let quiet = notify.quiet.as_deref().and_then(QuietHours::parse);
                     if quiet.is_some_and(|quiet_hours| quiet_hours.contains(current_minute())) {
                         continue;
                     }
-                    if let Some(notice) = desk.summary_after_quiet_hours(&project, &board, engine.now()) {
+                    if let Some(notice) = filter.summary_after_quiet_hours(&project, &board, engine.now()) {
                         run_commands(&engine, &notify, notice);
                     }
                 }
@@ -482,16 +482,15 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
                 ("REGATTA_NOTICE_BODY".to_owned(), notice.body.clone()),
             ];
             // The connection to the desktop of the user who started the daemon.
-            let way = [
+            let variables = [
                 "DBUS_SESSION_BUS_ADDRESS",
                 "DISPLAY",
                 "WAYLAND_DISPLAY",
                 "XDG_RUNTIME_DIR",
             ];
-            env.extend(
-                way.iter()
-                    .filter_map(|way| Some(((*way).to_owned(), std::env::var(way).ok()?))),
-            );
+            env.extend(variables.iter().filter_map(|variables| {
+                Some(((*variables).to_owned(), std::env::var(variables).ok()?))
+            }));
             let dir = std::env::temp_dir();
             let check = CheckCommand {
                 command,

@@ -58,8 +58,8 @@ pub(crate) struct TaskAddArgs {
 }
 
 /// Runs `regatta add`.
-pub(crate) fn add(app: &CommandContext, ask: TaskAddArgs) -> CommandResult {
-    let script: Option<serde_json::Value> = match &ask.script {
+pub(crate) fn add(app: &CommandContext, args: TaskAddArgs) -> CommandResult {
+    let script: Option<serde_json::Value> = match &args.script {
         None => None,
         Some(text) => {
             regatta_agents::script::parse_script(text).map_err(|error| {
@@ -71,22 +71,22 @@ pub(crate) fn add(app: &CommandContext, ask: TaskAddArgs) -> CommandResult {
             serde_json::from_str(text).ok()
         }
     };
-    let files = parse_manifest(&ask.files)?;
+    let files = parse_manifest(&args.files)?;
     let client = app.client()?;
     let add = input::TaskAdd {
         project: app.project(&client)?,
-        subject: ask.subject,
-        description: ask.description,
-        issue_type: ask.issue_type.into(),
+        subject: args.subject,
+        description: args.description,
+        issue_type: args.issue_type.into(),
         files,
         validation: Validation {
-            tests: ask.validate,
-            files_exist: ask.exists,
+            tests: args.validate,
+            files_exist: args.exists,
             ..Validation::default()
         },
-        blocked_by: ask.blocked_by,
-        priority: ask.priority,
-        expects: if ask.report {
+        blocked_by: args.blocked_by,
+        priority: args.priority,
+        expects: if args.report {
             Expects::Report
         } else {
             Expects::Changes
@@ -96,10 +96,10 @@ pub(crate) fn add(app: &CommandContext, ask: TaskAddArgs) -> CommandResult {
         script,
         ratchet: None,
         alias: None,
-        backlog: ask.backlog,
-        assign: ask.assign,
-        how: assign_mode(ask.offer, ask.queue),
+        backlog: args.backlog,
+        assign: args.assign,
+        how: assign_mode(args.offer, args.queue),
     };
-    let got: CallReply<TaskView> = client.call(&Call::TaskAdd(add))?;
-    print_task(app, "task.add", &got.data, "added")
+    let reply: CallReply<TaskView> = client.call(&Call::TaskAdd(add))?;
+    print_task(app, "task.add", &reply.data, "added")
 }

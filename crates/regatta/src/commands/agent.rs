@@ -199,73 +199,73 @@ pub(crate) enum SandboxLevelArg {
 }
 
 /// Runs `regatta agent`.
-pub(crate) fn agent(app: &CommandContext, word: AgentCommand) -> CommandResult {
-    match word {
-        AgentCommand::Add(ask) => {
-            let add = agent_add_request(*ask)?;
-            let got: CallReply<AgentView> = app.call(&Call::AgentAdd(add))?;
-            let name = got.data.agent.name.clone();
+pub(crate) fn agent(app: &CommandContext, command: AgentCommand) -> CommandResult {
+    match command {
+        AgentCommand::Add(request) => {
+            let add = agent_add_request(*request)?;
+            let reply: CallReply<AgentView> = app.call(&Call::AgentAdd(add))?;
+            let name = reply.data.agent.name.clone();
             app.output.print_answer(
                 "agent.add",
-                &got.data,
+                &reply.data,
                 &[
                     format!("regatta agent test {name}"),
                     "regatta run --help".into(),
                 ],
                 |out| {
-                    draw_agents(out, std::slice::from_ref(&got.data))
-                        + &draw_problems(&got.data)
-                        + &sign_in_warning(&got.data)
+                    draw_agents(out, std::slice::from_ref(&reply.data))
+                        + &draw_problems(&reply.data)
+                        + &sign_in_warning(&reply.data)
                 },
             )
         }
         AgentCommand::List => {
-            let got: CallReply<Vec<AgentView>> =
+            let reply: CallReply<Vec<AgentView>> =
                 app.call(&Call::AgentList(input::EmptyInput {}))?;
-            let next = if got.data.is_empty() {
+            let next = if reply.data.is_empty() {
                 vec![
                     "regatta provider".into(),
                     "regatta agent add scripted --runtime scripted".into(),
                 ]
             } else {
                 vec![
-                    format!("regatta why {}", got.data[0].agent.name),
+                    format!("regatta why {}", reply.data[0].agent.name),
                     "regatta status".into(),
                 ]
             };
             app.output
-                .print_answer("agent.list", &got.data, &next, |out| {
-                    if got.data.is_empty() {
+                .print_answer("agent.list", &reply.data, &next, |out| {
+                    if reply.data.is_empty() {
                         "no agents yet\n".into()
                     } else {
-                        draw_agents(out, &got.data)
+                        draw_agents(out, &reply.data)
                     }
                 })
         }
         AgentCommand::Show { name } => {
-            let got: CallReply<AgentView> = app.call(&Call::Show(input::IdInput {
+            let reply: CallReply<AgentView> = app.call(&Call::Show(input::IdInput {
                 id: name.to_string(),
             }))?;
             app.output
-                .print_answer("agent.show", &got.data, &[], |out| {
+                .print_answer("agent.show", &reply.data, &[], |out| {
                     let (problems, no_sign_in) =
-                        (draw_problems(&got.data), sign_in_warning(&got.data));
-                    draw_agents(out, std::slice::from_ref(&got.data))
-                        + &draw_details(&got.data)
+                        (draw_problems(&reply.data), sign_in_warning(&reply.data));
+                    draw_agents(out, std::slice::from_ref(&reply.data))
+                        + &draw_details(&reply.data)
                         + &problems
                         + &no_sign_in
                 })
         }
         AgentCommand::Test { name } => crate::commands::agent::test::test_agent(app, &name),
         AgentCommand::Close { name, because } => {
-            let ask = input::AgentClose {
+            let request = input::AgentClose {
                 name: name.clone(),
                 reason: because,
             };
-            let got: CallReply<AgentView> = app.call(&Call::AgentClose(ask))?;
+            let reply: CallReply<AgentView> = app.call(&Call::AgentClose(request))?;
             let next = [format!("regatta agent add {name} …")];
             app.output
-                .print_answer("agent.close", &got.data, &next, |_| {
+                .print_answer("agent.close", &reply.data, &next, |_| {
                     format!("closed {name}: it gets no work until it registers again\n")
                 })
         }

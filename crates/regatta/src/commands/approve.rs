@@ -76,26 +76,26 @@ fn to_answer_scope(answer_scope_arg: AnswerScopeArg) -> AnswerScope {
 }
 
 /// Runs `regatta allow`.
-pub(crate) fn allow(app: &CommandContext, ask: &AllowArgs) -> CommandResult {
+pub(crate) fn allow(app: &CommandContext, args: &AllowArgs) -> CommandResult {
     send_decision(
         app,
         "allow",
-        (ask.id, ask.all),
+        (args.id, args.all),
         RequestAnswer::Allow,
-        to_answer_scope(ask.reach),
+        to_answer_scope(args.reach),
     )
 }
 
 /// Runs `regatta deny`.
-pub(crate) fn deny(app: &CommandContext, ask: &DenyArgs) -> CommandResult {
+pub(crate) fn deny(app: &CommandContext, args: &DenyArgs) -> CommandResult {
     send_decision(
         app,
         "deny",
-        (ask.id, ask.all),
+        (args.id, args.all),
         RequestAnswer::Deny {
-            reason: ask.because.clone(),
+            reason: args.because.clone(),
         },
-        to_answer_scope(ask.reach),
+        to_answer_scope(args.reach),
     )
 }
 
@@ -117,14 +117,14 @@ pub(crate) fn send_decision(
         _ => String::new(),
     };
     let client = app.client()?;
-    let got: CallReply<serde_json::Value> =
+    let reply: CallReply<serde_json::Value> =
         client.call(&Call::InboxAnswer(input::InboxAnswer {
             id,
             answer,
             reach,
             alike,
         }))?;
-    let value = &got.data;
+    let value = &reply.data;
     let text = |name: &str| value[name].as_str().map(sanitize).unwrap_or_default();
     // The daemon counts items of all projects, but `regatta inbox` lists those of this project.
     let left = crate::commands::inbox::fetch_items(app, &client)?
@@ -310,7 +310,7 @@ pub(crate) fn send_choice(
     }
     let body = serde_json::to_vec(&ask).unwrap_or_default();
     let call = Call::parse(&way.verb, &body).map_err(CommandError::from)?;
-    let got: CallReply<serde_json::Value> = client.call(&call)?;
+    let reply: CallReply<serde_json::Value> = client.call(&call)?;
     let left = fetch_items(app, client)?
         .iter()
         .filter(|inbox| inbox.is_shown())
@@ -322,13 +322,13 @@ pub(crate) fn send_choice(
     }
     .to_owned()];
     // A failed task is tried again as a new task.
-    let other = got.data["id"]
+    let other = reply.data["id"]
         .as_str()
         .filter(|data| *data != item.to_string())
         .filter(|_| way.verb == "retry");
     let other = other.map_or(String::new(), |other| format!(" as {other}"));
     let line = way.line.replace(" '…'", "");
-    app.output.print_answer(&way.verb, &got.data, &next, |_| {
+    app.output.print_answer(&way.verb, &reply.data, &next, |_| {
         format!(
             "{item}: {}{other} ({line}) · {left} left in the inbox\n",
             sanitize(&way.choice)

@@ -34,16 +34,16 @@ pub(crate) fn assign_mode(offer: bool, queue: bool) -> AssignMode {
 }
 
 /// Runs `regatta assign`.
-pub(crate) fn assign(app: &CommandContext, ask: AssignArgs) -> CommandResult {
-    let verb = if ask.agent.is_some() {
+pub(crate) fn assign(app: &CommandContext, args: AssignArgs) -> CommandResult {
+    let verb = if args.agent.is_some() {
         "assigned"
     } else {
         "unassigned"
     };
-    let got: CallReply<TaskView> = app.call(&Call::TaskAssign(input::TaskAssign {
-        task: ask.id,
-        to: ask.agent,
-        how: assign_mode(ask.offer, ask.queue),
+    let reply: CallReply<TaskView> = app.call(&Call::TaskAssign(input::TaskAssign {
+        task: args.id,
+        to: args.agent,
+        how: assign_mode(args.offer, args.queue),
     }))?;
-    print_task(app, "task.assign", &got.data, verb)
+    print_task(app, "task.assign", &reply.data, verb)
 }

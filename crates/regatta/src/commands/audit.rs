@@ -28,22 +28,22 @@ pub(crate) struct AuditArgs {
 }
 
 /// Runs `regatta audit`.
-pub(crate) fn audit(app: &CommandContext, ask: AuditArgs) -> CommandResult {
+pub(crate) fn audit(app: &CommandContext, args: AuditArgs) -> CommandResult {
     let AuditArgs {
         after,
         limit,
         by,
         verb,
         about,
-    } = ask;
-    let got: CallReply<Vec<AuditLineView>> = app.call(&Call::Audit(input::AuditQuery {
+    } = args;
+    let reply: CallReply<Vec<AuditLineView>> = app.call(&Call::Audit(input::AuditQuery {
         after,
         limit,
         by,
         verb,
         about,
     }))?;
-    app.output.print_answer("audit", &got.data, &[], |_| {
+    app.output.print_answer("audit", &reply.data, &[], |_| {
         let row = |audit_line: &AuditLineView| {
             let came = match (audit_line.revision, &audit_line.refused) {
                 (Some(revision), _) => format!("done at {revision}"),
@@ -74,6 +74,6 @@ pub(crate) fn audit(app: &CommandContext, ask: AuditArgs) -> CommandResult {
                 came,
             ]
         };
-        format_table(&got.data.iter().map(row).collect::<Vec<_>>())
+        format_table(&reply.data.iter().map(row).collect::<Vec<_>>())
     })
 }

@@ -23,9 +23,9 @@ pub(crate) fn backup(app: &CommandContext, file: &Path) -> CommandResult {
         .to_str()
         .ok_or_else(|| usage_error("the file's name is not valid UTF-8", "choose another name"))?
         .to_owned();
-    let got: CallReply<String> = app.call(&Call::Backup(input::FileInput { path }))?;
-    let data = serde_json::json!({ "file": got.data, "revision": got.revision });
+    let reply: CallReply<String> = app.call(&Call::Backup(input::FileInput { path }))?;
+    let data = serde_json::json!({ "file": reply.data, "revision": reply.revision });
     app.output.print_answer("backup", &data, &[], |_| {
-        format!("wrote {} at revision {}\n", got.data, got.revision)
+        format!("wrote {} at revision {}\n", reply.data, reply.revision)
     })
 }

@@ -91,18 +91,20 @@ pub(crate) enum BridgeCommand {
 }
 
 /// Runs `regatta bridge`.
-pub(crate) fn bridge(app: &CommandContext, word: BridgeCommand) -> CommandResult {
+pub(crate) fn bridge(app: &CommandContext, command: BridgeCommand) -> CommandResult {
     let pause = |agent, service: Option<ServiceArg>, paused| {
-        let ask = input::BridgePause {
+        let request = input::BridgePause {
             agent,
             service: service.map(Into::into),
             paused,
         };
-        let got: CallReply<Vec<BridgeView>> = app.call(&Call::BridgePause(ask))?;
+        let reply: CallReply<Vec<BridgeView>> = app.call(&Call::BridgePause(request))?;
         app.output
-            .print_answer("bridge.list", &got.data, &[], |_| draw_bridges(&got.data))
+            .print_answer("bridge.list", &reply.data, &[], |_| {
+                draw_bridges(&reply.data)
+            })
     };
-    match word {
+    match command {
         BridgeCommand::List => {
             let all = fetch_bridges(app)?;
             let none = [
@@ -121,12 +123,12 @@ pub(crate) fn bridge(app: &CommandContext, word: BridgeCommand) -> CommandResult
         BridgeCommand::Pause { agent, service } => pause(agent, service, true),
         BridgeCommand::Resume { agent, service } => pause(agent, service, false),
         BridgeCommand::Conversations { all } => {
-            let ask = input::ConversationFilter { all, project: None };
-            let got: CallReply<Vec<ConversationLineView>> =
-                app.call(&Call::ConversationList(ask))?;
+            let request = input::ConversationFilter { all, project: None };
+            let reply: CallReply<Vec<ConversationLineView>> =
+                app.call(&Call::ConversationList(request))?;
             app.output
-                .print_answer("conversation.list", &got.data, &[], |_| {
-                    draw_conversations(&got.data, window_width())
+                .print_answer("conversation.list", &reply.data, &[], |_| {
+                    draw_conversations(&reply.data, window_width())
                 })
         }
         BridgeCommand::Show { id } => show_conversation(
@@ -153,8 +155,8 @@ pub(crate) fn bridge(app: &CommandContext, word: BridgeCommand) -> CommandResult
 }
 
 fn fetch_bridges(app: &CommandContext) -> Result<Vec<BridgeView>, crate::output::CommandError> {
-    let got: CallReply<Vec<BridgeView>> = app.call(&Call::BridgeList(input::EmptyInput {}))?;
-    Ok(got.data)
+    let reply: CallReply<Vec<BridgeView>> = app.call(&Call::BridgeList(input::EmptyInput {}))?;
+    Ok(reply.data)
 }
 
 /// Describes the state of a bridge.
@@ -165,7 +167,7 @@ pub(crate) fn bridge_state(bridge: &BridgeView) -> String {
         }
         bridge if bridge.health.paused => "paused".into(),
         bridge => {
-            let heard = match (&bridge.health.connected, &bridge.health.trouble) {
+            let connection = match (&bridge.health.connected, &bridge.health.trouble) {
                 (Some(since), None) => format!("connected since {}", format_age(*since)),
                 (Some(_), Some(trouble)) => format!("connected; last problem: {trouble}"),
                 (None, Some(trouble)) => format!("not connected: {trouble}"),
@@ -174,7 +176,9 @@ pub(crate) fn bridge_state(bridge: &BridgeView) -> String {
             bridge
                 .warning
                 .as_ref()
-                .map_or(heard.clone(), |warning| format!("{heard}; {warning}"))
+                .map_or(connection.clone(), |warning| {
+                    format!("{connection}; {warning}")
+                })
         }
     }
 }
@@ -269,8 +273,8 @@ pub(crate) fn draw_conversations(all: &[ConversationLineView], window: Option<us
 
 /// Sends a call about a conversation and prints the conversation.
 fn show_conversation(app: &CommandContext, call: Call) -> CommandResult {
-    let got: CallReply<Conversation> = app.call(&call)?;
-    let conversation = &got.data;
+    let reply: CallReply<Conversation> = app.call(&call)?;
+    let conversation = &reply.data;
     let mut next = Vec::new();
     if !conversation.held.is_empty() {
         next.push(format!("regatta bridge accept {}", conversation.id));

@@ -62,8 +62,8 @@ pub(crate) fn parse_dollars(text: &str) -> Result<u64, String> {
 }
 
 /// Runs `regatta budget`.
-pub(crate) fn budget(app: &CommandContext, word: BudgetCommand) -> CommandResult {
-    let (kind, got): (&str, CallReply<BudgetsView>) = match word {
+pub(crate) fn budget(app: &CommandContext, command: BudgetCommand) -> CommandResult {
+    let (kind, reply): (&str, CallReply<BudgetsView>) = match command {
         BudgetCommand::List => (
             "budget.list",
             app.call(&Call::BudgetList(input::BudgetListInput { days: 0 }))?,
@@ -108,7 +108,9 @@ pub(crate) fn budget(app: &CommandContext, word: BudgetCommand) -> CommandResult
         "regatta budget list"
     };
     app.output
-        .print_answer(kind, &got.data, &[next.into()], |_| draw_budgets(&got.data))
+        .print_answer(kind, &reply.data, &[next.into()], |_| {
+            draw_budgets(&reply.data)
+        })
 }
 
 fn draw_budgets(budgets: &BudgetsView) -> String {

@@ -68,8 +68,8 @@ pub(crate) enum ClaimCommand {
 }
 
 /// Runs `regatta claim`.
-pub(crate) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
-    match word {
+pub(crate) fn claim(app: &CommandContext, command: ClaimCommand) -> CommandResult {
+    match command {
         ClaimCommand::Acquire {
             uris,
             agent,
@@ -83,7 +83,7 @@ pub(crate) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
             } else {
                 ClaimMode::Exclusive
             };
-            let got: CallReply<GrantedClaim> =
+            let reply: CallReply<GrantedClaim> =
                 app.call(&Call::ClaimAcquire(input::ClaimAcquire {
                     uris,
                     agent,
@@ -92,7 +92,7 @@ pub(crate) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
                     wait_ms: wait,
                     memo,
                 }))?;
-            let granted_claim = &got.data;
+            let granted_claim = &reply.data;
             let next = [
                 format!(
                     "regatta claim renew {} --token {}",
@@ -114,11 +114,12 @@ pub(crate) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
                 })
         }
         ClaimCommand::Renew { claim, token } => {
-            let got: CallReply<GrantedClaim> =
+            let reply: CallReply<GrantedClaim> =
                 app.call(&Call::ClaimRenew(input::HeldClaimInput { claim, token }))?;
-            app.output.print_answer("claim.renew", &got.data, &[], |_| {
-                format!("renewed {claim} for {}\n", seconds(got.data.ttl_ms))
-            })
+            app.output
+                .print_answer("claim.renew", &reply.data, &[], |_| {
+                    format!("renewed {claim} for {}\n", seconds(reply.data.ttl_ms))
+                })
         }
         ClaimCommand::Release { claim, token } => {
             let _done: CallReply<String> =
@@ -131,18 +132,18 @@ pub(crate) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
             )
         }
         ClaimCommand::List => {
-            let got: CallReply<ClaimsView> = app.call(&Call::ClaimList(input::EmptyInput {}))?;
+            let reply: CallReply<ClaimsView> = app.call(&Call::ClaimList(input::EmptyInput {}))?;
             app.output
-                .print_answer("claim.list", &got.data, &[], |_| draw_claims(&got.data))
+                .print_answer("claim.list", &reply.data, &[], |_| draw_claims(&reply.data))
         }
         ClaimCommand::Check { uris } => {
-            let got: CallReply<ClaimCheckView> =
+            let reply: CallReply<ClaimCheckView> =
                 app.call(&Call::ClaimCheck(input::UrisInput { uris }))?;
             app.output
-                .print_answer("claim.check", &got.data, &[], |_| {
-                    match got.data.holders.first() {
+                .print_answer("claim.check", &reply.data, &[], |_| {
+                    match reply.data.holders.first() {
                         None => "free\n".into(),
-                        Some(_) => got
+                        Some(_) => reply
                             .data
                             .holders
                             .iter()
@@ -160,7 +161,7 @@ pub(crate) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
                             .collect(),
                     }
                 })?;
-            if got.data.free {
+            if reply.data.free {
                 Ok(())
             } else {
                 Err(CommandError::Exit(5))

@@ -24,11 +24,11 @@ pub(crate) fn compare(app: &CommandContext, ids: &[MissionId]) -> CommandResult 
         let hint = format!("add another mission: regatta compare {only} M2");
         return Err(usage_error("compare needs at least two missions", hint));
     }
-    let got: CallReply<Vec<MissionFiguresView>> =
+    let reply: CallReply<Vec<MissionFiguresView>> =
         app.call(&Call::MissionCompare(input::MissionCompare {
             ids: ids.to_vec(),
         }))?;
-    let all = got.data;
+    let all = reply.data;
     let next: Vec<String> = ids
         .iter()
         .take(2)

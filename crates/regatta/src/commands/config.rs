@@ -26,8 +26,8 @@ pub(crate) enum ConfigCommand {
 }
 
 /// Runs `regatta config`.
-pub(crate) fn config(app: &CommandContext, word: ConfigCommand) -> CommandResult {
-    match word {
+pub(crate) fn config(app: &CommandContext, command: ConfigCommand) -> CommandResult {
+    match command {
         ConfigCommand::Show { origin } => {
             let settings = settings::resolve_all(&app.working_dir()?)?;
             app.output.print_answer("config.show", &settings, &[], |_| {
@@ -96,7 +96,7 @@ fn parse_limit(name: &str, value: &str) -> Result<input::LimitsSet, CommandError
     let time = || {
         settings::duration_ms(value)
             .map(Some)
-            .map_err(|duration_m| usage_error(duration_m, "write a time, such as 30s or 15m"))
+            .map_err(|message| usage_error(message, "write a time, such as 30s or 15m"))
     };
     Ok(match name {
         "attempt_timeout" => input::LimitsSet {

@@ -42,18 +42,18 @@ pub(crate) struct TellArgs {
 
 /// Runs `regatta tell`.
 pub(crate) fn tell(app: &CommandContext, id: &str, words: &[String]) -> CommandResult {
-    let ask = input::IdWithText {
+    let request = input::IdWithText {
         id: id.to_owned(),
         text: words.join(" "),
     };
-    let got: CallReply<serde_json::Value> = app.call(&Call::Tell(ask))?;
+    let reply: CallReply<serde_json::Value> = app.call(&Call::Tell(request))?;
     let (task, attempt) = (
-        got.data["task"].as_str().unwrap_or_default(),
-        got.data["attempt"].as_str(),
+        reply.data["task"].as_str().unwrap_or_default(),
+        reply.data["attempt"].as_str(),
     );
     app.output.print_answer(
         "tell",
-        &got.data,
+        &reply.data,
         &attempt
             .map(|attempt| format!("regatta logs -f {attempt}"))
             .into_iter()
@@ -70,11 +70,11 @@ pub(crate) fn tell(app: &CommandContext, id: &str, words: &[String]) -> CommandR
 
 /// Runs `regatta pause`.
 pub(crate) fn pause(app: &CommandContext, args: &PauseArgs) -> CommandResult {
-    let got: CallReply<TaskView> = app.call(&Call::Pause(input::IdWithText {
+    let reply: CallReply<TaskView> = app.call(&Call::Pause(input::IdWithText {
         id: args.id.clone(),
         text: args.because.clone(),
     }))?;
-    let task = got.data.task.id;
+    let task = reply.data.task.id;
     let why = if args.because.is_empty() {
         String::new()
     } else {
@@ -82,7 +82,7 @@ pub(crate) fn pause(app: &CommandContext, args: &PauseArgs) -> CommandResult {
     };
     app.output.print_answer(
         "pause",
-        &got.data,
+        &reply.data,
         &[format!("regatta resume {task}")],
         |_| format!("{task} is paused{why}\n"),
     )
@@ -93,9 +93,9 @@ pub(crate) fn resume(app: &CommandContext, ids: &[String]) -> CommandResult {
     let client = app.client()?;
     let mut resumed: Vec<serde_json::Value> = Vec::new();
     for id in ids {
-        let got: CallReply<serde_json::Value> =
+        let reply: CallReply<serde_json::Value> =
             client.call(&Call::Resume(input::IdInput { id: id.clone() }))?;
-        resumed.push(got.data);
+        resumed.push(reply.data);
     }
     let text = |_: &crate::output::Output| {
         ids.iter()
@@ -117,21 +117,21 @@ pub(crate) fn resume(app: &CommandContext, ids: &[String]) -> CommandResult {
 
 /// Runs `regatta retry`.
 pub(crate) fn retry(app: &CommandContext, task: TaskId) -> CommandResult {
-    let got: CallReply<TaskView> = app.call(&Call::Retry(input::IdInput {
+    let reply: CallReply<TaskView> = app.call(&Call::Retry(input::IdInput {
         id: task.to_string(),
     }))?;
-    let again = got.data.task.id;
+    let again = reply.data.task.id;
     // A task without a mission does not start by itself.
-    let next = if got.data.task.mission.is_some() {
+    let next = if reply.data.task.mission.is_some() {
         format!("regatta why {again}")
     } else {
         "regatta run --yes".into()
     };
-    app.output.print_answer("retry", &got.data, &[next], |_| {
+    app.output.print_answer("retry", &reply.data, &[next], |_| {
         if again == task {
             format!("{task} will be tried again\n")
         } else {
-            let waits = got.data.task.mission.is_none() && got.data.task.assignee.is_none();
+            let waits = reply.data.task.mission.is_none() && reply.data.task.assignee.is_none();
             let start = format!(
                 ", and starts after regatta run --yes or regatta assign {again} \
                 NAME"

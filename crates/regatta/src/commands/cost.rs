@@ -75,12 +75,12 @@ pub(crate) fn cost(app: &CommandContext, args: &CostArgs) -> CommandResult {
         CostByArg::Agent => CostGrouping::Agent,
         CostByArg::Model => CostGrouping::Model,
     };
-    let ask = input::CostQuery {
+    let request = input::CostQuery {
         days: args.since.unwrap_or(0),
         by: Some(by),
     };
-    let got: CallReply<CostView> = client.call(&Call::Cost(ask))?;
-    let cost = &got.data;
+    let reply: CallReply<CostView> = client.call(&Call::Cost(request))?;
+    let cost = &reply.data;
     let next = match cost.cap {
         Some(_) => "regatta budget list",
         None => "regatta budget set day --usd 20",

@@ -36,34 +36,34 @@ pub(crate) struct DiffArgs {
 }
 
 /// Runs `regatta diff`.
-pub(crate) fn diff(app: &CommandContext, ask: &DiffArgs) -> CommandResult {
+pub(crate) fn diff(app: &CommandContext, args: &DiffArgs) -> CommandResult {
     let client = app.client()?;
-    let got: CallReply<DiffView> = client.call(&Call::Diff(input::DiffInput {
-        id: ask.id.clone(),
-        since_review: ask.since_review,
+    let reply: CallReply<DiffView> = client.call(&Call::Diff(input::DiffInput {
+        id: args.id.clone(),
+        since_review: args.since_review,
     }))?;
     let task: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
-        id: got.data.task.to_string(),
+        id: reply.data.task.to_string(),
     }))?;
     let next = next_commands(&task.data);
-    if let Some(tool) = &ask.tool {
-        let opened = open_in_tool(app, &client, (&got.data, &task.data), tool.as_deref())?;
+    if let Some(tool) = &args.tool {
+        let opened = open_in_tool(app, &client, (&reply.data, &task.data), tool.as_deref())?;
         return app
             .output
-            .print_answer("diff", &got.data, &next, |_| format!("{opened}\n"));
+            .print_answer("diff", &reply.data, &next, |_| format!("{opened}\n"));
     }
-    let out = if ask.no_pager || ask.stat {
+    let out = if args.no_pager || args.stat {
         app.output.clone()
     } else {
         app.output.with_pager()
     };
-    out.print_answer("diff", &got.data, &next, |out| {
-        let shown = if ask.stat {
-            draw_stat(&got.data.patch)
+    out.print_answer("diff", &reply.data, &next, |out| {
+        let shown = if args.stat {
+            draw_stat(&reply.data.patch)
         } else {
-            format_patch(out, &got.data)
+            format_patch(out, &reply.data)
         };
-        format!("{shown}{}", remarks(&got.data, &task.data))
+        format!("{shown}{}", remarks(&reply.data, &task.data))
     })
 }
 

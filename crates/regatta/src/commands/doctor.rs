@@ -140,20 +140,20 @@ fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> S
         ]
     };
     let rows: Vec<Vec<String>> = checks.iter().map(row).collect();
-    let whole = format_table_for(&rows, None);
+    let table = format_table_for(&rows, None);
     let Some(window) =
-        window.filter(|window| whole.lines().any(|line| display_width(line) > *window))
+        window.filter(|window| table.lines().any(|line| display_width(line) > *window))
     else {
-        return whole;
+        return table;
     };
-    let first = rows
+    let first_width = rows
         .iter()
         .map(|row| display_width(&row[0]))
         .max()
         .unwrap_or(0);
     let (room, indent) = (
-        window.saturating_sub(first + 2).max(20),
-        " ".repeat(first + 2),
+        window.saturating_sub(first_width + 2).max(20),
+        " ".repeat(first_width + 2),
     );
     let mut text = String::new();
     for (row, doctor_check) in rows.iter().zip(checks) {
@@ -165,13 +165,13 @@ fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> S
                 usize::MAX,
             ));
         }
-        for (at, line) in lines.iter().enumerate() {
-            match at {
+        for (nth, line) in lines.iter().enumerate() {
+            match nth {
                 0 => {
                     text += &format!(
                         "{}{}{line}\n",
                         row[0],
-                        " ".repeat(first + 2 - display_width(&row[0]))
+                        " ".repeat(first_width + 2 - display_width(&row[0]))
                     )
                 }
                 _ => text += &format!("{indent}{line}\n"),
@@ -400,33 +400,34 @@ fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
     );
     let agents: Result<CallReply<Vec<AgentView>>, CommandError> =
         client.call(&Call::AgentList(input::EmptyInput {}));
-    let has_agents = agents.as_ref().is_ok_and(|got| {
-        got.data
+    let has_agents = agents.as_ref().is_ok_and(|reply| {
+        reply
+            .data
             .iter()
             .any(|view| !matches!(view.agent.runtime, Runtime::Scripted))
     });
     match agents {
         Err(error) => checks.push(check_from_error("agents", &error)),
-        Ok(got) if got.data.is_empty() => checks.push(check_line(
+        Ok(reply) if reply.data.is_empty() => checks.push(check_line(
             "agents",
             CheckLevel::Warn,
             "none yet",
             "see what is installed: regatta provider",
         )),
-        Ok(got) => {
-            checks.extend(got.data.iter().flat_map(check_agent));
-            checks.extend(check_parked(&got.data));
+        Ok(reply) => {
+            checks.extend(reply.data.iter().flat_map(check_agent));
+            checks.extend(check_parked(&reply.data));
         }
     }
     match client.call::<Vec<BridgeView>>(&Call::BridgeList(input::EmptyInput {})) {
         Err(error) => checks.push(check_from_error("bridges", &error)),
-        Ok(got) => checks.extend(got.data.iter().map(check_bridge)),
+        Ok(reply) => checks.extend(reply.data.iter().map(check_bridge)),
     }
     // An invalid setting belongs to no bridge, so only the inbox has it.
     match client.call::<Vec<InboxView>>(&Call::InboxList(input::ProjectFilter { project: None })) {
         Err(error) => checks.push(check_from_error("bridges", &error)),
-        Ok(got) => {
-            let faults = got
+        Ok(reply) => {
+            let faults = reply
                 .data
                 .iter()
                 .filter(|item| item.id.starts_with("bridge:setting:"));
@@ -503,14 +504,14 @@ fn check_strays(own: &Path, end_strays: bool) -> Vec<DoctorCheck> {
 
 /// Checks a bridge.
 fn check_bridge(bridge: &BridgeView) -> DoctorCheck {
-    let whole =
+    let is_healthy =
         bridge.off.is_none() && bridge.warning.is_none() && bridge.health.connected.is_some();
-    let level = if whole {
+    let level = if is_healthy {
         CheckLevel::Ok
     } else {
         CheckLevel::Warn
     };
-    let fix = if whole {
+    let fix = if is_healthy {
         ""
     } else {
         "fix its settings (docs/bridges.md, .env.example), then: regatta up --restart"
@@ -592,9 +593,9 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
         .and_then(presets::find_preset)
         .map(|preset| preset.0);
     let machine = MachineFacts::this_machine();
-    let seen = preset.map(|preset| program_discovery::discover(preset, &machine));
+    let found = preset.map(|preset| program_discovery::discover(preset, &machine));
     let available = |profile, preset| sign_in::visible_sign_in(profile, preset, &machine);
-    match (&seen, is_installed(program)) {
+    match (&found, is_installed(program)) {
         (_, false) => {
             let fix = preset.map_or_else(
                 || {
@@ -613,26 +614,26 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
             )
         }
         // The user may be signed in while the sandboxed agent has no access to that sign-in.
-        (Some(seen), true)
+        (Some(found), true)
             if agent.agent.profile.keys.is_empty()
-                && available(&agent.agent.profile, seen.preset) == SignIn::None =>
+                && available(&agent.agent.profile, found.preset) == SignIn::None =>
         {
             let text = format!("{}: {program} is not signed in", agent.agent.name);
-            let again = || {
+            let add_again = || {
                 format!(
                     "add the agent again: regatta agent add {} --preset {}",
-                    agent.agent.name, seen.preset.name
+                    agent.agent.name, found.preset.name
                 )
             };
             check_line(
                 "agent",
                 CheckLevel::Warn,
                 text,
-                seen.fix.clone().unwrap_or_else(again),
+                found.fix.clone().unwrap_or_else(add_again),
             )
         }
-        (Some(seen), true) => {
-            let version = seen.version.clone().unwrap_or_default();
+        (Some(found), true) => {
+            let version = found.version.clone().unwrap_or_default();
             check_line(
                 "agent",
                 CheckLevel::Ok,
@@ -656,11 +657,11 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
 /// exists that works without them.
 fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
     let machine = MachineFacts::this_machine();
-    let mut of: BTreeMap<&str, Vec<&'static presets::Preset>> = BTreeMap::new();
+    let mut by_provider: BTreeMap<&str, Vec<&'static presets::Preset>> = BTreeMap::new();
     for preset in presets::PRESETS {
-        of.entry(preset.provider).or_default().push(preset);
+        by_provider.entry(preset.provider).or_default().push(preset);
     }
-    let there = |preset: &&presets::Preset| {
+    let is_on_path = |preset: &&presets::Preset| {
         let path = &machine.path;
         preset
             .programs
@@ -668,8 +669,8 @@ fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
             .any(|program| program_discovery::program_on_path(program, path).is_some())
     };
     let (mut installed, mut missing) = (vec![], vec![]);
-    for (provider, presets) in of {
-        match presets.iter().copied().find(|preset| there(preset)) {
+    for (provider, presets) in by_provider {
+        match presets.iter().copied().find(|preset| is_on_path(preset)) {
             None => missing.push(provider),
             Some(preset) => installed.push(preset),
         }
@@ -679,24 +680,24 @@ fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
         .iter()
         .map(|found| check_provider(found.preset.provider, found))
         .collect();
-    let how = "regatta provider lists how to install each";
+    let hint = "regatta provider lists how to install each";
     match (checks.is_empty(), missing.is_empty()) {
         (_, true) => {}
         (false, _) => checks.push(check_line(
             "providers",
             CheckLevel::Ok,
             format!("not installed: {}", missing.join(", ")),
-            how,
+            hint,
         )),
         (true, _) if has_agents => checks.push(check_line(
             "providers",
             CheckLevel::Ok,
             "no known agent program is installed",
-            how,
+            hint,
         )),
         (true, _) => {
             let text = "no agent program is installed";
-            let fix = format!("{how}; to try Regatta without one: regatta demo");
+            let fix = format!("{hint}; to try Regatta without one: regatta demo");
             checks.push(check_line("providers", CheckLevel::Warn, text, fix));
         }
     }

@@ -22,9 +22,9 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs `regatta down`.
 pub(crate) fn down(app: &CommandContext, args: &DownArgs) -> CommandResult {
-    let place = daemon::DataDir::new(&app.data_dir()?);
-    let Some(client) = Client::find(&place.path, app.timeout())? else {
-        record_stopped(app, &place);
+    let data_dir = daemon::DataDir::new(&app.data_dir()?);
+    let Some(client) = Client::find(&data_dir.path, app.timeout())? else {
+        record_stopped(app, &data_dir);
         return app.output.print_answer(
             "down",
             &serde_json::json!({ "was_up": false }),
@@ -33,9 +33,9 @@ pub(crate) fn down(app: &CommandContext, args: &DownArgs) -> CommandResult {
         );
     };
     // Noted before the daemon ends, so that no command that runs meanwhile starts it again.
-    record_stopped(app, &place);
+    record_stopped(app, &data_dir);
     if let Err(error) = stop_daemon(&client, args.keep_agents) {
-        if let Err(error) = place.record_stopped(false) {
+        if let Err(error) = data_dir.record_stopped(false) {
             app.output.print_note(&format!(
                 "could not note that the daemon is still running: {error}"
             ));
@@ -57,8 +57,8 @@ pub(crate) fn down(app: &CommandContext, args: &DownArgs) -> CommandResult {
 
 /// Notes that a person has stopped the daemon. If that fails, for example on a full disk, the
 /// daemon stops all the same.
-fn record_stopped(app: &CommandContext, place: &daemon::DataDir) {
-    if let Err(error) = place.record_stopped(true) {
+fn record_stopped(app: &CommandContext, data_dir: &daemon::DataDir) {
+    if let Err(error) = data_dir.record_stopped(true) {
         app.output.print_note(&format!(
             "could not note that the daemon was stopped, so the next regatta command starts it \
             again: {error}"
@@ -68,10 +68,10 @@ fn record_stopped(app: &CommandContext, place: &daemon::DataDir) {
 
 /// Stops the daemon, and waits until it has released its data directory and its process has exited.
 pub(crate) fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), CommandError> {
-    let place = client.data_dir();
+    let data_dir = client.data_dir();
     // The process handle is opened before the request. The answer carries the daemon's pid, and
     // while the handle is open no other process gets this pid.
-    let held = daemon::read_daemon_info(place).and_then(|daemon_info| {
+    let process = daemon::read_daemon_info(data_dir).and_then(|daemon_info| {
         Some((
             daemon_info.pid,
             daemon::open_process_handle(daemon_info.pid)?,
@@ -79,28 +79,30 @@ pub(crate) fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Comm
     });
     let pid: Option<CallReply<u32>> =
         client.call_while_up(&Call::Down(input::DownInput { keep_agents }))?;
-    let patience = Instant::now() + client::MAX_STOP_DURATION;
+    let deadline = Instant::now() + client::MAX_STOP_DURATION;
     // The daemon removes its card last. A card that appears after that belongs to another daemon,
     // which keeps running.
-    let mut gone = false;
-    while place.is_locked()? {
-        let card = daemon::read_daemon_info(place);
-        if gone && card.is_some() {
+    let mut info_was_removed = false;
+    while data_dir.is_locked()? {
+        let info = daemon::read_daemon_info(data_dir);
+        if info_was_removed && info.is_some() {
             break;
         }
-        gone |= card.is_none();
-        if Instant::now() > patience {
+        info_was_removed |= info.is_none();
+        if Instant::now() > deadline {
             return Err(command_error(
                 "io",
                 "the daemon does not stop",
-                format!("see its log: {}", place.log_path().display()),
+                format!("see its log: {}", data_dir.log_path().display()),
             ));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     // The daemon releases the lock just before it exits. After "down" its process must be gone too
     // (P3).
-    if let Some((_, process)) = held.filter(|held| pid.is_some_and(|got| got.data == held.0)) {
+    if let Some((_, process)) =
+        process.filter(|process| pid.is_some_and(|reply| reply.data == process.0))
+    {
         daemon::wait_for_exit(&process, EXIT_TIMEOUT);
     }
     Ok(())

@@ -21,11 +21,11 @@ pub(crate) struct DropArgs {
 /// Runs `regatta drop`.
 pub(crate) fn drop_work(app: &CommandContext, args: DropArgs) -> CommandResult {
     let id = args.id;
-    let got: CallReply<TaskView> = app.call(&Call::Drop(input::IdWithText {
+    let reply: CallReply<TaskView> = app.call(&Call::Drop(input::IdWithText {
         id: id.to_string(),
         text: args.because,
     }))?;
-    let kept = got
+    let kept = reply
         .data
         .task
         .submission
@@ -33,7 +33,7 @@ pub(crate) fn drop_work(app: &CommandContext, args: DropArgs) -> CommandResult {
         .map(|submission| submission.commit.as_str()[..10].to_owned());
     app.output.print_answer(
         "drop",
-        &got.data,
+        &reply.data,
         &[format!("regatta retry {id}"), "regatta status".into()],
         |_| match kept {
             Some(kept) => format!("dropped {id}; its work is kept for thirty days as {kept}\n"),

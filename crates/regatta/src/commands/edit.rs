@@ -48,8 +48,8 @@ pub(crate) struct TaskEditArgs {
 }
 
 /// Runs `regatta edit`.
-pub(crate) fn edit(app: &CommandContext, ask: TaskEditArgs) -> CommandResult {
-    let blocked_by = match ask.blocked_by.as_deref() {
+pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
+    let blocked_by = match args.blocked_by.as_deref() {
         None => None,
         Some(text) => {
             let ids: Result<Vec<TaskId>, _> = text
@@ -61,43 +61,43 @@ pub(crate) fn edit(app: &CommandContext, ask: TaskEditArgs) -> CommandResult {
             Some(ids.map_err(|error| usage_error(error.to_string(), "write blockers as T1,T2"))?)
         }
     };
-    let paused = match (ask.pause, ask.ready) {
+    let paused = match (args.pause, args.ready) {
         (Some(reason), _) => Some(SetPause::Pause(reason)),
         (None, true) => Some(SetPause::Resume),
         (None, false) => None,
     };
     let edit = EditTask {
-        subject: ask.subject,
-        description: ask.description,
-        issue_type: ask.issue_type.map(Into::into),
-        files: ask.files.map(|files| parse_manifest(&files)).transpose()?,
+        subject: args.subject,
+        description: args.description,
+        issue_type: args.issue_type.map(Into::into),
+        files: args.files.map(|files| parse_manifest(&files)).transpose()?,
         validation: None,
         blocked_by,
-        priority: ask.priority,
+        priority: args.priority,
         script: None,
         paused,
         backlog: None,
     };
     let client = app.client()?;
     let mut edit = edit;
-    if ask.ready || ask.validate.is_some() || ask.exists.is_some() {
+    if args.ready || args.validate.is_some() || args.exists.is_some() {
         let now: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
-            id: ask.id.to_string(),
+            id: args.id.to_string(),
         }))?;
-        edit.backlog = (ask.ready && now.data.task.status == TaskStatus::Backlog).then_some(false);
+        edit.backlog = (args.ready && now.data.task.status == TaskStatus::Backlog).then_some(false);
         // Checks without an option keep their old value.
         let old = now.data.task.validation;
         let new = Validation {
-            tests: ask.validate.unwrap_or_else(|| old.tests.clone()),
-            files_exist: ask.exists.unwrap_or_else(|| old.files_exist.clone()),
+            tests: args.validate.unwrap_or_else(|| old.tests.clone()),
+            files_exist: args.exists.unwrap_or_else(|| old.files_exist.clone()),
             ..old.clone()
         };
         edit.validation = (new != old).then_some(new);
     }
-    let got: CallReply<TaskView> = client.call(&Call::TaskSet(input::TaskSet {
-        task: ask.id,
+    let reply: CallReply<TaskView> = client.call(&Call::TaskSet(input::TaskSet {
+        task: args.id,
         edit,
         script: None,
     }))?;
-    print_task(app, "task.set", &got.data, "changed")
+    print_task(app, "task.set", &reply.data, "changed")
 }

@@ -19,11 +19,11 @@ pub(crate) struct EventsArgs {
 }
 
 /// Runs `regatta events`.
-pub(crate) fn events(app: &CommandContext, ask: &EventsArgs) -> CommandResult {
+pub(crate) fn events(app: &CommandContext, args: &EventsArgs) -> CommandResult {
     let client = app.client()?;
     let out = &app.output;
-    let after = ask.after.unwrap_or(0);
-    client.stream_events(after, ask.follow, |seen| {
+    let after = args.after.unwrap_or(0);
+    client.stream_events(after, args.follow, |seen| {
         if let EventStreamItem::Event(event) = seen {
             let text = if out.is_json {
                 serde_json::to_string(&event).map_err(|error| {
@@ -60,6 +60,7 @@ fn draw_event(event: &EventView) -> String {
 
 /// Returns the fleet's present revision.
 pub(crate) fn current_revision(client: &crate::client::Client) -> Result<u64, CommandError> {
-    let got: CallReply<serde_json::Value> = client.call(&Call::AgentList(input::EmptyInput {}))?;
-    Ok(got.revision)
+    let reply: CallReply<serde_json::Value> =
+        client.call(&Call::AgentList(input::EmptyInput {}))?;
+    Ok(reply.revision)
 }

@@ -20,18 +20,18 @@ pub(crate) struct GraphArgs {
 const DEFAULT_WIDTH: usize = 160;
 
 /// Runs `regatta graph`.
-pub(crate) fn graph(app: &CommandContext, ask: &GraphArgs) -> CommandResult {
+pub(crate) fn graph(app: &CommandContext, args: &GraphArgs) -> CommandResult {
     let client = app.client()?;
-    let project = if ask.id.is_none() {
+    let project = if args.id.is_none() {
         app.project(&client)?
     } else {
         None
     };
-    let got: CallReply<GraphView> = client.call(&Call::Graph(input::GraphInput {
-        id: ask.id.clone(),
+    let reply: CallReply<GraphView> = client.call(&Call::Graph(input::GraphInput {
+        id: args.id.clone(),
         project,
     }))?;
-    let graph = got.data;
+    let graph = reply.data;
     let next: Vec<String> = graph
         .critical
         .first()

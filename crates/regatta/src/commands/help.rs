@@ -20,16 +20,16 @@ pub(crate) fn help(app: &CommandContext, topic: &[String]) -> CommandResult {
     }
     let mut command = command_line::clap_command();
     command.build();
-    let mut at = &mut command;
-    for word in topic {
-        at = at.find_subcommand_mut(word).ok_or_else(|| {
+    let mut found = &mut command;
+    for name in topic {
+        found = found.find_subcommand_mut(name).ok_or_else(|| {
             usage_error(
                 format!("there is no command {:?}", topic.join(" ")),
                 "list all commands: regatta --help",
             )
         })?;
     }
-    let text = at.render_long_help().to_string();
+    let text = found.render_long_help().to_string();
     app.output.print(&format!("{}\n", text.trim_end()))
 }
 

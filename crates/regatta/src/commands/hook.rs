@@ -145,15 +145,16 @@ fn parse_sandbox_level(text: &str) -> Result<regatta_core::agent::SandboxLevel, 
 }
 
 /// Runs `regatta hook`.
-pub(crate) fn hook(app: &CommandContext, word: HookCommand) -> CommandResult {
-    match word {
-        HookCommand::Add(ask) => add_hook(app, *ask),
+pub(crate) fn hook(app: &CommandContext, command: HookCommand) -> CommandResult {
+    match command {
+        HookCommand::Add(request) => add_hook(app, *request),
         HookCommand::List => {
-            let got: CallReply<Vec<HookView>> = app.call(&Call::HookList(input::EmptyInput {}))?;
+            let reply: CallReply<Vec<HookView>> =
+                app.call(&Call::HookList(input::EmptyInput {}))?;
             let none = ["regatta hook add --channel shop -- ./answer.sh".to_owned()];
-            let next: &[String] = if got.data.is_empty() { &none } else { &[] };
+            let next: &[String] = if reply.data.is_empty() { &none } else { &[] };
             app.output
-                .print_answer("hook.list", &got.data, next, |_| draw_hooks(&got.data))
+                .print_answer("hook.list", &reply.data, next, |_| draw_hooks(&reply.data))
         }
         HookCommand::Test {
             id,
@@ -163,7 +164,7 @@ pub(crate) fn hook(app: &CommandContext, word: HookCommand) -> CommandResult {
             labels,
             from,
         } => {
-            let ask = input::HookTest {
+            let request = input::HookTest {
                 hook: id,
                 message,
                 text,
@@ -171,34 +172,35 @@ pub(crate) fn hook(app: &CommandContext, word: HookCommand) -> CommandResult {
                 labels,
                 from,
             };
-            let got: CallReply<HookTestView> = app.call(&Call::HookTest(ask))?;
-            app.output.print_answer("hook.test", &got.data, &[], |_| {
-                let says = if got.data.fires {
+            let reply: CallReply<HookTestView> = app.call(&Call::HookTest(request))?;
+            app.output.print_answer("hook.test", &reply.data, &[], |_| {
+                let says = if reply.data.fires {
                     "fires"
                 } else {
                     "does not fire"
                 };
-                format!("{id} {says}: {}\n", first_line(&got.data.why))
+                format!("{id} {says}: {}\n", first_line(&reply.data.why))
             })
         }
         HookCommand::Pause { id, because } => {
-            let got: CallReply<HookView> = app.call(&Call::HookPause(input::HookPause {
+            let reply: CallReply<HookView> = app.call(&Call::HookPause(input::HookPause {
                 hook: id,
                 reason: because,
             }))?;
             app.output.print_answer(
                 "hook.pause",
-                &got.data,
+                &reply.data,
                 &[format!("regatta hook resume {id}")],
                 |_| format!("{id} is paused\n"),
             )
         }
         HookCommand::Resume { id } => {
-            let got: CallReply<HookView> =
+            let reply: CallReply<HookView> =
                 app.call(&Call::HookResume(input::HookIdInput { hook: id }))?;
-            app.output.print_answer("hook.resume", &got.data, &[], |_| {
-                format!("{id} is resumed\n")
-            })
+            app.output
+                .print_answer("hook.resume", &reply.data, &[], |_| {
+                    format!("{id} is resumed\n")
+                })
         }
         HookCommand::Rm { id } => {
             let _done: CallReply<String> =
@@ -209,71 +211,74 @@ pub(crate) fn hook(app: &CommandContext, word: HookCommand) -> CommandResult {
                 })
         }
         HookCommand::Log { id, before, limit } => {
-            let got: CallReply<Vec<Firing>> = app.call(&Call::HookLog(input::HookLog {
+            let reply: CallReply<Vec<Firing>> = app.call(&Call::HookLog(input::HookLog {
                 hook: id,
                 before,
                 limit,
             }))?;
-            app.output.print_answer("hook.log", &got.data, &[], |_| {
-                got.data.iter().map(firing_text).collect()
+            app.output.print_answer("hook.log", &reply.data, &[], |_| {
+                reply.data.iter().map(firing_text).collect()
             })
         }
     }
 }
 
 /// Runs `regatta hook add`.
-fn add_hook(app: &CommandContext, ask: HookAddArgs) -> CommandResult {
-    let trigger = match (ask.event, ask.on_free) {
+fn add_hook(app: &CommandContext, args: HookAddArgs) -> CommandResult {
+    let trigger = match (args.event, args.on_free) {
         (Some(kind), _) => HookTrigger::Event { kind },
         (None, Some(uri)) => HookTrigger::Free { uri },
         (None, None) => HookTrigger::Message {
-            channel: ask.channel,
-            label: ask.label,
-            mention: ask.mention,
-            prefix: ask.prefix,
+            channel: args.channel,
+            label: args.label,
+            mention: args.mention,
+            prefix: args.prefix,
         },
     };
-    let action = if ask.route {
+    let action = if args.route {
         HookAction::Route
     } else {
         let here = app.working_dir()?;
-        let cwd = ask.cwd.map_or_else(|| here.clone(), |path| here.join(path));
-        let whole = cwd.canonicalize().map_err(|error| {
+        let cwd = args
+            .cwd
+            .map_or_else(|| here.clone(), |path| here.join(path));
+        let absolute = cwd.canonicalize().map_err(|error| {
             usage_error(
                 format!("cannot open the directory {}: {error}", cwd.display()),
                 "name an existing directory with --cwd",
             )
         })?;
         HookAction::Run {
-            argv: ask.command,
-            cwd: whole.to_string_lossy().into_owned(),
+            argv: args.command,
+            cwd: absolute.to_string_lossy().into_owned(),
         }
     };
     let when = HookConditions {
-        claim: ask.claim,
-        ttl_ms: ask.ttl,
-        cooldown_ms: ask.cooldown,
-        require_label: ask.require_label,
+        claim: args.claim,
+        ttl_ms: args.ttl,
+        cooldown_ms: args.cooldown,
+        require_label: args.require_label,
     };
     let client = app.client()?;
-    let got: CallReply<HookView> = client.call(&Call::HookAdd(input::HookAdd {
+    let reply: CallReply<HookView> = client.call(&Call::HookAdd(input::HookAdd {
         project: app.project(&client)?,
-        agent: ask.agent,
+        agent: args.agent,
         trigger,
         when,
         action,
-        priority: ask.priority,
-        timeout_ms: Some(ask.max_time),
-        sandbox: Some(ask.sandbox),
+        priority: args.priority,
+        timeout_ms: Some(args.max_time),
+        sandbox: Some(args.sandbox),
     }))?;
-    let id = got.data.hook.id;
+    let id = reply.data.hook.id;
     let next = [
         format!("regatta hook test {id} --text '…'"),
         format!("regatta hook log {id}"),
     ];
-    app.output.print_answer("hook.add", &got.data, &next, |_| {
-        draw_hooks(std::slice::from_ref(&got.data))
-    })
+    app.output
+        .print_answer("hook.add", &reply.data, &next, |_| {
+            draw_hooks(std::slice::from_ref(&reply.data))
+        })
 }
 
 /// Draws hooks as a table.

@@ -47,20 +47,20 @@ pub(crate) enum InboxCommand {
 }
 
 /// Runs `regatta inbox`.
-pub(crate) fn inbox(app: &CommandContext, ask: &InboxArgs) -> CommandResult {
-    match &ask.command {
+pub(crate) fn inbox(app: &CommandContext, args: &InboxArgs) -> CommandResult {
+    match &args.command {
         Some(InboxCommand::Snooze { id, time }) => return snooze_item(app, id, Some(*time)),
         Some(InboxCommand::Wake { id }) => return snooze_item(app, id, None),
-        None if ask.interactive => return interactive::run_interactive(app),
+        None if args.interactive => return interactive::run_interactive(app),
         None => {}
     }
     let client = app.client()?;
     let project = app.project(&client)?;
-    let got: CallReply<Vec<InboxView>> =
+    let reply: CallReply<Vec<InboxView>> =
         client.call(&Call::InboxList(input::ProjectFilter { project }))?;
     // Snoozed items are listed separately, with the time at which they come back.
     let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) =
-        got.data.iter().cloned().partition(InboxView::is_shown);
+        reply.data.iter().cloned().partition(InboxView::is_shown);
     let mut next = awake
         .first()
         .map(|inbox| group_commands(inbox, &awake))
@@ -68,7 +68,7 @@ pub(crate) fn inbox(app: &CommandContext, ask: &InboxArgs) -> CommandResult {
     if awake.len() > 1 {
         next.push("regatta inbox -i".into());
     }
-    app.output.print_answer("inbox", &got.data, &next, |_| {
+    app.output.print_answer("inbox", &reply.data, &next, |_| {
         let mut text = if awake.is_empty() {
             "nothing needs you\n".into()
         } else {
@@ -87,7 +87,7 @@ pub(crate) fn inbox(app: &CommandContext, ask: &InboxArgs) -> CommandResult {
         }
         text
     })?;
-    if ask.check && !awake.is_empty() {
+    if args.check && !awake.is_empty() {
         Err(CommandError::Exit(3))
     } else {
         Ok(())
@@ -144,11 +144,14 @@ pub(crate) fn answer_commands(inbox: &InboxView, same: bool) -> Vec<String> {
 
 /// Snoozes an item for `ms`, or wakes it without a time.
 fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> CommandResult {
-    let got: CallReply<Option<InboxView>> = app.call(&Call::InboxSnooze(input::InboxSnooze {
+    let reply: CallReply<Option<InboxView>> = app.call(&Call::InboxSnooze(input::InboxSnooze {
         id: id.clone(),
         ms,
     }))?;
-    let until = got.data.as_ref().and_then(|inbox| inbox.snoozed_until_wall);
+    let until = reply
+        .data
+        .as_ref()
+        .and_then(|inbox| inbox.snoozed_until_wall);
     let (next, text) = match until {
         Some(wall) => (
             format!("regatta inbox wake {id}"),
@@ -160,7 +163,7 @@ fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> Command
         ),
     };
     app.output
-        .print_answer("inbox.snooze", &got.data, &[next], |_| text)
+        .print_answer("inbox.snooze", &reply.data, &[next], |_| text)
 }
 
 /// Draws items as a table. In a narrow window the request is printed below its row instead of being
@@ -258,9 +261,9 @@ pub(crate) fn fetch_items(
     client: &Client,
 ) -> Result<Vec<InboxView>, CommandError> {
     let project = app.project(client)?;
-    let got: CallReply<Vec<InboxView>> =
+    let reply: CallReply<Vec<InboxView>> =
         client.call(&Call::InboxList(input::ProjectFilter { project }))?;
-    Ok(got.data)
+    Ok(reply.data)
 }
 
 #[cfg(test)]

@@ -58,15 +58,15 @@ struct InitPlan {
 }
 
 /// Runs `regatta init`.
-pub(crate) fn init(app: &CommandContext, ask: &InitArgs) -> CommandResult {
+pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
     let InitPlan {
         request: add,
         settings_path: file,
         should_write_settings: writes,
         settings_text: text,
         notes,
-    } = prepare_init(app, ask)?;
-    if ask.print {
+    } = prepare_init(app, args)?;
+    if args.print {
         return app
             .output
             .print_answer("config.file", &text, &[], |_| text.clone());
@@ -91,7 +91,7 @@ pub(crate) fn init(app: &CommandContext, ask: &InitArgs) -> CommandResult {
     } else {
         None
     };
-    let router = if ask.no_router {
+    let router = if args.no_router {
         None
     } else {
         Some(install_router(&client, &project.data.name)?)
@@ -140,7 +140,7 @@ pub(crate) fn init(app: &CommandContext, ask: &InitArgs) -> CommandResult {
 }
 
 /// Inspects the repository and its settings, without changing anything.
-fn prepare_init(app: &CommandContext, ask: &InitArgs) -> Result<InitPlan, CommandError> {
+fn prepare_init(app: &CommandContext, args: &InitArgs) -> Result<InitPlan, CommandError> {
     let here = app.working_dir()?;
     // A linked worktree belongs to its main repository, and that is the project.
     let here = match crate::commands::main_worktree(&here) {
@@ -156,7 +156,7 @@ fn prepare_init(app: &CommandContext, ask: &InitArgs) -> Result<InitPlan, Comman
     let facts = composition::git_adapter(&app.data_dir()?)
         .inspect(&here)
         .map_err(|error| command_error(error.code, error.message, error.hint))?;
-    if facts.is_unborn && ask.trunk.is_none() {
+    if facts.is_unborn && args.trunk.is_none() {
         return Err(command_error(
             "unborn_branch",
             "the repository has no commit yet, so tasks have nothing to start from",
@@ -165,7 +165,7 @@ fn prepare_init(app: &CommandContext, ask: &InitArgs) -> Result<InitPlan, Comman
     }
     let settings = settings::resolve_all(&facts.top)?;
     let found = |name: &str| Some(value_of(&settings, name)).filter(|s| !s.is_empty());
-    let trunk = match (&ask.trunk, found("project.trunk")) {
+    let trunk = match (&args.trunk, found("project.trunk")) {
         (Some(trunk), _) => Some(trunk.clone()),
         (None, Some(text)) => Some(BranchName::new(&text).map_err(|error| {
             usage_error(error.to_string(), "fix project.trunk in regatta.toml")
@@ -178,7 +178,7 @@ fn prepare_init(app: &CommandContext, ask: &InitArgs) -> Result<InitPlan, Comman
         .as_ref()
         .and_then(|settings_file| settings_file.validation.commands.clone())
     {
-        _ if !ask.validate.is_empty() => ask.validate.clone(),
+        _ if !args.validate.is_empty() => args.validate.clone(),
         Some(commands) => commands,
         None => detect_test_command(&facts.top).into_iter().collect(),
     };

@@ -44,16 +44,16 @@ pub(crate) fn land(app: &CommandContext, args: LandArgs) -> CommandResult {
         return Err(CommandError::Exit(2));
     };
     let client = app.client()?;
-    let got: CallReply<TaskView> = client.call(&Call::Land(input::LandInput {
+    let reply: CallReply<TaskView> = client.call(&Call::Land(input::LandInput {
         id: id.to_string(),
         first: args.first,
         claim: None,
         token: None,
     }))?;
     let last = if args.wait {
-        run_progress::wait_until_landed(&client, id, got.revision, app.timeout())?
+        run_progress::wait_until_landed(&client, id, reply.revision, app.timeout())?
     } else {
-        Some(got.data)
+        Some(reply.data)
     };
     print_landing_state(app, "land", last, args.wait)
 }
@@ -72,14 +72,18 @@ fn land_now(
         .ok()
         .filter(|path| path.is_dir());
     let id = there.map_or(workspace, |path| path.to_string_lossy().into_owned());
-    let got: CallReply<TaskView> = client.call(&Call::Land(input::LandInput {
+    let reply: CallReply<TaskView> = client.call(&Call::Land(input::LandInput {
         id,
         first: true,
         claim,
         token,
     }))?;
-    let last =
-        run_progress::wait_until_landed(&client, got.data.task.id, got.revision, app.timeout())?;
+    let last = run_progress::wait_until_landed(
+        &client,
+        reply.data.task.id,
+        reply.revision,
+        app.timeout(),
+    )?;
     print_landing_state(app, "land", last, true)
 }
 

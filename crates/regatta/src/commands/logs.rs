@@ -76,10 +76,10 @@ pub(crate) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Command
 
 /// Returns a task's last attempt.
 fn last_attempt(client: &Client, task: TaskId) -> Result<AttemptId, CommandError> {
-    let got: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+    let reply: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
         id: task.to_string(),
     }))?;
-    let last = got.data.attempts.last().map(|attempt| attempt.id);
+    let last = reply.data.attempts.last().map(|attempt| attempt.id);
     last.ok_or_else(|| {
         command_error(
             "no_such_attempt",

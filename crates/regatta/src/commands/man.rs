@@ -28,22 +28,22 @@ pub(crate) fn man(app: &CommandContext, out: Option<PathBuf>) -> CommandResult {
     let mut command = command_line::public_clap_command();
     command.build();
     let Some(dir) = out else {
-        let first = manual_page("regatta", command).map_err(io)?;
-        return app.output.print(&String::from_utf8_lossy(&first));
+        let page = manual_page("regatta", command).map_err(io)?;
+        return app.output.print(&String::from_utf8_lossy(&page));
     };
     std::fs::create_dir_all(&dir).map_err(io)?;
-    let mut wrote = Vec::new();
-    let mut open = vec![(String::from("regatta"), command)];
-    while let Some((name, command)) = open.pop() {
+    let mut written = Vec::new();
+    let mut pending = vec![(String::from("regatta"), command)];
+    while let Some((name, command)) = pending.pop() {
         for below in command.get_subcommands() {
-            open.push((format!("{name}-{}", below.get_name()), below.clone()));
+            pending.push((format!("{name}-{}", below.get_name()), below.clone()));
         }
         let file = dir.join(format!("{name}.1"));
         std::fs::write(&file, manual_page(&name, command).map_err(io)?).map_err(io)?;
-        wrote.push(file.display().to_string());
+        written.push(file.display().to_string());
     }
-    app.output.print_answer("man", &wrote, &[], |_| {
-        format!("wrote {} pages to {}\n", wrote.len(), dir.display())
+    app.output.print_answer("man", &written, &[], |_| {
+        format!("wrote {} pages to {}\n", written.len(), dir.display())
     })
 }
 

@@ -62,7 +62,7 @@ struct HookReplacement {
 }
 
 /// Runs `regatta migrate`.
-pub(crate) fn migrate(app: &CommandContext, ask: &MigrateArgs) -> CommandResult {
+pub(crate) fn migrate(app: &CommandContext, args: &MigrateArgs) -> CommandResult {
     let client = app.client()?;
     let project = app.project(&client)?.ok_or_else(|| {
         usage_error(
@@ -70,7 +70,7 @@ pub(crate) fn migrate(app: &CommandContext, ask: &MigrateArgs) -> CommandResult 
             "put it under management first: regatta init",
         )
     })?;
-    if ask.undo {
+    if args.undo {
         return undo_migration(app, &client, &project);
     }
     let here = crate::commands::repository_top(&app.working_dir()?);

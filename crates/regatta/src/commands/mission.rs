@@ -80,28 +80,28 @@ pub(crate) enum MissionCommand {
 }
 
 /// Runs `regatta mission`.
-pub(crate) fn mission(app: &CommandContext, word: MissionCommand) -> CommandResult {
-    match word {
+pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandResult {
+    match command {
         MissionCommand::Start { goal, agent, task } => {
             let client = app.client()?;
             let project = app.project(&client)?;
             let goal = goal
                 .or_else(|| task.map(|id| format!("Work on {id}")))
                 .unwrap_or_default();
-            let got: CallReply<MissionView> =
+            let reply: CallReply<MissionView> =
                 client.call(&Call::MissionAsk(input::MissionAsk {
                     project,
                     goal,
                     agent,
                     task,
                 }))?;
-            let mission = &got.data.mission;
+            let mission = &reply.data.mission;
             let next = [
                 format!("regatta mission show {}", mission.id),
                 format!("regatta msg watch {}", mission.project),
             ];
             app.output
-                .print_answer("mission.start", &got.data, &next, |_| {
+                .print_answer("mission.start", &reply.data, &next, |_| {
                     match mission.lead.as_ref().and_then(|lead| lead.name.as_ref()) {
                         Some(name) => format!("{} is led by {name}\n", mission.id),
                         None => format!(
@@ -114,19 +114,19 @@ pub(crate) fn mission(app: &CommandContext, word: MissionCommand) -> CommandResu
         MissionCommand::List => {
             let client = app.client()?;
             let project = app.project(&client)?;
-            let got: CallReply<Vec<MissionLineView>> =
+            let reply: CallReply<Vec<MissionLineView>> =
                 client.call(&Call::MissionList(input::ProjectFilter { project }))?;
             let none = ["regatta mission start 'Add login with rate limits'".to_owned()];
-            let next: &[String] = if got.data.is_empty() { &none } else { &[] };
+            let next: &[String] = if reply.data.is_empty() { &none } else { &[] };
             app.output
-                .print_answer("mission.list", &got.data, next, |_| {
-                    draw_missions(&got.data)
+                .print_answer("mission.list", &reply.data, next, |_| {
+                    draw_missions(&reply.data)
                 })
         }
         MissionCommand::Show { id } => {
-            let got: CallReply<MissionView> =
+            let reply: CallReply<MissionView> =
                 app.call(&Call::MissionShow(input::IdInput { id }))?;
-            print_mission(app, &got.data)
+            print_mission(app, &reply.data)
         }
         MissionCommand::Pause { id } => {
             let _done: CallReply<serde_json::Value> = app.call(&Call::Stop(input::StopInput {
@@ -154,23 +154,23 @@ pub(crate) fn mission(app: &CommandContext, word: MissionCommand) -> CommandResu
             )
         }
         MissionCommand::Cancel { id, because } => {
-            let ask = input::IdWithText {
+            let request = input::IdWithText {
                 id: id.clone(),
                 text: because,
             };
-            let got: CallReply<MissionView> = app.call(&Call::MissionCancel(ask))?;
+            let reply: CallReply<MissionView> = app.call(&Call::MissionCancel(request))?;
             app.output
-                .print_answer("mission.cancel", &got.data, &[], |_| {
-                    format!("{} is cancelled; its work is kept\n", got.data.mission.id)
+                .print_answer("mission.cancel", &reply.data, &[], |_| {
+                    format!("{} is cancelled; its work is kept\n", reply.data.mission.id)
                 })
         }
         MissionCommand::Handover { id, to } => {
-            let got: CallReply<MissionView> =
+            let reply: CallReply<MissionView> =
                 app.call(&Call::MissionHandover(input::MissionHandover { id, to }))?;
-            let mission = &got.data.mission;
+            let mission = &reply.data.mission;
             let next = [format!("regatta mission show {}", mission.id)];
             app.output
-                .print_answer("mission.handover", &got.data, &next, |_| {
+                .print_answer("mission.handover", &reply.data, &next, |_| {
                     match mission.lead.as_ref().and_then(|lead| lead.name.as_ref()) {
                         Some(name) => format!("{} is now led by {name}\n", mission.id),
                         None => format!("{} waits for its next lead\n", mission.id),

@@ -162,8 +162,8 @@ fn parse_time(text: &str) -> Result<u64, String> {
 const WATCH_TIMEOUT_MS: u64 = 60_000;
 
 /// Runs `regatta msg`.
-pub(crate) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
-    match word {
+pub(crate) fn msg(app: &CommandContext, command: MsgCommand) -> CommandResult {
+    match command {
         MsgCommand::Send {
             channel,
             text,
@@ -176,7 +176,7 @@ pub(crate) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
                 .into_iter()
                 .map(|path| absolute_path(app, path))
                 .collect::<Result<_, CommandError>>()?;
-            let got: CallReply<MessageView> = app.call(&Call::MsgSend(input::MsgSend {
+            let reply: CallReply<MessageView> = app.call(&Call::MsgSend(input::MsgSend {
                 channel,
                 text,
                 labels,
@@ -184,8 +184,8 @@ pub(crate) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
                 reply_to,
                 attach,
             }))?;
-            app.output.print_answer("msg.send", &got.data, &[], |_| {
-                draw_messages(std::slice::from_ref(&got.data))
+            app.output.print_answer("msg.send", &reply.data, &[], |_| {
+                draw_messages(std::slice::from_ref(&reply.data))
             })
         }
         MsgCommand::History {
@@ -197,7 +197,7 @@ pub(crate) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
             before,
             limit,
         } => {
-            let ask = input::MsgHistory {
+            let request = input::MsgHistory {
                 search,
                 since,
                 until,
@@ -206,16 +206,18 @@ pub(crate) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
                 limit,
                 ..history_request(filter)
             };
-            let got: CallReply<Vec<MessageView>> = app.call(&Call::MsgHistory(ask))?;
+            let reply: CallReply<Vec<MessageView>> = app.call(&Call::MsgHistory(request))?;
             app.output
-                .print_answer("msg.history", &got.data, &[], |_| draw_messages(&got.data))
+                .print_answer("msg.history", &reply.data, &[], |_| {
+                    draw_messages(&reply.data)
+                })
         }
         MsgCommand::Wait { filter, after } => {
             let timeout_ms = app.global.timeout.unwrap_or(30_000);
-            let got: CallReply<MessageView> =
+            let reply: CallReply<MessageView> =
                 client_without_timeout(app)?.call(&wait_call(&filter, after, timeout_ms))?;
-            app.output.print_answer("msg.wait", &got.data, &[], |_| {
-                draw_messages(std::slice::from_ref(&got.data))
+            app.output.print_answer("msg.wait", &reply.data, &[], |_| {
+                draw_messages(std::slice::from_ref(&reply.data))
             })
         }
         MsgCommand::Watch { filter, after } => watch_messages(app, filter, after),
@@ -224,20 +226,20 @@ pub(crate) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
             agent,
             keep_unread,
         } => {
-            let got: CallReply<Vec<MessageView>> = app.call(&Call::MsgRead(input::MsgRead {
+            let reply: CallReply<Vec<MessageView>> = app.call(&Call::MsgRead(input::MsgRead {
                 agent,
                 channel,
                 keep_unread,
             }))?;
             app.output
-                .print_answer("msg.read", &got.data, &[], |_| draw_messages(&got.data))
+                .print_answer("msg.read", &reply.data, &[], |_| draw_messages(&reply.data))
         }
         MsgCommand::Inbox { agent } => {
             let next = format!("regatta msg read CHANNEL --as {agent}");
-            let got: CallReply<Vec<UnreadView>> =
+            let reply: CallReply<Vec<UnreadView>> =
                 app.call(&Call::MsgInbox(input::MsgInbox { agent }))?;
             app.output
-                .print_answer("msg.inbox", &got.data, &[next], |_| {
+                .print_answer("msg.inbox", &reply.data, &[next], |_| {
                     let row = |unread: &UnreadView| {
                         let mentions = if unread.mentions > 0 {
                             format!("{} mention you", unread.mentions)
@@ -250,7 +252,7 @@ pub(crate) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
                             mentions,
                         ]
                     };
-                    format_table(&got.data.iter().map(row).collect::<Vec<_>>())
+                    format_table(&reply.data.iter().map(row).collect::<Vec<_>>())
                 })
         }
         MsgCommand::Attachment { message, nth, out } => save_attachment(app, message, nth, out),
@@ -322,8 +324,8 @@ fn watch_messages(
                 limit: 1,
                 ..input::MsgHistory::default()
             };
-            let got: CallReply<Vec<MessageView>> = client.call(&Call::MsgHistory(newest))?;
-            got.data.last().map_or(MessageId(0), |message| message.id)
+            let reply: CallReply<Vec<MessageView>> = client.call(&Call::MsgHistory(newest))?;
+            reply.data.last().map_or(MessageId(0), |message| message.id)
         }
     };
     loop {
@@ -352,9 +354,9 @@ fn save_attachment(
     nth: usize,
     out: Option<PathBuf>,
 ) -> CommandResult {
-    let got: CallReply<AttachmentView> =
+    let reply: CallReply<AttachmentView> =
         app.call(&Call::MsgAttachment(input::MsgAttachment { message, nth }))?;
-    let attachment = &got.data;
+    let attachment = &reply.data;
     let Some(to) = out else {
         return app
             .output

@@ -18,19 +18,19 @@ pub(crate) struct NameArgs {
 }
 
 /// Prints names. In JSON, the answer is a string without a count, and a list with a count.
-pub(crate) fn name(app: &CommandContext, ask: NameArgs) -> CommandResult {
+pub(crate) fn name(app: &CommandContext, args: NameArgs) -> CommandResult {
     let call = Call::Name(input::NameQuery {
-        count: ask.count,
-        prefix: ask.prefix,
+        count: args.count,
+        prefix: args.prefix,
     });
-    if ask.count.is_none() {
-        let got: CallReply<String> = app.call(&call)?;
+    if args.count.is_none() {
+        let reply: CallReply<String> = app.call(&call)?;
         return app
             .output
-            .print_answer("name", &got.data, &[], |_| format!("{}\n", got.data));
+            .print_answer("name", &reply.data, &[], |_| format!("{}\n", reply.data));
     }
-    let got: CallReply<Vec<String>> = app.call(&call)?;
-    app.output.print_answer("name", &got.data, &[], |_| {
-        got.data.iter().map(|data| format!("{data}\n")).collect()
+    let reply: CallReply<Vec<String>> = app.call(&call)?;
+    app.output.print_answer("name", &reply.data, &[], |_| {
+        reply.data.iter().map(|data| format!("{data}\n")).collect()
     })
 }

@@ -9,8 +9,8 @@ use crate::output::CommandResult;
 
 /// Prints an address that signs a browser in. The part after the `#` is a code that works once.
 pub(crate) fn print_sign_in_url(app: &CommandContext) -> CommandResult {
-    let got: CallReply<SignInView> = app.call(&Call::Open(input::EmptyInput {}))?;
-    let mut sign_in = got.data;
+    let reply: CallReply<SignInView> = app.call(&Call::Open(input::EmptyInput {}))?;
+    let mut sign_in = reply.data;
     // The daemon knows its own address, but not the one that reaches it from here.
     if let Some(server) = &app.global.server {
         sign_in.url = format!("{}/#{}", server.trim_end_matches('/'), sign_in.code);

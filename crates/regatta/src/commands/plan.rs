@@ -18,8 +18,8 @@ pub(crate) enum PlanCommand {
 }
 
 /// Runs `regatta plan`.
-pub(crate) fn plan(app: &CommandContext, word: &PlanCommand) -> CommandResult {
-    match word {
+pub(crate) fn plan(app: &CommandContext, command: &PlanCommand) -> CommandResult {
+    match command {
         PlanCommand::Check { file } => check_plan_file(app, file),
     }
 }

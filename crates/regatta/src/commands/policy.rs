@@ -50,16 +50,16 @@ pub(crate) enum RuleEffectArg {
 }
 
 /// Runs `regatta policy`.
-pub(crate) fn policy(app: &CommandContext, word: PolicyCommand) -> CommandResult {
-    match word {
+pub(crate) fn policy(app: &CommandContext, command: PolicyCommand) -> CommandResult {
+    match command {
         PolicyCommand::List => {
-            let got: CallReply<Vec<PolicyRule>> =
+            let reply: CallReply<Vec<PolicyRule>> =
                 app.call(&Call::PolicyList(input::EmptyInput {}))?;
             app.output.print_answer(
                 "policy.list",
-                &got.data,
+                &reply.data,
                 &["regatta policy add --help".into()],
-                |_| draw_rules(&got.data),
+                |_| draw_rules(&reply.data),
             )
         }
         PolicyCommand::Add {
@@ -86,7 +86,7 @@ pub(crate) fn policy(app: &CommandContext, word: PolicyCommand) -> CommandResult
                 RuleEffectArg::Deny => RuleEffect::Deny,
                 RuleEffectArg::Ask => RuleEffect::Ask,
             };
-            let ask = input::PolicyAdd {
+            let request = input::PolicyAdd {
                 scope: parse_rule_scope(&scope)?,
                 effect,
                 matter: RuleSubject {
@@ -97,12 +97,12 @@ pub(crate) fn policy(app: &CommandContext, word: PolicyCommand) -> CommandResult
                     exact: false,
                 },
             };
-            let got: CallReply<PolicyRule> = app.call(&Call::PolicyAdd(ask))?;
+            let reply: CallReply<PolicyRule> = app.call(&Call::PolicyAdd(request))?;
             app.output.print_answer(
                 "policy.add",
-                &got.data,
-                &[format!("regatta policy rm {}", got.data.id)],
-                |_| format!("{}: {}\n", got.data.id, sanitize(&got.data.describe())),
+                &reply.data,
+                &[format!("regatta policy rm {}", reply.data.id)],
+                |_| format!("{}: {}\n", reply.data.id, sanitize(&reply.data.describe())),
             )
         }
         PolicyCommand::Rm { rule } => {

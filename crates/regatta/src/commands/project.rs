@@ -22,8 +22,8 @@ pub(crate) enum ProjectCommand {
 }
 
 /// Runs `regatta project`.
-pub(crate) fn project(app: &CommandContext, word: &ProjectCommand) -> CommandResult {
-    if let ProjectCommand::Rm { name } = word {
+pub(crate) fn project(app: &CommandContext, command: &ProjectCommand) -> CommandResult {
+    if let ProjectCommand::Rm { name } = command {
         let _done: CallReply<String> = app.call(&Call::ProjectRm(input::ProjectNameInput {
             name: name.clone(),
         }))?;
@@ -32,15 +32,15 @@ pub(crate) fn project(app: &CommandContext, word: &ProjectCommand) -> CommandRes
             format!("removed {name}; its repository and history are kept\n")
         });
     }
-    let got: CallReply<Vec<ProjectView>> = app.call(&Call::ProjectList(input::EmptyInput {}))?;
-    let next = if got.data.is_empty() {
+    let reply: CallReply<Vec<ProjectView>> = app.call(&Call::ProjectList(input::EmptyInput {}))?;
+    let next = if reply.data.is_empty() {
         vec!["regatta init".into()]
     } else {
         vec![]
     };
     app.output
-        .print_answer("project.list", &got.data, &next, |_| {
-            if got.data.is_empty() {
+        .print_answer("project.list", &reply.data, &next, |_| {
+            if reply.data.is_empty() {
                 return "no projects yet\n".into();
             }
             let mut rows = vec![
@@ -48,7 +48,7 @@ pub(crate) fn project(app: &CommandContext, word: &ProjectCommand) -> CommandRes
                     .map(String::from)
                     .to_vec(),
             ];
-            for project in &got.data {
+            for project in &reply.data {
                 let tip = project
                     .tip
                     .as_ref()

@@ -56,14 +56,14 @@ pub(crate) fn queue(app: &CommandContext, args: QueueArgs) -> CommandResult {
     let project = app.project(&client)?;
     match args.command {
         Some(QueueCommand::Hold { because, .. }) => {
-            let ask = input::QueueHold {
+            let request = input::QueueHold {
                 project,
                 reason: because,
             };
-            let got: CallReply<serde_json::Value> = client.call(&Call::QueueHold(ask))?;
+            let reply: CallReply<serde_json::Value> = client.call(&Call::QueueHold(request))?;
             app.output.print_answer(
                 "queue",
-                &got.data,
+                &reply.data,
                 &["regatta queue release".into()],
                 |_| {
                     "the queue is held: running trials finish, and nothing new starts or lands\n"
@@ -72,27 +72,27 @@ pub(crate) fn queue(app: &CommandContext, args: QueueArgs) -> CommandResult {
             )
         }
         Some(QueueCommand::Accept) => {
-            let got: CallReply<serde_json::Value> =
+            let reply: CallReply<serde_json::Value> =
                 client.call(&Call::QueueAccept(input::ProjectFilter { project }))?;
             app.output
-                .print_answer("queue", &got.data, &["regatta queue".into()], |_| {
+                .print_answer("queue", &reply.data, &["regatta queue".into()], |_| {
                     "the trunk is accepted as it is\n".into()
                 })
         }
         Some(QueueCommand::Release) => {
-            let got: CallReply<serde_json::Value> =
+            let reply: CallReply<serde_json::Value> =
                 client.call(&Call::QueueRelease(input::ProjectFilter { project }))?;
             app.output
-                .print_answer("queue", &got.data, &["regatta queue".into()], |_| {
+                .print_answer("queue", &reply.data, &["regatta queue".into()], |_| {
                     "the queue is released\n".into()
                 })
         }
         None => {
-            let got: CallReply<Vec<QueueView>> =
+            let reply: CallReply<Vec<QueueView>> =
                 client.call(&Call::Queue(input::ProjectFilter { project }))?;
             let first =
-                |of: fn(&QueueView) -> &Vec<LandingView>| got.data.iter().flat_map(of).next();
-            let out = got
+                |of: fn(&QueueView) -> &Vec<LandingView>| reply.data.iter().flat_map(of).next();
+            let out = reply
                 .data
                 .iter()
                 .flat_map(|queue| &queue.recent)
@@ -120,8 +120,8 @@ pub(crate) fn queue(app: &CommandContext, args: QueueArgs) -> CommandResult {
                 }
                 (None, None, None) => vec!["regatta status".into()],
             };
-            app.output.print_answer("queue", &got.data, &next, |out| {
-                let text: String = got
+            app.output.print_answer("queue", &reply.data, &next, |out| {
+                let text: String = reply
                     .data
                     .iter()
                     .map(|queue| {
@@ -132,7 +132,7 @@ pub(crate) fn queue(app: &CommandContext, args: QueueArgs) -> CommandResult {
                         }
                     })
                     .collect();
-                if got.data.is_empty() {
+                if reply.data.is_empty() {
                     "no project yet\n".into()
                 } else {
                     text

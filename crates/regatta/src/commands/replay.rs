@@ -26,18 +26,18 @@ pub(crate) struct ReplayArgs {
 }
 
 /// Runs `regatta replay`.
-pub(crate) fn replay(app: &CommandContext, ask: &ReplayArgs) -> CommandResult {
+pub(crate) fn replay(app: &CommandContext, args: &ReplayArgs) -> CommandResult {
     let client = app.client()?;
-    let look = |at| read_replay(&client, ask.mission, at);
-    if ask.step {
-        return step_through(app, &client, ask.mission);
+    let look = |at| read_replay(&client, args.mission, at);
+    if args.step {
+        return step_through(app, &client, args.mission);
     }
-    let replay = look(ask.at)?;
-    let next = match (ask.at, replay.marks.get(replay.marks.len() / 2)) {
+    let replay = look(args.at)?;
+    let next = match (args.at, replay.marks.get(replay.marks.len() / 2)) {
         (None, Some(mark)) => {
             vec![
-                format!("regatta replay {} --at {}", ask.mission, mark.revision),
-                format!("regatta replay {} --step", ask.mission),
+                format!("regatta replay {} --at {}", args.mission, mark.revision),
+                format!("regatta replay {} --step", args.mission),
             ]
         }
         (Some(at), _) => match replay
@@ -47,14 +47,14 @@ pub(crate) fn replay(app: &CommandContext, ask: &ReplayArgs) -> CommandResult {
         {
             Some(mark) => vec![format!(
                 "regatta replay {} --at {}",
-                ask.mission, mark.revision
+                args.mission, mark.revision
             )],
-            None => vec![format!("regatta show {}", ask.mission)],
+            None => vec![format!("regatta show {}", args.mission)],
         },
         _ => vec![],
     };
     app.output
-        .print_answer("mission.replay", &replay, &next, |out| match ask.at {
+        .print_answer("mission.replay", &replay, &next, |out| match args.at {
             Some(_) => draw_replay(out, &replay),
             None => {
                 let row = |mark: &regatta_api::view::ReplayMarkView| {
@@ -83,11 +83,11 @@ fn read_replay(
     id: MissionId,
     at: Option<u64>,
 ) -> Result<ReplayView, CommandError> {
-    let got: CallReply<ReplayView> = client.call(&Call::MissionReplay(input::MissionReplay {
+    let reply: CallReply<ReplayView> = client.call(&Call::MissionReplay(input::MissionReplay {
         id: id.to_string(),
         at,
     }))?;
-    Ok(got.data)
+    Ok(reply.data)
 }
 
 /// Shows a mission at each of its events. In a terminal, Enter continues, `b` goes back and `q`

@@ -74,25 +74,26 @@ impl std::fmt::Display for CommentArg {
 }
 
 /// Runs `regatta revise`.
-pub(crate) fn revise(app: &CommandContext, ask: &ReviseArgs) -> CommandResult {
-    let id = ask.id;
+pub(crate) fn revise(app: &CommandContext, args: &ReviseArgs) -> CommandResult {
+    let id = args.id;
     let client = app.client()?;
-    warn_of_unchanged_files(app, &client, id, &ask.comment)?;
-    let got: CallReply<TaskView> = client.call(&Call::Revise(input::IdWithText {
+    warn_of_unchanged_files(app, &client, id, &args.comment)?;
+    let reply: CallReply<TaskView> = client.call(&Call::Revise(input::IdWithText {
         id: id.to_string(),
-        text: revise_message(ask),
+        text: revise_message(args),
     }))?;
     let (who, many) = (
-        got.data
+        reply
+            .data
             .task
             .agent
             .as_ref()
-            .or(got.data.task.assignee.as_ref()),
-        ask.comment.len(),
+            .or(reply.data.task.assignee.as_ref()),
+        args.comment.len(),
     );
     app.output.print_answer(
         "revise",
-        &got.data,
+        &reply.data,
         &[format!("regatta why {id}"), "regatta watch".into()],
         |_| {
             let with = match many {
@@ -108,12 +109,12 @@ pub(crate) fn revise(app: &CommandContext, ask: &ReviseArgs) -> CommandResult {
 
 /// Returns the message to the agent: the text, then a line per comment. The web page sends the same
 /// format.
-fn revise_message(ask: &ReviseArgs) -> String {
-    let words = Some(ask.words.join(" ")).filter(|s| !s.is_empty());
-    let comments = ask.comment.iter().map(ToString::to_string);
+fn revise_message(args: &ReviseArgs) -> String {
+    let words = Some(args.words.join(" ")).filter(|s| !s.is_empty());
+    let comments = args.comment.iter().map(ToString::to_string);
     words
         .into_iter()
-        .chain(ask.message.iter().cloned())
+        .chain(args.message.iter().cloned())
         .chain(comments)
         .collect::<Vec<_>>()
         .join("\n")

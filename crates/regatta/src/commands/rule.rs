@@ -77,26 +77,28 @@ impl From<RuleActionArg> for RuleAction {
 }
 
 /// Runs `regatta rule`.
-pub(crate) fn rule(app: &CommandContext, word: RuleCommand) -> CommandResult {
-    match word {
+pub(crate) fn rule(app: &CommandContext, command: RuleCommand) -> CommandResult {
+    match command {
         RuleCommand::List => {
             let client = app.client()?;
-            let got: CallReply<Vec<RuleView>> =
+            let reply: CallReply<Vec<RuleView>> =
                 client.call(&Call::RuleList(input::ProjectFilter {
                     project: app.project(&client)?,
                 }))?;
-            app.output
-                .print_answer("rule.list", &got.data, &[], |_| match got.data.is_empty() {
+            app.output.print_answer("rule.list", &reply.data, &[], |_| {
+                match reply.data.is_empty() {
                     true => {
                         "no standing rules; add one: regatta rule add NAME --says TEXT\n".into()
                     }
                     false => format_table(
-                        &got.data
+                        &reply
+                            .data
                             .iter()
                             .map(|rule| rule_row(&rule.rule))
                             .collect::<Vec<_>>(),
                     ),
-                })
+                }
+            })
         }
         RuleCommand::Test(ask) => test_rule(app, ask),
         RuleCommand::Add(ask) => add_rule(app, &ask),
@@ -125,21 +127,20 @@ fn rule_row(rule: &StandingRule) -> Vec<String> {
     ]
 }
 
-fn test_rule(app: &CommandContext, ask: RuleTestArgs) -> CommandResult {
-    let files = plan::expand_patterns(&ask.files).map_err(|expand_pattern| {
-        usage_error(expand_pattern, "write files as in a manifest: src/**")
-    })?;
+fn test_rule(app: &CommandContext, args: RuleTestArgs) -> CommandResult {
+    let files = plan::expand_patterns(&args.files)
+        .map_err(|message| usage_error(message, "write files as in a manifest: src/**"))?;
     let client = app.client()?;
     let call = Call::RuleTest(input::RuleTest {
         project: app.project(&client)?,
-        task: ask.task,
-        issue_type: ask.issue_type.into(),
+        task: args.task,
+        issue_type: args.issue_type.into(),
         files,
-        line: ask.line,
+        line: args.line,
     });
-    let got: CallReply<Vec<RuleMatchView>> = client.call(&call)?;
-    app.output.print_answer("rule.test", &got.data, &[], |_| {
-        if got.data.is_empty() {
+    let reply: CallReply<Vec<RuleMatchView>> = client.call(&call)?;
+    app.output.print_answer("rule.test", &reply.data, &[], |_| {
+        if reply.data.is_empty() {
             return "no standing rule matches\n".into();
         }
         let row = |rule_match: &RuleMatchView| {
@@ -149,26 +150,25 @@ fn test_rule(app: &CommandContext, ask: RuleTestArgs) -> CommandResult {
                 first_line(&rule_match.words),
             ]
         };
-        format_table(&got.data.iter().map(row).collect::<Vec<_>>())
+        format_table(&reply.data.iter().map(row).collect::<Vec<_>>())
     })
 }
 
 /// Appends a `[[rule]]` to `regatta.toml` without changing the rest of the file, and sends the
 /// settings to the daemon.
-fn add_rule(app: &CommandContext, ask: &RuleAddArgs) -> CommandResult {
+fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
     let rule = StandingRule {
-        name: ask.name.clone(),
-        message: ask.says.clone(),
-        types: ask
+        name: args.name.clone(),
+        message: args.says.clone(),
+        types: args
             .types
             .iter()
             .map(|task_type_arg| (*task_type_arg).into())
             .collect(),
-        files: plan::expand_patterns(&ask.files).map_err(|expand_pattern| {
-            usage_error(expand_pattern, "write files as in a manifest: src/**")
-        })?,
-        pattern: ask.pattern.clone(),
-        action: ask.action.into(),
+        files: plan::expand_patterns(&args.files)
+            .map_err(|problem| usage_error(problem, "write files as in a manifest: src/**"))?,
+        pattern: args.pattern.clone(),
+        action: args.action.into(),
     };
     let here = app.working_dir()?;
     let facts = regatta_engine::ports::git::Git::inspect(

@@ -115,34 +115,34 @@ pub(crate) enum RunModeArg {
 }
 
 /// Runs `regatta run`.
-pub(crate) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
-    if let Some(mission) = &ask.resume {
-        return resume_mission(app, ask, mission);
+pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
+    if let Some(mission) = &args.resume {
+        return resume_mission(app, args, mission);
     }
     // Errors in a file are reported before anything starts, including the daemon.
-    let words = from_prompt::goal_from_argument(ask.plan.as_deref());
-    let named = ask.from.as_ref().or(ask.plan.as_ref());
+    let words = from_prompt::goal_from_argument(args.plan.as_deref());
+    let named = args.from.as_ref().or(args.plan.as_ref());
     let mut file = named
         .cloned()
         .filter(|path| words.is_none() && path != std::path::Path::new("-"));
-    let mut given = match (&ask.from_wave, named) {
-        (Some(file), _) => Some(from_wave::read_wave(app, ask, file)?),
+    let mut given = match (&args.from_wave, named) {
+        (Some(file), _) => Some(from_wave::read_wave(app, args, file)?),
         (None, Some(_)) if words.is_some() => None,
-        (None, Some(file)) => Some(work_of_plan(ask, plan::read_plan(file)?)),
+        (None, Some(file)) => Some(work_of_plan(args, plan::read_plan(file)?)),
         (None, None) => None,
     };
     if let Some(words) = &words {
-        let made = goal_plan(app, ask, words)?;
-        given = Some(work_of_plan(ask, made.plan));
+        let made = goal_plan(app, args, words)?;
+        given = Some(work_of_plan(args, made.plan));
         file = Some(made.file);
     }
     let set = settings::project_settings(&app.working_dir()?)?.run;
     let wave_commits = uses_wave_commits(
-        ask,
+        args,
         given.as_ref().and_then(|run_work| run_work.commits),
         set.commits,
     );
-    let mode = match (ask.mode, set.mode) {
+    let mode = match (args.mode, set.mode) {
         (Some(RunModeArg::Flow), _) if wave_commits => {
             return Err(usage_error(
                 "one commit per wave needs waves, but --mode flow has none",
@@ -161,14 +161,14 @@ pub(crate) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
     let mut rules = PreviewRules {
         runs_in_waves: waves,
         has_wave_commits: wave_commits,
-        is_isolated: ask.isolate,
+        is_isolated: args.isolate,
         run: set,
         serial: vec![],
     };
-    if let (Some(work), true) = (&given, ask.plan_only) {
+    if let (Some(work), true) = (&given, args.plan_only) {
         // --plan-only starts no daemon. It asks the daemon only if one is running.
         if let Some(client) = Client::find(&app.data_dir()?, app.timeout())? {
-            check_agents(&client, ask, work)?;
+            check_agents(&client, args, work)?;
             if let Some(project) = app.project(&client)? {
                 rules.serial = serial_packages(app, &client, &project, &rules)?;
                 warn_if_behind(app, &client, &project)?;
@@ -179,7 +179,7 @@ pub(crate) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
             .for_each(|note| app.output.print_note(note));
         let next: Vec<String> = file
             .iter()
-            .map(|path| run_again_command(ask, path))
+            .map(|path| run_again_command(args, path))
             .collect();
         return app.output.print_answer("plan", &work.tasks, &next, |_| {
             work.preview.draw(&rules, &[])
@@ -198,8 +198,8 @@ pub(crate) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
         ));
     };
     let settings = settings::resolve_all(&app.working_dir()?)?;
-    let agents = choose_agents(&client, ask, &settings)?;
-    let max_workers = match ask.max_workers {
+    let agents = choose_agents(&client, args, &settings)?;
+    let max_workers = match args.max_workers {
         Some(n) => n,
         None => value_of(&settings, "run.max_workers")
             .parse()
@@ -213,9 +213,9 @@ pub(crate) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
     };
     let open = open_tasks(&client, &project)?;
     let work = match given {
-        Some(work) if ask.from_wave.is_some() => check_not_on_board(work, &open.data)?,
+        Some(work) if args.from_wave.is_some() => check_not_on_board(work, &open.data)?,
         Some(work) => work,
-        None => work_of_board(app, ask, &open.data)?,
+        None => work_of_board(app, args, &open.data)?,
     };
     rules.serial = serial_packages(app, &client, &project, &rules)?;
     warn_if_behind(app, &client, &project)?;
@@ -223,28 +223,28 @@ pub(crate) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
     let mut start = input::MissionStart {
         project: Some(project),
         title: work.title.clone(),
-        agents: if ask.team.is_some() {
+        agents: if args.team.is_some() {
             vec![]
         } else {
             agents.clone()
         },
-        team: ask.team.clone(),
+        team: args.team.clone(),
         budget: Ceiling {
-            micro_usd: ask.budget,
+            micro_usd: args.budget,
             ..Ceiling::default()
         },
         max_workers,
         mode,
-        isolate: ask.isolate,
+        isolate: args.isolate,
         wave_commits,
         tasks: vec![],
         adopt: vec![],
     };
-    if ask.fill_manifests {
-        launch_team(app, &client, ask)?;
+    if args.fill_manifests {
+        launch_team(app, &client, args)?;
     }
-    let work = if ask.fill_manifests {
-        fill_manifests::fill_manifests(app, &client, work, &start, ask.events)?
+    let work = if args.fill_manifests {
+        fill_manifests::fill_manifests(app, &client, work, &start, args.events)?
     } else {
         work
     };
@@ -253,14 +253,14 @@ pub(crate) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
         check_start(&client, &agents, &work)?;
         app.output
             .print_note(work.preview.draw(&rules, &agents).trim_end());
-        ask.budget.iter().for_each(|budget| {
+        args.budget.iter().for_each(|budget| {
             app.output
                 .print_note(&format!("budget    {}", format_dollars(*budget)))
         });
         work.notes
             .iter()
             .for_each(|note| app.output.print_note(note));
-        if ask.plan_only {
+        if args.plan_only {
             return Ok(());
         }
         if words.is_some() {
@@ -280,7 +280,7 @@ pub(crate) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
                 if let Some(file) = editable {
                     let title = work.title.clone();
                     work = work_of_plan(
-                        ask,
+                        args,
                         plan::Plan {
                             title,
                             ..from_prompt::edit_plan(app, file)?
@@ -291,7 +291,7 @@ pub(crate) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
             PlanDecision::Cancel => {
                 let next: Vec<String> = file
                     .iter()
-                    .map(|path| run_again_command(ask, path))
+                    .map(|path| run_again_command(args, path))
                     .collect();
                 return app.output.print_answer(
                     "run",
@@ -302,17 +302,17 @@ pub(crate) fn run(app: &CommandContext, ask: &RunArgs) -> CommandResult {
             }
         }
     }
-    launch_team(app, &client, ask)?;
+    launch_team(app, &client, args)?;
     (start.tasks, start.adopt) = (work.tasks, work.adopt);
-    let got: CallReply<MissionView> = client.call(&Call::MissionStart(start))?;
-    follow_or_report(app, &client, ask, got, open.revision)
+    let reply: CallReply<MissionView> = client.call(&Call::MissionStart(start))?;
+    follow_or_report(app, &client, args, reply, open.revision)
 }
 
 /// Lets an agent turn a goal into a plan. The agent reads this repository, so the repository must
 /// be managed already.
 fn goal_plan(
     app: &CommandContext,
-    ask: &RunArgs,
+    args: &RunArgs,
     words: &str,
 ) -> Result<from_prompt::GoalPlan, CommandError> {
     let client = app.client()?;
@@ -324,19 +324,19 @@ fn goal_plan(
             "set it up: regatta init",
         )
     })?;
-    launch_team(app, &client, ask)?;
-    let agents = choose_agents(&client, ask, &settings::resolve_all(&app.working_dir()?)?)?;
-    from_prompt::make_plan(app, &client, ask, (words, &project), &agents)
+    launch_team(app, &client, args)?;
+    let agents = choose_agents(&client, args, &settings::resolve_all(&app.working_dir()?)?)?;
+    from_prompt::make_plan(app, &client, args, (words, &project), &agents)
 }
 
 /// Returns true if each wave lands as one commit. Options take precedence over the plan, and the
 /// plan over the settings.
 fn uses_wave_commits(
-    ask: &RunArgs,
+    args: &RunArgs,
     plan: Option<CommitGrouping>,
     set: Option<CommitGrouping>,
 ) -> bool {
-    match (ask.wave_commits, ask.per_task_commits) {
+    match (args.wave_commits, args.per_task_commits) {
         (true, _) => true,
         (_, true) => false,
         _ => plan.or(set) == Some(CommitGrouping::Wave),
@@ -399,24 +399,24 @@ fn warn_if_behind(app: &CommandContext, client: &Client, project: &ProjectName) 
 fn follow_or_report(
     app: &CommandContext,
     client: &Client,
-    ask: &RunArgs,
-    got: CallReply<MissionView>,
+    args: &RunArgs,
+    reply: CallReply<MissionView>,
     after: u64,
 ) -> CommandResult {
-    let id = got.data.mission.id;
-    if !ask.wait && !ask.events && !output::is_stdout_watched() {
+    let id = reply.data.mission.id;
+    if !args.wait && !args.events && !output::is_stdout_watched() {
         return app
             .output
-            .print_answer("run", &got.data, &["regatta status".into()], |out| {
-                crate::commands::show::draw_mission(out, &got.data)
+            .print_answer("run", &reply.data, &["regatta status".into()], |out| {
+                crate::commands::show::draw_mission(out, &reply.data)
             });
     }
-    let ending = run_progress::follow(app, client, got, after, ask.events)?;
+    let ending = run_progress::follow(app, client, reply, after, args.events)?;
     summary::print_ending(app, client, id, ending)
 }
 
 /// Runs `regatta run --resume`.
-fn resume_mission(app: &CommandContext, ask: &RunArgs, mission: &str) -> CommandResult {
+fn resume_mission(app: &CommandContext, args: &RunArgs, mission: &str) -> CommandResult {
     let client = app.client()?;
     let id: MissionId = if mission.is_empty() {
         let status: CallReply<StatusView> = client.call(&Call::Status(input::ProjectFilter {
@@ -438,10 +438,10 @@ fn resume_mission(app: &CommandContext, ask: &RunArgs, mission: &str) -> Command
     };
     let resumed: CallReply<String> =
         client.call(&Call::Resume(input::IdInput { id: id.to_string() }))?;
-    let got: CallReply<MissionView> =
+    let reply: CallReply<MissionView> =
         client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
-    let after = resumed.revision.min(got.revision);
-    follow_or_report(app, &client, ask, got, after)
+    let after = resumed.revision.min(reply.revision);
+    follow_or_report(app, &client, args, reply, after)
 }
 
 /// Warns about uncommitted changes in the checkout before the work starts, because they delay

@@ -88,9 +88,9 @@ pub(crate) fn runner(app: &CommandContext, runner_args: RunnerArgs) -> CommandRe
 }
 
 fn list_runners(app: &CommandContext) -> CommandResult {
-    let got: CallReply<Vec<RunnerView>> = app.call(&Call::RunnerList(input::EmptyInput {}))?;
-    app.output.print_answer("runner.list", &got.data, &[], |_| {
-        if got.data.is_empty() {
+    let reply: CallReply<Vec<RunnerView>> = app.call(&Call::RunnerList(input::EmptyInput {}))?;
+    app.output.print_answer("runner.list", &reply.data, &[], |_| {
+        if reply.data.is_empty() {
             return "no other runners; to add one, run on another machine: regatta runner --server \
                 URL --token-file FILE\n"
                 .into();
@@ -119,7 +119,7 @@ fn list_runners(app: &CommandContext) -> CommandResult {
                 format!("last seen {} ago", format_age(runner.seen_wall)),
             ]
         };
-        format_table(&got.data.iter().map(row).collect::<Vec<_>>())
+        format_table(&reply.data.iter().map(row).collect::<Vec<_>>())
     })
 }
 

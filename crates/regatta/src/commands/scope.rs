@@ -26,16 +26,16 @@ pub(crate) enum ScopeCommand {
 }
 
 /// Runs `regatta scope`.
-pub(crate) fn scope(app: &CommandContext, word: Option<ScopeCommand>) -> CommandResult {
-    match word {
+pub(crate) fn scope(app: &CommandContext, command: Option<ScopeCommand>) -> CommandResult {
+    match command {
         None | Some(ScopeCommand::List) => list_escapes(app),
         Some(ScopeCommand::FollowUp { id }) => {
-            let got: CallReply<TaskView> =
+            let reply: CallReply<TaskView> =
                 app.call(&Call::ScopeFollow(input::IdInput { id: id.clone() }))?;
-            let task = &got.data.task;
+            let task = &reply.data.task;
             app.output.print_answer(
                 "scope.follow",
-                &got.data,
+                &reply.data,
                 &[format!("regatta show {}", task.id)],
                 |_| {
                     format!(
@@ -51,10 +51,11 @@ pub(crate) fn scope(app: &CommandContext, word: Option<ScopeCommand>) -> Command
 
 fn list_escapes(app: &CommandContext) -> CommandResult {
     let client = app.client()?;
-    let got: CallReply<Vec<EscapeView>> = client.call(&Call::ScopeList(input::ProjectFilter {
-        project: app.project(&client)?,
-    }))?;
-    let open: Vec<String> = got
+    let reply: CallReply<Vec<EscapeView>> =
+        client.call(&Call::ScopeList(input::ProjectFilter {
+            project: app.project(&client)?,
+        }))?;
+    let open: Vec<String> = reply
         .data
         .iter()
         .filter(|escape| escape.follow_up.is_none())
@@ -66,11 +67,11 @@ fn list_escapes(app: &CommandContext) -> CommandResult {
         .into_iter()
         .collect();
     app.output
-        .print_answer("scope.list", &got.data, &next, |_| {
-            if got.data.is_empty() {
+        .print_answer("scope.list", &reply.data, &next, |_| {
+            if reply.data.is_empty() {
                 return "no scope escapes\n".into();
             }
-            let rows: Vec<Vec<String>> = got
+            let rows: Vec<Vec<String>> = reply
                 .data
                 .iter()
                 .map(|escape| {

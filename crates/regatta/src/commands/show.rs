@@ -26,9 +26,9 @@ pub(crate) struct ShowArgs {
 
 /// Runs `regatta show`.
 pub(crate) fn show(app: &CommandContext, id: &str) -> CommandResult {
-    let got: CallReply<serde_json::Value> =
+    let reply: CallReply<serde_json::Value> =
         app.call(&Call::Show(input::IdInput { id: id.into() }))?;
-    let data = got.data;
+    let data = reply.data;
     // The fields of the answer tell which kind of thing the id names.
     if data.get("asked_wall").is_some() {
         let asked: Approval = parse_data(data.clone())?;

@@ -39,10 +39,10 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
     let client = app.client()?;
     let project = app.project(&client)?;
     let scope = project.clone();
-    let got: CallReply<StatusView> = client.call(&Call::Status(input::ProjectFilter {
+    let reply: CallReply<StatusView> = client.call(&Call::Status(input::ProjectFilter {
         project: project.clone(),
     }))?;
-    let status = &got.data;
+    let status = &reply.data;
     let asked: Vec<InboxView> = client
         .call(&Call::InboxList(input::ProjectFilter { project: scope }))?
         .data;

@@ -24,14 +24,14 @@ pub(crate) struct StopArgs {
 }
 
 /// Runs `regatta stop`.
-pub(crate) fn stop(app: &CommandContext, ask: StopArgs) -> CommandResult {
+pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
     let client = app.client()?;
-    let got: CallReply<serde_json::Value> = client.call(&Call::Stop(input::StopInput {
-        id: ask.id.clone(),
-        drain: ask.drain,
-        again: ask.again,
+    let reply: CallReply<serde_json::Value> = client.call(&Call::Stop(input::StopInput {
+        id: args.id.clone(),
+        drain: args.drain,
+        again: args.again,
     }))?;
-    let verb = match (ask.drain, ask.again) {
+    let verb = match (args.drain, args.again) {
         (true, _) => "draining",
         (_, true) => "restarted",
         _ => "stopped",
@@ -43,10 +43,10 @@ pub(crate) fn stop(app: &CommandContext, ask: StopArgs) -> CommandResult {
             .filter(|s| s.starts_with('T'));
         ids.map(str::to_owned).collect()
     };
-    let (said, next) = match (&ask.id, got.data.as_array()) {
+    let (said, next) = match (&args.id, reply.data.as_array()) {
         (Some(id), Some(all)) if !of_agent(all).is_empty() => {
             let tasks = of_agent(all);
-            let next = if ask.again {
+            let next = if args.again {
                 "regatta status".into()
             } else {
                 format!("regatta edit {} --ready", tasks[0])
@@ -56,12 +56,12 @@ pub(crate) fn stop(app: &CommandContext, ask: StopArgs) -> CommandResult {
                 next,
             )
         }
-        (Some(id), _) if ask.again => (
+        (Some(id), _) if args.again => (
             format!("{verb} {id}; its work is kept"),
             "regatta status".into(),
         ),
         (Some(id), _)
-            if got
+            if reply
                 .data
                 .as_str()
                 .is_some_and(|firing| firing.starts_with('F')) =>
@@ -72,7 +72,7 @@ pub(crate) fn stop(app: &CommandContext, ask: StopArgs) -> CommandResult {
             )
         }
         (Some(id), _)
-            if got.data.get("status").and_then(|status| status.as_str()) == Some("completed") =>
+            if reply.data.get("status").and_then(|status| status.as_str()) == Some("completed") =>
         {
             (
                 format!("{verb} the commands that ran after {id} landed"),
@@ -80,8 +80,8 @@ pub(crate) fn stop(app: &CommandContext, ask: StopArgs) -> CommandResult {
             )
         }
         // The answer is a task if a task or an attempt was named, and a list of missions otherwise.
-        (Some(id), _) if got.data.get("id").is_some() => {
-            let task = got
+        (Some(id), _) if reply.data.get("id").is_some() => {
+            let task = reply
                 .data
                 .get("id")
                 .and_then(|data| data.as_str())
@@ -106,7 +106,7 @@ pub(crate) fn stop(app: &CommandContext, ask: StopArgs) -> CommandResult {
                 [] => {
                     return app.output.print_answer(
                         "stop",
-                        &got.data,
+                        &reply.data,
                         &["regatta status".into()],
                         |_| format!("no mission is running{left}\n"),
                     );
@@ -124,7 +124,7 @@ pub(crate) fn stop(app: &CommandContext, ask: StopArgs) -> CommandResult {
         }
     };
     app.output
-        .print_answer("stop", &got.data, &[next], |_| format!("{said}\n"))
+        .print_answer("stop", &reply.data, &[next], |_| format!("{said}\n"))
 }
 
 /// Returns a line about attempts that still run although every mission was stopped, because their

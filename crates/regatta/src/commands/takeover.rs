@@ -29,20 +29,20 @@ pub(crate) struct TakeoverArgs {
 pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResult {
     let task = args.id;
     let client = app.client()?;
-    let mut got: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+    let mut reply: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
         id: task.to_string(),
     }))?;
     // A task that needs a person may have lost its workspace. The daemon then creates it again,
     // including the conflict.
-    if got.data.task.status == TaskStatus::NeedsHuman {
+    if reply.data.task.status == TaskStatus::NeedsHuman {
         let _begun: CallReply<TaskView> = client.call(&Call::Takeover(input::IdInput {
             id: task.to_string(),
         }))?;
-        got = client.call(&Call::Show(input::IdInput {
+        reply = client.call(&Call::Show(input::IdInput {
             id: task.to_string(),
         }))?;
     }
-    let Some(workspace) = got.data.workspace.clone() else {
+    let Some(workspace) = reply.data.workspace.clone() else {
         let hint = format!("see the state of the task: regatta why {task}");
         return Err(command_error(
             "no_workspace",
@@ -50,20 +50,20 @@ pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResu
             hint,
         ));
     };
-    let by_hand = is_taken_over(&got.data);
-    let own = if args.session {
-        Some(session_command(app, &client, &got.data)?)
+    let is_by_hand = is_taken_over(&reply.data);
+    let own_session = if args.session {
+        Some(session_command(app, &client, &reply.data)?)
     } else {
         None
     };
-    let command = own
+    let command = own_session
         .as_ref()
         .map_or(&args.command, |session_command| &session_command.command);
-    let live = got.data.task.attempt.is_some() && !by_hand;
-    if live {
-        pause_agent(&client, &got.data)?;
+    let has_agent = reply.data.task.attempt.is_some() && !is_by_hand;
+    if has_agent {
+        pause_agent(&client, &reply.data)?;
     }
-    let fixup = got.data.task.fixup.as_ref().filter(|_| by_hand);
+    let fixup = reply.data.task.fixup.as_ref().filter(|_| is_by_hand);
     let conflicts = fixup
         .map(|fixup| fixup.paths.join(" "))
         .filter(|paths| !paths.is_empty());
@@ -77,30 +77,31 @@ pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResu
     let (program, arguments) = command
         .split_first()
         .map_or((&shell, &[][..]), |(program, rest)| (program, rest));
-    let ended = std::process::Command::new(program)
+    let status = std::process::Command::new(program)
         .args(arguments)
         .current_dir(&workspace)
         .env("REGATTA_TASK", task.to_string())
         .envs(
-            own.iter()
+            own_session
+                .iter()
                 .flat_map(|session_command| session_command.env.iter().cloned()),
         )
         .status();
-    if live {
-        let _goes_on: CallReply<serde_json::Value> =
+    if has_agent {
+        let _resumed: CallReply<serde_json::Value> =
             client.call(&Call::Resume(input::IdInput {
                 id: task.to_string(),
             }))?;
     }
-    let ended = ended.map_err(|error| {
+    let status = status.map_err(|error| {
         command_error(
             "io",
             format!("could not start {}: {error}", program.to_string_lossy()),
             "name another program after --",
         )
     })?;
-    let data = serde_json::json!({ "task": task, "workspace": workspace, "exit": ended.code() });
-    let next = if by_hand {
+    let data = serde_json::json!({ "task": task, "workspace": workspace, "exit": status.code() });
+    let next = if is_by_hand {
         vec![
             format!("regatta land {task}"),
             format!("regatta takeover {task}"),
@@ -110,9 +111,9 @@ pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResu
         vec![format!("regatta why {task}")]
     };
     app.output.print_answer("takeover", &data, &next, |_| {
-        if live {
+        if has_agent {
             format!("{task} is resumed\n")
-        } else if by_hand {
+        } else if is_by_hand {
             format!(
                 "{task} is in your hands: regatta land {task} checks and lands it, regatta retry \
                 {task} gives it to an agent\n"
@@ -197,11 +198,11 @@ fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult
             format!("wait until it has ended, or stop it: regatta stop {task}"),
         ));
     }
-    let ask = input::IdWithText {
+    let request = input::IdWithText {
         id: task.to_string(),
         text: "a person works in its workspace".into(),
     };
-    let _held: CallReply<TaskView> = client.call(&Call::Pause(ask))?;
+    let _paused: CallReply<TaskView> = client.call(&Call::Pause(request))?;
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(15);
     loop {
         let now: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
@@ -220,7 +221,7 @@ fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult
                 std::thread::sleep(std::time::Duration::from_millis(100))
             }
             _ => {
-                let _goes_on: CallReply<serde_json::Value> =
+                let _resumed: CallReply<serde_json::Value> =
                     client.call(&Call::Resume(input::IdInput {
                         id: task.to_string(),
                     }))?;

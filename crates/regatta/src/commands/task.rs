@@ -183,9 +183,9 @@ impl From<TaskTypeArg> for IssueType {
 pub(crate) fn parse_manifest(
     files: &[String],
 ) -> Result<Vec<regatta_core::pattern::PathPattern>, CommandError> {
-    plan::expand_patterns(files).map_err(|expand_pattern| {
+    plan::expand_patterns(files).map_err(|message| {
         usage_error(
-            expand_pattern,
+            message,
             "write files relative to the top of the repository: src/a.rs,web/**",
         )
     })
@@ -217,8 +217,8 @@ pub(crate) fn print_task(
 }
 
 /// Runs `regatta task`.
-pub(crate) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
-    match word {
+pub(crate) fn task(app: &CommandContext, command: TaskCommand) -> CommandResult {
+    match command {
         TaskCommand::Add(task_add_args) => add(app, *task_add_args),
         TaskCommand::Set(task_edit_args) => edit(app, *task_edit_args),
         TaskCommand::Assign(assign_args) => assign(app, assign_args),
@@ -230,19 +230,19 @@ pub(crate) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
             limit,
         } => list_tasks(app, all, &status, mission, limit),
         TaskCommand::Accept { id, agent } => {
-            let got: CallReply<TaskView> =
+            let reply: CallReply<TaskView> =
                 app.call(&Call::TaskAccept(input::OfferReply { task: id, agent }))?;
-            print_task(app, "task.accept", &got.data, "accepted")
+            print_task(app, "task.accept", &reply.data, "accepted")
         }
         TaskCommand::Reject { id, agent } => {
-            let got: CallReply<TaskView> =
+            let reply: CallReply<TaskView> =
                 app.call(&Call::TaskReject(input::OfferReply { task: id, agent }))?;
-            print_task(app, "task.reject", &got.data, "declined")
+            print_task(app, "task.reject", &reply.data, "declined")
         }
         TaskCommand::Cancel { id, reason } => {
-            let got: CallReply<TaskView> =
+            let reply: CallReply<TaskView> =
                 app.call(&Call::TaskCancel(input::TaskCancel { task: id, reason }))?;
-            print_task(app, "task.cancel", &got.data, "cancelled")
+            print_task(app, "task.cancel", &reply.data, "cancelled")
         }
         TaskCommand::Poll {
             agent,
@@ -254,7 +254,7 @@ pub(crate) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
             let client = app.client()?;
             let project = app.project(&client)?;
             let workspace = !no_workspace;
-            let ask = input::TaskPoll {
+            let request = input::TaskPoll {
                 agent,
                 project,
                 wait_ms: wait,
@@ -262,9 +262,9 @@ pub(crate) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
                 workspace,
                 by_hand,
             };
-            let got: CallReply<Option<GrantedAttempt>> = client.call(&Call::TaskPoll(ask))?;
+            let reply: CallReply<Option<GrantedAttempt>> = client.call(&Call::TaskPoll(request))?;
             app.output
-                .print_answer("task.poll", &got.data, &[], |_| match &got.data {
+                .print_answer("task.poll", &reply.data, &[], |_| match &reply.data {
                     None => "nothing to do\n".into(),
                     Some(granted_attempt) => {
                         let place = granted_attempt
@@ -293,8 +293,8 @@ pub(crate) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
                 token,
                 text: text.unwrap_or_default(),
             });
-            let got: CallReply<TaskView> = app.call(&call)?;
-            print_task(app, "task.progress", &got.data, "noted")
+            let reply: CallReply<TaskView> = app.call(&call)?;
+            print_task(app, "task.progress", &reply.data, "noted")
         }
         TaskCommand::Finish {
             attempt: AttemptArgs { id, attempt, token },
@@ -310,20 +310,20 @@ pub(crate) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
                 not_needed,
                 learnings,
             };
-            let got: CallReply<TaskView> = app.call(&Call::TaskFinish(finish))?;
-            print_task(app, "task.finish", &got.data, "finished")
+            let reply: CallReply<TaskView> = app.call(&Call::TaskFinish(finish))?;
+            print_task(app, "task.finish", &reply.data, "finished")
         }
         TaskCommand::Fail {
             attempt: AttemptArgs { id, attempt, token },
             reason,
         } => {
-            let got: CallReply<TaskView> = app.call(&Call::TaskFail(input::TaskFail {
+            let reply: CallReply<TaskView> = app.call(&Call::TaskFail(input::TaskFail {
                 task: id,
                 attempt,
                 token,
                 reason,
             }))?;
-            print_task(app, "task.fail", &got.data, "failed")
+            print_task(app, "task.fail", &reply.data, "failed")
         }
         TaskCommand::Import { file, beads: true } => {
             crate::commands::task::beads::import(app, &file)
@@ -370,18 +370,18 @@ fn list_tasks(
         all,
         limit,
     });
-    let got: CallReply<Vec<TaskView>> = client.call(&call)?;
-    let next = if got.data.is_empty() {
+    let reply: CallReply<Vec<TaskView>> = client.call(&call)?;
+    let next = if reply.data.is_empty() {
         vec!["regatta add SUBJECT --files src/**".into()]
     } else {
         vec![]
     };
     app.output
-        .print_answer("task.list", &got.data, &next, |out| {
-            if got.data.is_empty() {
+        .print_answer("task.list", &reply.data, &next, |out| {
+            if reply.data.is_empty() {
                 "no tasks\n".into()
             } else {
-                format_table(&task_rows(out, &got.data))
+                format_table(&task_rows(out, &reply.data))
             }
         })
 }
@@ -490,9 +490,9 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
             assign: planned_task_fields.assign.clone(),
             how: AssignMode::Queue,
         });
-        let got: CallReply<TaskView> = client.call(&call)?;
-        ids[at] = Some(got.data.task.id);
-        added.push(got.data.task.id);
+        let reply: CallReply<TaskView> = client.call(&call)?;
+        ids[at] = Some(reply.data.task.id);
+        added.push(reply.data.task.id);
     }
     let data = serde_json::json!({ "added": added, "there": there });
     app.output
@@ -536,16 +536,17 @@ fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
         all,
         limit: 0,
     });
-    let got: CallReply<Vec<TaskView>> = client.call(&call)?;
-    let shown: Vec<TaskId> = got.data.iter().map(|task| task.task.id).collect();
+    let reply: CallReply<Vec<TaskView>> = client.call(&call)?;
+    let shown: Vec<TaskId> = reply.data.iter().map(|task| task.task.id).collect();
     let name = |id: TaskId| {
-        got.data
+        reply
+            .data
             .iter()
             .find(|task| task.task.id == id)
             .and_then(|task| task.task.alias.clone())
             .unwrap_or_else(|| id.to_string())
     };
-    let tasks: Vec<ExportedTask> = got
+    let tasks: Vec<ExportedTask> = reply
         .data
         .iter()
         .map(|task| ExportedTask {

@@ -141,18 +141,19 @@ pub(crate) struct TeamCreateArgs {
 const TIMEOUT_EXIT_CODE: u8 = 124;
 
 /// Runs `regatta team`.
-pub(crate) fn team(app: &CommandContext, word: TeamSubcommand) -> CommandResult {
-    match word {
-        TeamSubcommand::Create(ask) => create(app, ask),
+pub(crate) fn team(app: &CommandContext, command: TeamSubcommand) -> CommandResult {
+    match command {
+        TeamSubcommand::Create(request) => create(app, request),
         TeamSubcommand::Edit { file, name } => edit(app, file.as_deref(), name),
         TeamSubcommand::List { deleted } => list(app, deleted),
         TeamSubcommand::Show { name } => show(app, name),
         TeamSubcommand::Explain { name } => {
-            let got: CallReply<Vec<String>> =
+            let reply: CallReply<Vec<String>> =
                 app.call(&Call::TeamExplain(wire::TeamNameInput { team: name }))?;
             app.output
-                .print_answer("team.explain", &got.data, &[], |_| {
-                    got.data
+                .print_answer("team.explain", &reply.data, &[], |_| {
+                    reply
+                        .data
                         .iter()
                         .map(|data| first_line(data) + "\n")
                         .collect()
@@ -163,59 +164,69 @@ pub(crate) fn team(app: &CommandContext, word: TeamSubcommand) -> CommandResult 
             without,
             wait,
         } => {
-            let ask = wire::StartTeam {
+            let request = wire::StartTeam {
                 team: name,
                 left_out: without,
                 wait_ms: wait.wait,
             };
-            launch_and_report(app, "team.launch", &Call::TeamLaunch(ask), wait.wait)
+            launch_and_report(app, "team.launch", &Call::TeamLaunch(request), wait.wait)
         }
         TeamSubcommand::Relaunch { name, wait } => {
-            let ask = wire::RelaunchTeam {
+            let request = wire::RelaunchTeam {
                 team: name,
                 wait_ms: wait.wait,
             };
-            launch_and_report(app, "team.relaunch", &Call::TeamRelaunch(ask), wait.wait)
+            launch_and_report(
+                app,
+                "team.relaunch",
+                &Call::TeamRelaunch(request),
+                wait.wait,
+            )
         }
         TeamSubcommand::Retry { name, member, wait } => {
-            let ask = wire::RetryTeam {
+            let request = wire::RetryTeam {
                 team: name,
                 member,
                 wait_ms: wait.wait,
             };
-            launch_and_report(app, "team.retry", &Call::TeamRetry(ask), wait.wait)
+            launch_and_report(app, "team.retry", &Call::TeamRetry(request), wait.wait)
         }
         TeamSubcommand::Stop {
             name,
             because,
             wait,
         } => {
-            let ask = wire::StopTeam {
+            let request = wire::StopTeam {
                 team: name,
                 reason: because,
                 wait_ms: wait,
             };
-            let got: CallReply<TeamView> = app.call(&Call::TeamStop(ask))?;
-            app.output.print_answer("team.stop", &got.data, &[], |_| {
-                format!("{}: {}\n", got.data.summary.team, outcome_text(&got.data))
+            let reply: CallReply<TeamView> = app.call(&Call::TeamStop(request))?;
+            app.output.print_answer("team.stop", &reply.data, &[], |_| {
+                format!(
+                    "{}: {}\n",
+                    reply.data.summary.team,
+                    outcome_text(&reply.data)
+                )
             })
         }
         TeamSubcommand::Delete { name } => {
-            let got: CallReply<TeamView> = app.call(&Call::TeamDelete(wire::TeamNameInput {
+            let reply: CallReply<TeamView> = app.call(&Call::TeamDelete(wire::TeamNameInput {
                 team: name.clone(),
             }))?;
             let next = [format!("regatta team undelete {name}")];
             app.output
-                .print_answer("team.delete", &got.data, &next, |_| {
+                .print_answer("team.delete", &reply.data, &next, |_| {
                     format!("deleted {name}\n")
                 })
         }
         TeamSubcommand::Undelete { name } => {
-            let got: CallReply<TeamView> = app.call(&Call::TeamUndelete(wire::TeamNameInput {
-                team: name.clone(),
-            }))?;
+            let reply: CallReply<TeamView> =
+                app.call(&Call::TeamUndelete(wire::TeamNameInput {
+                    team: name.clone(),
+                }))?;
             app.output
-                .print_answer("team.undelete", &got.data, &[], |_| {
+                .print_answer("team.undelete", &reply.data, &[], |_| {
                     format!("restored {name}\n")
                 })
         }
@@ -384,17 +395,17 @@ fn create(app: &CommandContext, ask: TeamCreateArgs) -> CommandResult {
         environments,
         extra: file.extra,
     };
-    let got: CallReply<TeamView> = client.call(&Call::TeamCreate(ask))?;
+    let reply: CallReply<TeamView> = client.call(&Call::TeamCreate(ask))?;
     let next = [
         format!("regatta team explain {name}"),
         format!("regatta team launch {name}"),
     ];
     app.output
-        .print_answer("team.create", &got.data, &next, |_| {
+        .print_answer("team.create", &reply.data, &next, |_| {
             format!(
                 "created {name}: {} and {} more\n",
-                got.data.desired.lead.name,
-                got.data.desired.members.len()
+                reply.data.desired.lead.name,
+                reply.data.desired.members.len()
             )
         })
 }
@@ -413,21 +424,22 @@ fn edit(app: &CommandContext, file: Option<&Path>, name: Option<TeamName>) -> Co
         environments: Some(file.environments),
         extra: file.extra,
     };
-    let got: CallReply<TeamView> = app.call(&Call::TeamEdit(wire::TeamEdit {
+    let reply: CallReply<TeamView> = app.call(&Call::TeamEdit(wire::TeamEdit {
         team: team.clone(),
         edit,
     }))?;
     let next = [format!("regatta team relaunch {team}")];
-    app.output.print_answer("team.edit", &got.data, &next, |_| {
-        format!("changed the settings of {team}\n")
-    })
+    app.output
+        .print_answer("team.edit", &reply.data, &next, |_| {
+            format!("changed the settings of {team}\n")
+        })
 }
 
 fn list(app: &CommandContext, deleted: bool) -> CommandResult {
-    let got: CallReply<Vec<TeamSummary>> =
+    let reply: CallReply<Vec<TeamSummary>> =
         app.call(&Call::TeamList(wire::TeamFilter { deleted }))?;
-    app.output.print_answer("team.list", &got.data, &[], |_| {
-        if got.data.is_empty() {
+    app.output.print_answer("team.list", &reply.data, &[], |_| {
+        if reply.data.is_empty() {
             return "no teams; create one: regatta team create NAME --lead amy=codex --member \
                 tom=opencode\n"
                 .into();
@@ -437,7 +449,7 @@ fn list(app: &CommandContext, deleted: bool) -> CommandResult {
                 .map(String::from)
                 .to_vec(),
         ];
-        rows.extend(got.data.iter().map(|team_summary| {
+        rows.extend(reply.data.iter().map(|team_summary| {
             let gone = if team_summary.deleted {
                 "deleted; "
             } else {
@@ -460,18 +472,19 @@ fn list(app: &CommandContext, deleted: bool) -> CommandResult {
 }
 
 fn show(app: &CommandContext, name: TeamName) -> CommandResult {
-    let got: CallReply<TeamView> = app.call(&Call::TeamShow(wire::TeamNameInput { team: name }))?;
-    app.output.print_answer("team.show", &got.data, &[], |_| {
-        draw_team(&got.data, window_width())
+    let reply: CallReply<TeamView> =
+        app.call(&Call::TeamShow(wire::TeamNameInput { team: name }))?;
+    app.output.print_answer("team.show", &reply.data, &[], |_| {
+        draw_team(&reply.data, window_width())
     })
 }
 
 /// Draws a team: the desired, resolved and live state of each member, each in its own column.
 pub(crate) fn draw_team(view: &TeamView, window: Option<usize>) -> String {
     let summary = &view.summary;
-    let gone = if summary.deleted { "deleted; " } else { "" };
+    let deleted = if summary.deleted { "deleted; " } else { "" };
     let mut text = format!(
-        "{} of {}: {gone}{}\n",
+        "{} of {}: {deleted}{}\n",
         summary.team,
         summary.project,
         outcome_text(view)
@@ -490,7 +503,7 @@ pub(crate) fn draw_team(view: &TeamView, window: Option<usize>) -> String {
         .to_vec(),
     ];
     for member_summary in &summary.members {
-        let wanted = view.desired.member(&member_summary.name);
+        let desired = view.desired.member(&member_summary.name);
         let entry = view
             .resolved
             .as_ref()
@@ -505,7 +518,7 @@ pub(crate) fn draw_team(view: &TeamView, window: Option<usize>) -> String {
             } else {
                 member_summary.name.to_string()
             },
-            wanted.map_or("removed".into(), |member| desired_text(view, member)),
+            desired.map_or("removed".into(), |member| desired_text(view, member)),
             entry.map_or("-".into(), resolved_text),
             entry
                 .and_then(|launch| launch.lane.as_ref())
@@ -604,10 +617,10 @@ fn problem_lines(entry: &LaunchEntry) -> String {
         .cause
         .as_ref()
         .map(|member_cause| format!("  {}: {}\n", entry.name, first_line(&member_cause.text)));
-    let seen = entry.evidence.last().map(|member_evidence| {
+    let evidence = entry.evidence.last().map(|member_evidence| {
         format!("  {}: {}\n", entry.name, first_line(&member_evidence.text))
     });
-    notes.chain(cause).chain(seen).collect()
+    notes.chain(cause).chain(evidence).collect()
 }
 
 /// Sends a launch and prints its outcome. The command fails if a member failed to start, and times
@@ -618,15 +631,15 @@ fn launch_and_report(
     call: &Call,
     waited_ms: u64,
 ) -> CommandResult {
-    let got: CallReply<TeamView> = app.call(call)?;
-    let name = got.data.summary.team.clone();
+    let reply: CallReply<TeamView> = app.call(call)?;
+    let name = reply.data.summary.team.clone();
     let down = |launch: &&LaunchEntry| {
         matches!(
             launch.state,
             MemberState::FailedToStart | MemberState::Degraded
         )
     };
-    let down: Vec<&LaunchEntry> = got
+    let down: Vec<&LaunchEntry> = reply
         .data
         .resolved
         .iter()
@@ -638,7 +651,7 @@ fn launch_and_report(
         down.first()
             .map(|launch| format!("regatta team retry {name} {}", launch.name)),
     );
-    app.output.print_answer(kind, &got.data, &next, |_| {
+    app.output.print_answer(kind, &reply.data, &next, |_| {
         let each = down.iter().map(|launch| {
             format!(
                 "  {}: {}\n",
@@ -648,11 +661,11 @@ fn launch_and_report(
         });
         format!(
             "{name}: {}\n{}",
-            outcome_text(&got.data),
+            outcome_text(&reply.data),
             each.collect::<String>()
         )
     })?;
-    let is_pending = got
+    let is_pending = reply
         .data
         .resolved
         .iter()
@@ -666,10 +679,10 @@ fn launch_and_report(
 }
 
 fn backup(app: &CommandContext, name: TeamName, file: &Path) -> CommandResult {
-    let got: CallReply<TeamBackup> = app.call(&Call::TeamBackup(wire::TeamNameInput {
+    let reply: CallReply<TeamBackup> = app.call(&Call::TeamBackup(wire::TeamNameInput {
         team: name.clone(),
     }))?;
-    let text = serde_json::to_vec_pretty(&got.data).map_err(|error| {
+    let text = serde_json::to_vec_pretty(&reply.data).map_err(|error| {
         command_error(
             "bug",
             format!("could not encode the backup: {error}"),
@@ -712,10 +725,10 @@ fn restore(app: &CommandContext, file: &Path) -> CommandResult {
         )
     })?;
     let name = backup.team.name.clone();
-    let got: CallReply<TeamView> = app.call(&Call::TeamRestore(wire::RestoreTeam { backup }))?;
+    let reply: CallReply<TeamView> = app.call(&Call::TeamRestore(wire::RestoreTeam { backup }))?;
     let next = [format!("regatta team show {name}")];
     app.output
-        .print_answer("team.restore", &got.data, &next, |_| {
-            format!("restored {name}: {}\n", outcome_text(&got.data))
+        .print_answer("team.restore", &reply.data, &next, |_| {
+            format!("restored {name}: {}\n", outcome_text(&reply.data))
         })
 }

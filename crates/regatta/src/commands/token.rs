@@ -42,8 +42,8 @@ pub(crate) enum TokenScopeArg {
 }
 
 /// Runs `regatta token`.
-pub(crate) fn token(app: &CommandContext, word: TokenCommand) -> CommandResult {
-    match word {
+pub(crate) fn token(app: &CommandContext, command: TokenCommand) -> CommandResult {
+    match command {
         TokenCommand::Add {
             name,
             scope,
@@ -55,21 +55,22 @@ pub(crate) fn token(app: &CommandContext, word: TokenCommand) -> CommandResult {
                 TokenScopeArg::Viewer => TokenScope::Viewer,
                 TokenScopeArg::Runner => TokenScope::Runner,
             };
-            let got: CallReply<NewTokenView> = app.call(&Call::TokenAdd(input::TokenAdd {
+            let reply: CallReply<NewTokenView> = app.call(&Call::TokenAdd(input::TokenAdd {
                 name,
                 scope,
                 expires_ms: expires,
             }))?;
             let next = ["REGATTA_SERVER=URL REGATTA_TOKEN=… regatta status".to_owned()];
-            app.output.print_answer("token.add", &got.data, &next, |_| {
-                format!("{}\n", got.data.token)
-            })
+            app.output
+                .print_answer("token.add", &reply.data, &next, |_| {
+                    format!("{}\n", reply.data.token)
+                })
         }
         TokenCommand::List => {
-            let got: CallReply<Vec<TokenView>> =
+            let reply: CallReply<Vec<TokenView>> =
                 app.call(&Call::TokenList(input::EmptyInput {}))?;
-            app.output.print_answer("token.list", &got.data, &[], |_| {
-                if got.data.is_empty() {
+            app.output.print_answer("token.list", &reply.data, &[], |_| {
+                if reply.data.is_empty() {
                     return "no access tokens; this machine's own token is in the data directory\n"
                         .into();
                 }
@@ -86,7 +87,7 @@ pub(crate) fn token(app: &CommandContext, word: TokenCommand) -> CommandResult {
                         ends,
                     ]
                 };
-                format_table(&got.data.iter().map(row).collect::<Vec<_>>())
+                format_table(&reply.data.iter().map(row).collect::<Vec<_>>())
             })
         }
         TokenCommand::Rm { name } => {

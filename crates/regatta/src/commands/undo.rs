@@ -25,16 +25,16 @@ pub(crate) fn undo(app: &CommandContext, args: &UndoArgs) -> CommandResult {
     let Some(id) = &args.id else {
         return list_undoable(app, &client);
     };
-    let got: CallReply<TaskView> = client.call(&Call::Undo(input::IdInput { id: id.clone() }))?;
-    let undoing = got.data.task.id;
+    let reply: CallReply<TaskView> = client.call(&Call::Undo(input::IdInput { id: id.clone() }))?;
+    let undoing = reply.data.task.id;
     if !args.wait {
         app.output
             .print_note(&format!("{undoing} reverts {id} through the same queue"));
     }
     let last = if args.wait {
-        run_progress::wait_until_landed(&client, undoing, got.revision, app.timeout())?
+        run_progress::wait_until_landed(&client, undoing, reply.revision, app.timeout())?
     } else {
-        Some(got.data)
+        Some(reply.data)
     };
     print_landing_state(app, "undo", last, args.wait)
 }
@@ -42,9 +42,9 @@ pub(crate) fn undo(app: &CommandContext, args: &UndoArgs) -> CommandResult {
 /// Lists the landed work that can be reverted, the latest first.
 fn list_undoable(app: &CommandContext, client: &Client) -> CommandResult {
     let project = app.project(client)?;
-    let got: CallReply<Vec<QueueView>> =
+    let reply: CallReply<Vec<QueueView>> =
         client.call(&Call::Queue(input::ProjectFilter { project }))?;
-    let landed: Vec<&LandingView> = got
+    let landed: Vec<&LandingView> = reply
         .data
         .iter()
         .flat_map(|queue| &queue.recent)

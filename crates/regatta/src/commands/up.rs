@@ -31,20 +31,20 @@ pub(crate) fn up(app: &CommandContext, args: &UpArgs) -> CommandResult {
     {
         stop_daemon(&client, true)?;
     }
-    let before = Client::find(&data_dir, app.timeout())?.is_some();
+    let was_up = Client::find(&data_dir, app.timeout())?.is_some();
     let flags = args.listen.flags();
-    if before && !flags.is_empty() {
+    if was_up && !flags.is_empty() {
         return Err(command_error(
             "already_running",
             "the daemon is already running, so these options have no effect",
             "restart it with the options; its agents keep running: regatta up --restart …",
         ));
     }
-    if !before {
+    if !was_up {
         client::start_daemon(&data_dir, &flags)?;
     }
     let client = app.client()?;
-    let card = daemon::read_daemon_info(client.data_dir()).ok_or_else(|| {
+    let info = daemon::read_daemon_info(client.data_dir()).ok_or_else(|| {
         command_error(
             "unreachable",
             "the daemon is running, but the file with its address is missing",
@@ -52,22 +52,24 @@ pub(crate) fn up(app: &CommandContext, args: &UpArgs) -> CommandResult {
         )
     })?;
     let bridges: Vec<BridgeView> = client.call(&Call::BridgeList(input::EmptyInput {}))?.data;
-    let word = if before { "already up" } else { "up" };
+    let state = if was_up { "already up" } else { "up" };
     app.output
-        .print_answer("up", &card, &["regatta status".into()], |_| {
-            let found = card
+        .print_answer("up", &info, &["regatta status".into()], |_| {
+            let recovered = info
                 .recovered
                 .as_ref()
-                .filter(|_| !before)
+                .filter(|_| !was_up)
                 .map_or(String::new(), recovered_text);
-            let outside = card
+            let public_address = info
                 .outside
                 .as_ref()
-                .map_or(String::new(), |outside| format!(" and {outside}"));
+                .map_or(String::new(), |public_address| {
+                    format!(" and {public_address}")
+                });
             format!(
-                "{word} at {}{outside} (pid {})\n{found}{}",
-                card.url,
-                card.pid,
+                "{state} at {}{public_address} (pid {})\n{recovered}{}",
+                info.url,
+                info.pid,
                 disconnected_bridges_text(&bridges)
             )
         })
@@ -85,46 +87,46 @@ fn disconnected_bridges_text(bridges: &[BridgeView]) -> String {
 
 /// Describes the running work that the new daemon took over, so that people see that nothing is
 /// lost.
-fn recovered_text(found: &RecoveredWork) -> String {
-    let how = if found.unclean {
+fn recovered_text(work: &RecoveredWork) -> String {
+    let cause = if work.unclean {
         "recovered after an unclean stop"
     } else {
         "took over from the previous daemon"
     };
-    let count = |many: usize, one: &str, more: &str| {
-        format!("{many} {}", if many == 1 { one } else { more })
+    let count = |number: usize, one: &str, more: &str| {
+        format!("{number} {}", if number == 1 { one } else { more })
     };
     let mut facts = Vec::new();
-    if found.attempts > 0 {
+    if work.attempts > 0 {
         let text = count(
-            found.attempts,
+            work.attempts,
             "was working and continues",
             "were working and continue",
         );
         facts.push(vec![
             "  agents".to_owned(),
-            text + &names_text(&found.agents),
+            text + &names_text(&work.agents),
         ]);
     }
-    if found.landings > 0 {
+    if work.landings > 0 {
         let text = count(
-            found.landings,
+            work.landings,
             "landing continues where it was",
             "landings continue where they were",
         );
-        facts.push(vec!["  queue".to_owned(), text + &names_text(&found.queue)]);
+        facts.push(vec!["  queue".to_owned(), text + &names_text(&work.queue)]);
     }
-    if found.claims > 0 {
+    if work.claims > 0 {
         facts.push(vec![
             "  claims".to_owned(),
-            format!("{} held, each with its full TTL again", found.claims),
+            format!("{} held, each with its full TTL again", work.claims),
         ]);
     }
     facts.push(vec![
         "  tasks".to_owned(),
-        format!("{} open", found.open_tasks),
+        format!("{} open", work.open_tasks),
     ]);
-    format!("{how}\n{}", format_table(&facts))
+    format!("{cause}\n{}", format_table(&facts))
 }
 
 /// Returns the first eight names in brackets, and the number of further names.

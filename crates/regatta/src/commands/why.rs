@@ -25,12 +25,12 @@ pub(crate) struct WhyArgs {
 
 /// Runs `regatta why`.
 pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
-    let got: CallReply<serde_json::Value> =
+    let reply: CallReply<serde_json::Value> =
         app.call(&Call::Why(input::IdInput { id: id.into() }))?;
-    if got.data.get("capacity").is_some() {
-        return print_agent_why(app, &parse_data(got.data)?);
+    if reply.data.get("capacity").is_some() {
+        return print_agent_why(app, &parse_data(reply.data)?);
     }
-    let why: WhyView = parse_data(got.data)?;
+    let why: WhyView = parse_data(reply.data)?;
     let asked: Vec<InboxView> = app
         .call(&Call::InboxList(input::ProjectFilter { project: None }))?
         .data;

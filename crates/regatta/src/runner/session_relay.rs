@@ -110,10 +110,10 @@ impl<'a> RelaySink<'a> {
 
     /// Sends the collected reports.
     pub(super) fn flush(&self) {
-        let heard = std::mem::take(&mut lock(&self.pending).0);
-        if !heard.is_empty() {
+        let events = std::mem::take(&mut lock(&self.pending).0);
+        if !events.is_empty() {
             self.send_report(SessionEvents {
-                events: heard,
+                events: events,
                 silent: None,
             });
         }

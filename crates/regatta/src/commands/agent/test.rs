@@ -119,10 +119,10 @@ impl SessionSink for AgentTestSink<'_> {
 
 /// Runs `regatta agent test`.
 pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResult {
-    let got: CallReply<AgentView> = app.call(&Call::Show(input::IdInput {
+    let reply: CallReply<AgentView> = app.call(&Call::Show(input::IdInput {
         id: name.to_string(),
     }))?;
-    let agent = &got.data.agent;
+    let agent = &reply.data.agent;
     if agent.runtime == Runtime::Outside {
         return Err(command_error(
             "outside",
@@ -131,7 +131,7 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         ));
     }
     // In attempts the daemon starts the program, so the problems that the daemon found come first.
-    if let Some(problem) = got.data.problems.first() {
+    if let Some(problem) = reply.data.problems.first() {
         return Err(command_error(
             "not_started",
             problem.what.clone(),

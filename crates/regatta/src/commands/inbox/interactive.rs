@@ -137,13 +137,13 @@ pub(crate) fn run_interactive(app: &CommandContext) -> CommandResult {
             KeyPress::Letter('s' | 'j' | 'n') => skipped.push(inbox.group_key()),
             KeyPress::Letter('z') => {
                 let Ok(id) = inbox.id.parse() else { continue };
-                let ask = input::InboxSnooze {
+                let request = input::InboxSnooze {
                     id,
                     ms: Some(SNOOZE_MS),
                 };
-                let got: Result<CallReply<serde_json::Value>, CommandError> =
-                    client.call(&Call::InboxSnooze(ask));
-                let text = match got {
+                let reply: Result<CallReply<serde_json::Value>, CommandError> =
+                    client.call(&Call::InboxSnooze(request));
+                let text = match reply {
                     Ok(_) => format!("{} comes back in an hour\n", inbox.id),
                     Err(CommandError::Problem(problem)) => {
                         format!("{}\n", sanitize(&problem.message))

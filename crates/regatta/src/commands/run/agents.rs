@@ -23,16 +23,16 @@ const LAUNCH_TIMEOUT_MS: u64 = 120_000;
 /// agents that Regatta starts. Adds the agent `scripted` if it is named and does not exist.
 pub(crate) fn choose_agents(
     client: &Client,
-    ask: &RunArgs,
+    args: &RunArgs,
     settings: &[settings::ResolvedSetting],
 ) -> Result<Vec<AgentName>, CommandError> {
-    if let Some(team) = &ask.team {
-        let got: CallReply<TeamView> =
+    if let Some(team) = &args.team {
+        let reply: CallReply<TeamView> =
             client.call(&Call::TeamShow(wire::TeamNameInput { team: team.clone() }))?;
-        return Ok(got.data.desired.workers());
+        return Ok(reply.data.desired.workers());
     }
     let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
-    let mut wanted = ask.agents.clone();
+    let mut wanted = args.agents.clone();
     if wanted.is_empty() {
         for name in value_of(settings, "run.agents")
             .split(',')
@@ -83,8 +83,10 @@ pub(crate) fn choose_agents(
 
 /// Launches the team of `--team` if it does not run. A member that fails to start is reported, and
 /// the others do the work.
-pub(crate) fn launch_team(app: &CommandContext, client: &Client, ask: &RunArgs) -> CommandResult {
-    let Some(team) = &ask.team else { return Ok(()) };
+pub(crate) fn launch_team(app: &CommandContext, client: &Client, args: &RunArgs) -> CommandResult {
+    let Some(team) = &args.team else {
+        return Ok(());
+    };
     let known: CallReply<TeamView> =
         client.call(&Call::TeamShow(wire::TeamNameInput { team: team.clone() }))?;
     if known.data.up {
@@ -96,21 +98,21 @@ pub(crate) fn launch_team(app: &CommandContext, client: &Client, ask: &RunArgs) 
         left_out: vec![],
         wait_ms: LAUNCH_TIMEOUT_MS,
     };
-    let got: CallReply<TeamView> = client.call(&Call::TeamLaunch(start))?;
+    let reply: CallReply<TeamView> = client.call(&Call::TeamLaunch(start))?;
     app.output.print_note(&format!(
         "{team}: {}",
-        output::first_line(&got.data.summary.headline)
+        output::first_line(&reply.data.summary.headline)
     ));
     Ok(())
 }
 
 /// Refuses agents that do not exist, like the daemon at the start of the mission.
-pub(crate) fn check_agents(client: &Client, ask: &RunArgs, work: &RunWork) -> CommandResult {
+pub(crate) fn check_agents(client: &Client, args: &RunArgs, work: &RunWork) -> CommandResult {
     let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
     let exists = |name: &AgentName| {
         name.as_str() == "scripted" || known.data.iter().any(|agent| agent.agent.name == *name)
     };
-    let named = ask.agents.iter().chain(
+    let named = args.agents.iter().chain(
         work.tasks
             .iter()
             .filter_map(|planned| planned.task.assign.as_ref()),

@@ -63,30 +63,30 @@ pub(crate) fn confirm(question: &str) -> Result<bool, CommandError> {
 }
 
 /// Returns the command that starts this plan with the same options.
-pub(crate) fn run_again_command(ask: &RunArgs, file: &std::path::Path) -> String {
+pub(crate) fn run_again_command(args: &RunArgs, file: &std::path::Path) -> String {
     let mut line = format!("regatta run {}", quote(&file.display().to_string()));
-    if !ask.agents.is_empty() {
-        let names: Vec<&str> = ask.agents.iter().map(AgentName::as_str).collect();
+    if !args.agents.is_empty() {
+        let names: Vec<&str> = args.agents.iter().map(AgentName::as_str).collect();
         line += &format!(" --agents {}", names.join(","));
     }
-    if let Some(team) = &ask.team {
+    if let Some(team) = &args.team {
         line += &format!(" --team {team}");
     }
-    if let Some(most) = ask.budget {
+    if let Some(most) = args.budget {
         line += &format!(" --budget {}", format_dollars(most).trim_start_matches('$'));
     }
-    match ask.mode {
+    match args.mode {
         Some(RunModeArg::Flow) => line += " --mode flow",
         Some(RunModeArg::Waves) => line += " --mode waves",
         None => {}
     }
-    if let Some(many) = ask.max_workers {
+    if let Some(many) = args.max_workers {
         line += &format!(" --max-workers {many}");
     }
     let flags = [
-        (ask.isolate, "isolate"),
-        (ask.wave_commits, "wave-commits"),
-        (ask.per_task_commits, "per-task-commits"),
+        (args.isolate, "isolate"),
+        (args.wave_commits, "wave-commits"),
+        (args.per_task_commits, "per-task-commits"),
     ];
     flags
         .iter()

@@ -63,12 +63,12 @@ pub(crate) fn fill_manifests(
                 },
             )?;
             if let Some(agent) = &planned_task.task.assign {
-                let ask = input::TaskAssign {
+                let request = input::TaskAssign {
                     task: *id,
                     to: Some(agent.clone()),
                     how: AssignMode::Queue,
                 };
-                let _assigned: CallReply<TaskView> = client.call(&Call::TaskAssign(ask))?;
+                let _assigned: CallReply<TaskView> = client.call(&Call::TaskAssign(request))?;
             }
         }
     }
@@ -135,8 +135,8 @@ fn add_to_backlog(
             assign: None,
             how: AssignMode::Queue,
         });
-        let got: CallReply<TaskView> = client.call(&call)?;
-        ids[at] = Some(got.data.task.id);
+        let reply: CallReply<TaskView> = client.call(&call)?;
+        ids[at] = Some(reply.data.task.id);
     }
     Ok(ids.into_iter().flatten().collect())
 }
@@ -151,18 +151,18 @@ fn run_exploration(
 ) -> Result<(), CommandError> {
     let mut explorers = Vec::new();
     for id in lacking {
-        let got: CallReply<TaskView> =
+        let reply: CallReply<TaskView> =
             client.call(&Call::TaskExplore(input::IdInput { id: id.to_string() }))?;
         // An exploring task that was requested earlier may already belong to another mission.
-        if got.data.task.mission.is_none() {
-            explorers.push(got.data.task.id);
+        if reply.data.task.mission.is_none() {
+            explorers.push(reply.data.task.id);
         }
     }
     let title: String = format!("Find the files of {}", start.title)
         .chars()
         .take(200)
         .collect();
-    let ask = input::MissionStart {
+    let request = input::MissionStart {
         title,
         mode: mission::StartMode::Flow,
         tasks: vec![],
@@ -175,9 +175,9 @@ fn run_exploration(
         team: start.team.clone(),
         budget: Default::default(),
     };
-    let got: CallReply<MissionView> = client.call(&Call::MissionStart(ask))?;
-    let (id, after) = (got.data.mission.id, got.revision);
-    match run_progress::follow(app, client, got, after, events)? {
+    let reply: CallReply<MissionView> = client.call(&Call::MissionStart(request))?;
+    let (id, after) = (reply.data.mission.id, reply.revision);
+    match run_progress::follow(app, client, reply, after, events)? {
         FollowEnd::Settled | FollowEnd::PersonNeeded => {
             report_tasks_without_files(app, client, (id, project))
         }
@@ -198,11 +198,11 @@ fn report_tasks_without_files(
     client: &Client,
     (mission, project): (MissionId, &ProjectName),
 ) -> Result<(), CommandError> {
-    let got: CallReply<MissionView> = client.call(&Call::MissionShow(input::IdInput {
+    let reply: CallReply<MissionView> = client.call(&Call::MissionShow(input::IdInput {
         id: mission.to_string(),
     }))?;
     let open = open_tasks(client, project)?.data;
-    for task in got.data.tasks.iter().filter(|task| task.word != "done") {
+    for task in reply.data.tasks.iter().filter(|task| task.word != "done") {
         let Some(explored) = open
             .iter()
             .find(|open| Some(open.task.id) == task.task.explores)

@@ -42,11 +42,11 @@ pub(crate) struct GoalPlan {
 pub(crate) fn make_plan(
     app: &CommandContext,
     client: &Client,
-    ask: &RunArgs,
+    args: &RunArgs,
     (goal, project): (&str, &ProjectName),
     agents: &[AgentName],
 ) -> Result<GoalPlan, CommandError> {
-    let planner = ask.planner.clone().or_else(|| agents.first().cloned()).ok_or_else(|| {
+    let planner = args.planner.clone().or_else(|| agents.first().cloned()).ok_or_else(|| {
         command_error(
             "no_provider",
             "no agent can make a plan",
@@ -54,7 +54,11 @@ pub(crate) fn make_plan(
             --preset PRESET",
         )
     })?;
-    let script = ask.planner_script.as_deref().map(read_script).transpose()?;
+    let script = args
+        .planner_script
+        .as_deref()
+        .map(read_script)
+        .transpose()?;
     let mut wrong = String::new();
     for round in 1..=MAX_ROUNDS {
         let again = if round == 1 { "" } else { " again" };
@@ -63,7 +67,7 @@ pub(crate) fn make_plan(
         let said = run_planning_round(
             app,
             client,
-            ask,
+            args,
             (goal, project),
             (&planner, script.as_ref(), &wrong),
         )?;
@@ -105,7 +109,7 @@ fn read_script(file: &Path) -> Result<serde_json::Value, CommandError> {
 fn run_planning_round(
     app: &CommandContext,
     client: &Client,
-    ask: &RunArgs,
+    args: &RunArgs,
     (goal, project): (&str, &ProjectName),
     (planner, script, wrong): (&AgentName, Option<&serde_json::Value>, &str),
 ) -> Result<String, CommandError> {
@@ -129,10 +133,10 @@ fn run_planning_round(
         id: task.to_string(),
     }))?;
     let id = shown.data.task.mission.ok_or_else(lost)?;
-    let got: CallReply<MissionView> =
+    let reply: CallReply<MissionView> =
         client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
     let after = asked.revision;
-    match run_progress::follow(app, client, got, after, ask.events)? {
+    match run_progress::follow(app, client, reply, after, args.events)? {
         FollowEnd::Settled | FollowEnd::PersonNeeded => {}
         FollowEnd::TimedOut => return Err(CommandError::Exit(124)),
         FollowEnd::Detached => {
@@ -142,10 +146,10 @@ fn run_planning_round(
             return Err(CommandError::Exit(130));
         }
     }
-    let got: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+    let reply: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
         id: task.to_string(),
     }))?;
-    let detail = got
+    let detail = reply
         .data
         .attempts
         .iter()
@@ -154,10 +158,10 @@ fn run_planning_round(
         .map(|work_result| work_result.detail.clone());
     let said = detail
         .filter(|detail| !detail.trim().is_empty())
-        .or(got.data.task.output.clone())
+        .or(reply.data.task.output.clone())
         .unwrap_or_default();
-    if got.data.word != "done" || said.trim().is_empty() {
-        let why = got
+    if reply.data.word != "done" || said.trim().is_empty() {
+        let why = reply
             .data
             .task
             .reason
@@ -252,14 +256,14 @@ pub(crate) fn estimate_plan(
     project: &ProjectName,
     tasks: &[PlannedTask],
 ) -> Result<String, CommandError> {
-    let ask = input::PlanDraw {
+    let request = input::PlanDraw {
         project: Some(project.clone()),
         title: String::new(),
         tasks: tasks.to_vec(),
         agents: vec![],
     };
-    let got: CallReply<PlanView> = client.call(&Call::PlanDraw(ask))?;
-    Ok(format!("estimate  {}", got.data.estimate))
+    let reply: CallReply<PlanView> = client.call(&Call::PlanDraw(request))?;
+    Ok(format!("estimate  {}", reply.data.estimate))
 }
 
 #[cfg(test)]

@@ -26,11 +26,11 @@ const CLUSTER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Reads a wave. Fails before anything starts if the wave or its ratchet command cannot be used.
 pub(crate) fn read_wave(
     app: &CommandContext,
-    ask: &RunArgs,
+    args: &RunArgs,
     file: &Path,
 ) -> Result<RunWork, CommandError> {
     let mut command = split_command_line(
-        ask.ratchet
+        args.ratchet
             .as_deref()
             .unwrap_or(quest_wave::DEFAULT_RATCHET),
     )?;
@@ -62,7 +62,7 @@ pub(crate) fn read_wave(
         &top,
         &RatchetTemplate {
             command,
-            quest: ask.quest.clone(),
+            quest: args.quest.clone(),
         },
     )?;
     let mut notes = found.remarks;
@@ -82,7 +82,7 @@ pub(crate) fn read_wave(
         notes.push(format!("{} already completed", found.completed));
     }
     notes.extend(cluster_advice(&top));
-    let mut work = work_of_plan(ask, found.plan);
+    let mut work = work_of_plan(args, found.plan);
     work.notes.extend(notes);
     Ok(work)
 }

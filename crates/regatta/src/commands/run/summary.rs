@@ -255,21 +255,21 @@ pub(crate) fn print_ending(
     id: MissionId,
     ending: FollowEnd,
 ) -> CommandResult {
-    let got: CallReply<MissionView> =
+    let reply: CallReply<MissionView> =
         client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
     let now_wall = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
-    let summary = RunSummary::from_mission(&got.data, now_wall);
-    let next = next_commands(&got.data, &summary, ending);
+    let summary = RunSummary::from_mission(&reply.data, now_wall);
+    let next = next_commands(&reply.data, &summary, ending);
     app.output.print_answer(
         "run",
         &SummaryAnswer {
-            mission: &got.data,
+            mission: &reply.data,
             summary: &summary,
         },
         &next,
         |out| {
-            format_table(&task_rows(out, &got.data.tasks))
-                + &draw_merges(&got.data.tasks)
+            format_table(&task_rows(out, &reply.data.tasks))
+                + &draw_merges(&reply.data.tasks)
                 + &summary.draw(id)
         },
     )?;
@@ -283,7 +283,7 @@ pub(crate) fn print_ending(
         FollowEnd::Detached => Err(CommandError::Exit(130)),
         FollowEnd::Settled if summary.landed == summary.tasks => Ok(()),
         FollowEnd::Settled if summary.escalated > 0 => Err(CommandError::Exit(3)),
-        FollowEnd::Settled if got.data.tasks.iter().any(broke) => Err(CommandError::Exit(7)),
+        FollowEnd::Settled if reply.data.tasks.iter().any(broke) => Err(CommandError::Exit(7)),
         FollowEnd::Settled if summary.landed > 0 => Err(CommandError::Exit(8)),
         FollowEnd::Settled | FollowEnd::PersonNeeded => Err(CommandError::Exit(1)),
     }

@@ -26,7 +26,7 @@ pub(crate) struct RunWork {
 }
 
 /// Returns the work of a plan, with a warning about tasks without files.
-pub(crate) fn work_of_plan(ask: &RunArgs, plan: plan::Plan) -> RunWork {
+pub(crate) fn work_of_plan(args: &RunArgs, plan: plan::Plan) -> RunWork {
     let preview = RunPreview::from_plan(&plan);
     let lacks = |planned_task: &PlannedTask| {
         lacks_manifest(
@@ -42,7 +42,7 @@ pub(crate) fn work_of_plan(ask: &RunArgs, plan: plan::Plan) -> RunWork {
         .filter(|task| lacks(task.0))
         .map(|task| task.1.clone())
         .collect();
-    let notes = missing_files_note(ask, &lacking);
+    let notes = missing_files_note(args, &lacking);
     RunWork {
         title: plan.title,
         commits: plan.commits,
@@ -56,7 +56,7 @@ pub(crate) fn work_of_plan(ask: &RunArgs, plan: plan::Plan) -> RunWork {
 /// Returns the waiting tasks of the board that belong to no mission.
 pub(crate) fn work_of_board(
     app: &CommandContext,
-    ask: &RunArgs,
+    args: &RunArgs,
     open: &[TaskView],
 ) -> Result<RunWork, CommandError> {
     let free: Vec<&TaskView> = open
@@ -80,7 +80,7 @@ pub(crate) fn work_of_board(
         task_count(free.len()),
         named.join(" ")
     );
-    if !ask.plan_only && !app.global.yes && !app.can_ask() {
+    if !args.plan_only && !app.global.yes && !app.can_ask() {
         return Err(usage_error(
             format!("no plan was given, so this would start {which}"),
             "to start them: regatta run --yes; to run a plan: regatta run PLAN.toml",
@@ -98,7 +98,7 @@ pub(crate) fn work_of_board(
         tasks: vec![],
         adopt: free.iter().map(|task| task.task.id).collect(),
         preview: RunPreview::from_board(&free),
-        notes: missing_files_note(ask, &lacking),
+        notes: missing_files_note(args, &lacking),
     })
 }
 
@@ -147,8 +147,8 @@ pub(crate) fn check_not_on_board(
 }
 
 /// Returns a warning about tasks without files, unless `--fill-manifests` will find the files.
-fn missing_files_note(ask: &RunArgs, names: &[String]) -> Vec<String> {
-    if names.is_empty() || ask.fill_manifests {
+fn missing_files_note(args: &RunArgs, names: &[String]) -> Vec<String> {
+    if names.is_empty() || args.fill_manifests {
         return vec![];
     }
     vec![format!(

@@ -51,9 +51,9 @@ impl BeadBoard {
             all: true,
             limit: 0,
         });
-        let got: CallReply<Vec<TaskView>> = client.call(&call)?;
+        let reply: CallReply<Vec<TaskView>> = client.call(&call)?;
         let mut tasks: BTreeMap<String, TaskView> = BTreeMap::new();
-        for task in got.data {
+        for task in reply.data {
             // If two tasks have the same name, an open task takes precedence, then the newer one.
             let name = issue_id(&task);
             if tasks
@@ -241,8 +241,8 @@ fn add_issue(
         assign: None,
         how: AssignMode::Queue,
     });
-    let got: CallReply<TaskView> = client.call(&call)?;
-    let id = got.data.task.id;
+    let reply: CallReply<TaskView> = client.call(&call)?;
+    let id = reply.data.task.id;
     if let Some(reason) = held {
         let edit = EditTask {
             paused: Some(SetPause::Pause(reason)),
