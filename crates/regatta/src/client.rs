@@ -149,7 +149,7 @@ impl Client {
                 {
                     return http_handshake(TokioIo::new(stream)).await;
                 }
-                // A killed daemon leaves its card behind, and another program may have its port by
+                // A killed daemon leaves its address file behind, and another program may have its port by
                 // now. That program must not receive the token.
                 if !self.data_dir.is_locked()? {
                     return Err(unreachable_error());
@@ -722,16 +722,17 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
     // The daemon's last line on standard error is a JSON object with the reason, unless the disk
     // was full.
     let _status = child.wait();
-    Err(
-        last_log_error(&log, begins).unwrap_or_else(|| match place.is_disk_full() {
-            true => place.io_error(&std::io::ErrorKind::StorageFull.into()),
-            false => command_error(
+    Err(last_log_error(&log, begins).unwrap_or_else(|| {
+        if place.is_disk_full() {
+            place.io_error(&std::io::ErrorKind::StorageFull.into())
+        } else {
+            command_error(
                 "io",
                 "the daemon ended before it was ready",
                 format!("see {}", log.display()),
-            ),
-        }),
-    )
+            )
+        }
+    }))
 }
 
 /// Returns the last error in the log after the offset `begins`. Earlier errors belong to earlier

@@ -1,7 +1,7 @@
 //! Runs the daemon, and keeps the files by which others find it.
 //!
 //! There is one daemon per data directory. It holds `daemon.lock` while it lives. Clients find it
-//! by its socket, its card (`daemon.json`) and its token. This module starts the engine, the
+//! by its socket, its address file (`daemon.json`) and its token. This module starts the engine, the
 //! bridges and the server, and stops them in order; it decides nothing about tasks.
 
 use std::fs::File;
@@ -33,7 +33,7 @@ pub(crate) struct DataDir {
     pub(crate) path: PathBuf,
 }
 
-/// Describes a running daemon and how to reach it. The daemon writes the card when it is ready, and
+/// Describes a running daemon and how to reach it. The daemon writes the file `daemon.json` when it is ready, and
 /// removes it when it ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DaemonInfo {
@@ -285,7 +285,7 @@ pub(crate) fn wait_for_exit(process: &OwnedFd, timeout: Duration) {
     }
 }
 
-/// Reads the card of a daemon that is ready.
+/// Reads the address file of a daemon that is ready.
 pub(crate) fn read_daemon_info(data_dir: &DataDir) -> Option<DaemonInfo> {
     serde_json::from_slice(&std::fs::read(data_dir.info_path()).ok()?).ok()
 }
@@ -359,12 +359,12 @@ fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
 }
 
 /// Runs the daemon in the foreground until a signal or a request stops it.
-pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> CommandResult {
+pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandResult {
     let place = DataDir::new(data_dir);
     place.create()?;
     // declared first, so it is released last, when everything else is closed
     let _lock = lock_data_dir(&place)?;
-    // The card of a killed daemon names an address that no daemon has any more.
+    // The address file of a killed daemon names an address that no daemon has any more.
     let unclean = place.info_path().exists();
     let _absent = std::fs::remove_file(place.info_path());
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -397,7 +397,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> Comman
     let BoundListeners {
         tcp,
         public_listener: outside,
-    } = runtime.block_on(listen_address::bind(&place, &wished))?;
+    } = runtime.block_on(listen_address::bind(&place, &args))?;
     let traces =
         TraceCollector::from_env(|name| std::env::var(name).ok().filter(|s| !s.is_empty()))
             .map_err(|s| {
@@ -465,7 +465,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> Comman
         public_listener: outside,
         traces,
         recovered: found,
-        web_dir: wished.web_dir.clone(),
+        web_dir: args.web_dir.clone(),
         project_files: files,
     };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
@@ -572,7 +572,7 @@ async fn run_server(
     let ServerSetup {
         token_store: keyring,
         tcp,
-        public_listener: outside,
+        public_listener: public_address,
         traces,
         recovered: found,
         web_dir,
@@ -587,15 +587,15 @@ async fn run_server(
     let unix = bind_unix(place);
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| place.io_error(&error))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| place.io_error(&error))?;
-    let card = DaemonInfo {
+    let info = DaemonInfo {
         url: format!("http://{address}/"),
         pid: std::process::id(),
         data_dir: place.path.display().to_string(),
         version: env!("CARGO_PKG_VERSION").into(),
-        outside: outside.as_ref().and_then(listen_address::public_url),
+        outside: public_address.as_ref().and_then(listen_address::public_url),
         recovered: found,
     };
-    let recovered = card
+    let recovered = info
         .recovered
         .as_ref()
         .filter(|recovered_work| recovered_work.unclean)
@@ -605,17 +605,19 @@ async fn run_server(
                 recovered_work.open_tasks, recovered_work.attempts
             )
         });
-    let text = serde_json::to_string(&card)
+    let text = serde_json::to_string(&info)
         .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
     write_atomically(&place.info_path(), &text).map_err(|error| place.io_error(&error))?;
-    out.print_answer("ready", &card, &[], |_| {
-        let outside = card
+    out.print_answer("ready", &info, &[], |_| {
+        let public_address = info
             .outside
             .as_ref()
-            .map_or(String::new(), |outside| format!(" and {outside}"));
+            .map_or(String::new(), |public_address| {
+                format!(" and {public_address}")
+            });
         format!(
-            "ready at {}{outside} (pid {}, data in {})\n",
-            card.url, card.pid, card.data_dir
+            "ready at {}{public_address} (pid {}, data in {})\n",
+            info.url, info.pid, info.data_dir
         )
     })?;
     let dir = place.path.clone();
@@ -630,11 +632,11 @@ async fn run_server(
     let doctor = crate::commands::doctor::daemon_doctor(dir.clone());
     let plans = std::sync::Arc::new(crate::commands::run::from_prompt::parse_planner_report);
     let config: regatta_server::ApplyConfig = Arc::new(move || files.apply_changed());
-    let doors = ServerConfig {
+    let config = ServerConfig {
         engine,
         tokens: keyring,
         loopback_listener: tcp,
-        public_listener: outside,
+        public_listener: public_address,
         unix_listener: unix,
         data_dir: dir,
         trace_collector: traces,
@@ -645,7 +647,7 @@ async fn run_server(
         parse_plan: plans,
         apply_config: config,
     };
-    regatta_server::serve(doors, signalled)
+    regatta_server::serve(config, signalled)
         .await
         .map_err(|error| place.io_error(&error))
 }

@@ -320,9 +320,10 @@ impl QuietHours {
     }
 
     fn contains(self, minute: u32) -> bool {
-        match self.start_minute < self.end_minute {
-            true => (self.start_minute..self.end_minute).contains(&minute),
-            false => minute >= self.start_minute || minute < self.end_minute,
+        if self.start_minute < self.end_minute {
+            (self.start_minute..self.end_minute).contains(&minute)
+        } else {
+            minute >= self.start_minute || minute < self.end_minute
         }
     }
 }
@@ -582,37 +583,44 @@ mod tests {
     /// is remembered.
     #[test]
     fn equal_notices_are_sent_once_and_quiet_hours_hold_them_back() {
-        let (mut desk, now) = (NotificationFilter::default(), std::time::Instant::now());
+        let (mut filter, now) = (NotificationFilter::default(), std::time::Instant::now());
         assert!(
-            desk.admit(notification("npm install"), false, now)
+            filter
+                .admit(notification("npm install"), false, now)
                 .is_some()
         );
         assert!(
-            desk.admit(
-                notification("npm install"),
-                false,
-                now + Duration::from_secs(59)
-            )
-            .is_none()
+            filter
+                .admit(
+                    notification("npm install"),
+                    false,
+                    now + Duration::from_secs(59)
+                )
+                .is_none()
         );
-        assert!(desk.admit(notification("cargo test"), false, now).is_some());
         assert!(
-            desk.admit(
-                notification("npm install"),
-                false,
-                now + Duration::from_secs(61)
-            )
-            .is_some()
+            filter
+                .admit(notification("cargo test"), false, now)
+                .is_some()
         );
-        assert!(desk.admit(notification("make all"), true, now).is_none());
+        assert!(
+            filter
+                .admit(
+                    notification("npm install"),
+                    false,
+                    now + Duration::from_secs(61)
+                )
+                .is_some()
+        );
+        assert!(filter.admit(notification("make all"), true, now).is_none());
         let shop = ProjectName::new("shop").unwrap();
-        assert!(desk.held_projects.contains(&shop));
+        assert!(filter.held_projects.contains(&shop));
         // Everything was settled in the meantime, so nothing is sent.
         assert_eq!(
-            desk.summary_after_quiet_hours(&shop, &Board::default(), Now::default()),
+            filter.summary_after_quiet_hours(&shop, &Board::default(), Now::default()),
             None
         );
-        assert!(desk.held_projects.is_empty());
+        assert!(filter.held_projects.is_empty());
     }
 
     /// After quiet hours one notice sums up the project's open items, without snoozed ones and
@@ -632,18 +640,18 @@ mod tests {
             Row::Task(serde_json::from_value(value).unwrap())
         };
         let told = |rows: Vec<Row>| {
-            let (shop, mut desk) = (
+            let (shop, mut filter) = (
                 ProjectName::new("shop").unwrap(),
                 NotificationFilter::default(),
             );
-            desk.held_projects.insert(shop.clone());
-            let told = desk.summary_after_quiet_hours(
+            filter.held_projects.insert(shop.clone());
+            let told = filter.summary_after_quiet_hours(
                 &shop,
                 &Board::from_rows(rows.clone()),
                 Now::default(),
             );
             assert_eq!(
-                desk.summary_after_quiet_hours(&shop, &Board::from_rows(rows), Now::default()),
+                filter.summary_after_quiet_hours(&shop, &Board::from_rows(rows), Now::default()),
                 None,
                 "the notice is sent once"
             );

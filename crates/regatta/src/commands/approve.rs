@@ -80,7 +80,8 @@ pub(crate) fn allow(app: &CommandContext, args: &AllowArgs) -> CommandResult {
     send_decision(
         app,
         "allow",
-        (args.id, args.all),
+        args.id,
+        args.all,
         RequestAnswer::Allow,
         to_answer_scope(args.reach),
     )
@@ -91,7 +92,8 @@ pub(crate) fn deny(app: &CommandContext, args: &DenyArgs) -> CommandResult {
     send_decision(
         app,
         "deny",
-        (args.id, args.all),
+        args.id,
+        args.all,
         RequestAnswer::Deny {
             reason: args.because.clone(),
         },
@@ -103,7 +105,8 @@ pub(crate) fn deny(app: &CommandContext, args: &DenyArgs) -> CommandResult {
 pub(crate) fn send_decision(
     app: &CommandContext,
     kind: &str,
-    (id, alike): (ApprovalId, bool),
+    id: ApprovalId,
+    alike: bool,
     answer: RequestAnswer,
     reach: AnswerScope,
 ) -> CommandResult {
@@ -112,7 +115,7 @@ pub(crate) fn send_decision(
         RequestAnswer::Deny { .. } => "denied",
         RequestAnswer::Text { .. } | RequestAnswer::Cancelled => "answered",
     };
-    let said = match &answer {
+    let answer_text = match &answer {
         RequestAnswer::Text { text } => format!(" → {}", first_line(text)),
         _ => String::new(),
     };
@@ -127,11 +130,11 @@ pub(crate) fn send_decision(
     let value = &reply.data;
     let text = |name: &str| value[name].as_str().map(sanitize).unwrap_or_default();
     // The daemon counts items of all projects, but `regatta inbox` lists those of this project.
-    let left = crate::commands::inbox::fetch_items(app, &client)?
+    let remaining = crate::commands::inbox::fetch_items(app, &client)?
         .iter()
         .filter(|item| item.is_shown())
         .count();
-    let next = [if left > 0 {
+    let next = [if remaining > 0 {
         "regatta inbox"
     } else {
         "regatta status"
@@ -152,7 +155,7 @@ pub(crate) fn send_decision(
             .filter_map(|value| value.as_str());
         let rules: String = rules.map(|rule| format!(" · {}", sanitize(rule))).collect();
         format!(
-            "{verb} {id}{others} for {}: {}{said}{rules} · {left} left in the inbox\n",
+            "{verb} {id}{others} for {}: {}{answer_text}{rules} · {remaining} left in the inbox\n",
             text("task"),
             text("subject")
         )
@@ -192,14 +195,15 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
                 return send_decision(
                     app,
                     "answer",
-                    (id, false),
+                    id,
+                    false,
                     RequestAnswer::Deny { reason: words },
                     AnswerScope::Once,
                 );
             }
             _ => RequestAnswer::Text { text },
         };
-        send_decision(app, "answer", (id, false), said, AnswerScope::Once)?;
+        send_decision(app, "answer", id, false, said, AnswerScope::Once)?;
         return match (message, found.and_then(|inbox| inbox.task)) {
             (Some(message), Some(task)) => {
                 crate::commands::control::tell(app, &task.to_string(), &[message.to_owned()])
@@ -213,12 +217,16 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
             "list the inbox: regatta inbox",
         ));
     };
-    let (word, rest) = args
+    let (first_word, rest) = args
         .words
         .split_first()
-        .map_or(("", &[][..]), |(word, rest)| (word.as_str(), rest));
-    let way = found.find_choice(&text).or_else(|| found.find_choice(word));
-    let Some(way) = way else {
+        .map_or(("", &[][..]), |(first_word, rest)| {
+            (first_word.as_str(), rest)
+        });
+    let choice = found
+        .find_choice(&text)
+        .or_else(|| found.find_choice(first_word));
+    let Some(choice) = choice else {
         let choices: Vec<String> = found
             .choices
             .iter()
@@ -232,24 +240,24 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
             ),
         ));
     };
-    let said = message
+    let message = message
         .map(str::to_owned)
         .or_else(|| (!rest.is_empty()).then(|| rest.join(" ")));
-    send_choice(app, &client, &item, (way, said))
+    send_choice(app, &client, &item, choice, message)
 }
 
 /// Returns the inbox item with the number `digits`, or `request` if no item has it.
 fn item_with_number(
-    all: &[InboxView],
+    inbox: &[InboxView],
     digits: &str,
-    request: InboxItem,
+    default: InboxItem,
 ) -> Result<InboxItem, CommandError> {
     let candidates =
         ["Q", "T", "A", "V"].map(|letter| format!("{letter}{digits}").parse::<InboxItem>());
-    let open = |item: &InboxItem| all.iter().any(|view| view.id == item.to_string());
-    let mut found: Vec<InboxItem> = candidates.into_iter().flatten().filter(open).collect();
+    let is_open = |item: &InboxItem| inbox.iter().any(|view| view.id == item.to_string());
+    let mut found: Vec<InboxItem> = candidates.into_iter().flatten().filter(is_open).collect();
     match found.len() {
-        0 => Ok(request),
+        0 => Ok(default),
         1 => Ok(found.remove(0)),
         _ => {
             let names: Vec<String> = found.iter().map(ToString::to_string).collect();
@@ -264,13 +272,13 @@ fn item_with_number(
 
 /// Returns the choice with this number, or the text itself if it is not the number of a choice.
 fn choice_or_text(inbox: &InboxView, text: &str) -> String {
-    let literal = inbox.choices.iter().any(|choice| choice == text);
+    let is_choice = inbox.choices.iter().any(|choice| choice == text);
     let nth = text
         .trim()
         .parse::<usize>()
         .ok()
-        .filter(|_| !literal)
-        .and_then(|parse| parse.checked_sub(1));
+        .filter(|_| !is_choice)
+        .and_then(|number| number.checked_sub(1));
     nth.and_then(|nth| inbox.choices.get(nth))
         .cloned()
         .unwrap_or_else(|| text.to_owned())
@@ -293,45 +301,51 @@ pub(crate) fn send_choice(
     app: &CommandContext,
     client: &Client,
     item: &InboxItem,
-    (way, said): (&InboxChoice, Option<String>),
+    choice: &InboxChoice,
+    text: Option<String>,
 ) -> CommandResult {
-    let mut ask = way.input.clone();
-    if let Some(place) = way.words.as_ref().and_then(|word| ask.pointer_mut(word)) {
-        let Some(words) = said else {
+    let mut input = choice.input.clone();
+    if let Some(text_field) = choice
+        .words
+        .as_ref()
+        .and_then(|pointer| input.pointer_mut(pointer))
+    {
+        let Some(text) = text else {
             return Err(usage_error(
-                format!("{} needs a text", way.choice),
+                format!("{} needs a text", choice.choice),
                 format!(
                     "add it: regatta answer {item} {} 'what to change'",
-                    way.choice
+                    choice.choice
                 ),
             ));
         };
-        *place = words.into();
+        *text_field = text.into();
     }
-    let body = serde_json::to_vec(&ask).unwrap_or_default();
-    let call = Call::parse(&way.verb, &body).map_err(CommandError::from)?;
+    let body = serde_json::to_vec(&input).unwrap_or_default();
+    let call = Call::parse(&choice.verb, &body).map_err(CommandError::from)?;
     let reply: CallReply<serde_json::Value> = client.call(&call)?;
-    let left = fetch_items(app, client)?
+    let remaining = fetch_items(app, client)?
         .iter()
         .filter(|inbox| inbox.is_shown())
         .count();
-    let next = [if left > 0 {
+    let next = [if remaining > 0 {
         "regatta inbox"
     } else {
         "regatta status"
     }
     .to_owned()];
     // A failed task is tried again as a new task.
-    let other = reply.data["id"]
+    let new_task = reply.data["id"]
         .as_str()
         .filter(|data| *data != item.to_string())
-        .filter(|_| way.verb == "retry");
-    let other = other.map_or(String::new(), |other| format!(" as {other}"));
-    let line = way.line.replace(" '…'", "");
-    app.output.print_answer(&way.verb, &reply.data, &next, |_| {
-        format!(
-            "{item}: {}{other} ({line}) · {left} left in the inbox\n",
-            sanitize(&way.choice)
-        )
-    })
+        .filter(|_| choice.verb == "retry");
+    let new_task = new_task.map_or(String::new(), |new_task| format!(" as {new_task}"));
+    let line = choice.line.replace(" '…'", "");
+    app.output
+        .print_answer(&choice.verb, &reply.data, &next, |_| {
+            format!(
+                "{item}: {}{new_task} ({line}) · {remaining} left in the inbox\n",
+                sanitize(&choice.choice)
+            )
+        })
 }

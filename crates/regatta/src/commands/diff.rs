@@ -47,10 +47,10 @@ pub(crate) fn diff(app: &CommandContext, args: &DiffArgs) -> CommandResult {
     }))?;
     let next = next_commands(&task.data);
     if let Some(tool) = &args.tool {
-        let opened = open_in_tool(app, &client, (&reply.data, &task.data), tool.as_deref())?;
+        let summary = open_in_tool(app, &client, &reply.data, &task.data, tool.as_deref())?;
         return app
             .output
-            .print_answer("diff", &reply.data, &next, |_| format!("{opened}\n"));
+            .print_answer("diff", &reply.data, &next, |_| format!("{summary}\n"));
     }
     let out = if args.no_pager || args.stat {
         app.output.clone()
@@ -58,12 +58,12 @@ pub(crate) fn diff(app: &CommandContext, args: &DiffArgs) -> CommandResult {
         app.output.with_pager()
     };
     out.print_answer("diff", &reply.data, &next, |out| {
-        let shown = if args.stat {
+        let body = if args.stat {
             draw_stat(&reply.data.patch)
         } else {
             format_patch(out, &reply.data)
         };
-        format!("{shown}{}", remarks(&reply.data, &task.data))
+        format!("{body}{}", remarks(&reply.data, &task.data))
     })
 }
 
@@ -78,11 +78,11 @@ fn remarks(diff: &DiffView, view: &TaskView) -> String {
             view.task.status.phrase()
         );
     }
-    let by = diff
+    let attempt = diff
         .attempt
         .or_else(|| view.task.submission.as_ref().map(|work| work.attempt));
     if let Some(note) =
-        by.and_then(|attempt| scope_escape::files_left_out_note(&view.task, attempt))
+        attempt.and_then(|attempt| scope_escape::files_left_out_note(&view.task, attempt))
     {
         text += &format!("{}\n", first_line(&note));
     }
@@ -121,29 +121,29 @@ fn format_patch(out: &Output, diff: &DiffView) -> String {
     if diff.patch.is_empty() {
         return "no changes\n".into();
     }
-    let mut inside = false;
+    let mut in_hunk = false;
     let mut text = String::with_capacity(diff.patch.len());
-    for patch in diff.patch.lines() {
-        let shown = patch
+    for line in diff.patch.lines() {
+        let clean = line
             .split('\t')
             .map(sanitize)
             .collect::<Vec<_>>()
             .join("\t");
-        if patch.starts_with("diff --git ") {
-            inside = false;
+        if line.starts_with("diff --git ") {
+            in_hunk = false;
         }
-        inside |= patch.starts_with("@@");
-        let style = match patch.bytes().next() {
-            Some(b'@') if inside => "36",
-            Some(b'+') if inside => "32",
-            Some(b'-') if inside => "31",
-            _ if !inside => "1",
+        in_hunk |= line.starts_with("@@");
+        let style = match line.bytes().next() {
+            Some(b'@') if in_hunk => "36",
+            Some(b'+') if in_hunk => "32",
+            Some(b'-') if in_hunk => "31",
+            _ if !in_hunk => "1",
             _ => "",
         };
-        text += &if style.is_empty() || shown.is_empty() {
-            shown
+        text += &if style.is_empty() || clean.is_empty() {
+            clean
         } else {
-            out.paint(&shown, style)
+            out.paint(&clean, style)
         };
         text.push('\n');
     }
@@ -189,29 +189,30 @@ const DIFF_TOOLS: [&str; 3] = ["nvim -d", "vimdiff", "vim -d"];
 /// Returns the diff program's command line: from the option, from `REGATTA_DIFF_TOOL`, or an
 /// installed editor.
 fn choose_tool(
-    typed: Option<&str>,
-    set: Option<String>,
-    is_here: impl Fn(&str) -> bool,
+    option: Option<&str>,
+    variable: Option<String>,
+    is_installed: impl Fn(&str) -> bool,
 ) -> Option<String> {
-    let named = typed
+    let chosen = option
         .map(str::to_owned)
-        .or(set)
-        .map(|typed| typed.trim().to_owned())
-        .filter(|typed| !typed.is_empty());
-    let known = || {
+        .or(variable)
+        .map(|option| option.trim().to_owned())
+        .filter(|option| !option.is_empty());
+    let installed_editor = || {
         DIFF_TOOLS
             .iter()
-            .find(|s| s.split(' ').next().is_some_and(&is_here))
-            .map(|s| (*s).to_owned())
+            .find(|command| command.split(' ').next().is_some_and(&is_installed))
+            .map(|command| (*command).to_owned())
     };
-    named.or_else(known)
+    chosen.or_else(installed_editor)
 }
 
 /// Opens each changed file in a diff program, one after the other. Returns a sentence about it.
 fn open_in_tool(
     app: &CommandContext,
     client: &Client,
-    (diff, task): (&DiffView, &TaskView),
+    diff: &DiffView,
+    task: &TaskView,
     typed: Option<&str>,
 ) -> Result<String, CommandError> {
     let id = diff.task;
@@ -309,13 +310,13 @@ fn open_in_tool(
     Ok(format!("opened {many} of {id} in {}", first_line(&tool)))
 }
 
-/// Writes a file of a commit below `place`, or an empty file if the commit has none. Returns `None`
-/// for a path that would leave `place` (S6).
+/// Writes a file of a commit below `dir`, or an empty file if the commit has none. Returns `None`
+/// for a path that would leave `dir` (S6).
 fn write_file_of_commit(
     git: &impl Git,
     repo: &ProjectRepo,
     commit: &CommitId,
-    place: &Path,
+    dir: &Path,
     path: &str,
 ) -> Result<Option<std::path::PathBuf>, CommandError> {
     if !Path::new(path)
@@ -328,12 +329,12 @@ fn write_file_of_commit(
         .file_at(repo, commit, path)
         .map_err(|error| command_error(error.code, error.message, error.hint))?
         .unwrap_or_default();
-    let file = place.join(path);
-    let written = file
+    let file = dir.join(path);
+    let result = file
         .parent()
         .map_or(Ok(()), std::fs::create_dir_all)
         .and_then(|()| std::fs::write(&file, bytes));
-    written.map_err(|error| {
+    result.map_err(|error| {
         command_error(
             "io",
             format!("could not write {}: {error}", file.display()),

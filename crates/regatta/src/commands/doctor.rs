@@ -489,14 +489,15 @@ fn check_strays(own: &Path, end_strays: bool) -> Vec<DoctorCheck> {
             .filter_map(|shim| shim.end().err())
             .map(|error| error.to_string())
             .collect();
-        checks.push(match failures.is_empty() {
-            true => check_line("strays", CheckLevel::Ok, format!("ended: {what}"), ""),
-            false => check_line(
+        checks.push(if failures.is_empty() {
+            check_line("strays", CheckLevel::Ok, format!("ended: {what}"), "")
+        } else {
+            check_line(
                 "strays",
                 CheckLevel::Bad,
                 failures.join(" "),
                 "try again: regatta doctor --end-strays",
-            ),
+            )
         });
     }
     checks

@@ -104,9 +104,10 @@ fn group_commands(first: &InboxView, all: &[InboxView]) -> Vec<String> {
         .iter()
         .filter_map(|item| item.id.strip_prefix("agent:"))
         .collect();
-    match agents.len() > 1 {
-        true => vec![format!("regatta resume {}", agents.join(" "))],
-        false => answer_commands(first, group.len() > 1),
+    if agents.len() > 1 {
+        vec![format!("regatta resume {}", agents.join(" "))]
+    } else {
+        answer_commands(first, group.len() > 1)
     }
 }
 
@@ -170,11 +171,11 @@ fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> Command
 /// cut, because a person must see the whole object of a request to decide (S13).
 fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
     let rows = group_items(items);
-    let whole = format_table_for(&rows, None);
+    let table = format_table_for(&rows, None);
     let Some(window) =
-        window.filter(|window| whole.lines().any(|line| display_width(line) > *window))
+        window.filter(|window| table.lines().any(|line| display_width(line) > *window))
     else {
-        return whole;
+        return table;
     };
     let heads: Vec<Vec<String>> = rows
         .iter()
@@ -184,7 +185,7 @@ fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
     let mut text = String::new();
     for (head, row) in heads.lines().zip(&rows) {
         text += &format!("{head}\n");
-        let said: Vec<&str> = [&row[5], &row[7]]
+        let details: Vec<&str> = [&row[5], &row[7]]
             .into_iter()
             .map(String::as_str)
             .filter(|s| !s.is_empty())
@@ -195,7 +196,7 @@ fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
         } else {
             MAX_ITEM_LINES
         };
-        for line in wrap(&said.join(" · "), window.saturating_sub(4), max_lines) {
+        for line in wrap(&details.join(" · "), window.saturating_sub(4), max_lines) {
             text += &format!("    {line}\n");
         }
     }

@@ -98,12 +98,13 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
     };
     let agents: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
     let is_scripted = |view: &AgentView| matches!(view.agent.runtime, Runtime::Scripted);
-    let next = match agents.data.iter().all(is_scripted) {
-        true => ["regatta provider".to_owned(), "regatta demo".to_owned()],
-        false => [
+    let next = if agents.data.iter().all(is_scripted) {
+        ["regatta provider".to_owned(), "regatta demo".to_owned()]
+    } else {
+        [
             "regatta agent list".to_owned(),
             "regatta run --help".to_owned(),
-        ],
+        ]
     };
     let done = InitResult {
         project: project.data,

@@ -171,9 +171,9 @@ pub(crate) fn print_landing_state(
 /// Describes a task's place in the queue: its position, the landing before it, and the estimated
 /// time until it lands.
 fn queue_position_text(queue: &QueueView, id: TaskId) -> Option<String> {
-    let at = queue.queue.iter().position(|landing| landing.task == id)?;
-    let landing = &queue.queue[at];
-    let ahead = at.checked_sub(1).map(|at| &queue.queue[at]);
+    let index = queue.queue.iter().position(|landing| landing.task == id)?;
+    let landing = &queue.queue[index];
+    let ahead = index.checked_sub(1).map(|index| &queue.queue[index]);
     let ahead = ahead.map_or(String::new(), |landing| {
         format!(", after {} ({})", landing.task, landing.state)
     });
@@ -182,11 +182,12 @@ fn queue_position_text(queue: &QueueView, id: TaskId) -> Option<String> {
     } else {
         format!(" · {}", first_line(&landing.detail))
     };
-    let when = time_left_text(queue, landing).map_or(String::new(), |s| format!(" · {s}"));
+    let time_left =
+        time_left_text(queue, landing).map_or(String::new(), |text| format!(" · {text}"));
     Some(format!(
-        "{} {id} at {} of {}{ahead}{detail}{when}\n",
+        "{} {id} at {} of {}{ahead}{detail}{time_left}\n",
         landing.state,
-        at + 1,
+        index + 1,
         queue.queue.len()
     ))
 }

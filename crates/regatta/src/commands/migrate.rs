@@ -80,7 +80,7 @@ pub(crate) fn migrate(app: &CommandContext, args: &MigrateArgs) -> CommandResult
             "everything is up to date\n".into()
         });
     }
-    let shown = change
+    let lines = change
         .lines
         .iter()
         .map(|change| format!("  {change}\n"))
@@ -91,10 +91,10 @@ pub(crate) fn migrate(app: &CommandContext, args: &MigrateArgs) -> CommandResult
             return app
                 .output
                 .print_answer("migrate.plan", &change, &next, |_| {
-                    format!("would change:\n{shown}")
+                    format!("would change:\n{lines}")
                 });
         }
-        app.output.print_note(&format!("would change:\n{shown}"));
+        app.output.print_note(&format!("would change:\n{lines}"));
         if !crate::commands::run::confirm::confirm("apply these changes?")? {
             return app.output.print_answer("migrate.plan", &change, &[], |_| {
                 "nothing was changed\n".into()
@@ -104,7 +104,7 @@ pub(crate) fn migrate(app: &CommandContext, args: &MigrateArgs) -> CommandResult
     apply_migration(app, &client, &project, &mut change)?;
     let next = ["regatta migrate --undo".to_owned()];
     app.output
-        .print_answer("migrate", &change, &next, |_| format!("changed:\n{shown}"))
+        .print_answer("migrate", &change, &next, |_| format!("changed:\n{lines}"))
 }
 
 /// Finds configuration and hooks that need a migration.
@@ -200,21 +200,21 @@ fn read_older_config(
             "fix the file, or move it away",
         )
     })?;
-    let multi = &root["agents"]["dev"]["multiLead"];
+    let multi_lead = &root["agents"]["dev"]["multiLead"];
     let mut found = Vec::new();
-    let number = |name: &str, most: u64| match &multi[name] {
+    let number = |name: &str, max: u64| match &multi_lead[name] {
         serde_json::Value::Null => Ok(None),
         value => value
             .as_u64()
-            .filter(|n| (1..=most).contains(n))
+            .filter(|n| (1..=max).contains(n))
             .map(Some)
             .ok_or_else(|| {
                 let what = format!("{}: agents.dev.multiLead.{name} is {value}", file.display());
-                command_error("bad_config", what, format!("use a number from 1 to {most}"))
+                command_error("bad_config", what, format!("use a number from 1 to {max}"))
             }),
     };
     let (leads, wait) = (number("maxLeads", 100)?, number("mergeTimeoutSec", 86_400)?);
-    match multi["enabled"].as_bool() {
+    match multi_lead["enabled"].as_bool() {
         // In the older tool this meant one lead, and a second request had to wait.
         Some(false) => found.push(MigratedSetting {
             table: "leads",
@@ -241,24 +241,24 @@ fn with_setting(text: &str, migrated_setting: &MigratedSetting) -> String {
     let heading = format!("[{}]", migrated_setting.table);
     let entry = format!("{} = {}", migrated_setting.name, migrated_setting.value);
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    let Some(at) = lines.iter().position(|line| line.trim() == heading) else {
+    let Some(heading_at) = lines.iter().position(|line| line.trim() == heading) else {
         if !lines.is_empty() {
             lines.push(String::new());
         }
         lines.extend([heading, entry]);
         return lines.join("\n") + "\n";
     };
-    let end = lines[at + 1..]
+    let end = lines[heading_at + 1..]
         .iter()
         .position(|line| line.trim_start().starts_with('['))
-        .map_or(lines.len(), |n| at + 1 + n);
-    let is_it = |line: &String| {
+        .map_or(lines.len(), |offset| heading_at + 1 + offset);
+    let is_same_setting = |line: &String| {
         line.split_once('=')
             .is_some_and(|(name, _)| name.trim() == migrated_setting.name)
     };
-    match lines[at + 1..end].iter().position(is_it) {
-        Some(nth) => lines[at + 1 + nth] = entry,
-        None => lines.insert(at + 1, entry),
+    match lines[heading_at + 1..end].iter().position(is_same_setting) {
+        Some(nth) => lines[heading_at + 1 + nth] = entry,
+        None => lines.insert(heading_at + 1, entry),
     }
     lines.join("\n") + "\n"
 }

@@ -27,9 +27,10 @@ pub(crate) fn plan(app: &CommandContext, command: &PlanCommand) -> CommandResult
 /// Checks a plan and prints all problems. This needs no daemon and no repository.
 fn check_plan_file(app: &CommandContext, file: &Path) -> CommandResult {
     let (source, found) = plan::check_plan(file)?;
-    let next = match found.problems.is_empty() {
-        true => vec![format!("regatta run {}", found.file)],
-        false => vec![],
+    let next = if found.problems.is_empty() {
+        vec![format!("regatta run {}", found.file)]
+    } else {
+        vec![]
     };
     app.output
         .print_answer("plan.check", &found, &next, |out| {

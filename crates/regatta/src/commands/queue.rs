@@ -168,22 +168,24 @@ fn draw_queue(queue: &QueueView, unicode: bool) -> String {
         text += "the queue is empty\n";
     }
     let signs = batch_signs(queue, unicode);
-    let waiting = queue.queue.iter().enumerate().map(|(nth, car)| {
-        let place = car.position.map_or(String::new(), |car| car.to_string());
+    let waiting = queue.queue.iter().enumerate().map(|(nth, landing)| {
+        let position = landing
+            .position
+            .map_or(String::new(), |landing| landing.to_string());
         let ahead = nth
             .checked_sub(1)
             .map(|at| format!("after {}", queue.queue[at].task));
-        let detail = Some(first_line(&car.detail))
-            .filter(|s| !s.is_empty())
+        let detail = Some(first_line(&landing.detail))
+            .filter(|text| !text.is_empty())
             .or(ahead)
             .unwrap_or_default();
-        let when = time_left_text(queue, car).map_or(String::new(), |s| format!("{s}  "));
+        let when = time_left_text(queue, landing).map_or(String::new(), |text| format!("{text}  "));
         vec![
-            format!("{} {place}", signs.get(nth).unwrap_or(&" ")),
-            car.task.to_string(),
-            car.state.clone(),
-            first_line(&car.subject),
-            format_age(car.queued_wall),
+            format!("{} {position}", signs.get(nth).unwrap_or(&" ")),
+            landing.task.to_string(),
+            landing.state.clone(),
+            first_line(&landing.subject),
+            format_age(landing.queued_wall),
             format!("{when}{detail}"),
         ]
     });
@@ -210,12 +212,12 @@ fn draw_queue(queue: &QueueView, unicode: bool) -> String {
 
 /// Draws the merge status of a project's branches, each branch once with its latest landing.
 fn draw_merges(queue: &QueueView) -> String {
-    let mut seen = BTreeSet::new();
+    let mut drawn = BTreeSet::new();
     let latest = queue
         .queue
         .iter()
         .chain(&queue.recent)
-        .filter(|landing| seen.insert(landing.task));
+        .filter(|landing| drawn.insert(landing.task));
     let rows = latest.map(|landing| MergeRow {
         branch: landing.branch.clone(),
         status: if landing.state == "landed" {

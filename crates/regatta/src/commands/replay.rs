@@ -28,11 +28,11 @@ pub(crate) struct ReplayArgs {
 /// Runs `regatta replay`.
 pub(crate) fn replay(app: &CommandContext, args: &ReplayArgs) -> CommandResult {
     let client = app.client()?;
-    let look = |at| read_replay(&client, args.mission, at);
+    let read_at = |at| read_replay(&client, args.mission, at);
     if args.step {
         return step_through(app, &client, args.mission);
     }
-    let replay = look(args.at)?;
+    let replay = read_at(args.at)?;
     let next = match (args.at, replay.marks.get(replay.marks.len() / 2)) {
         (None, Some(mark)) => {
             vec![
@@ -93,34 +93,34 @@ fn read_replay(
 /// Shows a mission at each of its events. In a terminal, Enter continues, `b` goes back and `q`
 /// quits.
 fn step_through(app: &CommandContext, client: &Client, id: MissionId) -> CommandResult {
-    let whole = read_replay(client, id, None)?;
-    let asks = app.can_ask_now();
-    let (mut at, mut line_in) = (0, String::new());
-    while let Some(mark) = whole.marks.get(at) {
-        let then = read_replay(client, id, Some(mark.revision))?;
+    let history = read_replay(client, id, None)?;
+    let can_ask = app.can_ask_now();
+    let (mut nth, mut line) = (0, String::new());
+    while let Some(mark) = history.marks.get(nth) {
+        let past = read_replay(client, id, Some(mark.revision))?;
         if app.output.is_json {
             app.output
-                .print_answer("mission.replay", &then, &[], |_| String::new())?;
+                .print_answer("mission.replay", &past, &[], |_| String::new())?;
         } else {
             let head = format!(
                 "{} of {}   {}\n",
-                at + 1,
-                whole.marks.len(),
+                nth + 1,
+                history.marks.len(),
                 first_line(&mark.text)
             );
             app.output
-                .print(&format!("{head}{}\n", draw_replay(&app.output, &then)))?;
+                .print(&format!("{head}{}\n", draw_replay(&app.output, &past)))?;
         }
-        at += 1;
-        if !asks || at == whole.marks.len() {
+        nth += 1;
+        if !can_ask || nth == history.marks.len() {
             continue;
         }
         app.output.print_note("Enter: next, b: back, q: quit");
-        line_in.clear();
-        let read = std::io::stdin().lock().read_line(&mut line_in);
-        match (read, line_in.trim()) {
+        line.clear();
+        let read = std::io::stdin().lock().read_line(&mut line);
+        match (read, line.trim()) {
             (Ok(0) | Err(_), _) | (_, "q") => return Ok(()),
-            (_, "b") => at = at.saturating_sub(2),
+            (_, "b") => nth = nth.saturating_sub(2),
             _ => {}
         }
     }
@@ -150,12 +150,12 @@ fn draw_replay(out: &Output, replay: &ReplayView) -> String {
     };
     text += &format_table(&replay.tasks.iter().map(row).collect::<Vec<_>>());
     if !replay.queue.is_empty() {
-        let cars: Vec<String> = replay
+        let landings: Vec<String> = replay
             .queue
             .iter()
             .map(|landing| format!("{} {}", landing.task, landing.state))
             .collect();
-        text += &format!("queue  {}\n", cars.join(" · "));
+        text += &format!("queue  {}\n", landings.join(" · "));
     }
     text
 }

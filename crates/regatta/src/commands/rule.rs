@@ -86,17 +86,16 @@ pub(crate) fn rule(app: &CommandContext, command: RuleCommand) -> CommandResult 
                     project: app.project(&client)?,
                 }))?;
             app.output.print_answer("rule.list", &reply.data, &[], |_| {
-                match reply.data.is_empty() {
-                    true => {
-                        "no standing rules; add one: regatta rule add NAME --says TEXT\n".into()
-                    }
-                    false => format_table(
+                if reply.data.is_empty() {
+                    "no standing rules; add one: regatta rule add NAME --says TEXT\n".into()
+                } else {
+                    format_table(
                         &reply
                             .data
                             .iter()
                             .map(|rule| rule_row(&rule.rule))
                             .collect::<Vec<_>>(),
-                    ),
+                    )
                 }
             })
         }

@@ -120,29 +120,29 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
         return resume_mission(app, args, mission);
     }
     // Errors in a file are reported before anything starts, including the daemon.
-    let words = from_prompt::goal_from_argument(args.plan.as_deref());
+    let goal = from_prompt::goal_from_argument(args.plan.as_deref());
     let named = args.from.as_ref().or(args.plan.as_ref());
     let mut file = named
         .cloned()
-        .filter(|path| words.is_none() && path != std::path::Path::new("-"));
+        .filter(|path| goal.is_none() && path != std::path::Path::new("-"));
     let mut given = match (&args.from_wave, named) {
         (Some(file), _) => Some(from_wave::read_wave(app, args, file)?),
-        (None, Some(_)) if words.is_some() => None,
+        (None, Some(_)) if goal.is_some() => None,
         (None, Some(file)) => Some(work_of_plan(args, plan::read_plan(file)?)),
         (None, None) => None,
     };
-    if let Some(words) = &words {
-        let made = goal_plan(app, args, words)?;
-        given = Some(work_of_plan(args, made.plan));
-        file = Some(made.file);
+    if let Some(goal) = &goal {
+        let planned = goal_plan(app, args, goal)?;
+        given = Some(work_of_plan(args, planned.plan));
+        file = Some(planned.file);
     }
-    let set = settings::project_settings(&app.working_dir()?)?.run;
+    let run_settings = settings::project_settings(&app.working_dir()?)?.run;
     let wave_commits = uses_wave_commits(
         args,
         given.as_ref().and_then(|run_work| run_work.commits),
-        set.commits,
+        run_settings.commits,
     );
-    let mode = match (args.mode, set.mode) {
+    let mode = match (args.mode, run_settings.mode) {
         (Some(RunModeArg::Flow), _) if wave_commits => {
             return Err(usage_error(
                 "one commit per wave needs waves, but --mode flow has none",
@@ -162,7 +162,7 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
         runs_in_waves: waves,
         has_wave_commits: wave_commits,
         is_isolated: args.isolate,
-        run: set,
+        run: run_settings,
         serial: vec![],
     };
     if let (Some(work), true) = (&given, args.plan_only) {
@@ -263,7 +263,7 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
         if args.plan_only {
             return Ok(());
         }
-        if words.is_some() {
+        if goal.is_some() {
             let project = start
                 .project
                 .clone()
@@ -313,7 +313,7 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
 fn goal_plan(
     app: &CommandContext,
     args: &RunArgs,
-    words: &str,
+    goal: &str,
 ) -> Result<from_prompt::GoalPlan, CommandError> {
     let client = app.client()?;
     let project = app.project(&client)?;
@@ -326,7 +326,7 @@ fn goal_plan(
     })?;
     launch_team(app, &client, args)?;
     let agents = choose_agents(&client, args, &settings::resolve_all(&app.working_dir()?)?)?;
-    from_prompt::make_plan(app, &client, args, (words, &project), &agents)
+    from_prompt::make_plan(app, &client, args, goal, &project, &agents)
 }
 
 /// Returns true if each wave lands as one commit. Options take precedence over the plan, and the

@@ -171,12 +171,13 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
 /// Returns the first commands for a project without any work.
 fn first_steps(client: &crate::client::Client) -> Result<[String; 2], CommandError> {
     let agents: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
-    Ok(match agents.data.is_empty() {
-        true => [
+    Ok(if agents.data.is_empty() {
+        [
             "regatta provider".to_owned(),
             "regatta agent add --help".to_owned(),
-        ],
-        false => ["regatta run --help".to_owned(), "regatta watch".to_owned()],
+        ]
+    } else {
+        ["regatta run --help".to_owned(), "regatta watch".to_owned()]
     })
 }
 

@@ -450,7 +450,7 @@ fn list(app: &CommandContext, deleted: bool) -> CommandResult {
                 .to_vec(),
         ];
         rows.extend(reply.data.iter().map(|team_summary| {
-            let gone = if team_summary.deleted {
+            let deleted_mark = if team_summary.deleted {
                 "deleted; "
             } else {
                 ""
@@ -464,7 +464,7 @@ fn list(app: &CommandContext, deleted: bool) -> CommandResult {
                     .outcome
                     .map_or("-", LaunchOutcome::name)
                     .to_owned(),
-                format!("{gone}{}", first_line(&team_summary.headline)),
+                format!("{deleted_mark}{}", first_line(&team_summary.headline)),
             ]
         }));
         format_table(&rows)

@@ -353,23 +353,23 @@ impl RunnerProcess {
     }
 
     /// Stores the instructions for a program, also before the program is supervised.
-    fn set_session_input(&self, attempt: AttemptId, wishes: SessionInput, silence_ms: u64) {
+    fn set_session_input(&self, attempt: AttemptId, input: SessionInput, silence_ms: u64) {
         let mut attended = lock(&self.supervised);
         attended
             .entry(attempt)
             .or_insert_with(|| Arc::new(SupervisionState::new()))
-            .set_input(wishes, silence_ms);
+            .set_input(input, silence_ms);
     }
 
     fn on_call(self: &Arc<Self>, call: remote_site::RunnerCall) {
         // New instructions replace the previous ones, so they are applied here, in their order.
         if let remote_site::RunnerRequest::UpdateInput {
             attempt,
-            wishes,
+            wishes: input,
             silence_ms,
         } = call.ask
         {
-            self.set_session_input(attempt, wishes, silence_ms);
+            self.set_session_input(attempt, input, silence_ms);
             self.agents.refresh_input(attempt);
             let runner_process = self.clone();
             std::thread::spawn(move || {
@@ -431,12 +431,13 @@ impl RunnerProcess {
         loop {
             // Announce the shutdown once. Afterwards a beat keeps contact and returns the remaining
             // attempts.
-            let ask = match known {
-                false => Call::RunnerDrain(input::RunnerNameInput { name: self.name() }),
-                true => Call::RunnerBeat(input::RunnerSession {
+            let ask = if known {
+                Call::RunnerBeat(input::RunnerSession {
                     runner: self.name(),
                     session: self.session(),
-                }),
+                })
+            } else {
+                Call::RunnerDrain(input::RunnerNameInput { name: self.name() })
             };
             let left = match self.daemon.call::<Vec<AttemptId>>(&ask) {
                 Ok(left) => {

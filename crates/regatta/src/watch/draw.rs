@@ -79,13 +79,13 @@ fn safe_line(text: &str) -> String {
 /// Returns a line of the given width. Both ends are complete; the text between them is cut with an
 /// ellipsis.
 fn line_with_ends<'a>(mut left: Vec<Span<'a>>, text: &str, right: &str, room: usize) -> Line<'a> {
-    let taken: usize = left.iter().map(Span::width).sum();
+    let used: usize = left.iter().map(Span::width).sum();
     let right = if right.is_empty() {
         String::new()
     } else {
         format!(" {right}")
     };
-    let room = room.saturating_sub(taken + columns(&right));
+    let room = room.saturating_sub(used + columns(&right));
     left.push(Span::raw(format!(
         "{}{right}",
         cut_to_width(&safe_line(text), room)
@@ -151,8 +151,8 @@ fn state_label(at: DisplayState) -> &'static str {
     }
 }
 
-fn titled_block<'a>(model: &ScreenModel, title: String, focused: bool) -> Block<'a> {
-    let style = match (focused, model.has_colour) {
+fn titled_block<'a>(model: &ScreenModel, title: String, is_focused: bool) -> Block<'a> {
+    let style = match (is_focused, model.has_colour) {
         (true, true) => Style::default().fg(Color::Cyan),
         (true, false) => Style::default().add_modifier(Modifier::BOLD),
         (false, _) => Style::default().add_modifier(Modifier::DIM),
@@ -180,12 +180,12 @@ const ASCII_BORDER: ratatui::symbols::border::Set<'static> = ratatui::symbols::b
 };
 
 /// Returns the index of the first visible row, so that the selected row is visible.
-fn first_visible_row(chosen: Option<usize>, room: usize, many: usize) -> usize {
-    let at = chosen.unwrap_or(0);
-    if at < room {
+fn first_visible_row(selected: Option<usize>, room: usize, count: usize) -> usize {
+    let row = selected.unwrap_or(0);
+    if row < room {
         0
     } else {
-        (at + 1 - room).min(many.saturating_sub(room))
+        (row + 1 - room).min(count.saturating_sub(room))
     }
 }
 
@@ -207,11 +207,11 @@ pub(super) fn link_text(model: &ScreenModel) -> (String, bool) {
 }
 
 fn draw_top_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
-    let [one_line, two] =
+    let [first_line_area, second_line_area] =
         Layout::vertical([Constraint::Length(1), Constraint::Length(1)]).areas(area);
     let bold = Style::default().add_modifier(Modifier::BOLD);
-    let (text, good) = link_text(model);
-    let state = match (good, model.has_colour) {
+    let (text, is_connected) = link_text(model);
+    let state = match (is_connected, model.has_colour) {
         (true, true) => Style::default().fg(Color::Green),
         (false, true) => Style::default()
             .fg(Color::Yellow)
@@ -219,7 +219,7 @@ fn draw_top_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
         (true, false) => Style::default(),
         (false, false) => Style::default().add_modifier(Modifier::REVERSED),
     };
-    let sign = match (good, model.is_unicode) {
+    let sign = match (is_connected, model.is_unicode) {
         (true, true) => "●",
         (false, true) => "○",
         (true, false) => "*",
@@ -228,22 +228,22 @@ fn draw_top_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let right = format!(" {sign} {text} ");
     let width = u16::try_from(right.chars().count())
         .unwrap_or(u16::MAX)
-        .min(one_line.width);
+        .min(first_line_area.width);
     let [left, status] =
-        Layout::horizontal([Constraint::Min(0), Constraint::Length(width)]).areas(one_line);
+        Layout::horizontal([Constraint::Min(0), Constraint::Length(width)]).areas(first_line_area);
     let mut spans = vec![Span::styled("regatta ", bold)];
     if let Some(head) = &model.head {
-        let places: Vec<String> = head
+        let projects: Vec<String> = head
             .projects
             .iter()
             .take(3)
             .map(|project_summary| format!("{}·{}", project_summary.name, project_summary.trunk))
             .collect();
-        spans.push(Span::raw(format!("{}  ", safe_line(&places.join(" ")))));
+        spans.push(Span::raw(format!("{}  ", safe_line(&projects.join(" ")))));
     }
-    let taken: usize = spans.iter().map(Span::width).sum();
-    for (name, here) in page_names(model.page, usize::from(left.width).saturating_sub(taken)) {
-        let style = if here {
+    let used: usize = spans.iter().map(Span::width).sum();
+    for (name, is_current) in page_names(model.page, usize::from(left.width).saturating_sub(used)) {
+        let style = if is_current {
             bold.add_modifier(Modifier::UNDERLINED)
         } else {
             Style::default()
@@ -262,9 +262,9 @@ fn draw_top_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
                 sentence.push(Span::styled(safe_line(&part.text), style));
             }
             let slots = format!("  slots {}/{}", head.running, head.slots);
-            let taken: usize = sentence.iter().map(Span::width).sum();
+            let used: usize = sentence.iter().map(Span::width).sum();
             // Leave the number out rather than cut it, because a part of a number is wrong.
-            if taken + slots.len() <= usize::from(two.width) {
+            if used + slots.len() <= usize::from(second_line_area.width) {
                 sentence.push(Span::raw(slots));
             }
         }
@@ -279,7 +279,7 @@ fn draw_top_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
             sentence.push(Span::raw(text));
         }
     }
-    frame.render_widget(Paragraph::new(Line::from(sentence)), two);
+    frame.render_widget(Paragraph::new(Line::from(sentence)), second_line_area);
 }
 
 /// Returns the names of the pages that fit, always with the open page, and an ellipsis if names are

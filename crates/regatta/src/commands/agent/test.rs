@@ -68,8 +68,8 @@ impl AgentTestSink<'_> {
 }
 
 impl SessionSink for AgentTestSink<'_> {
-    fn on_event(&self, _: u64, said: Spoken) {
-        match said {
+    fn on_event(&self, _: u64, event: Spoken) {
+        match event {
             Spoken::Started { session, model } => {
                 if self.session_opened_after.get().is_none() {
                     self.session_opened_after.set(Some(self.began.elapsed()));
@@ -83,7 +83,7 @@ impl SessionSink for AgentTestSink<'_> {
                 self.reply_text.borrow_mut().push_str(&text)
             }
             Spoken::Usage { usage, .. } => self.tokens.set(usage.tokens()),
-            Spoken::RequestMade(ask) => self.denied_requests.borrow_mut().push(ask.id),
+            Spoken::RequestMade(request) => self.denied_requests.borrow_mut().push(request.id),
             Spoken::TurnEnded { .. } => self.is_over.set(true),
             _ => {}
         }

@@ -123,7 +123,7 @@ pub(crate) fn run_interactive(app: &CommandContext) -> CommandResult {
         app.output.print(&draw_card(inbox, alike, left.len()))?;
         match read_key()? {
             KeyPress::Digit(nth) => {
-                let answered = apply_digit(app, &client, inbox, (nth, alike > 1));
+                let answered = apply_digit(app, &client, inbox, nth, alike > 1);
                 // Another person may have answered first. The error is printed, and the next item
                 // follows.
                 if let Err(CommandError::Problem(problem)) = answered {
@@ -194,21 +194,21 @@ fn print_error(app: &CommandContext, result: CommandResult) -> CommandResult {
 }
 
 /// Draws an item: task, agent, subject, reason and keys.
-fn draw_card(inbox: &InboxView, alike: usize, left: usize) -> String {
+fn draw_card(inbox: &InboxView, alike: usize, remaining: usize) -> String {
     let task = inbox
         .task
         .map(|id| id.to_string())
         .filter(|task| *task != inbox.id);
-    let who = [task, inbox.agent.as_ref().map(ToString::to_string)];
-    let who: Vec<String> = who.into_iter().flatten().collect();
+    let parties = [task, inbox.agent.as_ref().map(ToString::to_string)];
+    let parties: Vec<String> = parties.into_iter().flatten().collect();
     let mut text = format!(
-        "\n{} {}  {}  {} ago  ({left} left)\n",
+        "\n{} {}  {}  {} ago  ({remaining} left)\n",
         inbox.id,
         inbox.kind,
-        who.join(" "),
+        parties.join(" "),
         format_age(inbox.since_wall)
     );
-    let many = if alike > 1 {
+    let alike_text = if alike > 1 {
         format!(" × {alike}, one answer for all")
     } else {
         String::new()
@@ -216,8 +216,8 @@ fn draw_card(inbox: &InboxView, alike: usize, left: usize) -> String {
     for line in inbox.subject.lines().take(12) {
         text += &format!("  {}\n", sanitize(line));
     }
-    if !many.is_empty() {
-        text += &format!(" {many}\n");
+    if !alike_text.is_empty() {
+        text += &format!(" {alike_text}\n");
     }
     if !inbox.why.is_empty() {
         text += &format!(
@@ -227,7 +227,7 @@ fn draw_card(inbox: &InboxView, alike: usize, left: usize) -> String {
     }
     let keys: Vec<String> = (1..)
         .zip(digit_effects(inbox))
-        .map(|(nth, (word, _))| format!("{nth} {word}"))
+        .map(|(nth, (label, _))| format!("{nth} {label}"))
         .collect();
     text += &format!("  {}\n", keys.join("   "));
     let diff = if inbox.task.is_some() {
@@ -243,9 +243,10 @@ fn apply_digit(
     app: &CommandContext,
     client: &Client,
     inbox: &InboxView,
-    (nth, alike): (usize, bool),
+    nth: usize,
+    alike: bool,
 ) -> CommandResult {
-    let Some((_, pick)) = digit_effects(inbox).into_iter().nth(nth) else {
+    let Some((_, effect)) = digit_effects(inbox).into_iter().nth(nth) else {
         return app.output.print("there is no choice with this number\n");
     };
     let id = || {
@@ -254,14 +255,14 @@ fn apply_digit(
             .parse()
             .map_err(|_| command_error("bug", "an agent's request has no id", "please report this"))
     };
-    match pick {
+    match effect {
         DigitEffect::SendChoice(nth) => {
-            let Some(way) = inbox.ways.get(nth) else {
+            let Some(choice) = inbox.ways.get(nth) else {
                 return Ok(());
             };
-            let said = match way.words {
-                Some(_) => match ask_line(&format!("{}: ", way.choice))? {
-                    Some(words) => Some(words),
+            let text = match choice.words {
+                Some(_) => match ask_line(&format!("{}: ", choice.choice))? {
+                    Some(text) => Some(text),
                     None => return Ok(()),
                 },
                 None => None,
@@ -270,16 +271,17 @@ fn apply_digit(
                 .id
                 .parse()
                 .map_err(|_| command_error("bug", "an item has no id", "please report this"))?;
-            send_choice(app, client, &item, (way, said))
+            send_choice(app, client, &item, choice, text)
         }
         DigitEffect::SendAnswer(answer, reach) => {
-            send_decision(app, "answer", (id()?, alike), answer, reach)
+            send_decision(app, "answer", id()?, alike, answer, reach)
         }
         DigitEffect::AskText => match ask_line("reply: ")? {
             Some(text) => send_decision(
                 app,
                 "answer",
-                (id()?, alike),
+                id()?,
+                alike,
                 RequestAnswer::Text { text },
                 AnswerScope::Once,
             ),
@@ -290,7 +292,8 @@ fn apply_digit(
                 Some(text) => send_decision(
                     app,
                     "answer",
-                    (id()?, false),
+                    id()?,
+                    false,
                     RequestAnswer::Text { text },
                     AnswerScope::Once,
                 ),
@@ -303,8 +306,8 @@ fn apply_digit(
 /// Asks for a line of text. Returns `None` for an empty line.
 fn ask_line(prompt: &str) -> Result<Option<String>, CommandError> {
     let mut stdout = std::io::stdout();
-    let asked = write!(stdout, "  {prompt}").and_then(|()| stdout.flush());
-    asked
+    let prompted = write!(stdout, "  {prompt}").and_then(|()| stdout.flush());
+    prompted
         .map_err(|error| command_error("io", error.to_string(), "run the command in a terminal"))?;
     let mut text = String::new();
     std::io::stdin()

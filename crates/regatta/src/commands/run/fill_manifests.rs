@@ -50,7 +50,7 @@ pub(crate) fn fill_manifests(
             "finding the files of {} first",
             task_count(lacking.len())
         ));
-        run_exploration(app, client, (&lacking, project), start, events)?;
+        run_exploration(app, client, &lacking, project, start, events)?;
     }
     if planned {
         for (id, planned_task) in ids.iter().zip(&work.tasks) {
@@ -145,7 +145,8 @@ fn add_to_backlog(
 fn run_exploration(
     app: &CommandContext,
     client: &Client,
-    (lacking, project): (&[TaskId], &ProjectName),
+    lacking: &[TaskId],
+    project: &ProjectName,
     start: &input::MissionStart,
     events: bool,
 ) -> Result<(), CommandError> {
@@ -179,7 +180,7 @@ fn run_exploration(
     let (id, after) = (reply.data.mission.id, reply.revision);
     match run_progress::follow(app, client, reply, after, events)? {
         FollowEnd::Settled | FollowEnd::PersonNeeded => {
-            report_tasks_without_files(app, client, (id, project))
+            report_tasks_without_files(app, client, id, project)
         }
         FollowEnd::TimedOut => Err(CommandError::Exit(124)),
         FollowEnd::Detached => {
@@ -196,7 +197,8 @@ fn run_exploration(
 fn report_tasks_without_files(
     app: &CommandContext,
     client: &Client,
-    (mission, project): (MissionId, &ProjectName),
+    mission: MissionId,
+    project: &ProjectName,
 ) -> Result<(), CommandError> {
     let reply: CallReply<MissionView> = client.call(&Call::MissionShow(input::IdInput {
         id: mission.to_string(),
@@ -209,17 +211,17 @@ fn report_tasks_without_files(
         else {
             continue;
         };
-        let of = explored.task.id;
+        let explored_id = explored.task.id;
         let blocked_by = explored
             .task
             .blocked_by
             .iter()
             .copied()
-            .filter(|on| *on != task.task.id)
+            .filter(|blocker| *blocker != task.task.id)
             .collect();
         edit_task(
             client,
-            of,
+            explored_id,
             EditTask {
                 blocked_by: Some(blocked_by),
                 ..EditTask::default()
@@ -231,7 +233,7 @@ fn report_tasks_without_files(
             .as_deref()
             .unwrap_or("no agent looked for them");
         app.output.print_note(&format!(
-            "{of} has no files yet: {}; add them: regatta edit {of} --files …",
+            "{explored_id} has no files yet: {}; add them: regatta edit {explored_id} --files …",
             first_line(why)
         ));
     }

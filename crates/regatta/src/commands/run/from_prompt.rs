@@ -43,7 +43,8 @@ pub(crate) fn make_plan(
     app: &CommandContext,
     client: &Client,
     args: &RunArgs,
-    (goal, project): (&str, &ProjectName),
+    goal: &str,
+    project: &ProjectName,
     agents: &[AgentName],
 ) -> Result<GoalPlan, CommandError> {
     let planner = args.planner.clone().or_else(|| agents.first().cloned()).ok_or_else(|| {
@@ -59,21 +60,26 @@ pub(crate) fn make_plan(
         .as_deref()
         .map(read_script)
         .transpose()?;
-    let mut wrong = String::new();
+    let mut last_problem = String::new();
     for round in 1..=MAX_ROUNDS {
         let again = if round == 1 { "" } else { " again" };
         app.output
             .print_note(&format!("{planner} plans{again}: {}", first_line(goal)));
-        let said = run_planning_round(
+        let report = run_planning_round(
             app,
             client,
             args,
-            (goal, project),
-            (&planner, script.as_ref(), &wrong),
+            PlanningRound {
+                goal,
+                project,
+                planner: &planner,
+                script: script.as_ref(),
+                last_problem: &last_problem,
+            },
         )?;
-        let (text, json) = extract_plan(&said);
+        let (text, json) = extract_plan(&report);
         match plan::parse_plan(&text, json, "the plan") {
-            Ok(plan) if plan.tasks.is_empty() => wrong = "it has no tasks".into(),
+            Ok(plan) if plan.tasks.is_empty() => last_problem = "it has no tasks".into(),
             Ok(plan) => {
                 let plan = Plan {
                     title: first_line(goal).chars().take(200).collect(),
@@ -82,12 +88,14 @@ pub(crate) fn make_plan(
                 let file = save_plan(app, &text, json)?;
                 return Ok(GoalPlan { plan, file });
             }
-            Err(failed) => wrong = failed.message(),
+            Err(error) => last_problem = error.message(),
         }
     }
     Err(command_error(
         "bad_plan",
-        format!("{planner} made no valid plan in {MAX_ROUNDS} rounds; the last problem: {wrong}"),
+        format!(
+            "{planner} made no valid plan in {MAX_ROUNDS} rounds; the last problem: {last_problem}"
+        ),
         "write the plan by hand: regatta run PLAN.toml; or choose another planner: --planner NAME",
     ))
 }
@@ -104,38 +112,55 @@ fn read_script(file: &Path) -> Result<serde_json::Value, CommandError> {
     serde_json::from_str(&text).map_err(|error| unread(error.to_string()))
 }
 
+/// The request of one round of planning.
+struct PlanningRound<'a> {
+    goal: &'a str,
+    project: &'a ProjectName,
+    planner: &'a AgentName,
+    /// The steps of a scripted planner.
+    script: Option<&'a serde_json::Value>,
+    /// The problem with the plan of the round before; empty in the first round.
+    last_problem: &'a str,
+}
+
 /// Runs one round of planning: starts a mission with one reporting task, follows it and returns the
 /// report.
 fn run_planning_round(
     app: &CommandContext,
     client: &Client,
     args: &RunArgs,
-    (goal, project): (&str, &ProjectName),
-    (planner, script, wrong): (&AgentName, Option<&serde_json::Value>, &str),
+    round: PlanningRound<'_>,
 ) -> Result<String, CommandError> {
+    let PlanningRound {
+        goal,
+        project,
+        planner,
+        script,
+        last_problem,
+    } = round;
     let call = input::PlanAsk {
         project: Some(project.clone()),
         goal: goal.to_owned(),
         planner: Some(planner.clone()),
-        wrong: wrong.to_owned(),
+        wrong: last_problem.to_owned(),
         script: script.cloned(),
     };
-    let asked: CallReply<PlanView> = client.call(&Call::PlanAsk(call))?;
-    let lost = || {
+    let plan: CallReply<PlanView> = client.call(&Call::PlanAsk(call))?;
+    let missing_task = || {
         command_error(
             "bug",
             "a planning mission without a task",
             "please report this",
         )
     };
-    let task = asked.data.task.ok_or_else(lost)?;
-    let shown: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+    let task = plan.data.task.ok_or_else(missing_task)?;
+    let task_reply: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
         id: task.to_string(),
     }))?;
-    let id = shown.data.task.mission.ok_or_else(lost)?;
+    let id = task_reply.data.task.mission.ok_or_else(missing_task)?;
     let reply: CallReply<MissionView> =
         client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
-    let after = asked.revision;
+    let after = plan.revision;
     match run_progress::follow(app, client, reply, after, args.events)? {
         FollowEnd::Settled | FollowEnd::PersonNeeded => {}
         FollowEnd::TimedOut => return Err(CommandError::Exit(124)),
@@ -156,11 +181,11 @@ fn run_planning_round(
         .rev()
         .find_map(|attempt| attempt.result.as_ref())
         .map(|work_result| work_result.detail.clone());
-    let said = detail
+    let report = detail
         .filter(|detail| !detail.trim().is_empty())
         .or(reply.data.task.output.clone())
         .unwrap_or_default();
-    if reply.data.word != "done" || said.trim().is_empty() {
+    if reply.data.word != "done" || report.trim().is_empty() {
         let why = reply
             .data
             .task
@@ -173,12 +198,12 @@ fn run_planning_round(
             format!("see its output: regatta logs {task}"),
         ));
     }
-    Ok(said)
+    Ok(report)
 }
 
 /// Parses the plan in a planner's report.
-pub(crate) fn parse_planner_report(said: &str) -> Result<ParsedPlan, String> {
-    let (text, json) = extract_plan(said);
+pub(crate) fn parse_planner_report(report: &str) -> Result<ParsedPlan, String> {
+    let (text, json) = extract_plan(report);
     let plan = plan::parse_plan(&text, json, "the plan").map_err(|error| error.message())?;
     let warnings = plan
         .warnings
@@ -213,14 +238,16 @@ fn save_plan(app: &CommandContext, text: &str, json: bool) -> Result<PathBuf, Co
 
 /// Opens a plan in the person's editor, until the plan is valid or the person gives up.
 pub(crate) fn edit_plan(app: &CommandContext, file: &Path) -> Result<Plan, CommandError> {
-    let editor = ["VISUAL", "EDITOR"]
-        .iter()
-        .find_map(|s| std::env::var(s).ok().filter(|s| !s.trim().is_empty()));
+    let editor = ["VISUAL", "EDITOR"].iter().find_map(|variable| {
+        std::env::var(variable)
+            .ok()
+            .filter(|variable| !variable.trim().is_empty())
+    });
     let editor = editor.unwrap_or_else(|| "vi".into());
     loop {
         // EDITOR may contain arguments, so a shell starts it. The file is passed as `$1`, because
         // its name may contain characters that the shell would interpret.
-        let ended = std::process::Command::new("sh")
+        let status = std::process::Command::new("sh")
             .args(["-c", &format!("{editor} \"$1\""), "sh"])
             .arg(file)
             .status()
@@ -231,10 +258,10 @@ pub(crate) fn edit_plan(app: &CommandContext, file: &Path) -> Result<Plan, Comma
                     "set EDITOR to your editor",
                 )
             })?;
-        if !ended.success() {
+        if !status.success() {
             return Err(command_error(
                 "editor",
-                format!("{editor} ended with {ended}"),
+                format!("{editor} ended with {status}"),
                 "nothing was started",
             ));
         }

@@ -246,20 +246,22 @@ pub(super) fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
             Style::default().add_modifier(Modifier::BOLD),
         ));
         let signs = crate::commands::queue::batch_signs(&queue_page.queue, model.is_unicode);
-        for (nth, car) in queue_page.queue.queue.iter().enumerate() {
+        for (nth, landing) in queue_page.queue.queue.iter().enumerate() {
             let sign = signs.get(nth).unwrap_or(&" ");
-            let place = car.position.map_or("  ".into(), |car| format!("{car:>2}"));
+            let position = landing
+                .position
+                .map_or("  ".into(), |landing| format!("{landing:>2}"));
             let what = format!(
-                "{place} {:<4} {}",
-                car.task.to_string(),
-                safe_line(&car.state)
+                "{position} {:<4} {}",
+                landing.task.to_string(),
+                safe_line(&landing.state)
             );
             let text = format!(
                 "{sign}{what}  {} {}",
-                safe_line(&car.subject),
-                safe_line(&car.detail)
+                safe_line(&landing.subject),
+                safe_line(&landing.detail)
             );
-            let at = if car.state == "searching" {
+            let at = if landing.state == "searching" {
                 DisplayState::Failed
             } else {
                 DisplayState::Landing
@@ -270,15 +272,15 @@ pub(super) fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
             ));
         }
         if whole {
-            for car in &queue_page.queue.recent {
+            for landing in &queue_page.queue.recent {
                 let text = format!(
                     "   {:<4} {}  {} {}",
-                    car.task.to_string(),
-                    safe_line(&car.state),
-                    safe_line(&car.subject),
-                    safe_line(&car.detail)
+                    landing.task.to_string(),
+                    safe_line(&landing.state),
+                    safe_line(&landing.subject),
+                    safe_line(&landing.detail)
                 );
-                let at = if car.commit.is_some() {
+                let at = if landing.commit.is_some() {
                     DisplayState::Landed
                 } else {
                     DisplayState::Failed

@@ -147,14 +147,15 @@ fn draw_log(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     } else {
         "no attempt yet"
     };
-    let lines: Vec<Line<'_>> = match model.log.lines.is_empty() {
-        true => vec![Line::raw(empty)],
-        false => model
+    let lines: Vec<Line<'_>> = if model.log.lines.is_empty() {
+        vec![Line::raw(empty)]
+    } else {
+        model
             .log
             .rows(usize::from(inner.width), usize::from(inner.height))
             .into_iter()
             .map(Line::raw)
-            .collect(),
+            .collect()
     };
     frame.render_widget(Paragraph::new(lines), inner);
 }
