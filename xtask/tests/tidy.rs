@@ -557,10 +557,10 @@ const FILES_THAT_MAY_SPAWN: [&str; 16] = [
     "crates/regatta-agents/src/gc_pool.rs",
     "crates/regatta/src/client.rs",
     "crates/regatta/src/pager.rs",
-    "crates/regatta/src/commands/decide.rs",
     "crates/regatta/src/commands/diff.rs",
-    "crates/regatta/src/commands/goal.rs",
-    "crates/regatta/src/commands/wave.rs",
+    "crates/regatta/src/commands/run/from_prompt.rs",
+    "crates/regatta/src/commands/run/from_wave.rs",
+    "crates/regatta/src/commands/takeover.rs",
 ];
 
 #[test]

@@ -46,38 +46,39 @@ impl AgentTestDir {
                 "check that TMPDIR names a directory you can write",
             )
         };
-        let books = records_dir(data_dir);
-        fs::create_dir_all(&books).map_err(broken)?;
+        let records = records_dir(data_dir);
+        fs::create_dir_all(&records).map_err(broken)?;
         let mark = daemon::random_hex(16).map_err(broken)?;
-        let place = std::env::temp_dir().join(format!("regatta-test-{mark}"));
-        let book = books.join(format!("{mark}.book"));
+        let dir = std::env::temp_dir().join(format!("regatta-test-{mark}"));
+        let record_path = records.join(format!("{mark}.book"));
         let mut lock = File::options()
             .create_new(true)
             .write(true)
             .mode(0o600)
-            .open(&book)
+            .open(&record_path)
             .map_err(broken)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|error| broken(error.into()))?;
-        lock.write_all(place.as_os_str().as_encoded_bytes())
+        lock.write_all(dir.as_os_str().as_encoded_bytes())
             .and_then(|()| lock.sync_all())
             .map_err(broken)?;
-        make_private(&place).map_err(broken)?;
-        let (leash, ends) = mpsc::channel();
-        let file = place.join("leash");
+        make_private(&dir).map_err(broken)?;
+        let (contact_thread, contact_end) = mpsc::channel();
+        let file = dir.join("leash");
         composition::write_contact_file(&file).map_err(broken)?;
         std::thread::spawn(move || {
-            while ends.recv_timeout(CONTACT_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+            while contact_end.recv_timeout(CONTACT_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout)
+            {
                 if let Err(error) = composition::write_contact_file(&file) {
                     tracing::warn!("could not write the contact file of the agent test: {error}");
                 }
             }
         });
         Ok(AgentTestDir {
-            path: place,
-            record_path: book,
+            path: dir,
+            record_path: record_path,
             _lock: lock,
-            _contact_thread: leash,
+            _contact_thread: contact_thread,
         })
     }
 
@@ -108,9 +109,9 @@ fn records_dir(data_dir: &Path) -> PathBuf {
 
 /// Removes the directory before the record: a record without a directory is harmless, but a
 /// directory without a record would never be found.
-fn remove_with_record(place: &Path, book: &Path) -> io::Result<()> {
-    for removed in [fs::remove_dir_all(place), fs::remove_file(book)] {
-        match removed {
+fn remove_with_record(dir: &Path, record: &Path) -> io::Result<()> {
+    for result in [fs::remove_dir_all(dir), fs::remove_file(record)] {
+        match result {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -127,23 +128,23 @@ pub(crate) fn sweep_abandoned(data_dir: &Path) -> io::Result<usize> {
     };
     let mut swept = 0;
     for entry in entries {
-        let book = entry?.path();
-        let Ok(lock) = File::open(&book) else {
+        let record = entry?.path();
+        let Ok(lock) = File::open(&record) else {
             continue;
         };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue; // the test is still running
         }
-        let place = PathBuf::from(fs::read_to_string(&book)?);
+        let dir = PathBuf::from(fs::read_to_string(&record)?);
         // Remove only our own directories; a half-written record names none.
-        let is_ours = place
+        let is_ours = dir
             .file_name()
             .is_some_and(|name| name.to_string_lossy().starts_with("regatta-test-"));
-        if is_ours && place.is_absolute() {
-            composition::end_shims_in(&place.join("data")).map_err(io::Error::other)?;
-            remove_with_record(&place, &book)?;
+        if is_ours && dir.is_absolute() {
+            composition::end_shims_in(&dir.join("data")).map_err(io::Error::other)?;
+            remove_with_record(&dir, &record)?;
         } else {
-            fs::remove_file(&book)?;
+            fs::remove_file(&record)?;
         }
         swept += 1;
     }

@@ -1,38 +1,73 @@
-//! The arguments of every command, declared with clap.
+//! The root of the command line: the global options and the list of commands, declared with clap.
 //!
-//! The documentation comments of these types are the help texts that people read with `--help`.
-//! They are imperative and have no full stop. The examples below each help text are in
+//! The arguments of each command are declared in its own file in `commands`, next to the function
+//! that runs it. The documentation comments are the help texts that people read with `--help`. They
+//! are imperative and have no full stop. The examples below each help text are in
 //! `crate::examples`.
 
-mod access; // listening addresses, access tokens, runners, audit
-mod agents; // agents, inbox, approvals, policy, budgets
-mod bridges; // bridges to chat and issue services
-mod hooks; // messages, hooks, generated names
-mod missions; // missions, replay, graph, cost
-mod plans; // run, plan check
-mod review; // diff, revise
-mod scope; // scope escapes and standing rules
-mod tasks; // tasks and claims
-mod teams; // teams
-
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use regatta_core::ids::{AgentName, BranchName, ClaimId, MissionId, ProjectName, TaskId};
+use regatta_core::ids::ProjectName;
 
+use crate::commands::add::TaskAddArgs;
+use crate::commands::agent::AgentCommand;
+use crate::commands::approve::{AllowArgs, AnswerArgs, DenyArgs};
+use crate::commands::assign::AssignArgs;
+use crate::commands::audit::AuditArgs;
+use crate::commands::backup::BackupArgs;
+use crate::commands::bridge::BridgeCommand;
+use crate::commands::budget::BudgetCommand;
+use crate::commands::claim::ClaimCommand;
+use crate::commands::compare::CompareArgs;
+use crate::commands::completions::CompletionsArgs;
+use crate::commands::config::ConfigCommand;
+use crate::commands::control::{PauseArgs, ResumeArgs, RetryArgs, TellArgs};
+use crate::commands::cost::CostArgs;
+use crate::commands::demo::DemoArgs;
+use crate::commands::diff::DiffArgs;
+use crate::commands::doctor::DoctorArgs;
+use crate::commands::down::DownArgs;
+use crate::commands::drop::DropArgs;
+use crate::commands::edit::TaskEditArgs;
+use crate::commands::events::EventsArgs;
+use crate::commands::graph::GraphArgs;
+use crate::commands::guide::GuideArgs;
+use crate::commands::help::HelpArgs;
+use crate::commands::hook::HookCommand;
+use crate::commands::inbox::InboxArgs;
+use crate::commands::init::InitArgs;
+use crate::commands::internal::{CompleteArgs, GcWorkerArgs, ScriptedAgentArgs, ShimArgs};
+use crate::commands::land::LandArgs;
+use crate::commands::logs::LogsArgs;
+use crate::commands::man::ManArgs;
+use crate::commands::migrate::MigrateArgs;
+use crate::commands::mission::MissionCommand;
+use crate::commands::msg::MsgCommand;
+use crate::commands::name::NameArgs;
+use crate::commands::plan::PlanCommand;
+use crate::commands::policy::PolicyCommand;
+use crate::commands::project::ProjectCommand;
+use crate::commands::queue::QueueArgs;
+use crate::commands::replay::ReplayArgs;
+use crate::commands::restore::RestoreArgs;
+use crate::commands::revise::ReviseArgs;
+use crate::commands::rule::RuleCommand;
+use crate::commands::run::RunArgs;
+use crate::commands::runner::RunnerArgs;
+use crate::commands::schema::SchemaArgs;
+use crate::commands::scope::{ScopeArgs, ScopeCommand};
+use crate::commands::serve::ListenArgs;
+use crate::commands::show::ShowArgs;
+use crate::commands::stop::StopArgs;
+use crate::commands::takeover::TakeoverArgs;
+use crate::commands::task::TaskCommand;
+use crate::commands::team::TeamSubcommand;
+use crate::commands::token::TokenCommand;
+use crate::commands::undo::UndoArgs;
+use crate::commands::up::UpArgs;
+use crate::commands::why::WhyArgs;
 use crate::settings::duration_ms;
-
-pub(crate) use access::*;
-pub(crate) use agents::*;
-pub(crate) use bridges::*;
-pub(crate) use hooks::*;
-pub(crate) use missions::*;
-pub(crate) use plans::*;
-pub(crate) use review::*;
-pub(crate) use scope::*;
-pub(crate) use tasks::*;
-pub(crate) use teams::*;
 
 /// The help that `regatta --help` prints: seven groups of commands, and the rest in one line.
 pub(crate) const HELP: &str = "\
@@ -183,25 +218,11 @@ pub(crate) enum CliCommand {
     /// See a whole run on a throw-away repository
     Demo(DemoArgs),
     /// Find problems in the setup, and how to fix them
-    Doctor {
-        /// End agent processes whose data directory has no running daemon
-        #[arg(long)]
-        end_strays: bool,
-    },
+    Doctor(DoctorArgs),
     /// Start the daemon in the background
-    Up {
-        /// Replace the running daemon; its agents keep running
-        #[arg(long)]
-        restart: bool,
-        #[command(flatten)]
-        listen: ListenArgs,
-    },
+    Up(UpArgs),
     /// Stop the daemon and its agents
-    Down {
-        /// Let the agents keep running; the next daemon picks them up
-        #[arg(long)]
-        keep_agents: bool,
-    },
+    Down(DownArgs),
     /// Run a plan: agents do its tasks, and validated commits land on the trunk
     Run(RunArgs),
     /// Add a task
@@ -213,159 +234,54 @@ pub(crate) enum CliCommand {
     /// Show what every agent is doing
     Status,
     /// Show a task, an attempt, an agent, a mission or a request
-    Show {
-        /// T21, A5, M3, Q7 or an agent's name
-        id: String,
-    },
+    Show(ShowArgs),
     /// Explain why a task waits, what comes next, and what it waited for before
-    Why {
-        /// A task (T21), one of its requests (Q7) or landings (L3), or an agent's name
-        id: String,
-    },
+    Why(WhyArgs),
     /// Show a live view in this terminal, and answer the inbox by key
     Watch,
     /// Show which tasks wait for which
     Graph(GraphArgs),
     /// Show spending by provider, mission, agent or model, and when the daily budget will be
     /// reached
-    Cost {
-        /// Group the sums by provider, mission, agent or model
-        #[arg(long, value_enum, default_value_t = CostByArg::Provider)]
-        by: CostByArg,
-        /// First day to count: today, yesterday, 7d, 2w or a date such as 2026-07-01
-        #[arg(long, value_name = "WHEN", value_parser = missions::parse_days_since)]
-        since: Option<u32>,
-    },
+    Cost(CostArgs),
     /// Show a mission as it was at any revision
     Replay(ReplayArgs),
     /// Compare missions side by side: time, landed tasks, retries, cost, conflicts
-    Compare {
-        /// Missions to compare, such as M3
-        #[arg(required = true, num_args = 1..=8, value_name = "MISSION")]
-        ids: Vec<MissionId>,
-    },
+    Compare(CompareArgs),
     /// Print a one-time address that signs a browser in to the web page
     Open,
     /// Print every event since a revision
     Events(EventsArgs),
     /// Print the output of an attempt's program
-    Logs {
-        /// Task (T7) or attempt (A9)
-        id: String,
-        /// Keep printing until the attempt ends
-        #[arg(short, long)]
-        follow: bool,
-        /// Print the unprocessed journal: < marks input to the program, > its output, ! its errors
-        #[arg(long)]
-        raw: bool,
-        /// Print the output of the checks on its work instead
-        #[arg(long, conflicts_with_all = ["follow", "raw"])]
-        check: bool,
-    },
+    Logs(LogsArgs),
     /// Land a task's finished work
-    Land {
-        /// Task to land
-        #[arg(required_unless_present = "now")]
-        id: Option<TaskId>,
-        /// Land this workspace (its task, attempt or path) under a claim on the trunk that you
-        /// hold, and wait
-        #[arg(long, value_name = "WORKSPACE", requires = "claim", requires = "token", conflicts_with_all = ["id", "first"])]
-        now: Option<String>,
-        /// Your claim on workspace://PROJECT/default
-        #[arg(long, requires = "now")]
-        claim: Option<ClaimId>,
-        /// Fencing token of that claim, as claim acquire printed it
-        #[arg(long, requires = "now", value_name = "N")]
-        token: Option<u64>,
-        /// Wait until the task has landed or has left the queue
-        #[arg(long)]
-        wait: bool,
-        /// Put the task at the front of the queue, behind the trials that already run
-        #[arg(long)]
-        first: bool,
-    },
+    Land(LandArgs),
     /// Show the landing queue, hold it or release it
-    Queue {
-        #[command(subcommand)]
-        command: Option<QueueCommand>,
-        /// Show the merge status of every branch, with its outcome, conflicts and fix-ups
-        #[arg(long)]
-        all: bool,
-    },
+    Queue(QueueArgs),
     /// Show what a task's finished work changes
     Diff(DiffArgs),
     /// Send finished work back for changes
     Revise(ReviseArgs),
     /// Drop finished work; a copy is kept for thirty days
-    Drop {
-        /// Task whose work to drop
-        id: TaskId,
-        /// Reason to show to others
-        #[arg(long, value_name = "REASON", default_value = "")]
-        because: String,
-    },
+    Drop(DropArgs),
     /// Revert a landed task; the revert goes through the same queue
-    Undo {
-        /// Task or its landed commit; omit it to list the work that can be reverted
-        id: Option<String>,
-        /// Wait until the task has landed or has left the queue
-        #[arg(long)]
-        wait: bool,
-    },
+    Undo(UndoArgs),
     /// Stop a task, a mission or all missions; the work is kept
     Stop(StopArgs),
     /// Pause a task; its session is kept if the program can continue it later
-    Pause {
-        /// Task, its attempt, or the agent that works on it
-        id: String,
-        /// Reason to show to others
-        #[arg(long, value_name = "REASON", default_value = "")]
-        because: String,
-    },
+    Pause(PauseArgs),
     /// Resume a paused task, mission or agent
-    Resume {
-        /// Tasks, missions or agents to resume
-        #[arg(required = true, value_name = "ID")]
-        ids: Vec<String>,
-    },
+    Resume(ResumeArgs),
     /// Try a task again
-    Retry {
-        /// Task to try again
-        id: TaskId,
-    },
+    Retry(RetryArgs),
     /// Work in a task's workspace by hand while its agent waits
-    Takeover {
-        /// Task to take over
-        id: TaskId,
-        /// Start the agent's own program in the workspace, in the agent's session
-        #[arg(long, conflicts_with = "command")]
-        session: bool,
-        /// Command to start in the workspace instead of a shell
-        #[arg(last = true)]
-        command: Vec<OsString>,
-    },
+    Takeover(TakeoverArgs),
     /// Send a message to the agent that works on a task
-    Tell {
-        /// Task, its attempt, or the agent that works on it
-        id: String,
-        /// The message
-        #[arg(required = true, num_args = 1..)]
-        words: Vec<String>,
-    },
+    Tell(TellArgs),
     /// List everything that needs a person
     Inbox(InboxArgs),
     /// Answer an item of the inbox
-    Answer {
-        /// Item, as the first column of regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME,
-        /// V3
-        id: String,
-        /// Answer to the question, the number of a choice, or the name of a choice and its argument
-        #[arg(required = true, num_args = 1..)]
-        words: Vec<String>,
-        /// Message to send with the answer
-        #[arg(short, long, value_name = "TEXT")]
-        message: Option<String>,
-    },
+    Answer(AnswerArgs),
     /// Allow a request of an agent
     Allow(AllowArgs),
     /// Deny a request of an agent
@@ -399,10 +315,7 @@ pub(crate) enum CliCommand {
     Plan(PlanCommand),
     /// List changes outside the tasks' manifests, and make follow-up tasks
     #[command(hide = true)]
-    Scope {
-        #[command(subcommand)]
-        command: Option<ScopeCommand>,
-    },
+    Scope(ScopeArgs),
     /// Manage the standing rules of this project
     #[command(subcommand, hide = true)]
     Rule(RuleCommand),
@@ -429,10 +342,7 @@ pub(crate) enum CliCommand {
     Migrate(MigrateArgs),
     /// Print a guide for agents
     #[command(hide = true)]
-    Guide {
-        /// triage, start, finish, landing or lead; omit it to list the guides
-        name: Option<String>,
-    },
+    Guide(GuideArgs),
     /// Manage access tokens for the API, the web page and runners
     #[command(subcommand, hide = true)]
     Token(TokenCommand),
@@ -450,23 +360,13 @@ pub(crate) enum CliCommand {
     Name(NameArgs),
     /// Print the JSON Schema of an API verb's input or answer
     #[command(hide = true)]
-    Schema {
-        /// Schema to print, such as task.add, task.list, plan or config; omit it to list all
-        kind: Option<String>,
-    },
+    Schema(SchemaArgs),
     /// Print a completion script
     #[command(hide = true)]
-    Completions {
-        /// Shell to print the script for
-        shell: clap_complete::Shell,
-    },
+    Completions(CompletionsArgs),
     /// Print the manual, or write its pages to a directory
     #[command(hide = true)]
-    Man {
-        /// Write one page per command to this directory
-        #[arg(long, value_name = "DIR")]
-        out: Option<PathBuf>,
-    },
+    Man(ManArgs),
     /// Print the version
     #[command(hide = true)]
     Version,
@@ -475,51 +375,25 @@ pub(crate) enum CliCommand {
     Failpoints,
     /// Complete a command line for a shell (internal)
     #[command(hide = true)]
-    Complete {
-        /// The arguments of regatta up to the cursor
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        words: Vec<String>,
-    },
+    Complete(CompleteArgs),
     /// Write a copy of the store to a new file
     #[command(hide = true)]
-    Backup {
-        /// File to create
-        file: PathBuf,
-    },
+    Backup(BackupArgs),
     /// Restore the store from a copy; the daemon must be down
     #[command(hide = true)]
-    Restore {
-        /// File that regatta backup wrote
-        file: PathBuf,
-    },
+    Restore(RestoreArgs),
     /// Print help on a command or a topic
     #[command(hide = true)]
-    Help {
-        /// A command, or exit-codes
-        topic: Vec<String>,
-    },
+    Help(HelpArgs),
     /// Run the scripted agent (internal)
     #[command(hide = true)]
-    ScriptedAgent {
-        /// Speak the Agent Client Protocol
-        #[arg(long)]
-        acp: bool,
-    },
+    ScriptedAgent(ScriptedAgentArgs),
     /// Notify and watch a worker of a gc pool (internal)
     #[command(hide = true)]
-    GcWorker {
-        /// Path of the gc program
-        #[arg(long, default_value = "gc")]
-        gc: String,
-        /// Name of the worker
-        alias: String,
-    },
+    GcWorker(GcWorkerArgs),
     /// Supervise an attempt's program (internal)
     #[command(hide = true)]
-    Shim {
-        /// Arguments that the adapter passes
-        args: Vec<OsString>,
-    },
+    Shim(ShimArgs),
 }
 
 impl CliCommand {
@@ -528,279 +402,78 @@ impl CliCommand {
     pub(crate) fn is_read_only(&self) -> bool {
         match self {
             CliCommand::Status
-            | CliCommand::Show { .. }
-            | CliCommand::Why { .. }
+            | CliCommand::Show(_)
+            | CliCommand::Why(_)
             | CliCommand::Watch
             | CliCommand::Graph(_)
-            | CliCommand::Cost { .. }
+            | CliCommand::Cost(_)
             | CliCommand::Replay(_)
-            | CliCommand::Compare { .. }
+            | CliCommand::Compare(_)
             | CliCommand::Open
             | CliCommand::Events(_)
-            | CliCommand::Logs { .. }
+            | CliCommand::Logs(_)
             | CliCommand::Diff(_)
             | CliCommand::Inbox(_)
             | CliCommand::Audit(_)
             | CliCommand::Provider
-            | CliCommand::Backup { .. } => true,
-            CliCommand::Queue { command: word, .. } => word.is_none(),
-            CliCommand::Undo { id, .. } => id.is_none(),
-            CliCommand::Agent(word) => {
+            | CliCommand::Backup(_) => true,
+            CliCommand::Queue(args) => args.command.is_none(),
+            CliCommand::Undo(args) => args.id.is_none(),
+            CliCommand::Agent(command) => {
                 matches!(
-                    word,
+                    command,
                     AgentCommand::List | AgentCommand::Show { .. } | AgentCommand::Presets
                 )
             }
-            CliCommand::Team(word) => {
+            CliCommand::Team(command) => {
                 matches!(
-                    word,
+                    command,
                     TeamSubcommand::List { .. }
                         | TeamSubcommand::Show { .. }
                         | TeamSubcommand::Explain { .. }
                 )
             }
-            CliCommand::Policy(word) => matches!(word, PolicyCommand::List),
-            CliCommand::Budget(word) => matches!(word, BudgetCommand::List),
-            CliCommand::Config(word) => matches!(word, ConfigCommand::Show { .. }),
-            CliCommand::Project(word) => matches!(word, ProjectCommand::List),
-            CliCommand::Scope { command: word } => word
+            CliCommand::Policy(command) => matches!(command, PolicyCommand::List),
+            CliCommand::Budget(command) => matches!(command, BudgetCommand::List),
+            CliCommand::Config(command) => matches!(command, ConfigCommand::Show { .. }),
+            CliCommand::Project(command) => matches!(command, ProjectCommand::List),
+            CliCommand::Scope(args) => args
+                .command
                 .as_ref()
-                .is_none_or(|word| matches!(word, ScopeCommand::List)),
-            CliCommand::Rule(word) => matches!(word, RuleCommand::List | RuleCommand::Test { .. }),
-            CliCommand::Task(word) => {
-                matches!(word, TaskCommand::List { .. } | TaskCommand::Show { .. })
+                .is_none_or(|command| matches!(command, ScopeCommand::List)),
+            CliCommand::Rule(command) => {
+                matches!(command, RuleCommand::List | RuleCommand::Test { .. })
             }
-            CliCommand::Claim(word) => {
-                matches!(word, ClaimCommand::List | ClaimCommand::Check { .. })
+            CliCommand::Task(command) => {
+                matches!(command, TaskCommand::List { .. } | TaskCommand::Show { .. })
             }
-            CliCommand::Msg(word) => {
+            CliCommand::Claim(command) => {
+                matches!(command, ClaimCommand::List | ClaimCommand::Check { .. })
+            }
+            CliCommand::Msg(command) => {
                 matches!(
-                    word,
+                    command,
                     MsgCommand::History { .. }
                         | MsgCommand::Watch { .. }
                         | MsgCommand::Attachment { .. }
                 )
             }
-            CliCommand::Hook(word) => matches!(word, HookCommand::List | HookCommand::Log { .. }),
-            CliCommand::Bridge(word) => {
+            CliCommand::Hook(command) => {
+                matches!(command, HookCommand::List | HookCommand::Log { .. })
+            }
+            CliCommand::Bridge(command) => {
                 matches!(
-                    word,
+                    command,
                     BridgeCommand::List
                         | BridgeCommand::Conversations { .. }
                         | BridgeCommand::Show { .. }
                 )
             }
-            CliCommand::Mission(word) => {
-                matches!(word, MissionCommand::List | MissionCommand::Show { .. })
+            CliCommand::Mission(command) => {
+                matches!(command, MissionCommand::List | MissionCommand::Show { .. })
             }
-            CliCommand::Token(word) => matches!(word, TokenCommand::List),
+            CliCommand::Token(command) => matches!(command, TokenCommand::List),
             _ => false,
         }
     }
-}
-
-#[derive(Debug, Default, Args)]
-pub(crate) struct InitArgs {
-    /// Branch to land on (default: the branch that is checked out)
-    #[arg(long)]
-    pub(crate) trunk: Option<BranchName>,
-    /// Command that every landing must pass; may be repeated
-    #[arg(long, value_name = "CMD")]
-    pub(crate) validate: Vec<String>,
-    /// Print regatta.toml instead of writing it, and change nothing
-    #[arg(long)]
-    pub(crate) print: bool,
-    /// Do not add the hook that routes people's messages in the project's channel
-    #[arg(long)]
-    pub(crate) no_router: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DemoArgs {
-    /// Number of scripted agents
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=300))]
-    pub(crate) size: u32,
-    /// Keep the repository afterwards
-    #[arg(long)]
-    pub(crate) keep: bool,
-    /// Keep the daemon running afterwards
-    #[arg(long)]
-    pub(crate) serve: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TaskTypeArg {
-    Feature,
-    Bug,
-    Task,
-    Docs,
-    Chore,
-    Ci,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TaskAddArgs {
-    /// One line that describes the work
-    pub(crate) subject: String,
-    /// Kind of work
-    #[arg(long = "type", value_enum, default_value_t = TaskTypeArg::Task)]
-    pub(crate) issue_type: TaskTypeArg,
-    /// Files that the task may change: src/a.rs,web/**
-    #[arg(long, value_name = "PATTERNS", value_delimiter = ',')]
-    pub(crate) files: Vec<String>,
-    /// Command that must pass; may be repeated
-    #[arg(long, value_name = "CMD")]
-    pub(crate) validate: Vec<String>,
-    /// File that must exist afterwards; may be repeated
-    #[arg(long, value_name = "FILE")]
-    pub(crate) exists: Vec<String>,
-    /// Tasks that must land first: T1,T2
-    #[arg(long, value_name = "TASKS", value_delimiter = ',')]
-    pub(crate) blocked_by: Vec<TaskId>,
-    /// Priority: 0 starts first, 9 last
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=9))]
-    pub(crate) priority: u8,
-    /// Details for the agent
-    #[arg(short, long, default_value = "", value_name = "TEXT")]
-    pub(crate) description: String,
-    /// Finish with a report instead of changes
-    #[arg(long)]
-    pub(crate) report: bool,
-    /// Steps for the scripted agent, as a JSON array
-    #[arg(long, value_name = "JSON")]
-    pub(crate) script: Option<String>,
-    /// Put the task into the backlog, where it does not start
-    #[arg(long)]
-    pub(crate) backlog: bool,
-    /// Assign the task to this agent
-    #[arg(long, value_name = "NAME")]
-    pub(crate) assign: Option<AgentName>,
-    /// Offer the task to the agent, which may decline it
-    #[arg(long, requires = "assign", conflicts_with = "queue")]
-    pub(crate) offer: bool,
-    /// Add the task to the agent's queue, even if the queue is full
-    #[arg(long, requires = "assign")]
-    pub(crate) queue: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TaskEditArgs {
-    /// Task to change
-    pub(crate) id: TaskId,
-    /// Change its subject
-    #[arg(long)]
-    pub(crate) subject: Option<String>,
-    /// Change its description
-    #[arg(short, long)]
-    pub(crate) description: Option<String>,
-    /// Change its kind of work
-    #[arg(long = "type", value_enum)]
-    pub(crate) issue_type: Option<TaskTypeArg>,
-    /// Change the files that it may change
-    #[arg(long, value_name = "PATTERNS", value_delimiter = ',')]
-    pub(crate) files: Option<Vec<String>>,
-    /// Change the commands that must pass
-    #[arg(long, value_name = "CMD")]
-    pub(crate) validate: Option<Vec<String>>,
-    /// Change the files that must exist afterwards
-    #[arg(long, value_name = "FILE")]
-    pub(crate) exists: Option<Vec<String>>,
-    /// Change its blockers; "" removes them
-    #[arg(long, value_name = "TASKS")]
-    pub(crate) blocked_by: Option<String>,
-    /// Change its priority: 0 starts first, 9 last
-    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=9))]
-    pub(crate) priority: Option<u8>,
-    /// Pause the task, with a reason
-    #[arg(long, value_name = "REASON", conflicts_with = "ready")]
-    pub(crate) pause: Option<String>,
-    /// Make the task ready: out of the backlog and not paused
-    #[arg(long)]
-    pub(crate) ready: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct AssignArgs {
-    /// Task to assign
-    pub(crate) id: TaskId,
-    /// Agent to assign it to; omit it to remove the assignment
-    pub(crate) agent: Option<AgentName>,
-    /// Offer the task to the agent, which may decline it
-    #[arg(long, requires = "agent", conflicts_with = "queue")]
-    pub(crate) offer: bool,
-    /// Add the task to the agent's queue, even if the queue is full
-    #[arg(long, requires = "agent")]
-    pub(crate) queue: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct EventsArgs {
-    /// Start after this revision
-    #[arg(long, value_name = "REVISION")]
-    pub(crate) after: Option<u64>,
-    /// Keep printing new events
-    #[arg(short, long)]
-    pub(crate) follow: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct StopArgs {
-    /// Task, attempt, agent, mission or hook firing to stop; omit it to stop every mission
-    pub(crate) id: Option<String>,
-    /// Start the stopped work again at once, in a new attempt
-    #[arg(long, requires = "id", conflicts_with = "drain")]
-    pub(crate) again: bool,
-    /// Let running attempts finish, and start nothing new
-    #[arg(long, conflicts_with = "now")]
-    pub(crate) drain: bool,
-    /// End running attempts at once (the default)
-    #[arg(long)]
-    pub(crate) now: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ConfigCommand {
-    /// Show every setting
-    Show {
-        /// Print where each setting comes from
-        #[arg(long)]
-        origin: bool,
-    },
-    /// Change a setting of the running daemon
-    Set {
-        /// Name of the setting, such as max_attempts
-        name: String,
-        /// Its new value
-        value: String,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ProjectCommand {
-    /// List the projects
-    List,
-    /// Remove a project that has no open work; its repository and history are kept
-    #[command(alias = "remove")]
-    Rm {
-        /// Project to remove
-        name: ProjectName,
-    },
-}
-
-/// The subcommands of `regatta queue`.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum QueueCommand {
-    /// Hold the queue: running trials finish, and nothing new starts or lands
-    Hold {
-        /// Reason to show to the people whose work waits
-        #[arg(long, value_name = "REASON", default_value = "")]
-        because: String,
-        /// Names that do not belong here, because the whole queue is held
-        #[arg(hide = true)]
-        unexpected: Vec<String>,
-    },
-    /// Release the queue
-    Release,
-    /// Accept the trunk as it is, although it differs from the landed work
-    Accept,
 }

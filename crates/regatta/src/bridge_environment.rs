@@ -74,26 +74,26 @@ impl BridgeEnvironment {
 
     /// Stores the sources of the variables that are used now.
     pub(crate) fn store_used_sources(self, registry: &BridgeRegistry) -> std::io::Result<()> {
-        let found = self.used.into_inner();
+        let used = self.used.into_inner();
         // An invalid setting hides which variables are used, so remembered sources are then kept.
-        let mut kept = self.stored.clone();
-        kept.retain(|name, _| {
+        let mut sources = self.stored.clone();
+        sources.retain(|name, _| {
             !registry.faults.is_empty() && !SETTING_VARIABLES.contains(&name.as_str())
         });
         for (name, origin) in &registry.used_variables {
             let source = match origin {
-                VariableOrigin::Environment => found.get(name),
+                VariableOrigin::Environment => used.get(name),
                 VariableOrigin::Remembered => self.stored.get(name),
             };
-            kept.extend(source.map(|source| (name.clone(), source.clone())));
+            sources.extend(source.map(|source| (name.clone(), source.clone())));
         }
-        if kept == self.stored {
+        if sources == self.stored {
             return Ok(());
         }
         if let Some(directory) = self.path.parent() {
             std::fs::create_dir_all(directory)?;
         }
-        crate::daemon::write_atomically(&self.path, &serde_json::to_string_pretty(&kept)?)
+        crate::daemon::write_atomically(&self.path, &serde_json::to_string_pretty(&sources)?)
     }
 }
 

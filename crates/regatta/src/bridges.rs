@@ -129,7 +129,7 @@ fn agent_registration(
 /// Reports the bridges to the board, with what is wrong with their credentials, so that a person
 /// can fix it.
 async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<(), CommandError> {
-    let standing = |service, agent: &AgentName, broken| bridge_health::BridgeHealth {
+    let health = |service, agent: &AgentName, broken| bridge_health::BridgeHealth {
         bridge: bridge_health::Bridge::AgentService {
             service,
             agent: agent.clone(),
@@ -137,14 +137,14 @@ async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<()
         problem: broken,
     };
     let on = registry.instances.iter().map(|bridge_instance| {
-        standing(
+        health(
             bridge_instance.service,
             &bridge_instance.agent,
             bridge_instance.warning.clone(),
         )
     });
     let off = registry.disabled.iter().filter(|off| !off.is_reported);
-    let off = off.map(|off| standing(off.service, &off.agent, Some(off.why.clone())));
+    let off = off.map(|off| health(off.service, &off.agent, Some(off.why.clone())));
     let faults = registry
         .faults
         .iter()
@@ -154,7 +154,7 @@ async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<()
             },
             problem: Some(format!("{}; {}", fault.message, fault.hint)),
         });
-    let told = registry
+    let webhooks = registry
         .receivers
         .iter()
         .map(|webhook_receiver| bridge_health::BridgeHealth {
@@ -163,7 +163,8 @@ async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<()
             },
             problem: webhook_receiver.problem(),
         });
-    let all: Vec<bridge_health::BridgeHealth> = on.chain(off).chain(told).chain(faults).collect();
+    let all: Vec<bridge_health::BridgeHealth> =
+        on.chain(off).chain(webhooks).chain(faults).collect();
     if all.is_empty()
         && bridge_health::broken_bridges(&engine.board())
             .next()
@@ -176,7 +177,7 @@ async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<()
         key: None,
         command: Command::ReportBridges { all },
     };
-    let unwritten = |command_failure: regatta_engine::CommandFailure| {
+    let store_error = |command_failure: regatta_engine::CommandFailure| {
         command_error(
             "io",
             format!("could not store the state of the bridges: {command_failure}"),
@@ -187,7 +188,7 @@ async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<()
         .submit_async(request)
         .await
         .map(|_| ())
-        .map_err(unwritten)
+        .map_err(store_error)
 }
 
 /// The running bridges, as the server uses them.

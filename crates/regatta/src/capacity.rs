@@ -39,23 +39,26 @@ fn slots_for(cores: u64, memory_mb: Option<u64>) -> u32 {
 
 /// Returns the machine's memory in MiB, or the limit of our control group if that is less.
 fn available_memory_mb(meminfo: &Path, group: &Path) -> Option<u64> {
-    let total = fs::read_to_string(meminfo).ok().and_then(|s| {
-        let line = s
+    let total = fs::read_to_string(meminfo).ok().and_then(|text| {
+        let line = text
             .lines()
-            .find_map(|s| s.strip_prefix("MemTotal:"))?
+            .find_map(|text| text.strip_prefix("MemTotal:"))?
             .trim()
             .strip_suffix("kB")?
             .trim()
             .to_owned();
         line.parse::<u64>().ok()
     });
-    let most = fs::read_to_string(group)
+    let limit = fs::read_to_string(group)
         .ok()
-        .and_then(|s| s.trim().parse::<u64>().ok());
-    [total.map(|total| total >> 10), most.map(|most| most >> 20)]
-        .into_iter()
-        .flatten()
-        .min()
+        .and_then(|text| text.trim().parse::<u64>().ok());
+    [
+        total.map(|total| total >> 10),
+        limit.map(|limit| limit >> 20),
+    ]
+    .into_iter()
+    .flatten()
+    .min()
 }
 
 #[cfg(test)]

@@ -149,7 +149,7 @@ impl Client {
                 {
                     return http_handshake(TokioIo::new(stream)).await;
                 }
-                // A killed daemon leaves its card behind, and another program may have its port by
+                // A killed daemon leaves its address file behind, and another program may have its port by
                 // now. That program must not receive the token.
                 if !self.data_dir.is_locked()? {
                     return Err(unreachable_error());
@@ -325,8 +325,8 @@ impl Client {
         call: Call,
     ) -> Result<CallReply<T>, CommandError> {
         let (dir, server) = (self.data_dir.path.clone(), self.server.clone());
-        let asked = std::thread::spawn(move || Client::connect(&dir, server, None)?.call(&call));
-        asked.join().map_err(|_| {
+        let thread = std::thread::spawn(move || Client::connect(&dir, server, None)?.call(&call));
+        thread.join().map_err(|_| {
             command_error("bug", "the thread of a call panicked", "please report this")
         })?
     }
@@ -498,14 +498,14 @@ async fn read_live_stream(
 /// Parses one message of a stream.
 fn parse_live_message(text: &[u8]) -> LiveStreamItem {
     let text = String::from_utf8_lossy(text);
-    let of = |name: &str| {
+    let field = |name: &str| {
         text.lines()
             .find_map(|text| text.strip_prefix(name))
             .map(str::to_owned)
     };
-    match of("data: ") {
+    match field("data: ") {
         Some(data) => LiveStreamItem::Data {
-            event: of("event: ").unwrap_or_default(),
+            event: field("event: ").unwrap_or_default(),
             data,
         },
         None => LiveStreamItem::Heartbeat,
@@ -722,16 +722,17 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
     // The daemon's last line on standard error is a JSON object with the reason, unless the disk
     // was full.
     let _status = child.wait();
-    Err(
-        last_log_error(&log, begins).unwrap_or_else(|| match place.is_disk_full() {
-            true => place.io_error(&std::io::ErrorKind::StorageFull.into()),
-            false => command_error(
+    Err(last_log_error(&log, begins).unwrap_or_else(|| {
+        if place.is_disk_full() {
+            place.io_error(&std::io::ErrorKind::StorageFull.into())
+        } else {
+            command_error(
                 "io",
                 "the daemon ended before it was ready",
                 format!("see {}", log.display()),
-            ),
-        }),
-    )
+            )
+        }
+    }))
 }
 
 /// Returns the last error in the log after the offset `begins`. Earlier errors belong to earlier

@@ -12,6 +12,7 @@ use regatta_core::spelling::nearest;
 
 use crate::args::Cli;
 use crate::examples::EXAMPLES;
+use crate::output::{CommandError, usage_error};
 
 /// Commands that only Regatta itself runs. The help, the manual and the completion omit them.
 pub(crate) const INTERNAL_COMMANDS: [&str; 5] = [
@@ -154,6 +155,35 @@ fn with_examples(command: Command, path: &str) -> Command {
     }
 }
 
+/// Splits a command line into words like a shell. It knows quotes and backslashes, but no variables
+/// or patterns.
+pub(crate) fn split_command_line(line: &str) -> Result<Vec<String>, CommandError> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut characters = line.chars();
+    while let Some(c) = characters.next() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None | Some('"'), '\\') => word.get_or_insert_default().extend(characters.next()),
+            (None, c) if c.is_whitespace() => words.extend(word.take()),
+            (_, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    if quote.is_some() {
+        return Err(usage_error(
+            format!("{line:?} has an unclosed quote"),
+            "add the closing quote",
+        ));
+    }
+    words.extend(word);
+    Ok(words)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,7 +238,7 @@ mod tests {
                     .next()
                     .and_then(|line| line.split(" > ").next())
                     .unwrap();
-                let words = crate::commands::split_command_line(typed).unwrap();
+                let words = split_command_line(typed).unwrap();
                 assert!(
                     typed.starts_with(&format!("regatta {path}")),
                     "{example} is not an example of {path}"
@@ -311,5 +341,14 @@ mod tests {
                 .get_subcommands()
                 .all(|below| !INTERNAL_COMMANDS.contains(&below.get_name()))
         );
+    }
+
+    #[test]
+    fn command_lines_are_split_like_in_a_shell() {
+        assert_eq!(
+            split_command_line(r#"a 'b c' "d \"e" f\ g '' "#).unwrap(),
+            ["a", "b c", "d \"e", "f g", ""]
+        );
+        assert!(split_command_line("a 'b").is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Runs the daemon, and keeps the files by which others find it.
 //!
 //! There is one daemon per data directory. It holds `daemon.lock` while it lives. Clients find it
-//! by its socket, its card (`daemon.json`) and its token. This module starts the engine, the
+//! by its socket, its address file (`daemon.json`) and its token. This module starts the engine, the
 //! bridges and the server, and stops them in order; it decides nothing about tasks.
 
 use std::fs::File;
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::ListenArgs;
+use crate::commands::serve::ListenArgs;
 use crate::composition;
 use crate::listen_address::{self, BoundListeners};
 use crate::output::{CommandError, CommandResult, Output, command_error};
@@ -33,7 +33,7 @@ pub(crate) struct DataDir {
     pub(crate) path: PathBuf,
 }
 
-/// Describes a running daemon and how to reach it. The daemon writes the card when it is ready, and
+/// Describes a running daemon and how to reach it. The daemon writes the file `daemon.json` when it is ready, and
 /// removes it when it ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DaemonInfo {
@@ -243,14 +243,14 @@ pub(crate) fn random_hex(bytes: usize) -> std::io::Result<String> {
 }
 
 /// Reads the token that every caller must send.
-pub(crate) fn read_token(place: &DataDir) -> Result<String, CommandError> {
-    match std::fs::read_to_string(place.token_path()) {
+pub(crate) fn read_token(data_dir: &DataDir) -> Result<String, CommandError> {
+    match std::fs::read_to_string(data_dir.token_path()) {
         Ok(token) => Ok(token.trim().to_owned()),
         Err(error) => Err(command_error(
             "no_token",
             format!(
                 "could not read the token in {}: {error}",
-                place.token_path().display()
+                data_dir.token_path().display()
             ),
             "the daemon creates it at its first start: regatta up; for another daemon (--server), \
             set REGATTA_TOKEN",
@@ -266,28 +266,28 @@ pub(crate) fn open_process_handle(pid: u32) -> Option<OwnedFd> {
 }
 
 /// Waits until the process has ended, at most for `patience`.
-pub(crate) fn wait_for_exit(process: &OwnedFd, patience: Duration) {
-    let deadline = Instant::now() + patience;
+pub(crate) fn wait_for_exit(process: &OwnedFd, timeout: Duration) {
+    let deadline = Instant::now() + timeout;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = rustix::event::Timespec {
-            tv_sec: left.as_secs().cast_signed(),
-            tv_nsec: left.subsec_nanos().into(),
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let remaining = rustix::event::Timespec {
+            tv_sec: remaining.as_secs().cast_signed(),
+            tv_nsec: remaining.subsec_nanos().into(),
         };
         let mut fds = [rustix::event::PollFd::new(
             process,
             rustix::event::PollFlags::IN,
         )];
-        match rustix::event::poll(&mut fds, Some(&left)) {
+        match rustix::event::poll(&mut fds, Some(&remaining)) {
             Err(rustix::io::Errno::INTR) => {}
             _ => return,
         }
     }
 }
 
-/// Reads the card of a daemon that is ready.
-pub(crate) fn read_daemon_info(place: &DataDir) -> Option<DaemonInfo> {
-    serde_json::from_slice(&std::fs::read(place.info_path()).ok()?).ok()
+/// Reads the address file of a daemon that is ready.
+pub(crate) fn read_daemon_info(data_dir: &DataDir) -> Option<DaemonInfo> {
+    serde_json::from_slice(&std::fs::read(data_dir.info_path()).ok()?).ok()
 }
 
 /// Writes a file completely or not at all, readable by its owner only (D8).
@@ -306,62 +306,65 @@ pub(crate) fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// Returns the token, and creates it at the first start from 256 random bits.
-fn load_or_create_token(place: &DataDir) -> Result<String, CommandError> {
-    if let Ok(token) = read_token(place)
+fn load_or_create_token(data_dir: &DataDir) -> Result<String, CommandError> {
+    if let Ok(token) = read_token(data_dir)
         && token.len() >= 32
     {
         return Ok(token);
     }
-    let token = random_hex(32).map_err(|error| place.io_error(&error))?;
-    write_atomically(&place.token_path(), &format!("{token}\n"))
-        .map_err(|error| place.io_error(&error))?;
+    let token = random_hex(32).map_err(|error| data_dir.io_error(&error))?;
+    write_atomically(&data_dir.token_path(), &format!("{token}\n"))
+        .map_err(|error| data_dir.io_error(&error))?;
     Ok(token)
 }
 
 /// Locks the data directory for this process. A second daemon gets an error that names the first
 /// one.
-fn lock_data_dir(place: &DataDir) -> Result<File, CommandError> {
-    let path = place.path.join("daemon.lock");
+fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
+    let path = data_dir.path.join("daemon.lock");
     let lock = std::fs::OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .mode(0o600)
         .open(path)
-        .map_err(|error| place.io_error(&error))?;
-    let mut taken = Err(rustix::io::Errno::WOULDBLOCK);
+        .map_err(|error| data_dir.io_error(&error))?;
+    let mut result = Err(rustix::io::Errno::WOULDBLOCK);
     for round in 0..10 {
-        taken = rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-        if taken != Err(rustix::io::Errno::WOULDBLOCK) {
+        result = rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        if result != Err(rustix::io::Errno::WOULDBLOCK) {
             break;
         }
         // Another process may hold the lock for a moment only to check it, as `is_locked` does.
         std::thread::sleep(std::time::Duration::from_millis(round));
     }
-    match taken {
+    match result {
         Ok(()) => Ok(lock),
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let who = match read_daemon_info(place) {
-                Some(card) => format!("pid {}, at {}", card.pid, card.url),
+            let owner = match read_daemon_info(data_dir) {
+                Some(info) => format!("pid {}, at {}", info.pid, info.url),
                 None => "it is still starting".into(),
             };
             Err(command_error(
                 "already_running",
-                format!("a daemon already runs on {} ({who})", place.path.display()),
+                format!(
+                    "a daemon already runs on {} ({owner})",
+                    data_dir.path.display()
+                ),
                 "use it as it is: regatta status; or stop it: regatta down",
             ))
         }
-        Err(error) => Err(place.io_error(&error.into())),
+        Err(error) => Err(data_dir.io_error(&error.into())),
     }
 }
 
 /// Runs the daemon in the foreground until a signal or a request stops it.
-pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> CommandResult {
+pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandResult {
     let place = DataDir::new(data_dir);
     place.create()?;
     // declared first, so it is released last, when everything else is closed
     let _lock = lock_data_dir(&place)?;
-    // The card of a killed daemon names an address that no daemon has any more.
+    // The address file of a killed daemon names an address that no daemon has any more.
     let unclean = place.info_path().exists();
     let _absent = std::fs::remove_file(place.info_path());
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -394,7 +397,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> Comman
     let BoundListeners {
         tcp,
         public_listener: outside,
-    } = runtime.block_on(listen_address::bind(&place, &wished))?;
+    } = runtime.block_on(listen_address::bind(&place, &args))?;
     let traces =
         TraceCollector::from_env(|name| std::env::var(name).ok().filter(|s| !s.is_empty()))
             .map_err(|s| {
@@ -462,7 +465,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> Comman
         public_listener: outside,
         traces,
         recovered: found,
-        web_dir: wished.web_dir.clone(),
+        web_dir: args.web_dir.clone(),
         project_files: files,
     };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
@@ -569,7 +572,7 @@ async fn run_server(
     let ServerSetup {
         token_store: keyring,
         tcp,
-        public_listener: outside,
+        public_listener: public_address,
         traces,
         recovered: found,
         web_dir,
@@ -584,15 +587,15 @@ async fn run_server(
     let unix = bind_unix(place);
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| place.io_error(&error))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| place.io_error(&error))?;
-    let card = DaemonInfo {
+    let info = DaemonInfo {
         url: format!("http://{address}/"),
         pid: std::process::id(),
         data_dir: place.path.display().to_string(),
         version: env!("CARGO_PKG_VERSION").into(),
-        outside: outside.as_ref().and_then(listen_address::public_url),
+        outside: public_address.as_ref().and_then(listen_address::public_url),
         recovered: found,
     };
-    let recovered = card
+    let recovered = info
         .recovered
         .as_ref()
         .filter(|recovered_work| recovered_work.unclean)
@@ -602,17 +605,19 @@ async fn run_server(
                 recovered_work.open_tasks, recovered_work.attempts
             )
         });
-    let text = serde_json::to_string(&card)
+    let text = serde_json::to_string(&info)
         .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
     write_atomically(&place.info_path(), &text).map_err(|error| place.io_error(&error))?;
-    out.print_answer("ready", &card, &[], |_| {
-        let outside = card
+    out.print_answer("ready", &info, &[], |_| {
+        let public_address = info
             .outside
             .as_ref()
-            .map_or(String::new(), |outside| format!(" and {outside}"));
+            .map_or(String::new(), |public_address| {
+                format!(" and {public_address}")
+            });
         format!(
-            "ready at {}{outside} (pid {}, data in {})\n",
-            card.url, card.pid, card.data_dir
+            "ready at {}{public_address} (pid {}, data in {})\n",
+            info.url, info.pid, info.data_dir
         )
     })?;
     let dir = place.path.clone();
@@ -625,13 +630,13 @@ async fn run_server(
         }
     };
     let doctor = crate::commands::doctor::daemon_doctor(dir.clone());
-    let plans = std::sync::Arc::new(crate::commands::goal::parse_planner_report);
+    let plans = std::sync::Arc::new(crate::commands::run::from_prompt::parse_planner_report);
     let config: regatta_server::ApplyConfig = Arc::new(move || files.apply_changed());
-    let doors = ServerConfig {
+    let config = ServerConfig {
         engine,
         tokens: keyring,
         loopback_listener: tcp,
-        public_listener: outside,
+        public_listener: public_address,
         unix_listener: unix,
         data_dir: dir,
         trace_collector: traces,
@@ -642,7 +647,7 @@ async fn run_server(
         parse_plan: plans,
         apply_config: config,
     };
-    regatta_server::serve(doors, signalled)
+    regatta_server::serve(config, signalled)
         .await
         .map_err(|error| place.io_error(&error))
 }
@@ -654,19 +659,19 @@ const DATA_DIR_INTERVAL: Duration = Duration::from_secs(2);
 const REMOVED_STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns when the data directory is no longer the one that this daemon has locked.
-async fn wait_until_data_dir_removed(place: &DataDir) {
-    let lock = place.path.join("daemon.lock");
+async fn wait_until_data_dir_removed(data_dir: &DataDir) {
+    let lock = data_dir.path.join("daemon.lock");
     let identity = || std::fs::metadata(&lock).map(|found| (found.dev(), found.ino()));
     // Only a definite answer counts: a temporary disk error does not mean that the directory is
     // gone.
-    let Ok(own) = identity() else {
+    let Ok(locked) = identity() else {
         return std::future::pending().await;
     };
-    let mut round = tokio::time::interval(DATA_DIR_INTERVAL);
+    let mut interval = tokio::time::interval(DATA_DIR_INTERVAL);
     loop {
-        round.tick().await;
+        interval.tick().await;
         match identity() {
-            Ok(found) if found != own => return,
+            Ok(found) if found != locked => return,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
             Ok(_) | Err(_) => {}
         }
@@ -675,16 +680,16 @@ async fn wait_until_data_dir_removed(place: &DataDir) {
 
 /// Stops the agents of a daemon whose data directory was removed, because nobody can reach it any
 /// more.
-async fn stop_without_data_dir(place: &DataDir, engine: Engine) {
+async fn stop_without_data_dir(data_dir: &DataDir, engine: Engine) {
     tracing::error!(
         "the data directory {} was removed, so the daemon and its agents stop",
-        place.path.display()
+        data_dir.path.display()
     );
     let stopped =
         tokio::task::spawn_blocking(move || engine.stop_attempts("the data directory was removed"));
     match tokio::time::timeout(REMOVED_STOP_TIMEOUT, stopped).await {
-        Ok(Ok(Ok(left))) if left.is_empty() => {}
-        Ok(Ok(Ok(left))) => tracing::error!("could not stop {}", left.join(", ")),
+        Ok(Ok(Ok(still_running))) if still_running.is_empty() => {}
+        Ok(Ok(Ok(still_running))) => tracing::error!("could not stop {}", still_running.join(", ")),
         Ok(Ok(Err(error))) => tracing::error!("could not stop the agents: {error}"),
         Ok(Err(error)) => tracing::error!("could not stop the agents: {error}"),
         Err(_) => tracing::error!("the agents did not stop in time; find them: regatta doctor"),
@@ -693,22 +698,22 @@ async fn stop_without_data_dir(place: &DataDir, engine: Engine) {
 
 /// Opens the unix socket for its owner only. Returns `None` if that fails, because loopback is
 /// enough.
-fn bind_unix(place: &DataDir) -> Option<UnixListener> {
+fn bind_unix(data_dir: &DataDir) -> Option<UnixListener> {
     // this process holds the lock, so nobody else uses the socket
-    let _stale = std::fs::remove_file(place.path.join("daemon.sock"));
-    let bound = place
+    let _stale = std::fs::remove_file(data_dir.path.join("daemon.sock"));
+    let bound = data_dir
         .short_socket()
         .ok()
         .and_then(|short_path| UnixListener::bind(short_path.path()).ok());
     if bound.is_some() {
         let _mode = std::fs::set_permissions(
-            place.path.join("daemon.sock"),
+            data_dir.path.join("daemon.sock"),
             std::fs::Permissions::from_mode(0o600),
         );
     } else {
         tracing::warn!(
             "could not open a unix socket in {}; callers use loopback",
-            place.path.display()
+            data_dir.path.display()
         );
     }
     bound

@@ -31,13 +31,13 @@ impl Interrupts {
             .enable_all()
             .build()
             .map_err(broken)?;
-        let heard = {
+        let ctrl_c = {
             let _inside = runtime.enter();
             signal(SignalKind::interrupt()).map_err(broken)?
         };
         Ok(Interrupts {
             runtime,
-            ctrl_c: heard,
+            ctrl_c: ctrl_c,
         })
     }
 
@@ -55,27 +55,27 @@ impl Interrupts {
 
     /// Waits for Ctrl-C, and returns whether it came within `time`.
     pub(crate) fn wait_within(&mut self, time: Duration) -> bool {
-        let heard = &mut self.ctrl_c;
+        let ctrl_c = &mut self.ctrl_c;
         self.runtime
-            .block_on(async { tokio::time::timeout(time, heard.recv()).await.is_ok() })
+            .block_on(async { tokio::time::timeout(time, ctrl_c.recv()).await.is_ok() })
     }
 
     /// Asks a person a question. Returns `None` if the person presses Ctrl-C instead of answering.
     pub(crate) fn ask_person(&mut self, question: &str) -> Option<String> {
         let _gone = write!(std::io::stderr(), "{question} ");
         let _gone = std::io::stderr().flush();
-        let (tell, mut told) = tokio::sync::mpsc::channel(1);
+        let (line_tx, mut line_rx) = tokio::sync::mpsc::channel(1);
         // The thread may wait for a line forever; the program ends without it.
         std::thread::spawn(move || {
             let mut line = String::new();
             let read = std::io::stdin().lock().read_line(&mut line);
-            let _nobody = tell.blocking_send(read.is_ok_and(|read| read > 0).then_some(line));
+            let _nobody = line_tx.blocking_send(read.is_ok_and(|read| read > 0).then_some(line));
         });
-        let heard = &mut self.ctrl_c;
+        let ctrl_c = &mut self.ctrl_c;
         self.runtime.block_on(async {
             tokio::select! {
-                line = told.recv() => line.flatten(),
-                _ = heard.recv() => None,
+                line = line_rx.recv() => line.flatten(),
+                _ = ctrl_c.recv() => None,
             }
         })
     }
@@ -107,8 +107,8 @@ impl TerminationSignals {
                 listen(SignalKind::hangup())?,
             )
         };
-        let heard = Arc::new(AtomicU8::new(0));
-        let hears = Arc::clone(&heard);
+        let received = Arc::new(AtomicU8::new(0));
+        let store = Arc::clone(&received);
         std::thread::spawn(move || {
             runtime.block_on(async {
                 let number = tokio::select! {
@@ -116,10 +116,10 @@ impl TerminationSignals {
                     _ = terminate.recv() => 15,
                     _ = hangup.recv() => 1,
                 };
-                hears.store(number, Ordering::SeqCst);
+                store.store(number, Ordering::SeqCst);
             });
         });
-        Ok(TerminationSignals(heard))
+        Ok(TerminationSignals(received))
     }
 
     /// Returns the number of the signal that came, if one did.

@@ -12,7 +12,7 @@ use regatta_server::PublicListener;
 use regatta_server::tls::Tls;
 use tokio::net::TcpListener;
 
-use crate::args::ListenArgs;
+use crate::commands::serve::ListenArgs;
 use crate::daemon::{DataDir, write_atomically};
 use crate::output::{CommandError, command_error, usage_error};
 use crate::settings;
@@ -28,29 +28,33 @@ pub(crate) struct BoundListeners {
 /// People and programs remember the port of the last daemon. The daemon takes the same port again
 /// if it is free, unless a person chose another one.
 pub(crate) async fn bind(
-    place: &DataDir,
-    wished: &ListenArgs,
+    data_dir: &DataDir,
+    args: &ListenArgs,
 ) -> Result<BoundListeners, CommandError> {
-    let wish = ListenRequest::read(wished)?;
-    let (tcp, outside) = if wish.is_public() {
-        let tls = wish.tls()?;
-        let tcp = TcpListener::bind(wish.address)
+    let request = ListenRequest::read(args)?;
+    let (tcp, outside) = if request.is_public() {
+        let tls = request.tls()?;
+        let tcp = TcpListener::bind(request.address)
             .await
-            .map_err(|error| address_in_use_error(wish.address, &error))?;
+            .map_err(|error| address_in_use_error(request.address, &error))?;
         let inner = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
         (
-            bind_tcp(place, inner, false).await?,
+            bind_tcp(data_dir, inner, false).await?,
             Some(PublicListener {
                 tcp,
                 tls,
-                hosts: wish.hosts,
+                hosts: request.hosts,
             }),
         )
     } else {
-        (bind_tcp(place, wish.address, wish.is_chosen).await?, None)
+        (
+            bind_tcp(data_dir, request.address, request.is_chosen).await?,
+            None,
+        )
     };
     if let Ok(address) = tcp.local_addr()
-        && let Err(error) = write_atomically(&place.port_path(), &format!("{}\n", address.port()))
+        && let Err(error) =
+            write_atomically(&data_dir.port_path(), &format!("{}\n", address.port()))
     {
         tracing::warn!("could not store the port for the next start: {error}");
     }
@@ -92,14 +96,14 @@ struct ListenRequest {
 }
 
 impl ListenRequest {
-    fn read(wished: &ListenArgs) -> Result<ListenRequest, CommandError> {
+    fn read(args: &ListenArgs) -> Result<ListenRequest, CommandError> {
         let all = settings::resolve_all(Path::new("/"))?;
-        let set = |name: &str| {
+        let setting = |name: &str| {
             all.iter().find(|resolved_setting| {
                 resolved_setting.name == name && !resolved_setting.value.is_empty()
             })
         };
-        let (wanted, chosen) = match (&wished.listen, set("daemon.listen")) {
+        let (text, is_chosen) = match (&args.listen, setting("daemon.listen")) {
             (Some(text), _) => (text.clone(), true),
             (None, Some(resolved_setting)) => (
                 resolved_setting.value.clone(),
@@ -107,46 +111,46 @@ impl ListenRequest {
             ),
             (None, None) => ("127.0.0.1:0".into(), false),
         };
-        let address: SocketAddr =
-            wanted
-                .replace("localhost", "127.0.0.1")
-                .parse()
-                .map_err(|_| {
-                    usage_error(
-                        format!("{wanted:?} is not an address to listen on"),
-                        "write it as 127.0.0.1:7777; port 0 selects a free port",
-                    )
-                })?;
+        let address: SocketAddr = text
+            .replace("localhost", "127.0.0.1")
+            .parse()
+            .map_err(|_| {
+                usage_error(
+                    format!("{text:?} is not an address to listen on"),
+                    "write it as 127.0.0.1:7777; port 0 selects a free port",
+                )
+            })?;
         let path = |flag: &Option<PathBuf>, name: &str| {
-            flag.clone()
-                .or_else(|| set(name).map(|resolved_setting| resolved_setting.value.clone().into()))
+            flag.clone().or_else(|| {
+                setting(name).map(|resolved_setting| resolved_setting.value.clone().into())
+            })
         };
-        let named = set("daemon.hosts")
+        let hosts = setting("daemon.hosts")
             .map(|resolved_setting| resolved_setting.value.clone())
             .unwrap_or_default();
-        let named = named
+        let hosts = hosts
             .split(',')
             .map(str::trim)
-            .filter(|named| !named.is_empty())
+            .filter(|hosts| !hosts.is_empty())
             .map(str::to_owned);
-        let wish = ListenRequest {
+        let request = ListenRequest {
             address,
-            is_chosen: chosen,
-            certificate: path(&wished.tls_cert, "daemon.tls_cert"),
-            key: path(&wished.tls_key, "daemon.tls_key"),
-            hosts: wished
+            is_chosen: is_chosen,
+            certificate: path(&args.tls_cert, "daemon.tls_cert"),
+            key: path(&args.tls_key, "daemon.tls_key"),
+            hosts: args
                 .host
                 .iter()
                 .cloned()
-                .chain(named)
+                .chain(hosts)
                 .map(|host| host.to_ascii_lowercase())
                 .collect(),
-            is_insecure: wished.insecure_listen
-                || set("daemon.insecure_listen")
+            is_insecure: args.insecure_listen
+                || setting("daemon.insecure_listen")
                     .is_some_and(|resolved_setting| resolved_setting.value == "true"),
         };
-        wish.check()?;
-        Ok(wish)
+        request.check()?;
+        Ok(request)
     }
 
     fn check(&self) -> Result<(), CommandError> {
@@ -202,15 +206,15 @@ impl ListenRequest {
 }
 
 async fn bind_tcp(
-    place: &DataDir,
+    data_dir: &DataDir,
     address: SocketAddr,
-    chosen: bool,
+    is_chosen: bool,
 ) -> Result<TcpListener, CommandError> {
-    let last = std::fs::read_to_string(place.port_path())
+    let last_port = std::fs::read_to_string(data_dir.port_path())
         .ok()
         .and_then(|s| s.trim().parse::<u16>().ok());
-    let may_be_any = !chosen || address.port() == 0;
-    if let (true, Some(port)) = (may_be_any, last)
+    let may_use_any_port = !is_chosen || address.port() == 0;
+    if let (true, Some(port)) = (may_use_any_port, last_port)
         && let Ok(listener) = TcpListener::bind((address.ip(), port)).await
     {
         return Ok(listener);
@@ -218,7 +222,7 @@ async fn bind_tcp(
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(listener),
         // Another data directory's daemon has the usual port, so any other port will do.
-        Err(_) if !chosen => TcpListener::bind((address.ip(), 0)).await.map_err(|error| {
+        Err(_) if !is_chosen => TcpListener::bind((address.ip(), 0)).await.map_err(|error| {
             command_error(
                 "io",
                 format!("could not open any port: {error}"),

@@ -1,18 +1,18 @@
 //! The `regatta` program: the command line, the daemon and the runner in one executable.
 //!
-//! `args` declares the commands, and `words/` implements them, one file per group of commands. Most
-//! commands send a request to the daemon through `client` and print the answer through `output`.
-//! `daemon` is the process behind `regatta serve`. `composition` builds the adapters (git, agents, the
-//! store, chat services); no other module names an adapter type.
+//! `args` lists the commands, and `commands/` has one file per command, with its arguments and the
+//! function that runs it. Most commands send a request to the daemon through `client` and print the
+//! answer through `output`. `daemon` is the process behind `regatta serve`. `composition` builds the
+//! adapters (git, agents, the store, chat services); no other module names an adapter type.
 
 mod agent_test_dirs; // records of running `agent test` programs
-mod args; // the arguments of every command
+mod args; // the global options and the list of commands
 mod bridge_environment; // the sources of the variables of bridges
 mod bridges; // agents in Slack, GitHub, Linear and Telegram
 mod capacity; // the capacity of this machine
 mod client; // requests to the daemon
 mod command_line; // parsing, with examples and suggestions
-mod commands;
+mod commands; // one file per command
 mod completion; // completion for shells, including ids
 mod composition; // the only module that names adapters
 mod daemon; // the daemon process
@@ -31,7 +31,7 @@ mod settings; // settings: flag > environment > regatta.toml > config.toml > def
 #[cfg(test)]
 mod settings_page; // the test that docs/settings.md is complete
 mod tls_client; // TLS to a daemon on another machine
-mod watch; // the live view of `regatta watch` // one file per group of commands
+mod watch; // the live view of `regatta watch`
 
 use std::process::ExitCode;
 

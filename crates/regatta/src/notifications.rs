@@ -320,9 +320,10 @@ impl QuietHours {
     }
 
     fn contains(self, minute: u32) -> bool {
-        match self.start_minute < self.end_minute {
-            true => (self.start_minute..self.end_minute).contains(&minute),
-            false => minute >= self.start_minute || minute < self.end_minute,
+        if self.start_minute < self.end_minute {
+            (self.start_minute..self.end_minute).contains(&minute)
+        } else {
+            minute >= self.start_minute || minute < self.end_minute
         }
     }
 }
@@ -379,33 +380,33 @@ impl NotificationFilter {
         if !self.held_projects.remove(project) {
             return None;
         }
-        let open = InboxView::list(board, Some(project), now)
+        let items = InboxView::list(board, Some(project), now)
             .into_iter()
             .filter(InboxView::is_shown);
-        let open: Vec<String> = open
+        let items: Vec<String> = items
             .map(|inbox| format!("{} {}", inbox.id, inbox.subject))
             .collect();
-        let first = open.first()?.clone();
-        let more = if open.len() > 1 {
-            format!(" and {} more", open.len() - 1)
+        let first = items.first()?.clone();
+        let more = if items.len() > 1 {
+            format!(" and {} more", items.len() - 1)
         } else {
             String::new()
         };
         Some(Notification {
             project: project.clone(),
             kind: "quiet",
-            title: format!("{project} - {} open after the quiet hours", open.len()),
+            title: format!("{project} - {} open after the quiet hours", items.len()),
             body: format!("{first}{more}"),
             action: "regatta inbox".into(),
             task: None,
-            count: open.len(),
+            count: items.len(),
         })
     }
 }
 
 /// Sends notices until the daemon ends.
 pub(crate) async fn send_notifications(engine: Engine) {
-    let (mut events, mut desk) = (engine.subscribe_events(), NotificationFilter::default());
+    let (mut events, mut filter) = (engine.subscribe_events(), NotificationFilter::default());
     // A previous daemon may have held notices back, so assume that every project in quiet hours has
     // some.
     let board = engine.board();
@@ -415,10 +416,10 @@ pub(crate) async fn send_notifications(engine: Engine) {
             .as_deref()
             .and_then(QuietHours::parse);
         if quiet.is_some_and(|quiet_hours| quiet_hours.contains(current_minute())) {
-            desk.held_projects.insert(project.clone());
+            filter.held_projects.insert(project.clone());
         }
     }
-    let mut round = tokio::time::interval(QUIET_HOURS_CHECK_INTERVAL);
+    let mut interval = tokio::time::interval(QUIET_HOURS_CHECK_INTERVAL);
     loop {
         tokio::select! {
             batch = events.recv() => match batch {
@@ -428,26 +429,26 @@ pub(crate) async fn send_notifications(engine: Engine) {
                         let Some(notify) = notify_settings(&board, &notice.project) else { continue };
                         let quiet = notify.quiet.as_deref().and_then(QuietHours::parse);
                         let quiet = quiet.is_some_and(|quiet_hours| quiet_hours.contains(current_minute()));
-                        if let Some(notice) = desk.admit(notice, quiet, std::time::Instant::now()) {
+                        if let Some(notice) = filter.admit(notice, quiet, std::time::Instant::now()) {
                             run_commands(&engine, &notify, notice);
                         }
                     }
                 }
                 // Events were skipped, but the inbox has everything that needs a person.
-                Err(RecvError::Lagged(many)) => tracing::warn!("skipped {many} events without \
+                Err(RecvError::Lagged(skipped)) => tracing::warn!("skipped {skipped} events without \
                     sending notices, because they came too fast"),
                 Err(RecvError::Closed) => return,
             },
-            _ = round.tick() => {
+            _ = interval.tick() => {
                 let board = engine.board();
-                let held: Vec<ProjectName> = desk.held_projects.iter().cloned().collect();
+                let held: Vec<ProjectName> = filter.held_projects.iter().cloned().collect();
                 for project in held {
                     let Some(notify) = notify_settings(&board, &project) else { continue };
                     let quiet = notify.quiet.as_deref().and_then(QuietHours::parse);
                     if quiet.is_some_and(|quiet_hours| quiet_hours.contains(current_minute())) {
                         continue;
                     }
-                    if let Some(notice) = desk.summary_after_quiet_hours(&project, &board, engine.now()) {
+                    if let Some(notice) = filter.summary_after_quiet_hours(&project, &board, engine.now()) {
                         run_commands(&engine, &notify, notice);
                     }
                 }
@@ -482,16 +483,15 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
                 ("REGATTA_NOTICE_BODY".to_owned(), notice.body.clone()),
             ];
             // The connection to the desktop of the user who started the daemon.
-            let way = [
+            let variables = [
                 "DBUS_SESSION_BUS_ADDRESS",
                 "DISPLAY",
                 "WAYLAND_DISPLAY",
                 "XDG_RUNTIME_DIR",
             ];
-            env.extend(
-                way.iter()
-                    .filter_map(|way| Some(((*way).to_owned(), std::env::var(way).ok()?))),
-            );
+            env.extend(variables.iter().filter_map(|variables| {
+                Some(((*variables).to_owned(), std::env::var(variables).ok()?))
+            }));
             let dir = std::env::temp_dir();
             let check = CheckCommand {
                 command,
@@ -583,37 +583,44 @@ mod tests {
     /// is remembered.
     #[test]
     fn equal_notices_are_sent_once_and_quiet_hours_hold_them_back() {
-        let (mut desk, now) = (NotificationFilter::default(), std::time::Instant::now());
+        let (mut filter, now) = (NotificationFilter::default(), std::time::Instant::now());
         assert!(
-            desk.admit(notification("npm install"), false, now)
+            filter
+                .admit(notification("npm install"), false, now)
                 .is_some()
         );
         assert!(
-            desk.admit(
-                notification("npm install"),
-                false,
-                now + Duration::from_secs(59)
-            )
-            .is_none()
+            filter
+                .admit(
+                    notification("npm install"),
+                    false,
+                    now + Duration::from_secs(59)
+                )
+                .is_none()
         );
-        assert!(desk.admit(notification("cargo test"), false, now).is_some());
         assert!(
-            desk.admit(
-                notification("npm install"),
-                false,
-                now + Duration::from_secs(61)
-            )
-            .is_some()
+            filter
+                .admit(notification("cargo test"), false, now)
+                .is_some()
         );
-        assert!(desk.admit(notification("make all"), true, now).is_none());
+        assert!(
+            filter
+                .admit(
+                    notification("npm install"),
+                    false,
+                    now + Duration::from_secs(61)
+                )
+                .is_some()
+        );
+        assert!(filter.admit(notification("make all"), true, now).is_none());
         let shop = ProjectName::new("shop").unwrap();
-        assert!(desk.held_projects.contains(&shop));
+        assert!(filter.held_projects.contains(&shop));
         // Everything was settled in the meantime, so nothing is sent.
         assert_eq!(
-            desk.summary_after_quiet_hours(&shop, &Board::default(), Now::default()),
+            filter.summary_after_quiet_hours(&shop, &Board::default(), Now::default()),
             None
         );
-        assert!(desk.held_projects.is_empty());
+        assert!(filter.held_projects.is_empty());
     }
 
     /// After quiet hours one notice sums up the project's open items, without snoozed ones and
@@ -633,18 +640,18 @@ mod tests {
             Row::Task(serde_json::from_value(value).unwrap())
         };
         let told = |rows: Vec<Row>| {
-            let (shop, mut desk) = (
+            let (shop, mut filter) = (
                 ProjectName::new("shop").unwrap(),
                 NotificationFilter::default(),
             );
-            desk.held_projects.insert(shop.clone());
-            let told = desk.summary_after_quiet_hours(
+            filter.held_projects.insert(shop.clone());
+            let told = filter.summary_after_quiet_hours(
                 &shop,
                 &Board::from_rows(rows.clone()),
                 Now::default(),
             );
             assert_eq!(
-                desk.summary_after_quiet_hours(&shop, &Board::from_rows(rows), Now::default()),
+                filter.summary_after_quiet_hours(&shop, &Board::from_rows(rows), Now::default()),
                 None,
                 "the notice is sent once"
             );

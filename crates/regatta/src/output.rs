@@ -133,8 +133,8 @@ impl Output {
     /// Returns the same settings with a pager, if the output is a terminal and a pager is
     /// available.
     pub(crate) fn with_pager(&self) -> Output {
-        let wanted = is_stdout_watched() && !self.is_json && self.quiet_level < 2;
-        let pager = wanted
+        let may_page = is_stdout_watched() && !self.is_json && self.quiet_level < 2;
+        let pager = may_page
             .then(|| {
                 crate::pager::choose_pager(|s| std::env::var_os(s), crate::pager::is_installed)
             })
@@ -193,8 +193,8 @@ impl Output {
     }
 
     /// Prints the error of a command and returns its exit code.
-    pub(crate) fn finish(&self, said: CommandResult) -> ExitCode {
-        match said {
+    pub(crate) fn finish(&self, result: CommandResult) -> ExitCode {
+        match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(CommandError::Exit(code)) => ExitCode::from(code),
             Err(CommandError::Problem(problem)) => {
@@ -277,7 +277,7 @@ pub(crate) fn json_error(problem: &Problem) -> String {
         about: problem.about.as_deref(),
     };
     serde_json::to_string(&Envelope { v: 1, error: body })
-        .map(|s| s + "\n")
+        .map(|line| line + "\n")
         .unwrap_or_default()
 }
 
@@ -291,7 +291,7 @@ pub(crate) fn is_in_agent() -> bool {
         "OPENCODE",
     ]
     .iter()
-    .any(|s| std::env::var_os(s).is_some())
+    .any(|variable| std::env::var_os(variable).is_some())
 }
 
 /// Returns whether a person watches standard output.
@@ -383,17 +383,17 @@ pub(crate) fn window_height() -> Option<usize> {
 
 /// Returns the number of columns that a cell takes, without colour codes.
 pub(crate) fn display_width(cell: &str) -> usize {
-    let mut shown = 0;
+    let mut width = 0;
     let mut escaped = false;
     for c in cell.chars() {
         match (escaped, c) {
             (false, '\x1b') => escaped = true,
             (true, 'm') => escaped = false,
             (true, _) => {}
-            (false, _) => shown += char_width(c),
+            (false, _) => width += char_width(c),
         }
     }
-    shown
+    width
 }
 
 /// Returns the number of columns that a character takes in a terminal: 0, 1 or 2.
@@ -407,10 +407,10 @@ fn char_width(c: char) -> usize {
 
 /// Returns the beginning of a text that fits into `room` columns.
 pub(crate) fn prefix_of_width(text: &str, room: usize) -> String {
-    let mut taken = 0;
+    let mut width = 0;
     let fits = |c: &char| {
-        taken += char_width(*c);
-        taken <= room
+        width += char_width(*c);
+        width <= room
     };
     text.chars().take_while(fits).collect()
 }
@@ -422,18 +422,18 @@ fn fits_width(text: &str, room: usize) -> bool {
 
 /// Breaks a text into lines of `room` columns, between words where possible. Text beyond `most`
 /// lines becomes an ellipsis.
-pub(crate) fn wrap(text: &str, room: usize, most: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, room: usize, max_lines: usize) -> Vec<String> {
     let room = room.max(1);
     let (mut lines, mut last) = (Vec::new(), String::new());
     for word in text.split_inclusive(' ') {
-        let left = room.saturating_sub(display_width(&last));
-        if !last.is_empty() && !fits_width(word.trim_end(), left) {
+        let free = room.saturating_sub(display_width(&last));
+        if !last.is_empty() && !fits_width(word.trim_end(), free) {
             lines.push(std::mem::take(&mut last));
         }
         // Break a word that is longer than a line. If not even one character fits, leave it to the
         // terminal.
         let mut word = word;
-        while lines.len() <= most && !fits_width(word.trim_end(), room) {
+        while lines.len() <= max_lines && !fits_width(word.trim_end(), room) {
             let part = prefix_of_width(word, room);
             let Some(rest) = word.get(part.len()..).filter(|_| !part.is_empty()) else {
                 break;
@@ -441,26 +441,29 @@ pub(crate) fn wrap(text: &str, room: usize, most: usize) -> Vec<String> {
             lines.push(part);
             word = rest;
         }
-        if lines.len() > most {
+        if lines.len() > max_lines {
             break;
         }
         last.push_str(word);
     }
     lines.push(last);
-    if lines.len() > most {
-        lines.truncate(most);
+    if lines.len() > max_lines {
+        lines.truncate(max_lines);
         if let Some(last) = lines.last_mut() {
             *last = prefix_of_width(last.trim_end(), room - 1) + "…";
         }
     }
-    lines.iter().map(|s| s.trim_end().to_owned()).collect()
+    lines
+        .iter()
+        .map(|line| line.trim_end().to_owned())
+        .collect()
 }
 
 /// Returns a text with exactly `room` columns: cut with an ellipsis, or padded with spaces.
 pub(crate) fn pad_or_cut(text: &str, room: usize) -> String {
     let text = cut_to_width(text, room);
-    let left = room.saturating_sub(display_width(&text));
-    text + &" ".repeat(left)
+    let padding = room.saturating_sub(display_width(&text));
+    text + &" ".repeat(padding)
 }
 
 /// Cuts a cell to `room` columns, with an ellipsis if something was left out.
@@ -526,6 +529,23 @@ fn is_unsafe_char(c: char) -> bool {
 /// Returns the first line of a text, safe to print.
 pub(crate) fn first_line(text: &str) -> String {
     sanitize(text.lines().next().unwrap_or_default())
+}
+
+/// Formats the time of day in this machine's time zone, to the second.
+pub(crate) fn format_time_to_second(unix_ms: u64) -> String {
+    let time = i64::try_from(unix_ms)
+        .ok()
+        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    let zone = jiff::tz::TimeZone::system();
+    time.map_or_else(
+        || "?".into(),
+        |time| time.to_zoned(zone).strftime("%H:%M:%S").to_string(),
+    )
+}
+
+/// Formats the time of day in this machine's time zone, to the minute.
+pub(crate) fn format_time_to_minute(unix_ms: u64) -> String {
+    format_time_to_second(unix_ms).chars().take(5).collect()
 }
 
 #[cfg(test)]

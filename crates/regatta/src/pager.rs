@@ -17,16 +17,16 @@ const LESS_OPTIONS: &str = "FIRX";
 /// Returns the pager's command line, or `None` if no pager is wanted or available.
 pub(crate) fn choose_pager(
     env: impl Fn(&str) -> Option<OsString>,
-    is_here: impl Fn(&str) -> bool,
+    is_installed: impl Fn(&str) -> bool,
 ) -> Option<String> {
-    let said = PAGER_VARIABLES
+    let configured = PAGER_VARIABLES
         .iter()
-        .find_map(|s| env(s))
+        .find_map(|command| env(command))
         .map(|name| name.to_string_lossy().trim().to_owned());
-    match said {
-        Some(s) if s.is_empty() || s == "cat" => None,
-        Some(s) => Some(s),
-        None => is_here("less").then(|| format!("less -{LESS_OPTIONS}")),
+    match configured {
+        Some(command) if command.is_empty() || command == "cat" => None,
+        Some(command) => Some(command),
+        None => is_installed("less").then(|| format!("less -{LESS_OPTIONS}")),
     }
 }
 

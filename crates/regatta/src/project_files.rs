@@ -82,27 +82,27 @@ impl ProjectFiles {
 
     /// Applies the files that have changed. Returns the files that cannot be applied.
     pub(crate) fn apply_changed(&self) -> Vec<SettingsFileFault> {
-        let mut seen = self
+        let mut last_reads = self
             .last_read
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let board = self.engine.board();
-        seen.retain(|name, _| board.projects.contains_key(name));
-        for (name, known) in &board.projects {
-            let stamps = file_stamps(Path::new(&known.location));
-            if seen
+        last_reads.retain(|name, _| board.projects.contains_key(name));
+        for (name, project) in &board.projects {
+            let stamps = file_stamps(Path::new(&project.location));
+            if last_reads
                 .get(name)
                 .is_some_and(|last_read| last_read.stamps == stamps)
             {
                 continue;
             }
-            let applied = self.apply_to(known);
+            let applied = self.apply_to(project);
             let fault = applied.err().map(|error| in_one_line(&error.message()));
             if let Some(fault) = &fault {
                 tracing::warn!(project = %name, "could not apply regatta.toml; the previous \
                     settings stay in force: {fault}");
             }
-            seen.insert(
+            last_reads.insert(
                 name.clone(),
                 LastRead {
                     stamps,
@@ -110,13 +110,13 @@ impl ProjectFiles {
                 },
             );
         }
-        let fault = |(project, seen): (&ProjectName, &LastRead)| {
+        let fault = |(project, last_reads): (&ProjectName, &LastRead)| {
             Some(SettingsFileFault {
                 project: project.clone(),
-                why: seen.error.clone()?,
+                why: last_reads.error.clone()?,
             })
         };
-        seen.iter().filter_map(fault).collect()
+        last_reads.iter().filter_map(fault).collect()
     }
 
     fn apply_to(&self, known: &Project) -> Result<(), CommandError> {

@@ -131,11 +131,11 @@ fn on_detached(
         "detached; the agents keep working · watch them: regatta run --resume {id} · stop them: \
         regatta stop {id}"
     ));
-    let ask = app.can_ask_now();
-    if !ask && !app.global.no_input {
+    let request = app.can_ask_now();
+    if !request && !app.global.no_input {
         return Ok(()); // there is nobody to press it again
     }
-    if ask {
+    if request {
         app.output
             .print_note("Ctrl-C again asks whether to stop them");
     }
@@ -158,7 +158,7 @@ fn on_detached(
             .print_note(&format!("{how} · go on: regatta run --resume {id}"));
         Ok(())
     };
-    if !ask {
+    if !request {
         return stop(true);
     }
     let answer = interrupts.ask_person(&format!("stop {id} now? its work is kept [y/N]"));
@@ -243,19 +243,19 @@ impl Follower<'_> {
 
     fn refresh(&mut self) -> Result<(), CommandError> {
         (self.is_dirty, self.last_refresh) = (false, Instant::now());
-        let got: CallReply<MissionView> =
+        let reply: CallReply<MissionView> =
             self.client
                 .call_on_new_thread(Call::MissionShow(input::IdInput {
                     id: self.id.to_string(),
                 }))?;
-        self.mission = got.data;
-        self.settled_revision = self.mission.settled.then_some(got.revision);
+        self.mission = reply.data;
+        self.settled_revision = self.mission.settled.then_some(reply.revision);
         if self.ends_when != FollowUntil::Settled {
-            let asks: Vec<InboxView> = self
+            let inbox_items: Vec<InboxView> = self
                 .client
                 .call_on_new_thread(Call::InboxList(input::ProjectFilter { project: None }))?
                 .data;
-            self.is_person_needed = needs_person(&self.mission, &asks, self.ends_when);
+            self.is_person_needed = needs_person(&self.mission, &inbox_items, self.ends_when);
         }
         self.table.draw(&self.mission);
         Ok(())
@@ -263,14 +263,14 @@ impl Follower<'_> {
 
     fn on_event(&mut self, event: &EventView) -> Result<(), CommandError> {
         (self.is_dirty, self.last_revision) = (true, event.revision);
-        let ours = event.subject == self.id.to_string() || {
+        let is_ours = event.subject == self.id.to_string() || {
             let task = task_of_event(event);
             self.mission
                 .tasks
                 .iter()
-                .any(|item| Some(item.task.id) == task)
+                .any(|task_view| Some(task_view.task.id) == task)
         };
-        if !ours {
+        if !is_ours {
             return Ok(());
         }
         if event.kind == "task.started"
@@ -328,24 +328,25 @@ impl Follower<'_> {
 
 /// Returns whether a task waits for a person or, with [`FollowUntil::OnlyPersonNeeded`], whether
 /// every open task does.
-fn needs_person(mission: &MissionView, asks: &[InboxView], ends: FollowUntil) -> bool {
-    let stands = |task: &TaskView| {
-        asks.iter()
-            .any(|ask| ask.is_blocking() && ask.task == Some(task.task.id))
+fn needs_person(mission: &MissionView, inbox: &[InboxView], until: FollowUntil) -> bool {
+    let has_question = |task: &TaskView| {
+        inbox
+            .iter()
+            .any(|item| item.is_blocking() && item.task == Some(task.task.id))
     };
-    let asked = |task: &TaskView| stands(task) || task.word == "review";
-    let over = |task: &TaskView| task.task.status.is_terminal();
-    let open = |id: &TaskId| {
+    let needs_answer = |task: &TaskView| has_question(task) || task.word == "review";
+    let is_over = |task: &TaskView| task.task.status.is_terminal();
+    let is_open = |id: &TaskId| {
         mission
             .tasks
             .iter()
-            .any(|task| task.task.id == *id && !over(task))
+            .any(|task| task.task.id == *id && !is_over(task))
     };
-    let held_up =
-        |task: &TaskView| task.task.status.is_waiting() && task.task.blocked_by.iter().any(open);
-    let rests = |task: &TaskView| asked(task) || over(task) || held_up(task);
-    mission.tasks.iter().any(asked)
-        && (ends == FollowUntil::PersonNeeded || mission.tasks.iter().all(rests))
+    let is_blocked =
+        |task: &TaskView| task.task.status.is_waiting() && task.task.blocked_by.iter().any(is_open);
+    let is_idle = |task: &TaskView| needs_answer(task) || is_over(task) || is_blocked(task);
+    mission.tasks.iter().any(needs_answer)
+        && (until == FollowUntil::PersonNeeded || mission.tasks.iter().all(is_idle))
 }
 
 /// Returns the number of tasks per state, in one line.
@@ -371,24 +372,24 @@ pub(crate) fn wait_until_landed(
     after: u64,
     timeout: Option<Duration>,
 ) -> Result<Option<TaskView>, CommandError> {
-    let began = Instant::now();
-    let mut found = None;
+    let start = Instant::now();
+    let mut result = None;
     client.stream_events(after.saturating_sub(1), true, |_| {
         let task: TaskView = client
             .call_on_new_thread(Call::Show(input::IdInput { id: id.to_string() }))?
             .data;
-        let held = task.waits.first().is_some_and(|wait_reason| {
+        let is_held = task.waits.first().is_some_and(|wait_reason| {
             wait_reason.kind == regatta_core::schedule::WaitKind::Policy
         });
         // A task that a person took over is checked before it is queued.
         let is_checked = task.task.status == regatta_core::task::TaskStatus::Validating;
-        if (task.word != "landing" && !is_checked) || held {
-            found = Some(task);
+        if (task.word != "landing" && !is_checked) || is_held {
+            result = Some(task);
             return Ok(false);
         }
-        Ok(timeout.is_none_or(|duration| began.elapsed() < duration))
+        Ok(timeout.is_none_or(|duration| start.elapsed() < duration))
     })?;
-    Ok(found)
+    Ok(result)
 }
 
 /// Returns the task of an event: its subject, or the task in its data.

@@ -271,7 +271,7 @@ const ENVIRONMENT_SETTINGS: &[(&str, &str, &str)] = &[
 pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandError> {
     let layers = read_layers(repo)?;
     let (dir, origin) = data_dir()?;
-    let mut found = vec![ResolvedSetting {
+    let mut resolved = vec![ResolvedSetting {
         name: "data_dir".into(),
         value: dir.display().to_string(),
         origin: origin.into(),
@@ -289,14 +289,14 @@ pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandEr
                 ))
             })
         };
-        let own = || {
+        let default_value = || {
             value_at(&default_settings(), name)
                 .map_or_else(|| (*default).to_owned(), |value| format_value(name, value))
         };
         let (value, origin) = from_env
             .or_else(from_file)
-            .unwrap_or_else(|| (own(), "default".to_owned()));
-        found.push(ResolvedSetting {
+            .unwrap_or_else(|| (default_value(), "default".to_owned()));
+        resolved.push(ResolvedSetting {
             name: (*name).to_owned(),
             value,
             origin,
@@ -310,7 +310,7 @@ pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandEr
     names.sort();
     names.dedup();
     names.retain(|name| {
-        found
+        resolved
             .iter()
             .all(|resolved_setting| resolved_setting.name != *name)
     });
@@ -321,21 +321,21 @@ pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandEr
                 display_path(path),
             ))
         });
-        let own = || {
+        let default_value = || {
             (
                 value_at(&default_settings(), &name)
                     .map_or_else(String::new, |value| format_value(&name, value)),
                 "default".to_owned(),
             )
         };
-        let (value, origin) = from_file.unwrap_or_else(own);
-        found.push(ResolvedSetting {
+        let (value, origin) = from_file.unwrap_or_else(default_value);
+        resolved.push(ResolvedSetting {
             name,
             value,
             origin,
         });
     }
-    Ok(found)
+    Ok(resolved)
 }
 
 /// Returns the settings of the project at `repo`, from the files and the environment.

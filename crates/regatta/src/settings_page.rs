@@ -150,7 +150,7 @@ fn the_page_has_every_field_of_a_team_file() {
             .any(|key| key.split(['.', '[']).next() == Some(table))
     };
     assert!(
-        crate::commands::TEAM_FILE_FIELDS
+        crate::commands::team::FILE_FIELDS
             .iter()
             .all(|field| described(field))
     );

@@ -57,8 +57,8 @@ const ERROR_CALLS: [&str; 7] = [
     "GitError::new(",
 ];
 
-/// Directory in which doc comments are help texts.
-const HELP_FILES: [&str; 2] = ["crates/regatta/src/args", "crates/regatta/src/commands"];
+/// Paths below which doc comments are help texts.
+const HELP_FILES: [&str; 2] = ["crates/regatta/src/args.rs", "crates/regatta/src/commands"];
 
 /// Collects every sample of the program's own code. Tests and benches are left out.
 pub(super) fn collect(files: &[SourceFile]) -> Vec<Sample> {
@@ -162,7 +162,7 @@ fn doors() -> usize {
         assert_eq!(found[0].item.as_deref(), Some("fn doors() -> usize {"));
         assert!(collect(&[SourceFile::parse("crates/x/tests/a.rs", text)]).is_empty());
         let help = collect(&[SourceFile::parse(
-            "crates/regatta/src/args/tasks.rs",
+            "crates/regatta/src/commands/task.rs",
             "/// Add a task\nAdd,\n",
         )]);
         assert_eq!(help[0].kind, SampleKind::Help);

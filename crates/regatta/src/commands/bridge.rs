@@ -1,31 +1,110 @@
 //! The command `bridge`: the bridges of agents to chat and issue services, and their conversations.
 
+use clap::{Subcommand, ValueEnum};
 use regatta_api::view::{BridgeView, ConversationLineView};
 use regatta_api::{Call, input};
-use regatta_core::conversation::{Conversation, PostContent};
+use regatta_core::conversation::{Conversation, PostContent, Service};
+use regatta_core::ids::{AgentName, ConversationId};
 
-use crate::args::BridgeCommand;
 use crate::client::CallReply;
+use crate::commands::CommandContext;
 use crate::output::{
     CommandResult, command_error, first_line, format_age, format_table, format_table_for,
     window_width,
 };
 
-use super::CommandContext;
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ServiceArg {
+    Slack,
+    Github,
+    Linear,
+    Telegram,
+}
+
+impl From<ServiceArg> for Service {
+    fn from(service_arg: ServiceArg) -> Service {
+        match service_arg {
+            ServiceArg::Slack => Service::Slack,
+            ServiceArg::Github => Service::Github,
+            ServiceArg::Linear => Service::Linear,
+            ServiceArg::Telegram => Service::Telegram,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BridgeCommand {
+    /// List the bridges of each agent, and why a bridge is off
+    List,
+    /// Check that every bridge receives from its service; fails if one does not
+    Test {
+        /// Check only this agent's bridges
+        agent: Option<AgentName>,
+    },
+    /// Pause an agent's bridges: they receive and send nothing
+    Pause {
+        /// Agent whose bridges to pause
+        agent: AgentName,
+        /// Pause only the bridge to this service
+        #[arg(long, value_enum)]
+        service: Option<ServiceArg>,
+    },
+    /// Resume an agent's paused bridges
+    Resume {
+        /// Agent whose bridges to resume
+        agent: AgentName,
+        /// Resume only the bridge to this service
+        #[arg(long, value_enum)]
+        service: Option<ServiceArg>,
+    },
+    /// List conversations
+    Conversations {
+        /// Include closed conversations
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show a conversation: its turns and its posted messages
+    Show {
+        /// Conversation to show, such as V3
+        id: ConversationId,
+    },
+    /// Accept the request of a person who is not on the bridge's list
+    Accept {
+        /// Conversation to accept, such as V3
+        id: ConversationId,
+    },
+    /// Drop the requests of people who are not on the bridge's list
+    Refuse {
+        /// Conversation to refuse, such as V3
+        id: ConversationId,
+    },
+    /// Stop the running turn of a conversation
+    Stop {
+        /// Conversation to stop, such as V3
+        id: ConversationId,
+    },
+    /// End a conversation permanently
+    Close {
+        /// Conversation to close, such as V3
+        id: ConversationId,
+    },
+}
 
 /// Runs `regatta bridge`.
-pub(super) fn bridge(app: &CommandContext, word: BridgeCommand) -> CommandResult {
-    let pause = |agent, service: Option<crate::args::ServiceArg>, paused| {
-        let ask = input::BridgePause {
+pub(crate) fn bridge(app: &CommandContext, command: BridgeCommand) -> CommandResult {
+    let pause = |agent, service: Option<ServiceArg>, paused| {
+        let request = input::BridgePause {
             agent,
             service: service.map(Into::into),
             paused,
         };
-        let got: CallReply<Vec<BridgeView>> = app.call(&Call::BridgePause(ask))?;
+        let reply: CallReply<Vec<BridgeView>> = app.call(&Call::BridgePause(request))?;
         app.output
-            .print_answer("bridge.list", &got.data, &[], |_| draw_bridges(&got.data))
+            .print_answer("bridge.list", &reply.data, &[], |_| {
+                draw_bridges(&reply.data)
+            })
     };
-    match word {
+    match command {
         BridgeCommand::List => {
             let all = fetch_bridges(app)?;
             let none = [
@@ -44,12 +123,12 @@ pub(super) fn bridge(app: &CommandContext, word: BridgeCommand) -> CommandResult
         BridgeCommand::Pause { agent, service } => pause(agent, service, true),
         BridgeCommand::Resume { agent, service } => pause(agent, service, false),
         BridgeCommand::Conversations { all } => {
-            let ask = input::ConversationFilter { all, project: None };
-            let got: CallReply<Vec<ConversationLineView>> =
-                app.call(&Call::ConversationList(ask))?;
+            let request = input::ConversationFilter { all, project: None };
+            let reply: CallReply<Vec<ConversationLineView>> =
+                app.call(&Call::ConversationList(request))?;
             app.output
-                .print_answer("conversation.list", &got.data, &[], |_| {
-                    draw_conversations(&got.data, window_width())
+                .print_answer("conversation.list", &reply.data, &[], |_| {
+                    draw_conversations(&reply.data, window_width())
                 })
         }
         BridgeCommand::Show { id } => show_conversation(
@@ -76,8 +155,8 @@ pub(super) fn bridge(app: &CommandContext, word: BridgeCommand) -> CommandResult
 }
 
 fn fetch_bridges(app: &CommandContext) -> Result<Vec<BridgeView>, crate::output::CommandError> {
-    let got: CallReply<Vec<BridgeView>> = app.call(&Call::BridgeList(input::EmptyInput {}))?;
-    Ok(got.data)
+    let reply: CallReply<Vec<BridgeView>> = app.call(&Call::BridgeList(input::EmptyInput {}))?;
+    Ok(reply.data)
 }
 
 /// Describes the state of a bridge.
@@ -88,7 +167,7 @@ pub(crate) fn bridge_state(bridge: &BridgeView) -> String {
         }
         bridge if bridge.health.paused => "paused".into(),
         bridge => {
-            let heard = match (&bridge.health.connected, &bridge.health.trouble) {
+            let connection = match (&bridge.health.connected, &bridge.health.trouble) {
                 (Some(since), None) => format!("connected since {}", format_age(*since)),
                 (Some(_), Some(trouble)) => format!("connected; last problem: {trouble}"),
                 (None, Some(trouble)) => format!("not connected: {trouble}"),
@@ -97,7 +176,9 @@ pub(crate) fn bridge_state(bridge: &BridgeView) -> String {
             bridge
                 .warning
                 .as_ref()
-                .map_or(heard.clone(), |warning| format!("{heard}; {warning}"))
+                .map_or(connection.clone(), |warning| {
+                    format!("{connection}; {warning}")
+                })
         }
     }
 }
@@ -192,8 +273,8 @@ pub(crate) fn draw_conversations(all: &[ConversationLineView], window: Option<us
 
 /// Sends a call about a conversation and prints the conversation.
 fn show_conversation(app: &CommandContext, call: Call) -> CommandResult {
-    let got: CallReply<Conversation> = app.call(&call)?;
-    let conversation = &got.data;
+    let reply: CallReply<Conversation> = app.call(&call)?;
+    let conversation = &reply.data;
     let mut next = Vec::new();
     if !conversation.held.is_empty() {
         next.push(format!("regatta bridge accept {}", conversation.id));

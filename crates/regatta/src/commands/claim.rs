@@ -1,20 +1,75 @@
 //! The command `claim`, with `acquire`, `renew`, `release`, `list` and `check`.
 
-use regatta_api::Call;
-use regatta_api::input;
+use clap::Subcommand;
 use regatta_api::view::{ClaimCheckView, ClaimsView, GrantedClaim};
+use regatta_api::{Call, input};
 use regatta_core::claim::ClaimMode;
+use regatta_core::ids::{AgentName, ClaimId};
+use regatta_core::pattern::Uri;
 use regatta_core::refusal::seconds;
 
-use crate::args::ClaimCommand;
 use crate::client::CallReply;
+use crate::commands::CommandContext;
 use crate::output::{CommandError, CommandResult, first_line, format_age, format_table};
+use crate::settings::duration_ms;
 
-use super::CommandContext;
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClaimCommand {
+    /// Acquire a claim on one or more URIs (all of them or none)
+    Acquire {
+        /// URIs to claim; file:// and workspace:// accept *, ? and **
+        #[arg(required = true)]
+        uris: Vec<Uri>,
+        /// Agent to act as
+        #[arg(
+            long = "as",
+            value_name = "NAME",
+            env = "REGATTA_AGENT",
+            hide_env = true
+        )]
+        agent: AgentName,
+        /// Lifetime without renewal
+        #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "60s")]
+        ttl: u64,
+        /// Allow other shared claims on the same URIs
+        #[arg(long)]
+        shared: bool,
+        /// Wait up to this long if a URI is claimed
+        #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0")]
+        wait: u64,
+        /// Note about the purpose of the claim
+        #[arg(short = 'm', long, default_value = "")]
+        memo: String,
+    },
+    /// Renew a claim for another TTL
+    Renew {
+        /// Claim to renew, such as C7
+        claim: ClaimId,
+        /// Fencing token of the claim
+        #[arg(long)]
+        token: u64,
+    },
+    /// Release a claim
+    Release {
+        /// Claim to release, such as C7
+        claim: ClaimId,
+        /// Fencing token of the claim
+        #[arg(long)]
+        token: u64,
+    },
+    /// List claims with their holders, and waiting requests
+    List,
+    /// Check whether URIs are free
+    Check {
+        /// URIs to check
+        #[arg(required = true)]
+        uris: Vec<Uri>,
+    },
+}
 
 /// Runs `regatta claim`.
-pub(super) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
-    match word {
+pub(crate) fn claim(app: &CommandContext, command: ClaimCommand) -> CommandResult {
+    match command {
         ClaimCommand::Acquire {
             uris,
             agent,
@@ -28,7 +83,7 @@ pub(super) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
             } else {
                 ClaimMode::Exclusive
             };
-            let got: CallReply<GrantedClaim> =
+            let reply: CallReply<GrantedClaim> =
                 app.call(&Call::ClaimAcquire(input::ClaimAcquire {
                     uris,
                     agent,
@@ -37,7 +92,7 @@ pub(super) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
                     wait_ms: wait,
                     memo,
                 }))?;
-            let granted_claim = &got.data;
+            let granted_claim = &reply.data;
             let next = [
                 format!(
                     "regatta claim renew {} --token {}",
@@ -59,11 +114,12 @@ pub(super) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
                 })
         }
         ClaimCommand::Renew { claim, token } => {
-            let got: CallReply<GrantedClaim> =
+            let reply: CallReply<GrantedClaim> =
                 app.call(&Call::ClaimRenew(input::HeldClaimInput { claim, token }))?;
-            app.output.print_answer("claim.renew", &got.data, &[], |_| {
-                format!("renewed {claim} for {}\n", seconds(got.data.ttl_ms))
-            })
+            app.output
+                .print_answer("claim.renew", &reply.data, &[], |_| {
+                    format!("renewed {claim} for {}\n", seconds(reply.data.ttl_ms))
+                })
         }
         ClaimCommand::Release { claim, token } => {
             let _done: CallReply<String> =
@@ -76,18 +132,18 @@ pub(super) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
             )
         }
         ClaimCommand::List => {
-            let got: CallReply<ClaimsView> = app.call(&Call::ClaimList(input::EmptyInput {}))?;
+            let reply: CallReply<ClaimsView> = app.call(&Call::ClaimList(input::EmptyInput {}))?;
             app.output
-                .print_answer("claim.list", &got.data, &[], |_| draw_claims(&got.data))
+                .print_answer("claim.list", &reply.data, &[], |_| draw_claims(&reply.data))
         }
         ClaimCommand::Check { uris } => {
-            let got: CallReply<ClaimCheckView> =
+            let reply: CallReply<ClaimCheckView> =
                 app.call(&Call::ClaimCheck(input::UrisInput { uris }))?;
             app.output
-                .print_answer("claim.check", &got.data, &[], |_| {
-                    match got.data.holders.first() {
+                .print_answer("claim.check", &reply.data, &[], |_| {
+                    match reply.data.holders.first() {
                         None => "free\n".into(),
-                        Some(_) => got
+                        Some(_) => reply
                             .data
                             .holders
                             .iter()
@@ -105,7 +161,7 @@ pub(super) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
                             .collect(),
                     }
                 })?;
-            if got.data.free {
+            if reply.data.free {
                 Ok(())
             } else {
                 Err(CommandError::Exit(5))

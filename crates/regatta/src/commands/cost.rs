@@ -1,34 +1,86 @@
 //! The command `cost`: spending since a day, the landed work, and when the daily cap will be
 //! reached.
 
+use clap::{Args, ValueEnum};
 use regatta_api::view::{CostRow, CostView, forecast_text, price_text};
 use regatta_api::{Call, input};
 use regatta_core::budget::format_dollars;
 use regatta_core::cost::{CostGrouping, CostSum};
 
-use crate::args::CostByArg;
 use crate::client::CallReply;
-use crate::output::{CommandResult, first_line, format_table_for, window_width};
+use crate::commands::CommandContext;
+use crate::output::{
+    CommandResult, first_line, format_table_for, format_time_to_minute, window_width,
+};
 use crate::run_progress::format_tokens;
 
-use super::CommandContext;
-use super::see::format_time_to_minute;
+#[derive(Debug, Args)]
+pub(crate) struct CostArgs {
+    /// Group the sums by provider, mission, agent or model
+    #[arg(long, value_enum, default_value_t = CostByArg::Provider)]
+    pub(crate) by: CostByArg,
+    /// First day to count: today, yesterday, 7d, 2w or a date such as 2026-07-01
+    #[arg(long, value_name = "WHEN", value_parser = parse_days_since)]
+    pub(crate) since: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CostByArg {
+    Provider,
+    Mission,
+    Agent,
+    Model,
+}
+
+/// Parses the value of `--since` and returns how many days ago that was. Dates are in UTC.
+pub(crate) fn parse_days_since(text: &str) -> Result<u32, String> {
+    days_between(
+        text,
+        jiff::Timestamp::now()
+            .to_zoned(jiff::tz::TimeZone::UTC)
+            .date(),
+    )
+}
+
+fn days_between(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
+    let many = |s: &str, days: u32| {
+        s.parse::<u32>()
+            .ok()
+            .and_then(|parse| parse.checked_mul(days))
+            .filter(|parse| *parse < 36_500)
+    };
+    let found = match text {
+        "today" => Some(0),
+        "yesterday" => Some(1),
+        _ => match (text.strip_suffix('d'), text.strip_suffix('w')) {
+            (Some(days), _) => many(days, 1),
+            (_, Some(weeks)) => many(weeks, 7),
+            _ => {
+                let since = text.parse::<jiff::civil::Date>().ok();
+                since.and_then(|date| u32::try_from(date.until(today).ok()?.get_days()).ok())
+            }
+        },
+    };
+    found.ok_or_else(|| {
+        "write today, yesterday, 7d, 2w or a date in the past, such as 2026-07-01".into()
+    })
+}
 
 /// Runs `regatta cost`.
-pub(super) fn cost(app: &CommandContext, by: CostByArg, since: Option<u32>) -> CommandResult {
+pub(crate) fn cost(app: &CommandContext, args: &CostArgs) -> CommandResult {
     let client = app.client()?;
-    let by = match by {
+    let by = match args.by {
         CostByArg::Provider => CostGrouping::Provider,
         CostByArg::Mission => CostGrouping::Mission,
         CostByArg::Agent => CostGrouping::Agent,
         CostByArg::Model => CostGrouping::Model,
     };
-    let ask = input::CostQuery {
-        days: since.unwrap_or(0),
+    let request = input::CostQuery {
+        days: args.since.unwrap_or(0),
         by: Some(by),
     };
-    let got: CallReply<CostView> = client.call(&Call::Cost(ask))?;
-    let cost = &got.data;
+    let reply: CallReply<CostView> = client.call(&Call::Cost(request))?;
+    let cost = &reply.data;
     let next = match cost.cap {
         Some(_) => "regatta budget list",
         None => "regatta budget set day --usd 20",
@@ -261,5 +313,32 @@ landed 3 tasks · $0.20 each
             text.lines().all(|text| text.chars().count() <= 100),
             "{text}"
         );
+    }
+
+    #[test]
+    fn since_accepts_names_durations_and_past_dates() {
+        let today = jiff::civil::date(2026, 3, 2);
+        for (text, days) in [
+            ("today", 0),
+            ("yesterday", 1),
+            ("7d", 7),
+            ("2w", 14),
+            ("2026-03-02", 0),
+            ("2026-02-27", 3),
+        ] {
+            assert_eq!(days_between(text, today), Ok(days), "{text}");
+        }
+        for bad in [
+            "",
+            "d",
+            "-1d",
+            "2026-03-03",
+            "7",
+            "tomorrow",
+            "99999999d",
+            "2026-13-01",
+        ] {
+            assert!(days_between(bad, today).is_err(), "{bad}");
+        }
     }
 }

@@ -9,6 +9,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use clap::Args;
 use regatta_api::Call;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::live_view::SignInView;
@@ -21,15 +22,28 @@ use regatta_core::mission;
 use regatta_core::pattern::PathPattern;
 use serde::Serialize;
 
-use crate::args::DemoArgs;
 use crate::client::{CallReply, Client};
 use crate::interrupt::Interrupts;
 use crate::output::{CommandError, CommandResult, command_error, format_table, sanitize};
 use crate::plan;
 use crate::run_progress::{self, FollowEnd, FollowUntil};
 
-use super::CommandContext;
-use super::start::{start_separate_daemon, stop_separate_daemon};
+use crate::commands::CommandContext;
+use crate::commands::down::stop_separate_daemon;
+use crate::commands::up::start_separate_daemon;
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Number of scripted agents
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=300))]
+    pub(crate) size: u32,
+    /// Keep the repository afterwards
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Keep the daemon running afterwards
+    #[arg(long)]
+    pub(crate) serve: bool,
+}
 
 /// The files of the demo's repository: a program that greets in several languages, with a test.
 const DEMO_FILES: &[(&str, &str)] = &[
@@ -138,23 +152,23 @@ struct DemoOutcome {
 }
 
 /// Runs `regatta demo`.
-pub(super) fn demo(app: &CommandContext, ask: &DemoArgs) -> CommandResult {
+pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
     let began = Instant::now();
-    let place = tempfile::Builder::new().prefix("regatta-demo-").tempdir();
-    let place = place.map_err(|error| {
+    let temp_dir = tempfile::Builder::new().prefix("regatta-demo-").tempdir();
+    let temp_dir = temp_dir.map_err(|error| {
         command_error(
             "io",
             format!("no temporary directory can be had: {error}"),
             "set TMPDIR to a directory with room",
         )
     })?;
-    let (repo, data_dir) = (place.path().join("greet"), place.path().join("data"));
+    let (repo, data_dir) = (temp_dir.path().join("greet"), temp_dir.path().join("data"));
     regatta_git::sample_repo::make_repo(&repo, DEMO_FILES)
         .map_err(|error| command_error(error.code, error.message, error.hint))?;
     app.output.print_note(&format!(
         "regatta {} · demo: {} scripted agents, no API key, nothing leaves this machine",
         env!("CARGO_PKG_VERSION"),
-        ask.size
+        args.size
     ));
     app.output.print_note(&format!(
         "repo  {}   (a small shell project with tests)",
@@ -164,21 +178,21 @@ pub(super) fn demo(app: &CommandContext, ask: &DemoArgs) -> CommandResult {
     let page: CallReply<SignInView> = client.call(&Call::Open(input::EmptyInput {}))?;
     app.output
         .print_note(&format!("web   {}   (works once)", page.data.url));
-    let played = run_mission(app, ask, &client, &repo, began);
-    let keep = ask.keep || ask.serve;
-    let stopped = if ask.serve {
+    let outcome = run_mission(app, args, &client, &repo, began);
+    let keep = args.keep || args.serve;
+    let stopped = if args.serve {
         Ok(())
     } else {
         stop_separate_daemon(&client)
     };
-    let kept = keep.then(|| place.keep());
-    let (mut said, landed_all) = played?;
+    let kept_dir = keep.then(|| temp_dir.keep());
+    let (mut report, landed_all) = outcome?;
     stopped?;
-    if ask.serve {
+    if args.serve {
         let page: CallReply<SignInView> = client.call(&Call::Open(input::EmptyInput {}))?;
-        said.sign_in_url = Some(page.data.url);
+        report.sign_in_url = Some(page.data.url);
     }
-    print_report(app, ask, kept.as_deref(), &said)?;
+    print_report(app, args, kept_dir.as_deref(), &report)?;
     if landed_all {
         Ok(())
     } else {
@@ -190,7 +204,7 @@ pub(super) fn demo(app: &CommandContext, ask: &DemoArgs) -> CommandResult {
 /// person.
 fn run_mission(
     app: &CommandContext,
-    ask: &DemoArgs,
+    args: &DemoArgs,
     client: &Client,
     repo: &Path,
     began: Instant,
@@ -204,9 +218,9 @@ fn run_mission(
         settings: demo_settings()?,
     };
     let project: CallReply<ProjectView> = client.call(&Call::ProjectAdd(add))?;
-    let live = concurrent_agents(ask.size);
+    let live = concurrent_agents(args.size);
     let mut agents = Vec::new();
-    for nth in 1..=ask.size {
+    for nth in 1..=args.size {
         let name = AgentName::new(&format!("scripted-{nth}"))
             .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
         let add = input::AgentAdd {
@@ -227,7 +241,7 @@ fn run_mission(
         max_attempts: Some(live),
         ..input::LimitsSet::default()
     }))?;
-    let plan = plan::parse_plan(&demo_plan_for(ask.size), false, "demo.toml")?;
+    let plan = plan::parse_plan(&demo_plan_for(args.size), false, "demo.toml")?;
     let start = input::MissionStart {
         project: Some(project.data.name),
         title: plan.title.clone(),
@@ -241,14 +255,14 @@ fn run_mission(
         tasks: plan.tasks,
         adopt: vec![],
     };
-    let got: CallReply<MissionView> = client.call(&Call::MissionStart(start))?;
-    let id = got.data.mission.id;
+    let reply: CallReply<MissionView> = client.call(&Call::MissionStart(start))?;
+    let id = reply.data.mission.id;
     app.output.print_note(&format!(
         "{id} \"{}\"   {} tasks",
-        got.data.mission.title,
-        got.data.tasks.len()
+        reply.data.mission.title,
+        reply.data.tasks.len()
     ));
-    let (ending, open) = follow_and_decide(app, ask, client, got)?;
+    let (ending, open) = follow_and_decide(app, args, client, reply)?;
     let last: CallReply<MissionView> =
         client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
     let landed = last
@@ -258,18 +272,21 @@ fn run_mission(
         .filter(|task| task.word == "landed")
         .count();
     let told = DemoReport {
-        table: format_table(&super::summary::task_rows(&app.output, &last.data.tasks)),
+        table: format_table(&crate::commands::run::summary::task_rows(
+            &app.output,
+            &last.data.tasks,
+        )),
         graph: regatta_git::sample_repo::commit_graph(repo, last.data.tasks.len() + 1)
             .map_err(|error| command_error(error.code, error.message, error.hint))?,
         outcome: DemoOutcome {
             repo: repo.display().to_string(),
             tasks: last.data.tasks.len(),
             landed,
-            agents: ask.size as usize,
+            agents: args.size as usize,
             seconds: (began.elapsed().as_millis() as f64) / 1_000.0,
             url: crate::daemon::read_daemon_info(client.data_dir())
                 .map(|daemon_info| daemon_info.url)
-                .filter(|_| ask.serve),
+                .filter(|_| args.serve),
             data_dir: client.data_dir().path.display().to_string(),
             needs_you: open.len(),
         },
@@ -314,7 +331,7 @@ impl PendingDecision {
     fn description(&self) -> String {
         match self {
             PendingDecision::Request(inbox) => {
-                let who = inbox
+                let agent = inbox
                     .agent
                     .as_ref()
                     .map_or(String::new(), |agent| format!(" {agent}"));
@@ -324,7 +341,7 @@ impl PendingDecision {
                     numbered_choices(&inbox.choices)
                 };
                 format!(
-                    "{} {}{who} asks: {}   {choices}",
+                    "{} {}{agent} asks: {}   {choices}",
                     inbox.id,
                     inbox.task.map(|id| id.to_string()).unwrap_or_default(),
                     sanitize(&inbox.subject)
@@ -356,7 +373,7 @@ impl PendingDecision {
 
     /// Returns an error message if `said` is not one of the choices. An empty line is the first
     /// choice.
-    fn input_error(&self, said: &str) -> Option<String> {
+    fn input_error(&self, answer: &str) -> Option<String> {
         let choices: Vec<String> = match self {
             PendingDecision::Request(item) if item.kind == "permission" => {
                 vec!["allow".into(), "deny".into()]
@@ -366,42 +383,42 @@ impl PendingDecision {
             PendingDecision::Request(item) => item.choices.clone(),
             PendingDecision::Review(_) => vec!["land".into()],
         };
-        let is_choice = said
+        let is_choice = answer
             .parse::<usize>()
             .is_ok_and(|nth| (1..=choices.len()).contains(&nth))
-            || choices.iter().any(|choice| choice == said);
-        let wanted = if choices.len() == 1 {
+            || choices.iter().any(|choice| choice == answer);
+        let expected = if choices.len() == 1 {
             "1".to_owned()
         } else {
             format!("a number from 1 to {}", choices.len())
         };
-        (!said.is_empty() && !is_choice)
-            .then(|| format!("{said:?} is not one of the choices; type {wanted}"))
+        (!answer.is_empty() && !is_choice)
+            .then(|| format!("{answer:?} is not one of the choices; type {expected}"))
     }
 
     /// Sends the decision: the choice with this number or text, or the first choice for an empty
     /// line.
-    fn send_decision(&self, client: &Client, said: &str) -> Result<(), CommandError> {
+    fn send_decision(&self, client: &Client, text: &str) -> Result<(), CommandError> {
         let call = match self {
             PendingDecision::Request(inbox) => {
                 let id = inbox.id.parse().map_err(|_| {
                     command_error("bug", "an inbox item has no number", "please report this")
                 })?;
-                let answer = match (inbox.kind.as_str(), said) {
+                let answer = match (inbox.kind.as_str(), text) {
                     ("permission", "2" | "deny") => RequestAnswer::Deny { reason: None },
                     ("permission", _) => RequestAnswer::Allow,
                     _ => {
-                        let nth = said
+                        let choice = text
                             .parse::<usize>()
                             .ok()
-                            .and_then(|nth| inbox.choices.get(nth.wrapping_sub(1)));
-                        let other = if said.is_empty() {
+                            .and_then(|choice| inbox.choices.get(choice.wrapping_sub(1)));
+                        let default = if text.is_empty() {
                             inbox.choices.first().map_or("yes", String::as_str)
                         } else {
-                            said
+                            text
                         };
                         RequestAnswer::Text {
-                            text: nth.map_or(other, String::as_str).to_owned(),
+                            text: choice.map_or(default, String::as_str).to_owned(),
                         }
                     }
                 };
@@ -456,71 +473,71 @@ fn pending_decisions(
     client: &Client,
     mission: MissionId,
 ) -> Result<Vec<PendingDecision>, CommandError> {
-    let asks: CallReply<Vec<InboxView>> =
+    let inbox_items: CallReply<Vec<InboxView>> =
         client.call(&Call::InboxList(input::ProjectFilter { project: None }))?;
-    let all: CallReply<MissionView> = client.call(&Call::MissionShow(input::IdInput {
+    let mission_view: CallReply<MissionView> = client.call(&Call::MissionShow(input::IdInput {
         id: mission.to_string(),
     }))?;
-    let asked = asks
+    let requests = inbox_items
         .data
         .into_iter()
         .filter(|inbox| inbox.ask.is_some())
         .map(|inbox| PendingDecision::Request(Box::new(inbox)));
-    let review = all
+    let reviews = mission_view
         .data
         .tasks
         .into_iter()
         .filter(|task| task.word == "review")
         .map(|task| PendingDecision::Review(Box::new(task)));
-    Ok(asked.chain(review).collect())
+    Ok(requests.chain(reviews).collect())
 }
 
 /// Follows the mission and decides each item that comes up: it asks the person at the terminal, or
 /// takes the first choice without one. Returns the items that stay open for people who come later.
 fn follow_and_decide(
     app: &CommandContext,
-    ask: &DemoArgs,
+    args: &DemoArgs,
     client: &Client,
     first: CallReply<MissionView>,
 ) -> Result<(FollowEnd, Vec<PendingDecision>), CommandError> {
-    let (id, asks) = (first.data.mission.id, app.can_ask_now());
-    let left = ask.serve && !app.global.no_input;
-    let until = if left {
+    let (id, can_ask) = (first.data.mission.id, app.can_ask_now());
+    let leaves_open = args.serve && !app.global.no_input;
+    let until = if leaves_open {
         FollowUntil::OnlyPersonNeeded
     } else {
         FollowUntil::PersonNeeded
     };
-    let mut got = first;
-    let mut after = got.revision;
+    let mut reply = first;
+    let mut after = reply.revision;
     loop {
         let ending;
-        (ending, after) = run_progress::follow_until_needed(app, client, got, after, until)?;
+        (ending, after) = run_progress::follow_until_needed(app, client, reply, after, until)?;
         if matches!(ending, FollowEnd::TimedOut | FollowEnd::Detached) {
             return Ok((ending, vec![]));
         }
-        let open = pending_decisions(client, id)?;
-        if left || open.is_empty() && ending == FollowEnd::Settled {
-            return Ok((ending, open));
+        let pending = pending_decisions(client, id)?;
+        if leaves_open || pending.is_empty() && ending == FollowEnd::Settled {
+            return Ok((ending, pending));
         }
-        for pending_decision in open {
+        for pending_decision in pending {
             app.output.print_note(&pending_decision.description());
-            let said = loop {
-                let said = if asks {
+            let answer = loop {
+                let answer = if can_ask {
                     Interrupts::install()?
                         .ask_person(">")
                         .ok_or(CommandError::Exit(130))?
                 } else {
                     String::new()
                 };
-                match pending_decision.input_error(said.trim()) {
+                match pending_decision.input_error(answer.trim()) {
                     Some(why) => app.output.print_note(&sanitize(&why)),
-                    None => break said,
+                    None => break answer,
                 }
             };
-            pending_decision.send_decision(client, said.trim())?;
+            pending_decision.send_decision(client, answer.trim())?;
         }
         // Start from the present state, so that changes during the question are printed too.
-        got = client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
+        reply = client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
     }
 }
 
@@ -536,40 +553,40 @@ struct DemoReport {
 /// Prints the result of the demo and the next steps.
 fn print_report(
     app: &CommandContext,
-    ask: &DemoArgs,
-    kept: Option<&Path>,
-    told: &DemoReport,
+    args: &DemoArgs,
+    kept_dir: Option<&Path>,
+    report: &DemoReport,
 ) -> CommandResult {
-    let demo_outcome = &told.outcome;
+    let demo_outcome = &report.outcome;
     let shell = format!(
         "export REGATTA_DATA_DIR={} && cd {}",
         demo_outcome.data_dir, demo_outcome.repo
     );
     let mut next = Vec::new();
-    if ask.serve {
+    if args.serve {
         next.push(shell.clone());
-        next.extend(told.pending.iter().map(PendingDecision::command));
+        next.extend(report.pending.iter().map(PendingDecision::command));
         next.push("regatta open".into());
         next.push("regatta status".into());
         next.push("regatta down".into());
     }
     app.output.print_answer("demo", demo_outcome, &next, |_| {
-        let mut text = format!("{}\n{}\n", told.table.trim_end(), told.graph.trim_end());
+        let mut text = format!("{}\n{}\n", report.table.trim_end(), report.graph.trim_end());
         text += &format!(
             "done   {} of {} landed in {:.1} s by {} agents · $0.00 (scripted)\n",
             demo_outcome.landed, demo_outcome.tasks, demo_outcome.seconds, demo_outcome.agents
         );
-        for pending_decision in &told.pending {
+        for pending_decision in &report.pending {
             text += &format!("needs  {}\n", pending_decision.description());
         }
-        match kept {
+        match kept_dir {
             Some(_) => text += &format!("look   git -C {} log --graph --stat\n", demo_outcome.repo),
             None => text += "look   regatta demo --keep   keeps the repository for a closer look\n",
         }
-        if ask.serve {
+        if args.serve {
             text += &format!(
                 "web    {}\n",
-                told.sign_in_url.as_deref().unwrap_or("regatta open")
+                report.sign_in_url.as_deref().unwrap_or("regatta open")
             );
             text += &format!("shell  {shell}\n       regatta status · regatta down\n");
         }

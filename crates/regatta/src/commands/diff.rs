@@ -1,52 +1,69 @@
-//! The commands `diff` and `revise`: show the changes of finished work, in a pager or a diff
-//! program, and send work back.
+//! The command `diff`, which shows what a task's finished work changes.
 
 use std::path::{Component, Path};
 
+use clap::Args;
 use regatta_api::view::{DiffView, ProjectView, TaskView};
 use regatta_api::{Call, input};
-use regatta_core::ids::{CommitId, TaskId};
+use regatta_core::ids::CommitId;
 use regatta_core::scope_escape;
 use regatta_engine::ports::git::{Git, ProjectRepo};
 
-use crate::args;
 use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
 use crate::output::{
     CommandError, CommandResult, Output, command_error, first_line, format_table, sanitize,
 };
 use crate::pager;
 
-use super::CommandContext;
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// Task, or an attempt to include its changes that did not land
+    pub(crate) id: String,
+    /// Show only the changes since you last sent the work back
+    #[arg(long)]
+    pub(crate) since_review: bool,
+    /// Show only the number of changed lines per file
+    #[arg(long)]
+    pub(crate) stat: bool,
+    /// Open each changed file in a diff program: COMMAND, $REGATTA_DIFF_TOOL, or an installed
+    /// editor
+    #[arg(long, value_name = "COMMAND", num_args = 0..=1, require_equals = true, conflicts_with = "stat")]
+    pub(crate) tool: Option<Option<String>>,
+    /// Print without a pager (REGATTA_PAGER, GIT_PAGER and PAGER choose the pager)
+    #[arg(long)]
+    pub(crate) no_pager: bool,
+}
 
 /// Runs `regatta diff`.
-pub(super) fn diff(app: &CommandContext, ask: &args::DiffArgs) -> CommandResult {
+pub(crate) fn diff(app: &CommandContext, args: &DiffArgs) -> CommandResult {
     let client = app.client()?;
-    let got: CallReply<DiffView> = client.call(&Call::Diff(input::DiffInput {
-        id: ask.id.clone(),
-        since_review: ask.since_review,
+    let reply: CallReply<DiffView> = client.call(&Call::Diff(input::DiffInput {
+        id: args.id.clone(),
+        since_review: args.since_review,
     }))?;
     let task: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
-        id: got.data.task.to_string(),
+        id: reply.data.task.to_string(),
     }))?;
     let next = next_commands(&task.data);
-    if let Some(tool) = &ask.tool {
-        let opened = open_in_tool(app, &client, (&got.data, &task.data), tool.as_deref())?;
+    if let Some(tool) = &args.tool {
+        let summary = open_in_tool(app, &client, &reply.data, &task.data, tool.as_deref())?;
         return app
             .output
-            .print_answer("diff", &got.data, &next, |_| format!("{opened}\n"));
+            .print_answer("diff", &reply.data, &next, |_| format!("{summary}\n"));
     }
-    let out = if ask.no_pager || ask.stat {
+    let out = if args.no_pager || args.stat {
         app.output.clone()
     } else {
         app.output.with_pager()
     };
-    out.print_answer("diff", &got.data, &next, |out| {
-        let shown = if ask.stat {
-            draw_stat(&got.data.patch)
+    out.print_answer("diff", &reply.data, &next, |out| {
+        let body = if args.stat {
+            draw_stat(&reply.data.patch)
         } else {
-            format_patch(out, &got.data)
+            format_patch(out, &reply.data)
         };
-        format!("{shown}{}", remarks(&got.data, &task.data))
+        format!("{body}{}", remarks(&reply.data, &task.data))
     })
 }
 
@@ -61,11 +78,11 @@ fn remarks(diff: &DiffView, view: &TaskView) -> String {
             view.task.status.phrase()
         );
     }
-    let by = diff
+    let attempt = diff
         .attempt
         .or_else(|| view.task.submission.as_ref().map(|work| work.attempt));
     if let Some(note) =
-        by.and_then(|attempt| scope_escape::files_left_out_note(&view.task, attempt))
+        attempt.and_then(|attempt| scope_escape::files_left_out_note(&view.task, attempt))
     {
         text += &format!("{}\n", first_line(&note));
     }
@@ -104,29 +121,29 @@ fn format_patch(out: &Output, diff: &DiffView) -> String {
     if diff.patch.is_empty() {
         return "no changes\n".into();
     }
-    let mut inside = false;
+    let mut in_hunk = false;
     let mut text = String::with_capacity(diff.patch.len());
-    for patch in diff.patch.lines() {
-        let shown = patch
+    for line in diff.patch.lines() {
+        let clean = line
             .split('\t')
             .map(sanitize)
             .collect::<Vec<_>>()
             .join("\t");
-        if patch.starts_with("diff --git ") {
-            inside = false;
+        if line.starts_with("diff --git ") {
+            in_hunk = false;
         }
-        inside |= patch.starts_with("@@");
-        let style = match patch.bytes().next() {
-            Some(b'@') if inside => "36",
-            Some(b'+') if inside => "32",
-            Some(b'-') if inside => "31",
-            _ if !inside => "1",
+        in_hunk |= line.starts_with("@@");
+        let style = match line.bytes().next() {
+            Some(b'@') if in_hunk => "36",
+            Some(b'+') if in_hunk => "32",
+            Some(b'-') if in_hunk => "31",
+            _ if !in_hunk => "1",
             _ => "",
         };
-        text += &if style.is_empty() || shown.is_empty() {
-            shown
+        text += &if style.is_empty() || clean.is_empty() {
+            clean
         } else {
-            out.paint(&shown, style)
+            out.paint(&clean, style)
         };
         text.push('\n');
     }
@@ -134,7 +151,7 @@ fn format_patch(out: &Output, diff: &DiffView) -> String {
 }
 
 /// Draws the numbers of added and removed lines, per file and in total.
-pub(super) fn draw_stat(patch: &str) -> String {
+pub(crate) fn draw_stat(patch: &str) -> String {
     let files = count_lines(patch);
     let row = |(name, added, gone): &(String, usize, usize)| {
         vec![name.clone(), format!("+{added}"), format!("-{gone}")]
@@ -172,29 +189,30 @@ const DIFF_TOOLS: [&str; 3] = ["nvim -d", "vimdiff", "vim -d"];
 /// Returns the diff program's command line: from the option, from `REGATTA_DIFF_TOOL`, or an
 /// installed editor.
 fn choose_tool(
-    typed: Option<&str>,
-    set: Option<String>,
-    is_here: impl Fn(&str) -> bool,
+    option: Option<&str>,
+    variable: Option<String>,
+    is_installed: impl Fn(&str) -> bool,
 ) -> Option<String> {
-    let named = typed
+    let chosen = option
         .map(str::to_owned)
-        .or(set)
-        .map(|typed| typed.trim().to_owned())
-        .filter(|typed| !typed.is_empty());
-    let known = || {
+        .or(variable)
+        .map(|option| option.trim().to_owned())
+        .filter(|option| !option.is_empty());
+    let installed_editor = || {
         DIFF_TOOLS
             .iter()
-            .find(|s| s.split(' ').next().is_some_and(&is_here))
-            .map(|s| (*s).to_owned())
+            .find(|command| command.split(' ').next().is_some_and(&is_installed))
+            .map(|command| (*command).to_owned())
     };
-    named.or_else(known)
+    chosen.or_else(installed_editor)
 }
 
 /// Opens each changed file in a diff program, one after the other. Returns a sentence about it.
 fn open_in_tool(
     app: &CommandContext,
     client: &Client,
-    (diff, task): (&DiffView, &TaskView),
+    diff: &DiffView,
+    task: &TaskView,
     typed: Option<&str>,
 ) -> Result<String, CommandError> {
     let id = diff.task;
@@ -222,7 +240,7 @@ fn open_in_tool(
         .data
         .into_iter()
         .find(|project| project.name == task.task.project)
-        .and_then(super::project_repo);
+        .and_then(crate::commands::project_repo);
     let Some(repo) = repo else {
         return Err(command_error(
             "no_project",
@@ -292,13 +310,13 @@ fn open_in_tool(
     Ok(format!("opened {many} of {id} in {}", first_line(&tool)))
 }
 
-/// Writes a file of a commit below `place`, or an empty file if the commit has none. Returns `None`
-/// for a path that would leave `place` (S6).
+/// Writes a file of a commit below `dir`, or an empty file if the commit has none. Returns `None`
+/// for a path that would leave `dir` (S6).
 fn write_file_of_commit(
     git: &impl Git,
     repo: &ProjectRepo,
     commit: &CommitId,
-    place: &Path,
+    dir: &Path,
     path: &str,
 ) -> Result<Option<std::path::PathBuf>, CommandError> {
     if !Path::new(path)
@@ -311,12 +329,12 @@ fn write_file_of_commit(
         .file_at(repo, commit, path)
         .map_err(|error| command_error(error.code, error.message, error.hint))?
         .unwrap_or_default();
-    let file = place.join(path);
-    let written = file
+    let file = dir.join(path);
+    let result = file
         .parent()
         .map_or(Ok(()), std::fs::create_dir_all)
         .and_then(|()| std::fs::write(&file, bytes));
-    written.map_err(|error| {
+    result.map_err(|error| {
         command_error(
             "io",
             format!("could not write {}: {error}", file.display()),
@@ -324,80 +342,6 @@ fn write_file_of_commit(
         )
     })?;
     Ok(Some(file))
-}
-
-/// Runs `regatta revise`.
-pub(super) fn revise(app: &CommandContext, ask: &args::ReviseArgs) -> CommandResult {
-    let id = ask.id;
-    let client = app.client()?;
-    warn_of_unchanged_files(app, &client, id, &ask.comment)?;
-    let got: CallReply<TaskView> = client.call(&Call::Revise(input::IdWithText {
-        id: id.to_string(),
-        text: revise_message(ask),
-    }))?;
-    let (who, many) = (
-        got.data
-            .task
-            .agent
-            .as_ref()
-            .or(got.data.task.assignee.as_ref()),
-        ask.comment.len(),
-    );
-    app.output.print_answer(
-        "revise",
-        &got.data,
-        &[format!("regatta why {id}"), "regatta watch".into()],
-        |_| {
-            let with = match many {
-                0 => "your message".to_owned(),
-                1 => "your comment".to_owned(),
-                many => format!("your {many} comments"),
-            };
-            let to = who.map_or(String::new(), |agent| format!(" to {agent}"));
-            format!("{id} goes back{to} with {with}; its work is kept\n")
-        },
-    )
-}
-
-/// Returns the message to the agent: the text, then a line per comment. The web page sends the same
-/// format.
-fn revise_message(ask: &args::ReviseArgs) -> String {
-    let words = Some(ask.words.join(" ")).filter(|s| !s.is_empty());
-    let comments = ask.comment.iter().map(ToString::to_string);
-    words
-        .into_iter()
-        .chain(ask.message.iter().cloned())
-        .chain(comments)
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
-/// Prints a note for each comment on a file that the work does not change, because the path may be
-/// mistyped.
-fn warn_of_unchanged_files(
-    app: &CommandContext,
-    client: &Client,
-    id: TaskId,
-    comments: &[args::CommentArg],
-) -> CommandResult {
-    if comments.is_empty() {
-        return Ok(());
-    }
-    let task: CallReply<TaskView> =
-        client.call(&Call::Show(input::IdInput { id: id.to_string() }))?;
-    let Some(work) = &task.data.task.submission else {
-        return Ok(());
-    }; // the daemon refuses the request with a reason
-    for comment_arg in comments
-        .iter()
-        .filter(|comment_arg| !work.changed.contains(&comment_arg.path))
-    {
-        app.output.print_note(&format!(
-            "note: {id} does not change {}; the comment is sent anyway",
-            first_line(&comment_arg.path)
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -433,7 +377,7 @@ mod tests {
         };
         let commit = CommitId::new(&"0".repeat(40)).unwrap();
         let view = DiffView {
-            task: TaskId(1),
+            task: regatta_core::ids::TaskId(1),
             base: commit.clone(),
             commit,
             files: vec![],

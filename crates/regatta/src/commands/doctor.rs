@@ -7,22 +7,27 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::Args;
 use regatta_agents::leftovers::RunningShim;
-use regatta_agents::presets;
-use regatta_agents::program_discovery::{self, FoundProgram, MachineFacts, SignIn};
-use regatta_agents::sign_in;
-use regatta_api::Call;
-use regatta_api::input;
+use regatta_agents::program_discovery::{FoundProgram, MachineFacts, SignIn};
+use regatta_agents::{presets, program_discovery, sign_in};
 use regatta_api::live_view::{CheckLevel, DoctorCheck, DoctorView};
 use regatta_api::view::{AgentView, BridgeView, InboxView};
+use regatta_api::{Call, input};
 use regatta_core::agent::{Runtime, SandboxLevel as Confined};
 use regatta_engine::ports::git::{Git, RepoFacts};
 
 use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
 use crate::output::{CommandError, CommandResult, Output, display_width, format_table_for, wrap};
 use crate::{composition, daemon, settings};
 
-use super::CommandContext;
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// End agent processes whose data directory has no running daemon
+    #[arg(long)]
+    pub(crate) end_strays: bool,
+}
 
 /// Returns the checks that the daemon runs on its own machine for API clients. They need no working
 /// directory.
@@ -37,7 +42,7 @@ pub(crate) fn daemon_doctor(dir: PathBuf) -> regatta_server::Doctor {
         checks.push(check_sandbox());
         DoctorView {
             checks,
-            providers: super::agents::provider_lines(),
+            providers: crate::commands::provider::provider_lines(),
         }
     })
 }
@@ -57,7 +62,7 @@ fn check_line(
 }
 
 /// Runs `regatta doctor`. It fails if a check is bad.
-pub(super) fn doctor(app: &CommandContext, end_strays: bool) -> CommandResult {
+pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
     let mut checks = vec![check_git()];
     let mut has_agents = false;
     let data_dir = app.data_dir();
@@ -88,7 +93,7 @@ pub(super) fn doctor(app: &CommandContext, end_strays: bool) -> CommandResult {
             Ok(None) => check_store_offline(dir),
             Err(error) => vec![check_from_error("daemon", &error)],
         });
-        checks.extend(check_strays(dir, end_strays));
+        checks.extend(check_strays(dir, args.end_strays));
     }
     checks.push(check_sandbox());
     checks.extend(check_providers(has_agents));
@@ -135,20 +140,20 @@ fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> S
         ]
     };
     let rows: Vec<Vec<String>> = checks.iter().map(row).collect();
-    let whole = format_table_for(&rows, None);
+    let table = format_table_for(&rows, None);
     let Some(window) =
-        window.filter(|window| whole.lines().any(|line| display_width(line) > *window))
+        window.filter(|window| table.lines().any(|line| display_width(line) > *window))
     else {
-        return whole;
+        return table;
     };
-    let first = rows
+    let first_width = rows
         .iter()
         .map(|row| display_width(&row[0]))
         .max()
         .unwrap_or(0);
     let (room, indent) = (
-        window.saturating_sub(first + 2).max(20),
-        " ".repeat(first + 2),
+        window.saturating_sub(first_width + 2).max(20),
+        " ".repeat(first_width + 2),
     );
     let mut text = String::new();
     for (row, doctor_check) in rows.iter().zip(checks) {
@@ -160,13 +165,13 @@ fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> S
                 usize::MAX,
             ));
         }
-        for (at, line) in lines.iter().enumerate() {
-            match at {
+        for (nth, line) in lines.iter().enumerate() {
+            match nth {
                 0 => {
                     text += &format!(
                         "{}{}{line}\n",
                         row[0],
-                        " ".repeat(first + 2 - display_width(&row[0]))
+                        " ".repeat(first_width + 2 - display_width(&row[0]))
                     )
                 }
                 _ => text += &format!("{indent}{line}\n"),
@@ -275,7 +280,7 @@ fn check_repository(id: &str, path: &Path, data_dir: &Path) -> DoctorCheck {
 }
 
 /// Checks submodules and LFS content, which a plain clone of the repository does not contain.
-pub(super) fn check_submodules_and_lfs(facts: &RepoFacts) -> Vec<DoctorCheck> {
+pub(crate) fn check_submodules_and_lfs(facts: &RepoFacts) -> Vec<DoctorCheck> {
     let mut found = Vec::new();
     let named = |is_checked_out: bool| {
         let submodules = facts
@@ -395,33 +400,34 @@ fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
     );
     let agents: Result<CallReply<Vec<AgentView>>, CommandError> =
         client.call(&Call::AgentList(input::EmptyInput {}));
-    let has_agents = agents.as_ref().is_ok_and(|got| {
-        got.data
+    let has_agents = agents.as_ref().is_ok_and(|reply| {
+        reply
+            .data
             .iter()
             .any(|view| !matches!(view.agent.runtime, Runtime::Scripted))
     });
     match agents {
         Err(error) => checks.push(check_from_error("agents", &error)),
-        Ok(got) if got.data.is_empty() => checks.push(check_line(
+        Ok(reply) if reply.data.is_empty() => checks.push(check_line(
             "agents",
             CheckLevel::Warn,
             "none yet",
             "see what is installed: regatta provider",
         )),
-        Ok(got) => {
-            checks.extend(got.data.iter().flat_map(check_agent));
-            checks.extend(check_parked(&got.data));
+        Ok(reply) => {
+            checks.extend(reply.data.iter().flat_map(check_agent));
+            checks.extend(check_parked(&reply.data));
         }
     }
     match client.call::<Vec<BridgeView>>(&Call::BridgeList(input::EmptyInput {})) {
         Err(error) => checks.push(check_from_error("bridges", &error)),
-        Ok(got) => checks.extend(got.data.iter().map(check_bridge)),
+        Ok(reply) => checks.extend(reply.data.iter().map(check_bridge)),
     }
     // An invalid setting belongs to no bridge, so only the inbox has it.
     match client.call::<Vec<InboxView>>(&Call::InboxList(input::ProjectFilter { project: None })) {
         Err(error) => checks.push(check_from_error("bridges", &error)),
-        Ok(got) => {
-            let faults = got
+        Ok(reply) => {
+            let faults = reply
                 .data
                 .iter()
                 .filter(|item| item.id.starts_with("bridge:setting:"));
@@ -483,14 +489,15 @@ fn check_strays(own: &Path, end_strays: bool) -> Vec<DoctorCheck> {
             .filter_map(|shim| shim.end().err())
             .map(|error| error.to_string())
             .collect();
-        checks.push(match failures.is_empty() {
-            true => check_line("strays", CheckLevel::Ok, format!("ended: {what}"), ""),
-            false => check_line(
+        checks.push(if failures.is_empty() {
+            check_line("strays", CheckLevel::Ok, format!("ended: {what}"), "")
+        } else {
+            check_line(
                 "strays",
                 CheckLevel::Bad,
                 failures.join(" "),
                 "try again: regatta doctor --end-strays",
-            ),
+            )
         });
     }
     checks
@@ -498,14 +505,14 @@ fn check_strays(own: &Path, end_strays: bool) -> Vec<DoctorCheck> {
 
 /// Checks a bridge.
 fn check_bridge(bridge: &BridgeView) -> DoctorCheck {
-    let whole =
+    let is_healthy =
         bridge.off.is_none() && bridge.warning.is_none() && bridge.health.connected.is_some();
-    let level = if whole {
+    let level = if is_healthy {
         CheckLevel::Ok
     } else {
         CheckLevel::Warn
     };
-    let fix = if whole {
+    let fix = if is_healthy {
         ""
     } else {
         "fix its settings (docs/bridges.md, .env.example), then: regatta up --restart"
@@ -513,7 +520,7 @@ fn check_bridge(bridge: &BridgeView) -> DoctorCheck {
     check_line(
         &format!("bridge {}", bridge.name),
         level,
-        super::bridge::bridge_state(bridge),
+        crate::commands::bridge::bridge_state(bridge),
         fix,
     )
 }
@@ -587,9 +594,9 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
         .and_then(presets::find_preset)
         .map(|preset| preset.0);
     let machine = MachineFacts::this_machine();
-    let seen = preset.map(|preset| program_discovery::discover(preset, &machine));
+    let found = preset.map(|preset| program_discovery::discover(preset, &machine));
     let available = |profile, preset| sign_in::visible_sign_in(profile, preset, &machine);
-    match (&seen, is_installed(program)) {
+    match (&found, is_installed(program)) {
         (_, false) => {
             let fix = preset.map_or_else(
                 || {
@@ -608,26 +615,26 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
             )
         }
         // The user may be signed in while the sandboxed agent has no access to that sign-in.
-        (Some(seen), true)
+        (Some(found), true)
             if agent.agent.profile.keys.is_empty()
-                && available(&agent.agent.profile, seen.preset) == SignIn::None =>
+                && available(&agent.agent.profile, found.preset) == SignIn::None =>
         {
             let text = format!("{}: {program} is not signed in", agent.agent.name);
-            let again = || {
+            let add_again = || {
                 format!(
                     "add the agent again: regatta agent add {} --preset {}",
-                    agent.agent.name, seen.preset.name
+                    agent.agent.name, found.preset.name
                 )
             };
             check_line(
                 "agent",
                 CheckLevel::Warn,
                 text,
-                seen.fix.clone().unwrap_or_else(again),
+                found.fix.clone().unwrap_or_else(add_again),
             )
         }
-        (Some(seen), true) => {
-            let version = seen.version.clone().unwrap_or_default();
+        (Some(found), true) => {
+            let version = found.version.clone().unwrap_or_default();
             check_line(
                 "agent",
                 CheckLevel::Ok,
@@ -651,11 +658,11 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
 /// exists that works without them.
 fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
     let machine = MachineFacts::this_machine();
-    let mut of: BTreeMap<&str, Vec<&'static presets::Preset>> = BTreeMap::new();
+    let mut by_provider: BTreeMap<&str, Vec<&'static presets::Preset>> = BTreeMap::new();
     for preset in presets::PRESETS {
-        of.entry(preset.provider).or_default().push(preset);
+        by_provider.entry(preset.provider).or_default().push(preset);
     }
-    let there = |preset: &&presets::Preset| {
+    let is_on_path = |preset: &&presets::Preset| {
         let path = &machine.path;
         preset
             .programs
@@ -663,8 +670,8 @@ fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
             .any(|program| program_discovery::program_on_path(program, path).is_some())
     };
     let (mut installed, mut missing) = (vec![], vec![]);
-    for (provider, presets) in of {
-        match presets.iter().copied().find(|preset| there(preset)) {
+    for (provider, presets) in by_provider {
+        match presets.iter().copied().find(|preset| is_on_path(preset)) {
             None => missing.push(provider),
             Some(preset) => installed.push(preset),
         }
@@ -674,24 +681,24 @@ fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
         .iter()
         .map(|found| check_provider(found.preset.provider, found))
         .collect();
-    let how = "regatta provider lists how to install each";
+    let hint = "regatta provider lists how to install each";
     match (checks.is_empty(), missing.is_empty()) {
         (_, true) => {}
         (false, _) => checks.push(check_line(
             "providers",
             CheckLevel::Ok,
             format!("not installed: {}", missing.join(", ")),
-            how,
+            hint,
         )),
         (true, _) if has_agents => checks.push(check_line(
             "providers",
             CheckLevel::Ok,
             "no known agent program is installed",
-            how,
+            hint,
         )),
         (true, _) => {
             let text = "no agent program is installed";
-            let fix = format!("{how}; to try Regatta without one: regatta demo");
+            let fix = format!("{hint}; to try Regatta without one: regatta demo");
             checks.push(check_line("providers", CheckLevel::Warn, text, fix));
         }
     }
@@ -756,48 +763,4 @@ fn is_installed(program: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// In a narrow window a fix is printed in full below its text.
-    #[test]
-    fn a_fix_is_printed_in_full_in_a_narrow_window() {
-        let fix = "sign in with `claude /login`, or give the agent a key in ANTHROPIC_API_KEY or \
-            ANTHROPIC_AUTH_TOKEN";
-        let checks = [
-            check_line("git", CheckLevel::Ok, "2.47.3", ""),
-            check_line(
-                "provider",
-                CheckLevel::Warn,
-                "anthropic: claude-native 2.1.325, not signed in",
-                fix,
-            ),
-        ];
-        let out = Output {
-            is_json: false,
-            quiet_level: 0,
-            has_colour: true,
-            has_hints: false,
-            is_unicode: true,
-            pager: None,
-        };
-        let text = draw_checks(&out, &checks, Some(60));
-        assert!(text.lines().all(|line| display_width(line) <= 60), "{text}");
-        let words: Vec<&str> = text.split_whitespace().collect();
-        assert!(words.join(" ").contains(fix), "{text}");
-        let text = draw_checks(
-            &Output {
-                has_colour: false,
-                ..out
-            },
-            &checks,
-            Some(300),
-        );
-        assert_eq!(
-            text.lines().next(),
-            Some("✓ git       2.47.3"),
-            "one line per check in a wide window: {text}"
-        );
-        assert_eq!(text.lines().count(), 2, "{text}");
-    }
-}
+mod tests;

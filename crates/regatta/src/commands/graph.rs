@@ -1,32 +1,37 @@
 //! The command `graph`: draws which task waits for which, in the layout that the daemon computed.
 
-mod picture; // boxes and lines
+mod picture;
 
+use clap::Args;
 use regatta_api::view::{GraphNodeView, GraphView};
 use regatta_api::{Call, input};
 
-use crate::args::GraphArgs;
 use crate::client::CallReply;
+use crate::commands::CommandContext;
 use crate::output::{CommandResult, Output, first_line, format_table, window_width};
 
-use super::CommandContext;
+#[derive(Debug, Args)]
+pub(crate) struct GraphArgs {
+    /// Mission, or task with its neighbours (default: open and recently ended tasks of the project)
+    pub(crate) id: Option<String>,
+}
 
 /// The width of a picture if standard output is not a terminal.
 const DEFAULT_WIDTH: usize = 160;
 
 /// Runs `regatta graph`.
-pub(super) fn graph(app: &CommandContext, ask: &GraphArgs) -> CommandResult {
+pub(crate) fn graph(app: &CommandContext, args: &GraphArgs) -> CommandResult {
     let client = app.client()?;
-    let project = if ask.id.is_none() {
+    let project = if args.id.is_none() {
         app.project(&client)?
     } else {
         None
     };
-    let got: CallReply<GraphView> = client.call(&Call::Graph(input::GraphInput {
-        id: ask.id.clone(),
+    let reply: CallReply<GraphView> = client.call(&Call::Graph(input::GraphInput {
+        id: args.id.clone(),
         project,
     }))?;
-    let graph = got.data;
+    let graph = reply.data;
     let next: Vec<String> = graph
         .critical
         .first()

@@ -1,27 +1,160 @@
 //! The command `hook`, with `add_hook`, `list`, `test`, `pause`, `resume`, `rm` and `output`.
 
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
 use regatta_api::view::{HookTestView, HookView};
 use regatta_api::{Call, input};
 use regatta_core::agent::SandboxLevel;
 use regatta_core::hook::{Firing, HookAction, HookConditions, HookTrigger};
+use regatta_core::ids::{AgentName, ChannelName, FiringId, HookId, Label, MessageId};
+use regatta_core::pattern::Uri;
 use regatta_core::refusal::seconds;
 
-use crate::args::{HookAddArgs, HookCommand};
 use crate::client::CallReply;
+use crate::commands::CommandContext;
+use crate::commands::msg::parse_channel;
 use crate::output::{CommandResult, first_line, format_age, format_table, sanitize, usage_error};
+use crate::settings::duration_ms;
 
-use super::CommandContext;
+#[derive(Debug, Subcommand)]
+pub(crate) enum HookCommand {
+    /// Add a hook: when it fires, under which conditions, and after -- the command to run
+    Add(Box<HookAddArgs>),
+    /// List hooks
+    List,
+    /// Check whether a message would fire a hook, and why not
+    Test {
+        /// Hook to test, such as H2
+        id: HookId,
+        /// Test with a message that exists
+        #[arg(
+            long,
+            value_name = "MESSAGE",
+            conflicts_with = "text",
+            required_unless_present = "text"
+        )]
+        message: Option<MessageId>,
+        /// Test with this text, without posting it
+        #[arg(long)]
+        text: Option<String>,
+        /// Channel of the tested text
+        #[arg(long, value_parser = parse_channel)]
+        channel: Option<ChannelName>,
+        /// Label of the tested text; may be repeated
+        #[arg(short = 'L', long = "label", value_name = "LABEL")]
+        labels: Vec<Label>,
+        /// Agent that would post the text (default: you)
+        #[arg(long, value_name = "NAME")]
+        from: Option<AgentName>,
+    },
+    /// Pause a hook
+    Pause {
+        /// Hook to pause, such as H2
+        id: HookId,
+        /// Reason to show to others
+        #[arg(long, value_name = "REASON", default_value = "")]
+        because: String,
+    },
+    /// Resume a paused hook
+    Resume {
+        /// Hook to resume, such as H2
+        id: HookId,
+    },
+    /// Remove a hook
+    Rm {
+        /// Hook to remove, such as H2
+        id: HookId,
+    },
+    /// List the firings of hooks: time, cause, outcome and output
+    Log {
+        /// Only firings of this hook
+        id: Option<HookId>,
+        /// Only firings before this one
+        #[arg(long, value_name = "FIRING")]
+        before: Option<FiringId>,
+        /// Maximum number of firings
+        #[arg(long, default_value_t = 20)]
+        limit: usize,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HookAddArgs {
+    /// Fire on messages of this channel
+    #[arg(long, value_parser = parse_channel)]
+    pub(crate) channel: Option<ChannelName>,
+    /// Fire on messages with this label
+    #[arg(short = 'L', long)]
+    pub(crate) label: Option<Label>,
+    /// Fire on messages that mention this agent
+    #[arg(long, value_name = "NAME")]
+    pub(crate) mention: Option<AgentName>,
+    /// Fire on messages that start with this text
+    #[arg(long)]
+    pub(crate) prefix: Option<String>,
+    /// Fire on events of this kind, such as task.completed
+    #[arg(long, value_name = "KIND", conflicts_with_all = ["channel", "label", "mention", "prefix", "on_free"])]
+    pub(crate) event: Option<String>,
+    /// Fire when the last claim on this URI ends
+    #[arg(long, value_name = "URI", conflicts_with_all = ["channel", "label", "mention", "prefix"])]
+    pub(crate) on_free: Option<Uri>,
+    /// Claim this URI while the command runs; do not fire if it is already claimed
+    #[arg(long, value_name = "URI")]
+    pub(crate) claim: Option<Uri>,
+    /// Release that claim after this time at the latest
+    #[arg(long, value_name = "DURATION", value_parser = duration_ms, requires = "claim")]
+    pub(crate) ttl: Option<u64>,
+    /// Do not fire again within this time
+    #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
+    pub(crate) cooldown: Option<u64>,
+    /// Order among matching hooks, 0 to 9; lower runs first
+    #[arg(long, value_name = "N")]
+    pub(crate) priority: Option<u8>,
+    /// Fire only if the message has this label
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) require_label: Option<Label>,
+    /// Agent to act as; messages of that agent do not fire the hook
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) agent: Option<AgentName>,
+    /// Directory in which the command runs (default: the current one)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Time limit of the command
+    #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "10m")]
+    pub(crate) max_time: u64,
+    /// Sandbox level of the command: strict, workspace or off
+    #[arg(long, value_name = "LEVEL", default_value = "off", value_parser = parse_sandbox_level)]
+    pub(crate) sandbox: regatta_core::agent::SandboxLevel,
+    /// Pass the messages to the built-in router instead of running a command
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) route: bool,
+    /// Command to run, with its arguments
+    #[arg(last = true, required_unless_present = "route")]
+    pub(crate) command: Vec<String>,
+}
+
+fn parse_sandbox_level(text: &str) -> Result<regatta_core::agent::SandboxLevel, String> {
+    use regatta_core::agent::SandboxLevel;
+    match text {
+        "strict" => Ok(SandboxLevel::Strict),
+        "workspace" => Ok(SandboxLevel::Workspace),
+        "off" => Ok(SandboxLevel::Off),
+        _ => Err("write strict, workspace or off".into()),
+    }
+}
 
 /// Runs `regatta hook`.
-pub(super) fn hook(app: &CommandContext, word: HookCommand) -> CommandResult {
-    match word {
-        HookCommand::Add(ask) => add_hook(app, *ask),
+pub(crate) fn hook(app: &CommandContext, command: HookCommand) -> CommandResult {
+    match command {
+        HookCommand::Add(request) => add_hook(app, *request),
         HookCommand::List => {
-            let got: CallReply<Vec<HookView>> = app.call(&Call::HookList(input::EmptyInput {}))?;
+            let reply: CallReply<Vec<HookView>> =
+                app.call(&Call::HookList(input::EmptyInput {}))?;
             let none = ["regatta hook add --channel shop -- ./answer.sh".to_owned()];
-            let next: &[String] = if got.data.is_empty() { &none } else { &[] };
+            let next: &[String] = if reply.data.is_empty() { &none } else { &[] };
             app.output
-                .print_answer("hook.list", &got.data, next, |_| draw_hooks(&got.data))
+                .print_answer("hook.list", &reply.data, next, |_| draw_hooks(&reply.data))
         }
         HookCommand::Test {
             id,
@@ -31,7 +164,7 @@ pub(super) fn hook(app: &CommandContext, word: HookCommand) -> CommandResult {
             labels,
             from,
         } => {
-            let ask = input::HookTest {
+            let request = input::HookTest {
                 hook: id,
                 message,
                 text,
@@ -39,34 +172,35 @@ pub(super) fn hook(app: &CommandContext, word: HookCommand) -> CommandResult {
                 labels,
                 from,
             };
-            let got: CallReply<HookTestView> = app.call(&Call::HookTest(ask))?;
-            app.output.print_answer("hook.test", &got.data, &[], |_| {
-                let says = if got.data.fires {
+            let reply: CallReply<HookTestView> = app.call(&Call::HookTest(request))?;
+            app.output.print_answer("hook.test", &reply.data, &[], |_| {
+                let says = if reply.data.fires {
                     "fires"
                 } else {
                     "does not fire"
                 };
-                format!("{id} {says}: {}\n", first_line(&got.data.why))
+                format!("{id} {says}: {}\n", first_line(&reply.data.why))
             })
         }
         HookCommand::Pause { id, because } => {
-            let got: CallReply<HookView> = app.call(&Call::HookPause(input::HookPause {
+            let reply: CallReply<HookView> = app.call(&Call::HookPause(input::HookPause {
                 hook: id,
                 reason: because,
             }))?;
             app.output.print_answer(
                 "hook.pause",
-                &got.data,
+                &reply.data,
                 &[format!("regatta hook resume {id}")],
                 |_| format!("{id} is paused\n"),
             )
         }
         HookCommand::Resume { id } => {
-            let got: CallReply<HookView> =
+            let reply: CallReply<HookView> =
                 app.call(&Call::HookResume(input::HookIdInput { hook: id }))?;
-            app.output.print_answer("hook.resume", &got.data, &[], |_| {
-                format!("{id} is resumed\n")
-            })
+            app.output
+                .print_answer("hook.resume", &reply.data, &[], |_| {
+                    format!("{id} is resumed\n")
+                })
         }
         HookCommand::Rm { id } => {
             let _done: CallReply<String> =
@@ -77,71 +211,74 @@ pub(super) fn hook(app: &CommandContext, word: HookCommand) -> CommandResult {
                 })
         }
         HookCommand::Log { id, before, limit } => {
-            let got: CallReply<Vec<Firing>> = app.call(&Call::HookLog(input::HookLog {
+            let reply: CallReply<Vec<Firing>> = app.call(&Call::HookLog(input::HookLog {
                 hook: id,
                 before,
                 limit,
             }))?;
-            app.output.print_answer("hook.log", &got.data, &[], |_| {
-                got.data.iter().map(firing_text).collect()
+            app.output.print_answer("hook.log", &reply.data, &[], |_| {
+                reply.data.iter().map(firing_text).collect()
             })
         }
     }
 }
 
 /// Runs `regatta hook add`.
-fn add_hook(app: &CommandContext, ask: HookAddArgs) -> CommandResult {
-    let trigger = match (ask.event, ask.on_free) {
+fn add_hook(app: &CommandContext, args: HookAddArgs) -> CommandResult {
+    let trigger = match (args.event, args.on_free) {
         (Some(kind), _) => HookTrigger::Event { kind },
         (None, Some(uri)) => HookTrigger::Free { uri },
         (None, None) => HookTrigger::Message {
-            channel: ask.channel,
-            label: ask.label,
-            mention: ask.mention,
-            prefix: ask.prefix,
+            channel: args.channel,
+            label: args.label,
+            mention: args.mention,
+            prefix: args.prefix,
         },
     };
-    let action = if ask.route {
+    let action = if args.route {
         HookAction::Route
     } else {
         let here = app.working_dir()?;
-        let cwd = ask.cwd.map_or_else(|| here.clone(), |path| here.join(path));
-        let whole = cwd.canonicalize().map_err(|error| {
+        let cwd = args
+            .cwd
+            .map_or_else(|| here.clone(), |path| here.join(path));
+        let absolute = cwd.canonicalize().map_err(|error| {
             usage_error(
                 format!("cannot open the directory {}: {error}", cwd.display()),
                 "name an existing directory with --cwd",
             )
         })?;
         HookAction::Run {
-            argv: ask.command,
-            cwd: whole.to_string_lossy().into_owned(),
+            argv: args.command,
+            cwd: absolute.to_string_lossy().into_owned(),
         }
     };
     let when = HookConditions {
-        claim: ask.claim,
-        ttl_ms: ask.ttl,
-        cooldown_ms: ask.cooldown,
-        require_label: ask.require_label,
+        claim: args.claim,
+        ttl_ms: args.ttl,
+        cooldown_ms: args.cooldown,
+        require_label: args.require_label,
     };
     let client = app.client()?;
-    let got: CallReply<HookView> = client.call(&Call::HookAdd(input::HookAdd {
+    let reply: CallReply<HookView> = client.call(&Call::HookAdd(input::HookAdd {
         project: app.project(&client)?,
-        agent: ask.agent,
+        agent: args.agent,
         trigger,
         when,
         action,
-        priority: ask.priority,
-        timeout_ms: Some(ask.max_time),
-        sandbox: Some(ask.sandbox),
+        priority: args.priority,
+        timeout_ms: Some(args.max_time),
+        sandbox: Some(args.sandbox),
     }))?;
-    let id = got.data.hook.id;
+    let id = reply.data.hook.id;
     let next = [
         format!("regatta hook test {id} --text '…'"),
         format!("regatta hook log {id}"),
     ];
-    app.output.print_answer("hook.add", &got.data, &next, |_| {
-        draw_hooks(std::slice::from_ref(&got.data))
-    })
+    app.output
+        .print_answer("hook.add", &reply.data, &next, |_| {
+            draw_hooks(std::slice::from_ref(&reply.data))
+        })
 }
 
 /// Draws hooks as a table.

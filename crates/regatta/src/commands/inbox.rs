@@ -1,42 +1,66 @@
 //! The commands `inbox` and `answer`. Every item has a list of choices, and one of them is the
 //! answer.
 
-mod form; // questions with several fields
-mod walk; // `inbox --interactive`
+pub(crate) mod form;
+pub(crate) mod interactive;
 
-use regatta_api::Call;
-use regatta_api::input;
-use regatta_api::view::{InboxChoice, InboxView};
-use regatta_core::agent_protocol::RequestAnswer;
-use regatta_core::approval::AnswerScope;
+use clap::{Args, Subcommand};
+use regatta_api::view::InboxView;
+use regatta_api::{Call, input};
 use regatta_core::inbox::InboxItem;
 
-use crate::args::{InboxArgs, InboxCommand};
 use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
 use crate::output::{
-    CommandError, CommandResult, display_width, format_age, format_table_for, sanitize,
-    usage_error, window_width, wrap,
+    CommandError, CommandResult, display_width, format_age, format_table_for,
+    format_time_to_second, sanitize, window_width, wrap,
 };
+use crate::settings::duration_ms;
 
-use super::CommandContext;
-use super::decide::send_decision;
-use super::see::format_time_to_second;
+#[derive(Debug, Args)]
+pub(crate) struct InboxArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<InboxCommand>,
+    /// Exit with 3 if the inbox is not empty
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Answer the items one by one in this terminal
+    #[arg(short, long)]
+    pub(crate) interactive: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum InboxCommand {
+    /// Hide an item for a while; it comes back by itself
+    Snooze {
+        /// Item, as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME
+        id: InboxItem,
+        /// Time for which to hide it: 30m, 2h, 1d
+        #[arg(value_parser = duration_ms)]
+        time: u64,
+    },
+    /// Show a snoozed item again
+    Wake {
+        /// Item, as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME
+        id: InboxItem,
+    },
+}
 
 /// Runs `regatta inbox`.
-pub(super) fn inbox(app: &CommandContext, ask: &InboxArgs) -> CommandResult {
-    match &ask.command {
+pub(crate) fn inbox(app: &CommandContext, args: &InboxArgs) -> CommandResult {
+    match &args.command {
         Some(InboxCommand::Snooze { id, time }) => return snooze_item(app, id, Some(*time)),
         Some(InboxCommand::Wake { id }) => return snooze_item(app, id, None),
-        None if ask.interactive => return walk::run_interactive(app),
+        None if args.interactive => return interactive::run_interactive(app),
         None => {}
     }
     let client = app.client()?;
     let project = app.project(&client)?;
-    let got: CallReply<Vec<InboxView>> =
+    let reply: CallReply<Vec<InboxView>> =
         client.call(&Call::InboxList(input::ProjectFilter { project }))?;
     // Snoozed items are listed separately, with the time at which they come back.
     let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) =
-        got.data.iter().cloned().partition(InboxView::is_shown);
+        reply.data.iter().cloned().partition(InboxView::is_shown);
     let mut next = awake
         .first()
         .map(|inbox| group_commands(inbox, &awake))
@@ -44,7 +68,7 @@ pub(super) fn inbox(app: &CommandContext, ask: &InboxArgs) -> CommandResult {
     if awake.len() > 1 {
         next.push("regatta inbox -i".into());
     }
-    app.output.print_answer("inbox", &got.data, &next, |_| {
+    app.output.print_answer("inbox", &reply.data, &next, |_| {
         let mut text = if awake.is_empty() {
             "nothing needs you\n".into()
         } else {
@@ -63,7 +87,7 @@ pub(super) fn inbox(app: &CommandContext, ask: &InboxArgs) -> CommandResult {
         }
         text
     })?;
-    if ask.check && !awake.is_empty() {
+    if args.check && !awake.is_empty() {
         Err(CommandError::Exit(3))
     } else {
         Ok(())
@@ -80,14 +104,15 @@ fn group_commands(first: &InboxView, all: &[InboxView]) -> Vec<String> {
         .iter()
         .filter_map(|item| item.id.strip_prefix("agent:"))
         .collect();
-    match agents.len() > 1 {
-        true => vec![format!("regatta resume {}", agents.join(" "))],
-        false => answer_commands(first, group.len() > 1),
+    if agents.len() > 1 {
+        vec![format!("regatta resume {}", agents.join(" "))]
+    } else {
+        answer_commands(first, group.len() > 1)
     }
 }
 
 /// Returns the commands that answer an item. With `same`, they answer all identical requests.
-pub(super) fn answer_commands(inbox: &InboxView, same: bool) -> Vec<String> {
+pub(crate) fn answer_commands(inbox: &InboxView, same: bool) -> Vec<String> {
     let all = if same { " --all" } else { "" };
     match inbox.kind.as_str() {
         "permission" => vec![
@@ -120,11 +145,14 @@ pub(super) fn answer_commands(inbox: &InboxView, same: bool) -> Vec<String> {
 
 /// Snoozes an item for `ms`, or wakes it without a time.
 fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> CommandResult {
-    let got: CallReply<Option<InboxView>> = app.call(&Call::InboxSnooze(input::InboxSnooze {
+    let reply: CallReply<Option<InboxView>> = app.call(&Call::InboxSnooze(input::InboxSnooze {
         id: id.clone(),
         ms,
     }))?;
-    let until = got.data.as_ref().and_then(|inbox| inbox.snoozed_until_wall);
+    let until = reply
+        .data
+        .as_ref()
+        .and_then(|inbox| inbox.snoozed_until_wall);
     let (next, text) = match until {
         Some(wall) => (
             format!("regatta inbox wake {id}"),
@@ -136,18 +164,18 @@ fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> Command
         ),
     };
     app.output
-        .print_answer("inbox.snooze", &got.data, &[next], |_| text)
+        .print_answer("inbox.snooze", &reply.data, &[next], |_| text)
 }
 
 /// Draws items as a table. In a narrow window the request is printed below its row instead of being
 /// cut, because a person must see the whole object of a request to decide (S13).
 fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
     let rows = group_items(items);
-    let whole = format_table_for(&rows, None);
+    let table = format_table_for(&rows, None);
     let Some(window) =
-        window.filter(|window| whole.lines().any(|line| display_width(line) > *window))
+        window.filter(|window| table.lines().any(|line| display_width(line) > *window))
     else {
-        return whole;
+        return table;
     };
     let heads: Vec<Vec<String>> = rows
         .iter()
@@ -157,7 +185,7 @@ fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
     let mut text = String::new();
     for (head, row) in heads.lines().zip(&rows) {
         text += &format!("{head}\n");
-        let said: Vec<&str> = [&row[5], &row[7]]
+        let details: Vec<&str> = [&row[5], &row[7]]
             .into_iter()
             .map(String::as_str)
             .filter(|s| !s.is_empty())
@@ -168,7 +196,7 @@ fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
         } else {
             MAX_ITEM_LINES
         };
-        for line in wrap(&said.join(" · "), window.saturating_sub(4), max_lines) {
+        for line in wrap(&details.join(" · "), window.saturating_sub(4), max_lines) {
             text += &format!("    {line}\n");
         }
     }
@@ -229,193 +257,14 @@ fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
 }
 
 /// Returns all inbox items of this project, including snoozed ones.
-pub(super) fn fetch_items(
+pub(crate) fn fetch_items(
     app: &CommandContext,
     client: &Client,
 ) -> Result<Vec<InboxView>, CommandError> {
     let project = app.project(client)?;
-    let got: CallReply<Vec<InboxView>> =
+    let reply: CallReply<Vec<InboxView>> =
         client.call(&Call::InboxList(input::ProjectFilter { project }))?;
-    Ok(got.data)
-}
-
-/// Answers an item. A question takes a text or the number of a choice, any other item one of its
-/// choices.
-pub(super) fn answer(
-    app: &CommandContext,
-    id: &str,
-    words: &[String],
-    message: Option<&str>,
-) -> CommandResult {
-    let item: InboxItem = id.parse().map_err(|error: regatta_core::ids::BadName| {
-        usage_error(
-            error.to_string(),
-            "write the item as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME",
-        )
-    })?;
-    let text = words.join(" ");
-    let client = app.client()?;
-    let project = None; // the item may belong to any project
-    let all: CallReply<Vec<InboxView>> =
-        client.call(&Call::InboxList(input::ProjectFilter { project }))?;
-    // A number without a letter means a request, unless only another kind of item has this number.
-    let item = if id.bytes().all(|byte| byte.is_ascii_digit()) {
-        item_with_number(&all.data, id, item)?
-    } else {
-        item
-    };
-    let found = all.data.iter().find(|inbox| inbox.id == item.to_string());
-    if let InboxItem::Approval(id) = item {
-        let text = found.map_or(text.clone(), |inbox| choice_or_text(inbox, &text));
-        let permission = found.is_some_and(|inbox| inbox.kind == "permission");
-        let said = match text.as_str() {
-            "allow" if permission => RequestAnswer::Allow,
-            "deny" if permission => {
-                let words = message.map(str::to_owned);
-                return send_decision(
-                    app,
-                    "answer",
-                    (id, false),
-                    RequestAnswer::Deny { reason: words },
-                    AnswerScope::Once,
-                );
-            }
-            _ => RequestAnswer::Text { text },
-        };
-        send_decision(app, "answer", (id, false), said, AnswerScope::Once)?;
-        return match (message, found.and_then(|inbox| inbox.task)) {
-            (Some(message), Some(task)) => {
-                super::decide::tell(app, &task.to_string(), &[message.to_owned()])
-            }
-            _ => Ok(()),
-        };
-    }
-    let Some(found) = found else {
-        return Err(usage_error(
-            format!("{item} is not in the inbox"),
-            "list the inbox: regatta inbox",
-        ));
-    };
-    let (word, rest) = words
-        .split_first()
-        .map_or(("", &[][..]), |(word, rest)| (word.as_str(), rest));
-    let way = found.find_choice(&text).or_else(|| found.find_choice(word));
-    let Some(way) = way else {
-        let choices: Vec<String> = found
-            .choices
-            .iter()
-            .map(|choice| sanitize(choice))
-            .collect();
-        return Err(usage_error(
-            format!("{item} can be answered with {}", choices.join(", ")),
-            format!(
-                "write one of them: regatta answer {item} {}",
-                first_choice_word(found)
-            ),
-        ));
-    };
-    let said = message
-        .map(str::to_owned)
-        .or_else(|| (!rest.is_empty()).then(|| rest.join(" ")));
-    send_choice(app, &client, &item, (way, said))
-}
-
-/// Returns the inbox item with the number `digits`, or `request` if no item has it.
-fn item_with_number(
-    all: &[InboxView],
-    digits: &str,
-    request: InboxItem,
-) -> Result<InboxItem, CommandError> {
-    let candidates =
-        ["Q", "T", "A", "V"].map(|letter| format!("{letter}{digits}").parse::<InboxItem>());
-    let open = |item: &InboxItem| all.iter().any(|view| view.id == item.to_string());
-    let mut found: Vec<InboxItem> = candidates.into_iter().flatten().filter(open).collect();
-    match found.len() {
-        0 => Ok(request),
-        1 => Ok(found.remove(0)),
-        _ => {
-            let names: Vec<String> = found.iter().map(ToString::to_string).collect();
-            let hint = format!("add the letter: regatta answer {}", names[0]);
-            Err(usage_error(
-                format!("{digits} is ambiguous: it can mean {}", names.join(" or ")),
-                hint,
-            ))
-        }
-    }
-}
-
-/// Returns the choice with this number, or the text itself if it is not the number of a choice.
-fn choice_or_text(inbox: &InboxView, text: &str) -> String {
-    let literal = inbox.choices.iter().any(|choice| choice == text);
-    let nth = text
-        .trim()
-        .parse::<usize>()
-        .ok()
-        .filter(|_| !literal)
-        .and_then(|parse| parse.checked_sub(1));
-    nth.and_then(|nth| inbox.choices.get(nth))
-        .cloned()
-        .unwrap_or_else(|| text.to_owned())
-}
-
-/// Returns the first word of an item's first choice, for an example.
-fn first_choice_word(inbox: &InboxView) -> String {
-    inbox.ways.first().map_or(String::new(), |inbox_choice| {
-        inbox_choice
-            .choice
-            .split(' ')
-            .next()
-            .unwrap_or_default()
-            .to_owned()
-    })
-}
-
-/// Sends the call that belongs to a choice.
-fn send_choice(
-    app: &CommandContext,
-    client: &Client,
-    item: &InboxItem,
-    (way, said): (&InboxChoice, Option<String>),
-) -> CommandResult {
-    let mut ask = way.input.clone();
-    if let Some(place) = way.words.as_ref().and_then(|word| ask.pointer_mut(word)) {
-        let Some(words) = said else {
-            return Err(usage_error(
-                format!("{} needs a text", way.choice),
-                format!(
-                    "add it: regatta answer {item} {} 'what to change'",
-                    way.choice
-                ),
-            ));
-        };
-        *place = words.into();
-    }
-    let body = serde_json::to_vec(&ask).unwrap_or_default();
-    let call = Call::parse(&way.verb, &body).map_err(CommandError::from)?;
-    let got: CallReply<serde_json::Value> = client.call(&call)?;
-    let left = fetch_items(app, client)?
-        .iter()
-        .filter(|inbox| inbox.is_shown())
-        .count();
-    let next = [if left > 0 {
-        "regatta inbox"
-    } else {
-        "regatta status"
-    }
-    .to_owned()];
-    // A failed task is tried again as a new task.
-    let other = got.data["id"]
-        .as_str()
-        .filter(|data| *data != item.to_string())
-        .filter(|_| way.verb == "retry");
-    let other = other.map_or(String::new(), |other| format!(" as {other}"));
-    let line = way.line.replace(" '…'", "");
-    app.output.print_answer(&way.verb, &got.data, &next, |_| {
-        format!(
-            "{item}: {}{other} ({line}) · {left} left in the inbox\n",
-            sanitize(&way.choice)
-        )
-    })
+    Ok(reply.data)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The command `logs`: prints the transcript of an attempt, or its unprocessed journal.
+//! The command `logs`, which prints the output of an attempt's program or of its checks.
 
-use regatta_api::Call;
-use regatta_api::input;
-use regatta_api::view::TaskView;
+use clap::Args;
+use regatta_api::view::{CheckResultView, TaskView};
+use regatta_api::{Call, input};
 use regatta_core::agent_protocol::{
     AgentEvent as Spoken, RequestContent, ShownCalls, ToolCall, ToolStatus,
 };
@@ -12,13 +12,29 @@ use regatta_core::reference::{self, Reference, ReferenceKind, UnclearReference};
 use regatta_engine::ports::agents::{Agents, JournalStream, TranscriptLine};
 
 use crate::client::{CallReply, Client, EventStreamItem};
-use crate::output::{CommandError, CommandResult, Output, command_error, sanitize, usage_error};
+use crate::commands::CommandContext;
+use crate::commands::events::current_revision;
+use crate::output::{
+    CommandError, CommandResult, Output, command_error, first_line, sanitize, usage_error,
+};
 
-use super::CommandContext;
-use super::see::current_revision;
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// Task (T7) or attempt (A9)
+    pub(crate) id: String,
+    /// Keep printing until the attempt ends
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Print the unprocessed journal: < marks input to the program, > its output, ! its errors
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Print the output of the checks on its work instead
+    #[arg(long, conflicts_with_all = ["follow", "raw"])]
+    pub(crate) check: bool,
+}
 
 /// Returns the attempt that `id` names. For a task, that is the task's last attempt.
-pub(super) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, CommandError> {
+pub(crate) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, CommandError> {
     const ACCEPTED_KINDS: &[ReferenceKind] = &[ReferenceKind::Attempt, ReferenceKind::Task];
     let found = reference::readings(id, ACCEPTED_KINDS, ACCEPTED_KINDS).map_err(|error| {
         usage_error(
@@ -60,10 +76,10 @@ pub(super) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Command
 
 /// Returns a task's last attempt.
 fn last_attempt(client: &Client, task: TaskId) -> Result<AttemptId, CommandError> {
-    let got: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+    let reply: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
         id: task.to_string(),
     }))?;
-    let last = got.data.attempts.last().map(|attempt| attempt.id);
+    let last = reply.data.attempts.last().map(|attempt| attempt.id);
     last.ok_or_else(|| {
         command_error(
             "no_such_attempt",
@@ -74,9 +90,12 @@ fn last_attempt(client: &Client, task: TaskId) -> Result<AttemptId, CommandError
 }
 
 /// Runs `regatta logs`.
-pub(super) fn logs(app: &CommandContext, id: &str, follow: bool, raw: bool) -> CommandResult {
+pub(crate) fn logs(app: &CommandContext, args: &LogsArgs) -> CommandResult {
+    if args.check {
+        return print_checks(app, &args.id);
+    }
     let client = app.client()?;
-    let attempt = attempt_of(&client, id)?;
+    let attempt = attempt_of(&client, &args.id)?;
     let show = || -> Result<Attempt, CommandError> {
         Ok(client
             .call_on_new_thread(Call::Show(input::IdInput {
@@ -88,7 +107,7 @@ pub(super) fn logs(app: &CommandContext, id: &str, follow: bool, raw: bool) -> C
     let agents = crate::composition::agents_adapter(&client.data_dir().path)?;
     let mut at = 1;
     let mut pen = TranscriptFormatter {
-        is_raw: raw,
+        is_raw: args.raw,
         is_verbose: app.global.verbose > 0,
         ..TranscriptFormatter::default()
     };
@@ -110,7 +129,7 @@ pub(super) fn logs(app: &CommandContext, id: &str, follow: bool, raw: bool) -> C
         }
     };
     copy(&mut at)?;
-    if !follow || first.end.is_some() {
+    if !args.follow || first.end.is_some() {
         return app.output.print(if pen.is_line_open { "\n" } else { "" });
     }
     client.stream_events(current_revision(&client)?, true, |seen| {
@@ -237,4 +256,79 @@ impl TranscriptFormatter {
             sanitize(&what)
         ))
     }
+}
+
+/// Prints the output of the checks of an attempt's work. For a task, prints the checks of its last
+/// checked attempt, and the queue's checks if they sent the work back.
+fn print_checks(app: &CommandContext, id: &str) -> CommandResult {
+    let client = app.client()?;
+    let named = attempt_of(&client, id)?;
+    let attempt: Attempt = client
+        .call_on_new_thread(Call::Show(input::IdInput {
+            id: named.to_string(),
+        }))?
+        .data;
+    let task: TaskView = client
+        .call_on_new_thread(Call::Show(input::IdInput {
+            id: attempt.task.to_string(),
+        }))?
+        .data;
+    let names_task = !id.contains(&named.to_string());
+    let earlier = task
+        .attempts
+        .iter()
+        .rev()
+        .map(|attempt| attempt.id)
+        .filter(|_| names_task);
+    let mut found: Vec<CheckResultView> = Vec::new();
+    for attempt in std::iter::once(named).chain(earlier) {
+        found = app
+            .call(&Call::Checks(input::AttemptChecksInput { attempt }))?
+            .data;
+        if !found.is_empty() {
+            break;
+        }
+    }
+    if let Some(output) = task
+        .task
+        .fixup
+        .and_then(|fixup| fixup.output)
+        .filter(|_| names_task)
+    {
+        let (check, how) = (
+            "the queue's checks".to_owned(),
+            "on the work merged with the current trunk".to_owned(),
+        );
+        found.push(CheckResultView {
+            check,
+            passed: false,
+            how,
+            output,
+            ms: 0,
+        });
+    }
+    app.output.print_answer("attempt.checks", &found, &[], |_| {
+        if found.is_empty() {
+            return format!("no check output of {named} was stored\n");
+        }
+        found.iter().fold(String::new(), |text, check_result| {
+            let word = if check_result.passed {
+                "passed"
+            } else {
+                "failed"
+            };
+            let seconds = check_result.ms as f64 / 1_000.0;
+            let output = sanitize(check_result.output.trim_end());
+            let output = if output.is_empty() {
+                output
+            } else {
+                format!("{output}\n")
+            };
+            text + &format!(
+                "{word}  {}  {seconds:.1} s  {}\n{output}",
+                first_line(&check_result.check),
+                first_line(&check_result.how)
+            )
+        })
+    })
 }

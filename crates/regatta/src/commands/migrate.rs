@@ -8,6 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use regatta_api::view::HookView;
 use regatta_api::{Call, input};
 use regatta_core::hook::{Hook, HookAction, HookConditions, HookTrigger};
@@ -15,11 +16,16 @@ use regatta_core::ids::{HookId, ProjectName};
 use regatta_core::pattern::Uri;
 use serde::{Deserialize, Serialize};
 
-use crate::args::MigrateArgs;
 use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
 use crate::output::{CommandError, CommandResult, command_error, usage_error};
 
-use super::CommandContext;
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    /// Undo the last migration
+    #[arg(long)]
+    pub(crate) undo: bool,
+}
 
 /// Configuration files of older tools. The first existing file is used.
 const OLDER_CONFIG_FILES: [&str; 2] = [".botbox.json", ".edict.json"];
@@ -56,7 +62,7 @@ struct HookReplacement {
 }
 
 /// Runs `regatta migrate`.
-pub(super) fn migrate(app: &CommandContext, ask: &MigrateArgs) -> CommandResult {
+pub(crate) fn migrate(app: &CommandContext, args: &MigrateArgs) -> CommandResult {
     let client = app.client()?;
     let project = app.project(&client)?.ok_or_else(|| {
         usage_error(
@@ -64,17 +70,17 @@ pub(super) fn migrate(app: &CommandContext, ask: &MigrateArgs) -> CommandResult 
             "put it under management first: regatta init",
         )
     })?;
-    if ask.undo {
+    if args.undo {
         return undo_migration(app, &client, &project);
     }
-    let here = super::repository_top(&app.working_dir()?);
+    let here = crate::commands::repository_top(&app.working_dir()?);
     let mut change = plan_migration(&client, &here, &project)?;
     if change.lines.is_empty() {
         return app.output.print_answer("migrate", &change, &[], |_| {
             "everything is up to date\n".into()
         });
     }
-    let shown = change
+    let lines = change
         .lines
         .iter()
         .map(|change| format!("  {change}\n"))
@@ -85,11 +91,11 @@ pub(super) fn migrate(app: &CommandContext, ask: &MigrateArgs) -> CommandResult 
             return app
                 .output
                 .print_answer("migrate.plan", &change, &next, |_| {
-                    format!("would change:\n{shown}")
+                    format!("would change:\n{lines}")
                 });
         }
-        app.output.print_note(&format!("would change:\n{shown}"));
-        if !super::run::confirm("apply these changes?")? {
+        app.output.print_note(&format!("would change:\n{lines}"));
+        if !crate::commands::run::confirm::confirm("apply these changes?")? {
             return app.output.print_answer("migrate.plan", &change, &[], |_| {
                 "nothing was changed\n".into()
             });
@@ -98,7 +104,7 @@ pub(super) fn migrate(app: &CommandContext, ask: &MigrateArgs) -> CommandResult 
     apply_migration(app, &client, &project, &mut change)?;
     let next = ["regatta migrate --undo".to_owned()];
     app.output
-        .print_answer("migrate", &change, &next, |_| format!("changed:\n{shown}"))
+        .print_answer("migrate", &change, &next, |_| format!("changed:\n{lines}"))
 }
 
 /// Finds configuration and hooks that need a migration.
@@ -194,21 +200,21 @@ fn read_older_config(
             "fix the file, or move it away",
         )
     })?;
-    let multi = &root["agents"]["dev"]["multiLead"];
+    let multi_lead = &root["agents"]["dev"]["multiLead"];
     let mut found = Vec::new();
-    let number = |name: &str, most: u64| match &multi[name] {
+    let number = |name: &str, max: u64| match &multi_lead[name] {
         serde_json::Value::Null => Ok(None),
         value => value
             .as_u64()
-            .filter(|n| (1..=most).contains(n))
+            .filter(|n| (1..=max).contains(n))
             .map(Some)
             .ok_or_else(|| {
                 let what = format!("{}: agents.dev.multiLead.{name} is {value}", file.display());
-                command_error("bad_config", what, format!("use a number from 1 to {most}"))
+                command_error("bad_config", what, format!("use a number from 1 to {max}"))
             }),
     };
     let (leads, wait) = (number("maxLeads", 100)?, number("mergeTimeoutSec", 86_400)?);
-    match multi["enabled"].as_bool() {
+    match multi_lead["enabled"].as_bool() {
         // In the older tool this meant one lead, and a second request had to wait.
         Some(false) => found.push(MigratedSetting {
             table: "leads",
@@ -235,24 +241,24 @@ fn with_setting(text: &str, migrated_setting: &MigratedSetting) -> String {
     let heading = format!("[{}]", migrated_setting.table);
     let entry = format!("{} = {}", migrated_setting.name, migrated_setting.value);
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    let Some(at) = lines.iter().position(|line| line.trim() == heading) else {
+    let Some(heading_at) = lines.iter().position(|line| line.trim() == heading) else {
         if !lines.is_empty() {
             lines.push(String::new());
         }
         lines.extend([heading, entry]);
         return lines.join("\n") + "\n";
     };
-    let end = lines[at + 1..]
+    let end = lines[heading_at + 1..]
         .iter()
         .position(|line| line.trim_start().starts_with('['))
-        .map_or(lines.len(), |n| at + 1 + n);
-    let is_it = |line: &String| {
+        .map_or(lines.len(), |offset| heading_at + 1 + offset);
+    let is_same_setting = |line: &String| {
         line.split_once('=')
             .is_some_and(|(name, _)| name.trim() == migrated_setting.name)
     };
-    match lines[at + 1..end].iter().position(is_it) {
-        Some(nth) => lines[at + 1 + nth] = entry,
-        None => lines.insert(at + 1, entry),
+    match lines[heading_at + 1..end].iter().position(is_same_setting) {
+        Some(nth) => lines[heading_at + 1 + nth] = entry,
+        None => lines.insert(heading_at + 1, entry),
     }
     lines.join("\n") + "\n"
 }
@@ -288,7 +294,7 @@ fn apply_migration(
         save_record(&file, change)?;
     }
     if change.settings.is_some() {
-        super::start::refresh_settings(app, project)?;
+        crate::commands::init::refresh_settings(app, project)?;
     }
     Ok(())
 }
@@ -341,7 +347,7 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
         }
     }
     if change.settings.is_some() {
-        super::start::refresh_settings(app, project)?;
+        crate::commands::init::refresh_settings(app, project)?;
     }
     fs::remove_file(&file).map_err(|error| io_error(&file, &error))?;
     app.output.print_answer("migrate.undo", &change, &[], |_| {
@@ -369,7 +375,7 @@ fn hook_add_request(old: &Hook) -> input::HookAdd {
 
 /// Returns the request that adds the router's hook to a project's channel. A replacement keeps the
 /// old hook's action.
-pub(super) fn router_hook_request(
+pub(crate) fn router_hook_request(
     project: &ProjectName,
     old: Option<&Hook>,
 ) -> Result<input::HookAdd, CommandError> {

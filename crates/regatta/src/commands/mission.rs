@@ -1,41 +1,107 @@
-//! The commands `mission` and `guide`: missions with a lead, and the guides for agents.
+//! The command `mission`, which starts missions with a lead and controls them.
 
-use regatta_api::guide::{self, GUIDES};
-use regatta_api::view::{GuideView, MissionLineView, MissionView};
+use clap::Subcommand;
+use regatta_api::view::{MissionLineView, MissionView};
 use regatta_api::{Call, input};
+use regatta_core::ids::{AgentName, MessageId, TaskId};
 use regatta_core::mission::{MissionEndKind, MissionState};
 
-use crate::args::MissionCommand;
 use crate::client::CallReply;
+use crate::commands::CommandContext;
 use crate::output::{
     CommandError, CommandResult, Output, first_line, format_table, sanitize, usage_error,
 };
 
-use super::CommandContext;
+#[derive(Debug, Subcommand)]
+pub(crate) enum MissionCommand {
+    /// Start a mission: a lead breaks the goal into tasks and reports at the end
+    Start {
+        /// Goal of the mission
+        #[arg(required_unless_present = "task")]
+        goal: Option<String>,
+        /// Agent that leads (default: [leads] agent in regatta.toml)
+        #[arg(long, value_name = "NAME")]
+        agent: Option<AgentName>,
+        /// Start the mission for an existing task
+        #[arg(long, value_name = "TASK")]
+        task: Option<TaskId>,
+    },
+    /// List missions with their leads, and missions that wait for a lead
+    List,
+    /// Show a mission: goal, lead, tasks, budget, progress, result
+    Show {
+        /// Mission, such as M3
+        id: String,
+    },
+    /// Pause a mission: running attempts continue, nothing new starts
+    Pause {
+        /// Mission, such as M3
+        id: String,
+    },
+    /// Resume a paused mission
+    Resume {
+        /// Mission, such as M3
+        id: String,
+    },
+    /// Cancel a mission: its processes stop, their work is kept
+    Cancel {
+        /// Mission, such as M3
+        id: String,
+        /// Reason to send to the person who started it
+        #[arg(long, value_name = "REASON", default_value = "")]
+        because: String,
+    },
+    /// Give a mission another lead
+    Handover {
+        /// Mission, such as M3
+        id: String,
+        /// Agent that leads from now on (default: the same agent)
+        #[arg(long, value_name = "NAME")]
+        to: Option<AgentName>,
+    },
+    /// As a lead: add a task without a mission to your mission
+    Adopt {
+        /// Task to adopt, such as T7
+        task: TaskId,
+        /// Mission to add it to (default: the mission that you lead)
+        #[arg(long, value_name = "MISSION")]
+        mission: Option<String>,
+    },
+    /// As a lead: finish your mission with a report
+    Finish {
+        /// Report about achieved and missed goals
+        report: String,
+    },
+    /// Route a message that the router missed; a routed message is ignored
+    Route {
+        /// Message to route, such as B7
+        message: MessageId,
+    },
+}
 
 /// Runs `regatta mission`.
-pub(super) fn mission(app: &CommandContext, word: MissionCommand) -> CommandResult {
-    match word {
+pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandResult {
+    match command {
         MissionCommand::Start { goal, agent, task } => {
             let client = app.client()?;
             let project = app.project(&client)?;
             let goal = goal
                 .or_else(|| task.map(|id| format!("Work on {id}")))
                 .unwrap_or_default();
-            let got: CallReply<MissionView> =
+            let reply: CallReply<MissionView> =
                 client.call(&Call::MissionAsk(input::MissionAsk {
                     project,
                     goal,
                     agent,
                     task,
                 }))?;
-            let mission = &got.data.mission;
+            let mission = &reply.data.mission;
             let next = [
                 format!("regatta mission show {}", mission.id),
                 format!("regatta msg watch {}", mission.project),
             ];
             app.output
-                .print_answer("mission.start", &got.data, &next, |_| {
+                .print_answer("mission.start", &reply.data, &next, |_| {
                     match mission.lead.as_ref().and_then(|lead| lead.name.as_ref()) {
                         Some(name) => format!("{} is led by {name}\n", mission.id),
                         None => format!(
@@ -48,19 +114,19 @@ pub(super) fn mission(app: &CommandContext, word: MissionCommand) -> CommandResu
         MissionCommand::List => {
             let client = app.client()?;
             let project = app.project(&client)?;
-            let got: CallReply<Vec<MissionLineView>> =
+            let reply: CallReply<Vec<MissionLineView>> =
                 client.call(&Call::MissionList(input::ProjectFilter { project }))?;
             let none = ["regatta mission start 'Add login with rate limits'".to_owned()];
-            let next: &[String] = if got.data.is_empty() { &none } else { &[] };
+            let next: &[String] = if reply.data.is_empty() { &none } else { &[] };
             app.output
-                .print_answer("mission.list", &got.data, next, |_| {
-                    draw_missions(&got.data)
+                .print_answer("mission.list", &reply.data, next, |_| {
+                    draw_missions(&reply.data)
                 })
         }
         MissionCommand::Show { id } => {
-            let got: CallReply<MissionView> =
+            let reply: CallReply<MissionView> =
                 app.call(&Call::MissionShow(input::IdInput { id }))?;
-            print_mission(app, &got.data)
+            print_mission(app, &reply.data)
         }
         MissionCommand::Pause { id } => {
             let _done: CallReply<serde_json::Value> = app.call(&Call::Stop(input::StopInput {
@@ -88,23 +154,23 @@ pub(super) fn mission(app: &CommandContext, word: MissionCommand) -> CommandResu
             )
         }
         MissionCommand::Cancel { id, because } => {
-            let ask = input::IdWithText {
+            let request = input::IdWithText {
                 id: id.clone(),
                 text: because,
             };
-            let got: CallReply<MissionView> = app.call(&Call::MissionCancel(ask))?;
+            let reply: CallReply<MissionView> = app.call(&Call::MissionCancel(request))?;
             app.output
-                .print_answer("mission.cancel", &got.data, &[], |_| {
-                    format!("{} is cancelled; its work is kept\n", got.data.mission.id)
+                .print_answer("mission.cancel", &reply.data, &[], |_| {
+                    format!("{} is cancelled; its work is kept\n", reply.data.mission.id)
                 })
         }
         MissionCommand::Handover { id, to } => {
-            let got: CallReply<MissionView> =
+            let reply: CallReply<MissionView> =
                 app.call(&Call::MissionHandover(input::MissionHandover { id, to }))?;
-            let mission = &got.data.mission;
+            let mission = &reply.data.mission;
             let next = [format!("regatta mission show {}", mission.id)];
             app.output
-                .print_answer("mission.handover", &got.data, &next, |_| {
+                .print_answer("mission.handover", &reply.data, &next, |_| {
                     match mission.lead.as_ref().and_then(|lead| lead.name.as_ref()) {
                         Some(name) => format!("{} is now led by {name}\n", mission.id),
                         None => format!("{} waits for its next lead\n", mission.id),
@@ -279,34 +345,5 @@ fn draw_mission_details(out: &Output, view: &MissionView) -> String {
         mission.spent.attempts,
         mission.spent.usage.tokens()
     );
-    text + &format_table(&super::task_rows(out, &view.tasks))
-}
-
-/// Runs `regatta guide`.
-pub(super) fn guide(app: &CommandContext, name: Option<&str>) -> CommandResult {
-    let view = |guide: &guide::Guide| GuideView {
-        name: guide.name.into(),
-        title: guide.title.into(),
-        text: guide.text.into(),
-    };
-    let Some(name) = name else {
-        let all: Vec<GuideView> = GUIDES.iter().map(view).collect();
-        let next = ["regatta guide start".to_owned()];
-        return app.output.print_answer("guide", &all, &next, |_| {
-            format_table(
-                &all.iter()
-                    .map(|guide| vec![guide.name.clone(), guide.title.clone()])
-                    .collect::<Vec<_>>(),
-            )
-        });
-    };
-    let names: Vec<&str> = GUIDES.iter().map(|guide| guide.name).collect();
-    let found = guide::find_guide(name).ok_or_else(|| {
-        usage_error(
-            format!("there is no guide {name:?}"),
-            format!("use one of: {}", names.join(", ")),
-        )
-    })?;
-    app.output
-        .print_answer("guide", &view(found), &[], |_| found.text.to_owned())
+    text + &format_table(&crate::commands::task::task_rows(out, &view.tasks))
 }

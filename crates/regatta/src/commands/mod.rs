@@ -1,48 +1,74 @@
-//! The commands of the command line, one file per group.
+//! The commands of the command line, one file per command.
+//!
+//! Each file declares the arguments of its command, which are also the help text, and has the
+//! function that runs it. A few files have several short commands that belong together.
 //!
 //! A command turns its arguments into calls of the API, sends them to the daemon and prints the
 //! answer as text or JSON. This module parses the arguments, sets up output and logging, and
 //! dispatches to the right command. [`CommandContext`] has the helpers that every command needs:
 //! the client, the project and whether a person can be asked.
 
-mod agents;
-mod beads;
-mod bridge;
-mod claim;
+pub(crate) mod add;
+pub(crate) mod agent;
+pub(crate) mod approve;
+pub(crate) mod assign;
+pub(crate) mod audit;
+pub(crate) mod backup;
+pub(crate) mod bridge;
+pub(crate) mod budget;
+pub(crate) mod claim;
+pub(crate) mod compare;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod control;
 pub(crate) mod cost;
-mod decide;
-mod demo;
-mod diff;
+pub(crate) mod demo;
+pub(crate) mod diff;
 pub(crate) mod doctor;
-mod fill;
-pub(crate) mod goal;
-mod graph;
-mod hook;
-mod inbox;
-mod land;
-mod logs;
-mod mcp;
-mod migrate;
-mod mission;
-mod msg;
-mod name;
-mod plan;
-mod plumbing;
-mod preview;
-mod replay;
-mod run;
-mod runner;
-mod scope;
-mod see;
-mod setup;
-mod start;
-mod summary;
-mod task;
-mod team;
-mod test_agent;
-mod token;
-mod wave;
-mod work;
+pub(crate) mod down;
+pub(crate) mod drop;
+pub(crate) mod edit;
+pub(crate) mod events;
+pub(crate) mod graph;
+pub(crate) mod guide;
+pub(crate) mod help;
+pub(crate) mod hook;
+pub(crate) mod inbox;
+pub(crate) mod init;
+pub(crate) mod internal;
+pub(crate) mod land;
+pub(crate) mod logs;
+pub(crate) mod man;
+pub(crate) mod mcp;
+pub(crate) mod migrate;
+pub(crate) mod mission;
+pub(crate) mod msg;
+pub(crate) mod name;
+pub(crate) mod open;
+pub(crate) mod plan;
+pub(crate) mod policy;
+pub(crate) mod project;
+pub(crate) mod provider;
+pub(crate) mod queue;
+pub(crate) mod replay;
+pub(crate) mod restore;
+pub(crate) mod revise;
+pub(crate) mod rule;
+pub(crate) mod run;
+pub(crate) mod runner;
+pub(crate) mod schema;
+pub(crate) mod scope;
+pub(crate) mod serve;
+pub(crate) mod show;
+pub(crate) mod status;
+pub(crate) mod stop;
+pub(crate) mod takeover;
+pub(crate) mod task;
+pub(crate) mod team;
+pub(crate) mod token;
+pub(crate) mod undo;
+pub(crate) mod up;
+pub(crate) mod why;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -63,8 +89,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{CliCommand, ColorWhen, GlobalArgs};
 use crate::client::{CallReply, Client};
-use crate::output::{self, CommandError, CommandResult, Output, command_error};
-use crate::{client, command_line, completion, daemon, settings};
+use crate::output::{self, CommandError, CommandResult, Output};
+use crate::{client, command_line, daemon, settings};
 
 /// The context of a command: its output, the global options and the connection to the daemon.
 pub(crate) struct CommandContext {
@@ -392,164 +418,84 @@ impl<W: std::io::Write> std::io::Write for RedactedLog<W> {
 }
 
 /// Runs the function that implements a command.
-fn dispatch(app: &CommandContext, word: Option<CliCommand>) -> CommandResult {
-    match word {
-        None => start::run_without_command(app),
-        Some(CliCommand::Init(init_args)) => start::init(app, &init_args),
-        Some(CliCommand::Demo(demo_args)) => demo::demo(app, &demo_args),
-        Some(CliCommand::Doctor { end_strays }) => doctor::doctor(app, end_strays),
-        Some(CliCommand::Up { restart, listen }) => start::up(app, restart, &listen),
-        Some(CliCommand::Down { keep_agents }) => start::down(app, keep_agents),
-        Some(CliCommand::Run(run_args)) => run::run(app, &run_args),
-        Some(CliCommand::Add(task_add_args)) => task::add(app, *task_add_args),
-        Some(CliCommand::Edit(task_edit_args)) => task::edit(app, *task_edit_args),
-        Some(CliCommand::Assign(assign_args)) => task::assign(app, assign_args),
-        Some(CliCommand::Status) => see::status(app),
-        Some(CliCommand::Show { id }) => see::show(app, &id),
-        Some(CliCommand::Why { id }) => see::why(app, &id),
-        Some(CliCommand::Open) => see::print_sign_in_url(app),
-        Some(CliCommand::Watch) => crate::watch::watch(app),
-        Some(CliCommand::Graph(graph_args)) => graph::graph(app, &graph_args),
-        Some(CliCommand::Cost { by, since }) => cost::cost(app, by, since),
-        Some(CliCommand::Replay(replay_args)) => replay::replay(app, &replay_args),
-        Some(CliCommand::Compare { ids }) => replay::compare(app, &ids),
-        Some(CliCommand::Events(events_args)) => see::events(app, &events_args),
-        Some(CliCommand::Logs {
-            id, check: true, ..
-        }) => scope::print_checks(app, &id),
-        Some(CliCommand::Logs {
-            id, follow, raw, ..
-        }) => logs::logs(app, &id, follow, raw),
-        Some(CliCommand::Scope { command: word }) => scope::scope(app, word),
-        Some(CliCommand::Rule(rule_command)) => scope::rule(app, rule_command),
-        Some(CliCommand::Land {
-            now: Some(workspace),
-            claim,
-            token,
-            ..
-        }) => land::land_now(app, workspace, claim, token),
-        Some(CliCommand::Land {
-            id: Some(id),
-            wait,
-            first,
-            ..
-        }) => land::land(app, id, wait, first),
-        // the parser requires one of the two
-        Some(CliCommand::Land { .. }) => Err(CommandError::Exit(2)),
-        Some(CliCommand::Queue { command: word, all }) => land::queue(app, word, all),
-        Some(CliCommand::Diff(diff_args)) => diff::diff(app, &diff_args),
-        Some(CliCommand::Revise(revise_args)) => diff::revise(app, &revise_args),
-        Some(CliCommand::Drop { id, because }) => land::drop_work(app, id, because),
-        Some(CliCommand::Undo { id, wait }) => land::undo(app, id.as_deref(), wait),
-        Some(CliCommand::Stop(stop_args)) => work::stop(app, stop_args),
-        Some(CliCommand::Pause { id, because }) => decide::pause(app, &id, &because),
-        Some(CliCommand::Resume { ids }) => decide::resume(app, &ids),
-        Some(CliCommand::Retry { id }) => decide::retry(app, id),
-        Some(CliCommand::Takeover {
-            id,
-            session,
-            command,
-        }) => decide::takeover(app, id, session, &command),
-        Some(CliCommand::Tell { id, words }) => decide::tell(app, &id, &words),
-        Some(CliCommand::Inbox(inbox_args)) => inbox::inbox(app, &inbox_args),
-        Some(CliCommand::Answer { id, words, message }) => {
-            inbox::answer(app, &id, &words, message.as_deref())
-        }
-        Some(CliCommand::Allow(allow_args)) => decide::allow(app, &allow_args),
-        Some(CliCommand::Deny(deny_args)) => decide::deny(app, &deny_args),
-        Some(CliCommand::Policy(policy_command)) => decide::policy(app, policy_command),
-        Some(CliCommand::Budget(budget_command)) => decide::budget(app, budget_command),
-        Some(CliCommand::Provider) => agents::provider(app),
-        Some(CliCommand::Agent(agent_command)) => agents::agent(app, agent_command),
-        Some(CliCommand::Config(config_command)) => setup::config(app, config_command),
-        Some(CliCommand::Project(project_command)) => setup::project(app, &project_command),
-        Some(CliCommand::Serve(listen)) => {
-            crate::daemon::serve(&app.output, &app.data_dir()?, listen)
-        }
-        Some(CliCommand::Plan(plan_command)) => plan::plan(app, &plan_command),
-        Some(CliCommand::Task(task_command)) => task::task(app, task_command),
-        Some(CliCommand::Claim(claim_command)) => claim::claim(app, claim_command),
-        Some(CliCommand::Msg(msg_command)) => msg::msg(app, msg_command),
-        Some(CliCommand::Hook(hook_command)) => hook::hook(app, hook_command),
-        Some(CliCommand::Bridge(bridge_command)) => bridge::bridge(app, bridge_command),
-        Some(CliCommand::Mission(mission_command)) => mission::mission(app, mission_command),
-        Some(CliCommand::Migrate(migrate_args)) => migrate::migrate(app, &migrate_args),
-        Some(CliCommand::Guide { name }) => mission::guide(app, name.as_deref()),
-        Some(CliCommand::Token(token_command)) => token::token(app, token_command),
-        Some(CliCommand::Runner(runner_args)) => runner::runner(app, runner_args),
-        Some(CliCommand::Team(word)) => team::team(app, word),
-        Some(CliCommand::Audit(audit_args)) => token::audit(app, audit_args),
-        Some(CliCommand::Mcp) => mcp::mcp(app),
-        Some(CliCommand::Name(name_args)) => name::name(app, name_args),
-        Some(CliCommand::Schema { kind }) => plumbing::schema(app, kind.as_deref()),
-        Some(CliCommand::Completions { shell }) => plumbing::completions(app, shell),
-        Some(CliCommand::Man { out }) => plumbing::man(app, out),
-        Some(CliCommand::Version) => plumbing::version(app),
-        Some(CliCommand::Failpoints) => plumbing::failpoints(app),
-        Some(CliCommand::Backup { file }) => plumbing::backup(app, &file),
-        Some(CliCommand::Restore { file }) => plumbing::restore(app, &file),
-        Some(CliCommand::Help { topic }) => plumbing::help(app, &topic),
-        Some(CliCommand::ScriptedAgent { acp: true }) => {
-            let input = std::io::BufReader::new(std::io::stdin());
-            exit_result(regatta_agents::scripted::acp(
-                None,
-                input,
-                &mut std::io::stdout(),
-            ))
-        }
-        Some(CliCommand::Complete { words }) => app
-            .output
-            .print(&completion::completion_output(&app.data_dir()?, &words)),
-        Some(CliCommand::ScriptedAgent { acp: false }) => {
-            let script = std::env::var_os(regatta_core::agent::SCRIPT_FILE).map(PathBuf::from);
-            exit_result(regatta_agents::scripted::main(
-                script,
-                &mut std::io::stdout(),
-            ))
-        }
-        Some(CliCommand::GcWorker { gc, alias }) => exit_result(regatta_agents::gc_pool::main(
-            &gc,
-            &alias,
-            &mut std::io::stdin(),
-            &mut std::io::stdout(),
-        )),
-        Some(CliCommand::Shim { args }) => match args.first() {
-            Some(dir) => exit_result(regatta_agents::shim::main(std::path::Path::new(dir))),
-            None => Err(command_error(
-                "usage",
-                "shim needs a directory",
-                "only Regatta itself runs this command",
-            )),
-        },
+fn dispatch(app: &CommandContext, command: Option<CliCommand>) -> CommandResult {
+    let Some(command) = command else {
+        return status::run_without_command(app);
+    };
+    match command {
+        CliCommand::Init(args) => init::init(app, &args),
+        CliCommand::Demo(args) => demo::demo(app, &args),
+        CliCommand::Doctor(args) => doctor::doctor(app, &args),
+        CliCommand::Up(args) => up::up(app, &args),
+        CliCommand::Down(args) => down::down(app, &args),
+        CliCommand::Run(args) => run::run(app, &args),
+        CliCommand::Add(args) => add::add(app, *args),
+        CliCommand::Edit(args) => edit::edit(app, *args),
+        CliCommand::Assign(args) => assign::assign(app, args),
+        CliCommand::Status => status::status(app),
+        CliCommand::Show(args) => show::show(app, &args.id),
+        CliCommand::Why(args) => why::why(app, &args.id),
+        CliCommand::Watch => crate::watch::watch(app),
+        CliCommand::Graph(args) => graph::graph(app, &args),
+        CliCommand::Cost(args) => cost::cost(app, &args),
+        CliCommand::Replay(args) => replay::replay(app, &args),
+        CliCommand::Compare(args) => compare::compare(app, &args.ids),
+        CliCommand::Open => open::print_sign_in_url(app),
+        CliCommand::Events(args) => events::events(app, &args),
+        CliCommand::Logs(args) => logs::logs(app, &args),
+        CliCommand::Land(args) => land::land(app, args),
+        CliCommand::Queue(args) => queue::queue(app, args),
+        CliCommand::Diff(args) => diff::diff(app, &args),
+        CliCommand::Revise(args) => revise::revise(app, &args),
+        CliCommand::Drop(args) => drop::drop_work(app, args),
+        CliCommand::Undo(args) => undo::undo(app, &args),
+        CliCommand::Stop(args) => stop::stop(app, args),
+        CliCommand::Pause(args) => control::pause(app, &args),
+        CliCommand::Resume(args) => control::resume(app, &args.ids),
+        CliCommand::Retry(args) => control::retry(app, args.id),
+        CliCommand::Takeover(args) => takeover::takeover(app, &args),
+        CliCommand::Tell(args) => control::tell(app, &args.id, &args.words),
+        CliCommand::Inbox(args) => inbox::inbox(app, &args),
+        CliCommand::Answer(args) => approve::answer(app, &args),
+        CliCommand::Allow(args) => approve::allow(app, &args),
+        CliCommand::Deny(args) => approve::deny(app, &args),
+        CliCommand::Agent(command) => agent::agent(app, command),
+        CliCommand::Team(command) => team::team(app, command),
+        CliCommand::Provider => provider::provider(app),
+        CliCommand::Policy(command) => policy::policy(app, command),
+        CliCommand::Budget(command) => budget::budget(app, command),
+        CliCommand::Config(command) => config::config(app, command),
+        CliCommand::Serve(args) => serve::serve(app, args),
+        CliCommand::Project(command) => project::project(app, &command),
+        CliCommand::Plan(command) => plan::plan(app, &command),
+        CliCommand::Scope(args) => scope::scope(app, args.command),
+        CliCommand::Rule(command) => rule::rule(app, command),
+        CliCommand::Task(command) => task::task(app, command),
+        CliCommand::Claim(command) => claim::claim(app, command),
+        CliCommand::Msg(command) => msg::msg(app, command),
+        CliCommand::Hook(command) => hook::hook(app, command),
+        CliCommand::Bridge(command) => bridge::bridge(app, command),
+        CliCommand::Mission(command) => mission::mission(app, command),
+        CliCommand::Migrate(args) => migrate::migrate(app, &args),
+        CliCommand::Guide(args) => guide::guide(app, args.name.as_deref()),
+        CliCommand::Token(command) => token::token(app, command),
+        CliCommand::Runner(args) => runner::runner(app, args),
+        CliCommand::Audit(args) => audit::audit(app, args),
+        CliCommand::Mcp => mcp::mcp(app),
+        CliCommand::Name(args) => name::name(app, args),
+        CliCommand::Schema(args) => schema::schema(app, args.kind.as_deref()),
+        CliCommand::Completions(args) => completions::completions(app, args.shell),
+        CliCommand::Man(args) => man::man(app, args.out),
+        CliCommand::Version => help::version(app),
+        CliCommand::Failpoints => internal::failpoints(app),
+        CliCommand::Complete(args) => internal::complete(app, &args),
+        CliCommand::Backup(args) => backup::backup(app, &args.file),
+        CliCommand::Restore(args) => restore::restore(app, &args.file),
+        CliCommand::Help(args) => help::help(app, &args.topic),
+        CliCommand::ScriptedAgent(args) => internal::scripted_agent(&args),
+        CliCommand::GcWorker(args) => internal::gc_worker(&args),
+        CliCommand::Shim(args) => internal::shim(&args),
     }
-}
-
-/// Passes on the exit code of an internal command, which has already printed its errors.
-fn exit_result(code: ExitCode) -> CommandResult {
-    if code == ExitCode::SUCCESS {
-        Ok(())
-    } else {
-        Err(CommandError::Exit(if code == ExitCode::from(2) {
-            2
-        } else {
-            1
-        }))
-    }
-}
-
-pub(crate) use bridge::{draw_bridges as bridges_text, draw_conversations as conversations_text};
-pub(crate) use decide::draw_rules as policy_text;
-pub(crate) use land::batch_signs;
-pub(crate) use see::{event_line, format_time_to_minute, format_time_to_second};
-#[cfg(test)]
-pub(crate) use setup::split_command_line;
-#[cfg(test)]
-pub(crate) use team::FILE_FIELDS as TEAM_FILE_FIELDS;
-pub(crate) use team::draw_team as team_text;
-
-/// Returns tasks as rows of a table.
-pub(crate) fn task_rows(out: &Output, tasks: &[regatta_api::view::TaskView]) -> Vec<Vec<String>> {
-    task::task_rows(out, tasks)
 }
 
 #[cfg(test)]

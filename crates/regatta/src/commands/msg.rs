@@ -3,23 +3,167 @@
 
 use std::path::PathBuf;
 
-use regatta_api::Call;
-use regatta_api::input;
+use clap::{Args, Subcommand};
 use regatta_api::view::{AttachmentView, MessageView, UnreadView};
-use regatta_core::ids::MessageId;
+use regatta_api::{Call, input};
+use regatta_core::ids::{AgentName, ChannelName, Label, MessageId};
 
-use crate::args::{MessageFilterArgs, MsgCommand};
 use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
 use crate::output::{CommandError, CommandResult, command_error, format_table, sanitize};
+use crate::settings::duration_ms;
 
-use super::CommandContext;
+#[derive(Debug, Subcommand)]
+pub(crate) enum MsgCommand {
+    /// Post a message; the channel @NAME is the mailbox of one agent
+    Send {
+        /// Channel to post to, or @NAME for one agent
+        #[arg(value_parser = parse_channel)]
+        channel: ChannelName,
+        /// Text of the message
+        text: String,
+        /// Label of the message; may be repeated
+        #[arg(short = 'L', long = "label", value_name = "LABEL")]
+        labels: Vec<Label>,
+        /// Agent to act as (default: you)
+        #[arg(
+            long = "as",
+            value_name = "NAME",
+            env = "REGATTA_AGENT",
+            hide_env = true
+        )]
+        agent: Option<AgentName>,
+        /// Reply to this message, in its thread
+        #[arg(long, value_name = "MESSAGE")]
+        reply_to: Option<MessageId>,
+        /// Attach a file of at most 4 MiB; may be repeated up to 10 times
+        #[arg(short = 'a', long = "attach", value_name = "FILE")]
+        attach: Vec<PathBuf>,
+    },
+    /// List messages, oldest first
+    History {
+        #[command(flatten)]
+        filter: MessageFilterArgs,
+        /// Only messages that contain these words; put a phrase in "quotes"
+        #[arg(short = 's', long, value_name = "TEXT")]
+        search: Option<String>,
+        /// Only messages since this time: 10m (ago), or a date
+        #[arg(long, value_name = "WHEN", value_parser = parse_time)]
+        since: Option<u64>,
+        /// Only messages until this time: 10m (ago), or a date
+        #[arg(long, value_name = "WHEN", value_parser = parse_time)]
+        until: Option<u64>,
+        /// Only messages after this one, oldest first
+        #[arg(long, value_name = "MESSAGE")]
+        after: Option<MessageId>,
+        /// Only messages before this one
+        #[arg(long, value_name = "MESSAGE")]
+        before: Option<MessageId>,
+        /// Maximum number of messages
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// Wait for a message; --timeout limits the wait (exit code 124)
+    Wait {
+        #[command(flatten)]
+        filter: MessageFilterArgs,
+        /// Accept any message after this one, not only a new one
+        #[arg(long, value_name = "MESSAGE")]
+        after: Option<MessageId>,
+    },
+    /// Print messages as they arrive, until interrupted
+    Watch {
+        #[command(flatten)]
+        filter: MessageFilterArgs,
+        /// Start after this message instead of with the next new one
+        #[arg(long, value_name = "MESSAGE")]
+        after: Option<MessageId>,
+    },
+    /// Print an agent's unread messages and mark them as read
+    Read {
+        /// Channel to read
+        #[arg(value_parser = parse_channel)]
+        channel: ChannelName,
+        /// Agent to act as
+        #[arg(
+            long = "as",
+            value_name = "NAME",
+            env = "REGATTA_AGENT",
+            hide_env = true
+        )]
+        agent: AgentName,
+        /// Do not mark the messages as read
+        #[arg(long)]
+        keep_unread: bool,
+    },
+    /// Count an agent's unread messages by channel
+    Inbox {
+        /// Agent whose messages to count
+        #[arg(value_name = "AGENT", env = "REGATTA_AGENT", hide_env = true)]
+        agent: AgentName,
+    },
+    /// Print or save an attachment of a message
+    Attachment {
+        /// Message with the attachment, such as B7
+        message: MessageId,
+        /// Index of the attachment; the first is 0
+        #[arg(default_value_t = 0)]
+        nth: usize,
+        /// Write the attachment to this file
+        #[arg(short, long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MessageFilterArgs {
+    /// Only messages of this channel
+    #[arg(value_parser = parse_channel)]
+    pub(crate) channel: Option<ChannelName>,
+    /// Only messages with this label
+    #[arg(short = 'L', long, value_name = "LABEL")]
+    pub(crate) label: Option<Label>,
+    /// Only messages of this sender: an agent, person:NAME or regatta:
+    #[arg(long, value_name = "NAME")]
+    pub(crate) from: Option<String>,
+    /// Only messages that mention this agent
+    #[arg(long, value_name = "NAME")]
+    pub(crate) mention: Option<AgentName>,
+    /// Only replies to this message
+    #[arg(long, value_name = "MESSAGE")]
+    pub(crate) reply_to: Option<MessageId>,
+    /// Only messages in the thread of this message
+    #[arg(long, value_name = "MESSAGE")]
+    pub(crate) thread: Option<MessageId>,
+}
+
+/// Parses a channel's name; `#dev` and `dev` are the same channel.
+pub(crate) fn parse_channel(text: &str) -> Result<ChannelName, regatta_core::ids::BadName> {
+    ChannelName::new(text.strip_prefix('#').unwrap_or(text))
+}
+
+/// Parses a time: a date, or a duration before now. Returns Unix milliseconds.
+fn parse_time(text: &str) -> Result<u64, String> {
+    let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+    if let Ok(ago) = duration_ms(text) {
+        return Ok(now.saturating_sub(ago));
+    }
+    let date = text
+        .parse::<jiff::Timestamp>()
+        .ok()
+        .map(|time| time.as_millisecond());
+    date.and_then(|date| u64::try_from(date).ok())
+        .ok_or_else(|| {
+            "write a duration before now (10m, 2h, 1d) or a date (2026-07-28T10:00:00Z)".to_owned()
+        })
+}
 
 /// Time that one call of `msg watch` waits for a message before the next call.
 const WATCH_TIMEOUT_MS: u64 = 60_000;
 
 /// Runs `regatta msg`.
-pub(super) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
-    match word {
+pub(crate) fn msg(app: &CommandContext, command: MsgCommand) -> CommandResult {
+    match command {
         MsgCommand::Send {
             channel,
             text,
@@ -32,7 +176,7 @@ pub(super) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
                 .into_iter()
                 .map(|path| absolute_path(app, path))
                 .collect::<Result<_, CommandError>>()?;
-            let got: CallReply<MessageView> = app.call(&Call::MsgSend(input::MsgSend {
+            let reply: CallReply<MessageView> = app.call(&Call::MsgSend(input::MsgSend {
                 channel,
                 text,
                 labels,
@@ -40,8 +184,8 @@ pub(super) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
                 reply_to,
                 attach,
             }))?;
-            app.output.print_answer("msg.send", &got.data, &[], |_| {
-                draw_messages(std::slice::from_ref(&got.data))
+            app.output.print_answer("msg.send", &reply.data, &[], |_| {
+                draw_messages(std::slice::from_ref(&reply.data))
             })
         }
         MsgCommand::History {
@@ -53,7 +197,7 @@ pub(super) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
             before,
             limit,
         } => {
-            let ask = input::MsgHistory {
+            let request = input::MsgHistory {
                 search,
                 since,
                 until,
@@ -62,16 +206,18 @@ pub(super) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
                 limit,
                 ..history_request(filter)
             };
-            let got: CallReply<Vec<MessageView>> = app.call(&Call::MsgHistory(ask))?;
+            let reply: CallReply<Vec<MessageView>> = app.call(&Call::MsgHistory(request))?;
             app.output
-                .print_answer("msg.history", &got.data, &[], |_| draw_messages(&got.data))
+                .print_answer("msg.history", &reply.data, &[], |_| {
+                    draw_messages(&reply.data)
+                })
         }
         MsgCommand::Wait { filter, after } => {
             let timeout_ms = app.global.timeout.unwrap_or(30_000);
-            let got: CallReply<MessageView> =
+            let reply: CallReply<MessageView> =
                 client_without_timeout(app)?.call(&wait_call(&filter, after, timeout_ms))?;
-            app.output.print_answer("msg.wait", &got.data, &[], |_| {
-                draw_messages(std::slice::from_ref(&got.data))
+            app.output.print_answer("msg.wait", &reply.data, &[], |_| {
+                draw_messages(std::slice::from_ref(&reply.data))
             })
         }
         MsgCommand::Watch { filter, after } => watch_messages(app, filter, after),
@@ -80,20 +226,20 @@ pub(super) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
             agent,
             keep_unread,
         } => {
-            let got: CallReply<Vec<MessageView>> = app.call(&Call::MsgRead(input::MsgRead {
+            let reply: CallReply<Vec<MessageView>> = app.call(&Call::MsgRead(input::MsgRead {
                 agent,
                 channel,
                 keep_unread,
             }))?;
             app.output
-                .print_answer("msg.read", &got.data, &[], |_| draw_messages(&got.data))
+                .print_answer("msg.read", &reply.data, &[], |_| draw_messages(&reply.data))
         }
         MsgCommand::Inbox { agent } => {
             let next = format!("regatta msg read CHANNEL --as {agent}");
-            let got: CallReply<Vec<UnreadView>> =
+            let reply: CallReply<Vec<UnreadView>> =
                 app.call(&Call::MsgInbox(input::MsgInbox { agent }))?;
             app.output
-                .print_answer("msg.inbox", &got.data, &[next], |_| {
+                .print_answer("msg.inbox", &reply.data, &[next], |_| {
                     let row = |unread: &UnreadView| {
                         let mentions = if unread.mentions > 0 {
                             format!("{} mention you", unread.mentions)
@@ -106,7 +252,7 @@ pub(super) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
                             mentions,
                         ]
                     };
-                    format_table(&got.data.iter().map(row).collect::<Vec<_>>())
+                    format_table(&reply.data.iter().map(row).collect::<Vec<_>>())
                 })
         }
         MsgCommand::Attachment { message, nth, out } => save_attachment(app, message, nth, out),
@@ -178,8 +324,8 @@ fn watch_messages(
                 limit: 1,
                 ..input::MsgHistory::default()
             };
-            let got: CallReply<Vec<MessageView>> = client.call(&Call::MsgHistory(newest))?;
-            got.data.last().map_or(MessageId(0), |message| message.id)
+            let reply: CallReply<Vec<MessageView>> = client.call(&Call::MsgHistory(newest))?;
+            reply.data.last().map_or(MessageId(0), |message| message.id)
         }
     };
     loop {
@@ -208,9 +354,9 @@ fn save_attachment(
     nth: usize,
     out: Option<PathBuf>,
 ) -> CommandResult {
-    let got: CallReply<AttachmentView> =
+    let reply: CallReply<AttachmentView> =
         app.call(&Call::MsgAttachment(input::MsgAttachment { message, nth }))?;
-    let attachment = &got.data;
+    let attachment = &reply.data;
     let Some(to) = out else {
         return app
             .output

@@ -1,27 +1,36 @@
 //! The command `name`: prints readable names that are not in use.
 
+use clap::Args;
 use regatta_api::{Call, input};
 
-use crate::args::NameArgs;
 use crate::client::CallReply;
+use crate::commands::CommandContext;
 use crate::output::CommandResult;
 
-use super::CommandContext;
+#[derive(Debug, Args)]
+pub(crate) struct NameArgs {
+    /// Number of names
+    #[arg(value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) count: Option<u16>,
+    /// Text at the start of each name, such as shop-dev/
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prefix: Option<String>,
+}
 
 /// Prints names. In JSON, the answer is a string without a count, and a list with a count.
-pub(super) fn name(app: &CommandContext, ask: NameArgs) -> CommandResult {
+pub(crate) fn name(app: &CommandContext, args: NameArgs) -> CommandResult {
     let call = Call::Name(input::NameQuery {
-        count: ask.count,
-        prefix: ask.prefix,
+        count: args.count,
+        prefix: args.prefix,
     });
-    if ask.count.is_none() {
-        let got: CallReply<String> = app.call(&call)?;
+    if args.count.is_none() {
+        let reply: CallReply<String> = app.call(&call)?;
         return app
             .output
-            .print_answer("name", &got.data, &[], |_| format!("{}\n", got.data));
+            .print_answer("name", &reply.data, &[], |_| format!("{}\n", reply.data));
     }
-    let got: CallReply<Vec<String>> = app.call(&call)?;
-    app.output.print_answer("name", &got.data, &[], |_| {
-        got.data.iter().map(|data| format!("{data}\n")).collect()
+    let reply: CallReply<Vec<String>> = app.call(&call)?;
+    app.output.print_answer("name", &reply.data, &[], |_| {
+        reply.data.iter().map(|data| format!("{data}\n")).collect()
     })
 }

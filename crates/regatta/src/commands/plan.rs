@@ -1,16 +1,25 @@
 //! The command `plan check`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::args::PlanCommand;
+use clap::Subcommand;
+
+use crate::commands::CommandContext;
 use crate::output::{CommandError, CommandResult};
 use crate::plan;
 
-use super::CommandContext;
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Check a plan and report problems by line and column, without starting it
+    Check {
+        /// Plan file (TOML or JSON); - reads standard input
+        file: PathBuf,
+    },
+}
 
 /// Runs `regatta plan`.
-pub(super) fn plan(app: &CommandContext, word: &PlanCommand) -> CommandResult {
-    match word {
+pub(crate) fn plan(app: &CommandContext, command: &PlanCommand) -> CommandResult {
+    match command {
         PlanCommand::Check { file } => check_plan_file(app, file),
     }
 }
@@ -18,9 +27,10 @@ pub(super) fn plan(app: &CommandContext, word: &PlanCommand) -> CommandResult {
 /// Checks a plan and prints all problems. This needs no daemon and no repository.
 fn check_plan_file(app: &CommandContext, file: &Path) -> CommandResult {
     let (source, found) = plan::check_plan(file)?;
-    let next = match found.problems.is_empty() {
-        true => vec![format!("regatta run {}", found.file)],
-        false => vec![],
+    let next = if found.problems.is_empty() {
+        vec![format!("regatta run {}", found.file)]
+    } else {
+        vec![]
     };
     app.output
         .print_answer("plan.check", &found, &next, |out| {
@@ -43,20 +53,20 @@ fn check_plan_file(app: &CommandContext, file: &Path) -> CommandResult {
                 (0, 0) => format!(
                     "{}: {}, no problems\n",
                     found.file,
-                    crate::commands::preview::task_count(found.tasks)
+                    crate::commands::run::preview::task_count(found.tasks)
                 ),
                 (0, 1) => {
                     format!(
                         "{}: {}, 1 of them will not start yet\n",
                         found.file,
-                        crate::commands::preview::task_count(found.tasks)
+                        crate::commands::run::preview::task_count(found.tasks)
                     )
                 }
                 (0, n) => {
                     format!(
                         "{}: {}, {n} of them will not start yet\n",
                         found.file,
-                        crate::commands::preview::task_count(found.tasks)
+                        crate::commands::run::preview::task_count(found.tasks)
                     )
                 }
                 (1, _) => format!("{}: 1 error; nothing was created\n", found.file),

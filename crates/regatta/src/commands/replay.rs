@@ -1,37 +1,43 @@
-//! The commands `replay` and `compare`: the history of a mission, and the figures of several
-//! missions.
+//! The command `replay`, which shows the history of a mission.
 
 use std::io::BufRead;
 
-use regatta_api::view::{MissionFiguresView, ReplayView};
+use clap::Args;
+use regatta_api::view::ReplayView;
 use regatta_api::{Call, input};
 use regatta_core::ids::MissionId;
-use regatta_core::task_timeline::Activity;
 
-use crate::args::ReplayArgs;
 use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
 use crate::output::{
-    CommandError, CommandResult, Output, first_line, format_exact_duration, format_table,
-    usage_error,
+    CommandError, CommandResult, Output, first_line, format_table, format_time_to_second,
 };
-use crate::run_progress::format_tokens;
 
-use super::CommandContext;
-use super::see::format_time_to_second;
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// Mission to show, such as M3
+    pub(crate) mission: MissionId,
+    /// Show the mission as it was at this revision (default: its history and its present state)
+    #[arg(long, value_name = "REVISION", conflicts_with = "step")]
+    pub(crate) at: Option<u64>,
+    /// Show the mission at each of its events, one after the other
+    #[arg(long)]
+    pub(crate) step: bool,
+}
 
 /// Runs `regatta replay`.
-pub(super) fn replay(app: &CommandContext, ask: &ReplayArgs) -> CommandResult {
+pub(crate) fn replay(app: &CommandContext, args: &ReplayArgs) -> CommandResult {
     let client = app.client()?;
-    let look = |at| read_replay(&client, ask.mission, at);
-    if ask.step {
-        return step_through(app, &client, ask.mission);
+    let read_at = |at| read_replay(&client, args.mission, at);
+    if args.step {
+        return step_through(app, &client, args.mission);
     }
-    let replay = look(ask.at)?;
-    let next = match (ask.at, replay.marks.get(replay.marks.len() / 2)) {
+    let replay = read_at(args.at)?;
+    let next = match (args.at, replay.marks.get(replay.marks.len() / 2)) {
         (None, Some(mark)) => {
             vec![
-                format!("regatta replay {} --at {}", ask.mission, mark.revision),
-                format!("regatta replay {} --step", ask.mission),
+                format!("regatta replay {} --at {}", args.mission, mark.revision),
+                format!("regatta replay {} --step", args.mission),
             ]
         }
         (Some(at), _) => match replay
@@ -41,14 +47,14 @@ pub(super) fn replay(app: &CommandContext, ask: &ReplayArgs) -> CommandResult {
         {
             Some(mark) => vec![format!(
                 "regatta replay {} --at {}",
-                ask.mission, mark.revision
+                args.mission, mark.revision
             )],
-            None => vec![format!("regatta show {}", ask.mission)],
+            None => vec![format!("regatta show {}", args.mission)],
         },
         _ => vec![],
     };
     app.output
-        .print_answer("mission.replay", &replay, &next, |out| match ask.at {
+        .print_answer("mission.replay", &replay, &next, |out| match args.at {
             Some(_) => draw_replay(out, &replay),
             None => {
                 let row = |mark: &regatta_api::view::ReplayMarkView| {
@@ -77,44 +83,44 @@ fn read_replay(
     id: MissionId,
     at: Option<u64>,
 ) -> Result<ReplayView, CommandError> {
-    let got: CallReply<ReplayView> = client.call(&Call::MissionReplay(input::MissionReplay {
+    let reply: CallReply<ReplayView> = client.call(&Call::MissionReplay(input::MissionReplay {
         id: id.to_string(),
         at,
     }))?;
-    Ok(got.data)
+    Ok(reply.data)
 }
 
 /// Shows a mission at each of its events. In a terminal, Enter continues, `b` goes back and `q`
 /// quits.
 fn step_through(app: &CommandContext, client: &Client, id: MissionId) -> CommandResult {
-    let whole = read_replay(client, id, None)?;
-    let asks = app.can_ask_now();
-    let (mut at, mut line_in) = (0, String::new());
-    while let Some(mark) = whole.marks.get(at) {
-        let then = read_replay(client, id, Some(mark.revision))?;
+    let history = read_replay(client, id, None)?;
+    let can_ask = app.can_ask_now();
+    let (mut nth, mut line) = (0, String::new());
+    while let Some(mark) = history.marks.get(nth) {
+        let past = read_replay(client, id, Some(mark.revision))?;
         if app.output.is_json {
             app.output
-                .print_answer("mission.replay", &then, &[], |_| String::new())?;
+                .print_answer("mission.replay", &past, &[], |_| String::new())?;
         } else {
             let head = format!(
                 "{} of {}   {}\n",
-                at + 1,
-                whole.marks.len(),
+                nth + 1,
+                history.marks.len(),
                 first_line(&mark.text)
             );
             app.output
-                .print(&format!("{head}{}\n", draw_replay(&app.output, &then)))?;
+                .print(&format!("{head}{}\n", draw_replay(&app.output, &past)))?;
         }
-        at += 1;
-        if !asks || at == whole.marks.len() {
+        nth += 1;
+        if !can_ask || nth == history.marks.len() {
             continue;
         }
         app.output.print_note("Enter: next, b: back, q: quit");
-        line_in.clear();
-        let read = std::io::stdin().lock().read_line(&mut line_in);
-        match (read, line_in.trim()) {
+        line.clear();
+        let read = std::io::stdin().lock().read_line(&mut line);
+        match (read, line.trim()) {
             (Ok(0) | Err(_), _) | (_, "q") => return Ok(()),
-            (_, "b") => at = at.saturating_sub(2),
+            (_, "b") => nth = nth.saturating_sub(2),
             _ => {}
         }
     }
@@ -144,117 +150,12 @@ fn draw_replay(out: &Output, replay: &ReplayView) -> String {
     };
     text += &format_table(&replay.tasks.iter().map(row).collect::<Vec<_>>());
     if !replay.queue.is_empty() {
-        let cars: Vec<String> = replay
+        let landings: Vec<String> = replay
             .queue
             .iter()
             .map(|landing| format!("{} {}", landing.task, landing.state))
             .collect();
-        text += &format!("queue  {}\n", cars.join(" · "));
+        text += &format!("queue  {}\n", landings.join(" · "));
     }
     text
-}
-
-/// Runs `regatta compare`.
-pub(super) fn compare(app: &CommandContext, ids: &[MissionId]) -> CommandResult {
-    if let [only] = ids {
-        let hint = format!("add another mission: regatta compare {only} M2");
-        return Err(usage_error("compare needs at least two missions", hint));
-    }
-    let got: CallReply<Vec<MissionFiguresView>> =
-        app.call(&Call::MissionCompare(input::MissionCompare {
-            ids: ids.to_vec(),
-        }))?;
-    let all = got.data;
-    let next: Vec<String> = ids
-        .iter()
-        .take(2)
-        .map(|id| format!("regatta replay {id}"))
-        .collect();
-    app.output
-        .print_answer("mission.compare", &all, &next, |_| draw_comparison(&all))
-}
-
-/// Draws a table with a column per mission and a row per figure.
-fn draw_comparison(all: &[MissionFiguresView]) -> String {
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    let mut row = |name: &str, of: &dyn Fn(&MissionFiguresView) -> String| {
-        rows.push(
-            std::iter::once(name.to_owned())
-                .chain(all.iter().map(of))
-                .collect(),
-        );
-    };
-    row("", &|mission_figures| {
-        format!(
-            "{} {}",
-            mission_figures.mission,
-            first_line(&mission_figures.title)
-        )
-    });
-    row("state", &|mission_figures| {
-        if mission_figures.running {
-            "running".into()
-        } else {
-            "ended".into()
-        }
-    });
-    row("landed", &|mission_figures| {
-        format!("{} of {}", mission_figures.landed, mission_figures.tasks)
-    });
-    row("failed", &|mission_figures| {
-        mission_figures.failed.to_string()
-    });
-    row("time", &|mission_figures| {
-        format_exact_duration(mission_figures.wall_ms)
-    });
-    row("work", &|mission_figures| {
-        format_exact_duration(mission_figures.work_ms)
-    });
-    row("agents", &|mission_figures| {
-        mission_figures.agents.to_string()
-    });
-    row("retries", &|mission_figures| {
-        mission_figures.retries.to_string()
-    });
-    row("fix-ups", &|mission_figures| {
-        mission_figures.fixups.to_string()
-    });
-    row("conflicts", &|mission_figures| {
-        mission_figures.conflicts.to_string()
-    });
-    row("tokens", &|mission_figures| {
-        format_tokens(mission_figures.spent.usage.tokens())
-    });
-    // An unknown cost is not shown as zero.
-    row(
-        "cost",
-        &|mission_figures| match mission_figures.spent.usage.micro_usd {
-            Some(micro) => format!("${:.2}", micro as f64 / 1e6),
-            None => "no price reported".into(),
-        },
-    );
-    let mut kinds: Vec<Activity> = all
-        .iter()
-        .flat_map(|mission_figures| {
-            mission_figures
-                .time
-                .iter()
-                .map(|activity_total| activity_total.activity)
-        })
-        .collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    for kind in kinds {
-        let name = format!("  {}", crate::commands::see::activity_label(kind));
-        row(&name, &|mission_figures| {
-            mission_figures
-                .time
-                .iter()
-                .find(|sum| sum.activity == kind)
-                .map_or("-".into(), |activity_total| {
-                    format_exact_duration(activity_total.ms)
-                })
-        });
-    }
-    format_table(&rows)
 }

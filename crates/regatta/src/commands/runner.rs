@@ -1,23 +1,69 @@
 //! The command `runner`: runs attempts for a daemon on another machine, and manages such runners.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use regatta_api::Call;
-use regatta_api::input;
+use clap::{Args, Subcommand};
 use regatta_api::view::RunnerView;
-use regatta_core::ids::{AttemptId, RunnerName};
+use regatta_api::{Call, input};
+use regatta_core::ids::{AgentName, AttemptId, RunnerName};
 use regatta_core::runner::RunnerState;
 
-use super::CommandContext;
-use crate::args::{RunnerArgs, RunnerCommand};
 use crate::client::CallReply;
+use crate::commands::CommandContext;
 use crate::output::{
     CommandError, CommandResult, command_error, format_age, format_table, usage_error,
 };
 use crate::runner::{self, RunnerSettings};
 
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct RunnerArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<RunnerCommand>,
+    /// File with the runner's token, made by regatta token add NAME --scope runner
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Name of the runner (default: this machine's name)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<RunnerName>,
+    /// Number of tasks to run at once, 1 to 20
+    #[arg(long, value_name = "N", env = "MAX_CONCURRENT_TASKS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) max_tasks: u32,
+    /// Run attempts of these agents only (default: all agents)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) agents: Vec<AgentName>,
+    /// Labels of this runner; an agent with labels runs only on a runner that has all of them
+    #[arg(long, value_name = "LABEL", value_delimiter = ',')]
+    pub(crate) labels: Vec<String>,
+    /// Time that running attempts get to finish when the runner is stopped, in milliseconds
+    #[arg(
+        long,
+        value_name = "MS",
+        env = "SHUTDOWN_TIMEOUT",
+        default_value_t = 30_000
+    )]
+    pub(crate) shutdown_timeout: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunnerCommand {
+    /// List runners
+    List,
+    /// Give a runner no new tasks; it exits when its attempts have ended
+    Drain {
+        /// Name of the runner
+        name: RunnerName,
+    },
+    /// Remove a runner that is not connected
+    Rm {
+        /// Name of the runner
+        name: RunnerName,
+    },
+}
+
 /// Runs `regatta runner`.
-pub(super) fn runner(app: &CommandContext, runner_args: RunnerArgs) -> CommandResult {
+pub(crate) fn runner(app: &CommandContext, runner_args: RunnerArgs) -> CommandResult {
     match runner_args.command {
         Some(RunnerCommand::List) => list_runners(app),
         Some(RunnerCommand::Drain { name }) => {
@@ -42,9 +88,9 @@ pub(super) fn runner(app: &CommandContext, runner_args: RunnerArgs) -> CommandRe
 }
 
 fn list_runners(app: &CommandContext) -> CommandResult {
-    let got: CallReply<Vec<RunnerView>> = app.call(&Call::RunnerList(input::EmptyInput {}))?;
-    app.output.print_answer("runner.list", &got.data, &[], |_| {
-        if got.data.is_empty() {
+    let reply: CallReply<Vec<RunnerView>> = app.call(&Call::RunnerList(input::EmptyInput {}))?;
+    app.output.print_answer("runner.list", &reply.data, &[], |_| {
+        if reply.data.is_empty() {
             return "no other runners; to add one, run on another machine: regatta runner --server \
                 URL --token-file FILE\n"
                 .into();
@@ -73,7 +119,7 @@ fn list_runners(app: &CommandContext) -> CommandResult {
                 format!("last seen {} ago", format_age(runner.seen_wall)),
             ]
         };
-        format_table(&got.data.iter().map(row).collect::<Vec<_>>())
+        format_table(&reply.data.iter().map(row).collect::<Vec<_>>())
     })
 }
 

@@ -1,23 +1,171 @@
-//! The commands `add`, `edit`, `assign` and `task`, which change and list single tasks.
+//! The command `task`, which lists and changes single tasks, and helpers of other commands about
+//! tasks.
 
-use regatta_api::Call;
-use regatta_api::input;
+pub(crate) mod beads;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
 use regatta_api::view::{GrantedAttempt, TaskView};
-use regatta_core::ids::{AgentName, TaskId};
-use regatta_core::task::{
-    AssignMode, EditTask, Expects, IssueType, SetPause, TaskStatus, Validation,
-};
+use regatta_api::{Call, input};
+use regatta_core::ids::{AgentName, AttemptId, TaskId};
+use regatta_core::task::{AssignMode, Expects, IssueType, TaskStatus, Validation};
 use serde::Serialize;
 
-use crate::args::{AssignArgs, AttemptArgs, TaskAddArgs, TaskCommand, TaskEditArgs, TaskTypeArg};
 use crate::client::CallReply;
+use crate::commands::CommandContext;
+use crate::commands::add::{TaskAddArgs, add};
+use crate::commands::assign::{AssignArgs, assign};
+use crate::commands::edit::{TaskEditArgs, edit};
 use crate::output::{
     CommandError, CommandResult, Output, command_error, first_line, format_age, format_table,
     usage_error,
 };
 use crate::plan;
+use crate::settings::duration_ms;
 
-use super::CommandContext;
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskCommand {
+    /// Add a task
+    Add(Box<TaskAddArgs>),
+    /// List tasks
+    List {
+        /// Include ended tasks
+        #[arg(long)]
+        all: bool,
+        /// Only tasks with these statuses: pending,in_progress
+        #[arg(long, value_delimiter = ',')]
+        status: Vec<String>,
+        /// Only tasks of this mission
+        #[arg(long)]
+        mission: Option<String>,
+        /// Maximum number of tasks; 0 lists all
+        #[arg(long, default_value_t = 0)]
+        limit: usize,
+    },
+    /// Show a task
+    Show {
+        /// Task to show
+        id: String,
+    },
+    /// Change a task
+    Set(Box<TaskEditArgs>),
+    /// Assign a task to an agent
+    Assign(AssignArgs),
+    /// Take an offered task
+    Accept {
+        /// Task to accept
+        id: TaskId,
+        /// Agent to act as
+        #[arg(long = "as", value_name = "NAME")]
+        agent: AgentName,
+    },
+    /// Decline an offered task
+    Reject {
+        /// Task to decline
+        id: TaskId,
+        /// Agent to act as
+        #[arg(long = "as", value_name = "NAME")]
+        agent: AgentName,
+    },
+    /// Cancel a task
+    Cancel {
+        /// Task to cancel
+        id: TaskId,
+        /// Reason to show to others
+        #[arg(short = 'm', long)]
+        reason: Option<String>,
+    },
+    /// Take the next ready task
+    Poll {
+        /// Agent to act as
+        #[arg(long = "as", value_name = "NAME")]
+        agent: AgentName,
+        /// Wait up to this long for a task
+        #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0")]
+        wait: u64,
+        /// End the attempt if it reports nothing for this long
+        #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
+        lease: Option<u64>,
+        /// Start without a workspace if the task asks only for a report
+        #[arg(long)]
+        no_workspace: bool,
+        /// Do the work by hand, in the name of an agent that Regatta runs
+        #[arg(long)]
+        by_hand: bool,
+    },
+    /// Report what an attempt is doing
+    Progress {
+        #[command(flatten)]
+        attempt: AttemptArgs,
+        /// One line of progress
+        text: Option<String>,
+    },
+    /// Finish an attempt
+    Finish {
+        #[command(flatten)]
+        attempt: AttemptArgs,
+        /// Summary of the result
+        #[arg(long)]
+        output: Option<String>,
+        /// Report that no change is needed
+        #[arg(long)]
+        not_needed: bool,
+        /// Fact that helps later tasks of the project; may be repeated
+        #[arg(long = "learned", value_name = "TEXT")]
+        learnings: Vec<String>,
+    },
+    /// Give up an attempt
+    Fail {
+        #[command(flatten)]
+        attempt: AttemptArgs,
+        /// Why the attempt failed
+        #[arg(short = 'm', long)]
+        reason: Option<String>,
+    },
+    /// Add tasks from a plan file or a JSON list
+    Import {
+        /// File to read; with --beads, lines of JSON such as .beads/issues.jsonl
+        file: PathBuf,
+        /// Read beads issues: update changed tasks and add new ones
+        #[arg(long)]
+        beads: bool,
+    },
+    /// Print all tasks as a plan file
+    Export {
+        /// Include ended tasks
+        #[arg(long)]
+        all: bool,
+        /// Write beads issues
+        #[arg(long)]
+        beads: bool,
+        /// Update this beads file instead of printing; fields that Regatta does not know are kept
+        #[arg(requires = "beads")]
+        file: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttemptArgs {
+    /// Task of the attempt
+    pub(crate) id: TaskId,
+    /// Attempt that reports
+    #[arg(long, env = "REGATTA_ATTEMPT", hide_env = true)]
+    pub(crate) attempt: AttemptId,
+    /// Fencing token of the attempt
+    #[arg(long, env = "REGATTA_ATTEMPT_TOKEN", hide_env = true)]
+    pub(crate) token: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TaskTypeArg {
+    Feature,
+    Bug,
+    Task,
+    Docs,
+    Chore,
+    Ci,
+}
 
 impl From<TaskTypeArg> for IssueType {
     fn from(task_type_arg: TaskTypeArg) -> IssueType {
@@ -32,74 +180,24 @@ impl From<TaskTypeArg> for IssueType {
     }
 }
 
-fn assign_mode(offer: bool, queue: bool) -> AssignMode {
-    match (offer, queue) {
-        (true, _) => AssignMode::Offer,
-        (_, true) => AssignMode::Queue,
-        _ => AssignMode::Direct,
-    }
-}
-
-fn parse_manifest(
+pub(crate) fn parse_manifest(
     files: &[String],
 ) -> Result<Vec<regatta_core::pattern::PathPattern>, CommandError> {
-    plan::expand_patterns(files).map_err(|expand_pattern| {
+    plan::expand_patterns(files).map_err(|message| {
         usage_error(
-            expand_pattern,
+            message,
             "write files relative to the top of the repository: src/a.rs,web/**",
         )
     })
 }
 
-/// Runs `regatta add`.
-pub(super) fn add(app: &CommandContext, ask: TaskAddArgs) -> CommandResult {
-    let script: Option<serde_json::Value> = match &ask.script {
-        None => None,
-        Some(text) => {
-            regatta_agents::script::parse_script(text).map_err(|error| {
-                usage_error(
-                    format!("the script is not valid: {error}"),
-                    "see the possible steps: regatta schema plan",
-                )
-            })?;
-            serde_json::from_str(text).ok()
-        }
-    };
-    let files = parse_manifest(&ask.files)?;
-    let client = app.client()?;
-    let add = input::TaskAdd {
-        project: app.project(&client)?,
-        subject: ask.subject,
-        description: ask.description,
-        issue_type: ask.issue_type.into(),
-        files,
-        validation: Validation {
-            tests: ask.validate,
-            files_exist: ask.exists,
-            ..Validation::default()
-        },
-        blocked_by: ask.blocked_by,
-        priority: ask.priority,
-        expects: if ask.report {
-            Expects::Report
-        } else {
-            Expects::Changes
-        },
-        effort: None,
-        provider: None,
-        script,
-        ratchet: None,
-        alias: None,
-        backlog: ask.backlog,
-        assign: ask.assign,
-        how: assign_mode(ask.offer, ask.queue),
-    };
-    let got: CallReply<TaskView> = client.call(&Call::TaskAdd(add))?;
-    print_task(app, "task.add", &got.data, "added")
-}
-
 /// Prints the new state of a task, and why it waits.
-fn print_task(app: &CommandContext, kind: &str, task: &TaskView, verb: &str) -> CommandResult {
+pub(crate) fn print_task(
+    app: &CommandContext,
+    kind: &str,
+    task: &TaskView,
+    verb: &str,
+) -> CommandResult {
     let next = [
         format!("regatta show {}", task.task.id),
         format!("regatta why {}", task.task.id),
@@ -118,83 +216,13 @@ fn print_task(app: &CommandContext, kind: &str, task: &TaskView, verb: &str) -> 
     })
 }
 
-/// Runs `regatta edit`.
-pub(super) fn edit(app: &CommandContext, ask: TaskEditArgs) -> CommandResult {
-    let blocked_by = match ask.blocked_by.as_deref() {
-        None => None,
-        Some(text) => {
-            let ids: Result<Vec<TaskId>, _> = text
-                .split(',')
-                .map(str::trim)
-                .filter(|text| !text.is_empty())
-                .map(str::parse)
-                .collect();
-            Some(ids.map_err(|error| usage_error(error.to_string(), "write blockers as T1,T2"))?)
-        }
-    };
-    let paused = match (ask.pause, ask.ready) {
-        (Some(reason), _) => Some(SetPause::Pause(reason)),
-        (None, true) => Some(SetPause::Resume),
-        (None, false) => None,
-    };
-    let edit = EditTask {
-        subject: ask.subject,
-        description: ask.description,
-        issue_type: ask.issue_type.map(Into::into),
-        files: ask.files.map(|files| parse_manifest(&files)).transpose()?,
-        validation: None,
-        blocked_by,
-        priority: ask.priority,
-        script: None,
-        paused,
-        backlog: None,
-    };
-    let client = app.client()?;
-    let mut edit = edit;
-    if ask.ready || ask.validate.is_some() || ask.exists.is_some() {
-        let now: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
-            id: ask.id.to_string(),
-        }))?;
-        edit.backlog = (ask.ready && now.data.task.status == TaskStatus::Backlog).then_some(false);
-        // Checks without an option keep their old value.
-        let old = now.data.task.validation;
-        let new = Validation {
-            tests: ask.validate.unwrap_or_else(|| old.tests.clone()),
-            files_exist: ask.exists.unwrap_or_else(|| old.files_exist.clone()),
-            ..old.clone()
-        };
-        edit.validation = (new != old).then_some(new);
-    }
-    let got: CallReply<TaskView> = client.call(&Call::TaskSet(input::TaskSet {
-        task: ask.id,
-        edit,
-        script: None,
-    }))?;
-    print_task(app, "task.set", &got.data, "changed")
-}
-
-/// Runs `regatta assign`.
-pub(super) fn assign(app: &CommandContext, ask: AssignArgs) -> CommandResult {
-    let verb = if ask.agent.is_some() {
-        "assigned"
-    } else {
-        "unassigned"
-    };
-    let got: CallReply<TaskView> = app.call(&Call::TaskAssign(input::TaskAssign {
-        task: ask.id,
-        to: ask.agent,
-        how: assign_mode(ask.offer, ask.queue),
-    }))?;
-    print_task(app, "task.assign", &got.data, verb)
-}
-
 /// Runs `regatta task`.
-pub(super) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
-    match word {
+pub(crate) fn task(app: &CommandContext, command: TaskCommand) -> CommandResult {
+    match command {
         TaskCommand::Add(task_add_args) => add(app, *task_add_args),
         TaskCommand::Set(task_edit_args) => edit(app, *task_edit_args),
         TaskCommand::Assign(assign_args) => assign(app, assign_args),
-        TaskCommand::Show { id } => super::see::show(app, &id),
+        TaskCommand::Show { id } => crate::commands::show::show(app, &id),
         TaskCommand::List {
             all,
             status,
@@ -202,19 +230,19 @@ pub(super) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
             limit,
         } => list_tasks(app, all, &status, mission, limit),
         TaskCommand::Accept { id, agent } => {
-            let got: CallReply<TaskView> =
+            let reply: CallReply<TaskView> =
                 app.call(&Call::TaskAccept(input::OfferReply { task: id, agent }))?;
-            print_task(app, "task.accept", &got.data, "accepted")
+            print_task(app, "task.accept", &reply.data, "accepted")
         }
         TaskCommand::Reject { id, agent } => {
-            let got: CallReply<TaskView> =
+            let reply: CallReply<TaskView> =
                 app.call(&Call::TaskReject(input::OfferReply { task: id, agent }))?;
-            print_task(app, "task.reject", &got.data, "declined")
+            print_task(app, "task.reject", &reply.data, "declined")
         }
         TaskCommand::Cancel { id, reason } => {
-            let got: CallReply<TaskView> =
+            let reply: CallReply<TaskView> =
                 app.call(&Call::TaskCancel(input::TaskCancel { task: id, reason }))?;
-            print_task(app, "task.cancel", &got.data, "cancelled")
+            print_task(app, "task.cancel", &reply.data, "cancelled")
         }
         TaskCommand::Poll {
             agent,
@@ -226,7 +254,7 @@ pub(super) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
             let client = app.client()?;
             let project = app.project(&client)?;
             let workspace = !no_workspace;
-            let ask = input::TaskPoll {
+            let request = input::TaskPoll {
                 agent,
                 project,
                 wait_ms: wait,
@@ -234,9 +262,9 @@ pub(super) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
                 workspace,
                 by_hand,
             };
-            let got: CallReply<Option<GrantedAttempt>> = client.call(&Call::TaskPoll(ask))?;
+            let reply: CallReply<Option<GrantedAttempt>> = client.call(&Call::TaskPoll(request))?;
             app.output
-                .print_answer("task.poll", &got.data, &[], |_| match &got.data {
+                .print_answer("task.poll", &reply.data, &[], |_| match &reply.data {
                     None => "nothing to do\n".into(),
                     Some(granted_attempt) => {
                         let place = granted_attempt
@@ -265,8 +293,8 @@ pub(super) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
                 token,
                 text: text.unwrap_or_default(),
             });
-            let got: CallReply<TaskView> = app.call(&call)?;
-            print_task(app, "task.progress", &got.data, "noted")
+            let reply: CallReply<TaskView> = app.call(&call)?;
+            print_task(app, "task.progress", &reply.data, "noted")
         }
         TaskCommand::Finish {
             attempt: AttemptArgs { id, attempt, token },
@@ -282,28 +310,30 @@ pub(super) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
                 not_needed,
                 learnings,
             };
-            let got: CallReply<TaskView> = app.call(&Call::TaskFinish(finish))?;
-            print_task(app, "task.finish", &got.data, "finished")
+            let reply: CallReply<TaskView> = app.call(&Call::TaskFinish(finish))?;
+            print_task(app, "task.finish", &reply.data, "finished")
         }
         TaskCommand::Fail {
             attempt: AttemptArgs { id, attempt, token },
             reason,
         } => {
-            let got: CallReply<TaskView> = app.call(&Call::TaskFail(input::TaskFail {
+            let reply: CallReply<TaskView> = app.call(&Call::TaskFail(input::TaskFail {
                 task: id,
                 attempt,
                 token,
                 reason,
             }))?;
-            print_task(app, "task.fail", &got.data, "failed")
+            print_task(app, "task.fail", &reply.data, "failed")
         }
-        TaskCommand::Import { file, beads: true } => super::beads::import(app, &file),
+        TaskCommand::Import { file, beads: true } => {
+            crate::commands::task::beads::import(app, &file)
+        }
         TaskCommand::Import { file, beads: false } => import_plan(app, &file),
         TaskCommand::Export {
             all,
             beads: true,
             file,
-        } => super::beads::export(app, all, file.as_deref()),
+        } => crate::commands::task::beads::export(app, all, file.as_deref()),
         TaskCommand::Export { all, .. } => export_plan(app, all),
     }
 }
@@ -340,25 +370,25 @@ fn list_tasks(
         all,
         limit,
     });
-    let got: CallReply<Vec<TaskView>> = client.call(&call)?;
-    let next = if got.data.is_empty() {
+    let reply: CallReply<Vec<TaskView>> = client.call(&call)?;
+    let next = if reply.data.is_empty() {
         vec!["regatta add SUBJECT --files src/**".into()]
     } else {
         vec![]
     };
     app.output
-        .print_answer("task.list", &got.data, &next, |out| {
-            if got.data.is_empty() {
+        .print_answer("task.list", &reply.data, &next, |out| {
+            if reply.data.is_empty() {
                 "no tasks\n".into()
             } else {
-                format_table(&task_rows(out, &got.data))
+                format_table(&task_rows(out, &reply.data))
             }
         })
 }
 
 /// Returns tasks as rows: id, state, subject, agent, age, and the activity or the first wait
 /// reason.
-pub(super) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
+pub(crate) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
     tasks
         .iter()
         .map(|task| {
@@ -460,9 +490,9 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
             assign: planned_task_fields.assign.clone(),
             how: AssignMode::Queue,
         });
-        let got: CallReply<TaskView> = client.call(&call)?;
-        ids[at] = Some(got.data.task.id);
-        added.push(got.data.task.id);
+        let reply: CallReply<TaskView> = client.call(&call)?;
+        ids[at] = Some(reply.data.task.id);
+        added.push(reply.data.task.id);
     }
     let data = serde_json::json!({ "added": added, "there": there });
     app.output
@@ -506,16 +536,17 @@ fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
         all,
         limit: 0,
     });
-    let got: CallReply<Vec<TaskView>> = client.call(&call)?;
-    let shown: Vec<TaskId> = got.data.iter().map(|task| task.task.id).collect();
+    let reply: CallReply<Vec<TaskView>> = client.call(&call)?;
+    let shown: Vec<TaskId> = reply.data.iter().map(|task| task.task.id).collect();
     let name = |id: TaskId| {
-        got.data
+        reply
+            .data
             .iter()
             .find(|task| task.task.id == id)
             .and_then(|task| task.task.alias.clone())
             .unwrap_or_else(|| id.to_string())
     };
-    let tasks: Vec<ExportedTask> = got
+    let tasks: Vec<ExportedTask> = reply
         .data
         .iter()
         .map(|task| ExportedTask {

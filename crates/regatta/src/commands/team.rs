@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use regatta_api::Call;
-use regatta_api::team::{self as wire, MemberLiveView, TeamView};
+use clap::{Args, Subcommand};
+use regatta_api::team::{MemberLiveView, TeamView};
+use regatta_api::{Call, team as wire};
 use regatta_core::ids::{BadName, MemberName, TeamName};
 use regatta_core::launch::{
     self, LaunchEntry, LaunchOutcome, LaunchPhase, MemberState, TeamLaunch, TeamSummary,
@@ -13,9 +14,8 @@ use regatta_core::team::{CreateTeam, EditTeam, TeamBackup, TeamEnvironment, Team
 use regatta_core::unknown_fields::UnknownFields;
 use serde::Deserialize;
 
-use super::CommandContext;
-use crate::args::{TeamCreateArgs, TeamSubcommand};
 use crate::client::CallReply;
+use crate::commands::CommandContext;
 use crate::output::{
     CommandError, CommandResult, command_error, first_line, format_table, format_table_for,
     short_duration, usage_error, window_width,
@@ -23,23 +23,137 @@ use crate::output::{
 use crate::plan::diagnostic::SourceText;
 use crate::plan::fields::FieldReader;
 use crate::plan::spanned_value::{self, SpannedValue};
+use crate::settings::duration_ms;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TeamSubcommand {
+    /// Create a team from team.toml or from --lead and --member
+    Create(TeamCreateArgs),
+    /// Replace a team's settings with those of team.toml
+    Edit {
+        /// File to read (default: team.toml)
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Team to change, if the file does not name it
+        name: Option<TeamName>,
+    },
+    /// List teams
+    List {
+        /// Include deleted teams
+        #[arg(long)]
+        deleted: bool,
+    },
+    /// Show a team: desired, resolved and live side by side
+    Show {
+        /// Name of the team
+        name: TeamName,
+    },
+    /// Explain which lane launches each member, and why
+    Explain {
+        /// Name of the team
+        name: TeamName,
+    },
+    /// Launch a team: the primary lane first, then the secondary lanes
+    Launch {
+        /// Name of the team
+        name: TeamName,
+        /// Do not launch this member this time; may be repeated
+        #[arg(long, value_name = "MEMBER")]
+        without: Vec<MemberName>,
+        #[command(flatten)]
+        wait: LaunchWaitArgs,
+    },
+    /// Stop a team if it runs, and launch it with its current settings
+    Relaunch {
+        /// Name of the team
+        name: TeamName,
+        #[command(flatten)]
+        wait: LaunchWaitArgs,
+    },
+    /// Stop a team: the secondary lanes first, then the primary lane
+    Stop {
+        /// Name of the team
+        name: TeamName,
+        /// Reason to show to others
+        #[arg(long, value_name = "REASON", default_value = "")]
+        because: String,
+        /// Wait up to this long until all its programs have ended
+        #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "60s")]
+        wait: u64,
+    },
+    /// Launch one member's lane again
+    Retry {
+        /// Name of the team
+        name: TeamName,
+        /// Name of the member
+        member: MemberName,
+        #[command(flatten)]
+        wait: LaunchWaitArgs,
+    },
+    /// Delete a stopped team; undelete brings it back
+    Delete {
+        /// Name of the team
+        name: TeamName,
+    },
+    /// Restore a deleted team
+    Undelete {
+        /// Name of the team
+        name: TeamName,
+    },
+    /// Write a team and its last launch to a new file
+    Backup {
+        /// Name of the team
+        name: TeamName,
+        /// File to create
+        file: PathBuf,
+    },
+    /// Restore a team from a backup file
+    Restore {
+        /// File that team backup wrote
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LaunchWaitArgs {
+    /// Wait up to this long until every lane is up or has failed
+    #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "2m")]
+    pub(crate) wait: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TeamCreateArgs {
+    /// Name of the team if the file has none, or the file itself
+    #[arg(value_name = "NAME|FILE")]
+    pub(crate) name: Option<String>,
+    /// File that describes the team (default: team.toml)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["lead", "member"])]
+    pub(crate) file: Option<PathBuf>,
+    /// Lead of the team, such as amy=codex; amy=codex:scripted uses the scripted agent instead
+    #[arg(long, value_name = "NAME=PROVIDER[:BACKEND]")]
+    pub(crate) lead: Option<String>,
+    /// Member of the team, such as tom=opencode; may be repeated
+    #[arg(long, value_name = "NAME=PROVIDER[:BACKEND]", requires = "lead")]
+    pub(crate) member: Vec<String>,
+}
 
 /// The exit code of a wait that timed out.
 const TIMEOUT_EXIT_CODE: u8 = 124;
 
 /// Runs `regatta team`.
-pub(super) fn team(app: &CommandContext, word: TeamSubcommand) -> CommandResult {
-    match word {
-        TeamSubcommand::Create(ask) => create(app, ask),
+pub(crate) fn team(app: &CommandContext, command: TeamSubcommand) -> CommandResult {
+    match command {
+        TeamSubcommand::Create(request) => create(app, request),
         TeamSubcommand::Edit { file, name } => edit(app, file.as_deref(), name),
         TeamSubcommand::List { deleted } => list(app, deleted),
         TeamSubcommand::Show { name } => show(app, name),
         TeamSubcommand::Explain { name } => {
-            let got: CallReply<Vec<String>> =
+            let reply: CallReply<Vec<String>> =
                 app.call(&Call::TeamExplain(wire::TeamNameInput { team: name }))?;
             app.output
-                .print_answer("team.explain", &got.data, &[], |_| {
-                    got.data
+                .print_answer("team.explain", &reply.data, &[], |_| {
+                    reply
+                        .data
                         .iter()
                         .map(|data| first_line(data) + "\n")
                         .collect()
@@ -50,59 +164,69 @@ pub(super) fn team(app: &CommandContext, word: TeamSubcommand) -> CommandResult 
             without,
             wait,
         } => {
-            let ask = wire::StartTeam {
+            let request = wire::StartTeam {
                 team: name,
                 left_out: without,
                 wait_ms: wait.wait,
             };
-            launch_and_report(app, "team.launch", &Call::TeamLaunch(ask), wait.wait)
+            launch_and_report(app, "team.launch", &Call::TeamLaunch(request), wait.wait)
         }
         TeamSubcommand::Relaunch { name, wait } => {
-            let ask = wire::RelaunchTeam {
+            let request = wire::RelaunchTeam {
                 team: name,
                 wait_ms: wait.wait,
             };
-            launch_and_report(app, "team.relaunch", &Call::TeamRelaunch(ask), wait.wait)
+            launch_and_report(
+                app,
+                "team.relaunch",
+                &Call::TeamRelaunch(request),
+                wait.wait,
+            )
         }
         TeamSubcommand::Retry { name, member, wait } => {
-            let ask = wire::RetryTeam {
+            let request = wire::RetryTeam {
                 team: name,
                 member,
                 wait_ms: wait.wait,
             };
-            launch_and_report(app, "team.retry", &Call::TeamRetry(ask), wait.wait)
+            launch_and_report(app, "team.retry", &Call::TeamRetry(request), wait.wait)
         }
         TeamSubcommand::Stop {
             name,
             because,
             wait,
         } => {
-            let ask = wire::StopTeam {
+            let request = wire::StopTeam {
                 team: name,
                 reason: because,
                 wait_ms: wait,
             };
-            let got: CallReply<TeamView> = app.call(&Call::TeamStop(ask))?;
-            app.output.print_answer("team.stop", &got.data, &[], |_| {
-                format!("{}: {}\n", got.data.summary.team, outcome_text(&got.data))
+            let reply: CallReply<TeamView> = app.call(&Call::TeamStop(request))?;
+            app.output.print_answer("team.stop", &reply.data, &[], |_| {
+                format!(
+                    "{}: {}\n",
+                    reply.data.summary.team,
+                    outcome_text(&reply.data)
+                )
             })
         }
         TeamSubcommand::Delete { name } => {
-            let got: CallReply<TeamView> = app.call(&Call::TeamDelete(wire::TeamNameInput {
+            let reply: CallReply<TeamView> = app.call(&Call::TeamDelete(wire::TeamNameInput {
                 team: name.clone(),
             }))?;
             let next = [format!("regatta team undelete {name}")];
             app.output
-                .print_answer("team.delete", &got.data, &next, |_| {
+                .print_answer("team.delete", &reply.data, &next, |_| {
                     format!("deleted {name}\n")
                 })
         }
         TeamSubcommand::Undelete { name } => {
-            let got: CallReply<TeamView> = app.call(&Call::TeamUndelete(wire::TeamNameInput {
-                team: name.clone(),
-            }))?;
+            let reply: CallReply<TeamView> =
+                app.call(&Call::TeamUndelete(wire::TeamNameInput {
+                    team: name.clone(),
+                }))?;
             app.output
-                .print_answer("team.undelete", &got.data, &[], |_| {
+                .print_answer("team.undelete", &reply.data, &[], |_| {
                     format!("restored {name}\n")
                 })
         }
@@ -271,17 +395,17 @@ fn create(app: &CommandContext, ask: TeamCreateArgs) -> CommandResult {
         environments,
         extra: file.extra,
     };
-    let got: CallReply<TeamView> = client.call(&Call::TeamCreate(ask))?;
+    let reply: CallReply<TeamView> = client.call(&Call::TeamCreate(ask))?;
     let next = [
         format!("regatta team explain {name}"),
         format!("regatta team launch {name}"),
     ];
     app.output
-        .print_answer("team.create", &got.data, &next, |_| {
+        .print_answer("team.create", &reply.data, &next, |_| {
             format!(
                 "created {name}: {} and {} more\n",
-                got.data.desired.lead.name,
-                got.data.desired.members.len()
+                reply.data.desired.lead.name,
+                reply.data.desired.members.len()
             )
         })
 }
@@ -300,21 +424,22 @@ fn edit(app: &CommandContext, file: Option<&Path>, name: Option<TeamName>) -> Co
         environments: Some(file.environments),
         extra: file.extra,
     };
-    let got: CallReply<TeamView> = app.call(&Call::TeamEdit(wire::TeamEdit {
+    let reply: CallReply<TeamView> = app.call(&Call::TeamEdit(wire::TeamEdit {
         team: team.clone(),
         edit,
     }))?;
     let next = [format!("regatta team relaunch {team}")];
-    app.output.print_answer("team.edit", &got.data, &next, |_| {
-        format!("changed the settings of {team}\n")
-    })
+    app.output
+        .print_answer("team.edit", &reply.data, &next, |_| {
+            format!("changed the settings of {team}\n")
+        })
 }
 
 fn list(app: &CommandContext, deleted: bool) -> CommandResult {
-    let got: CallReply<Vec<TeamSummary>> =
+    let reply: CallReply<Vec<TeamSummary>> =
         app.call(&Call::TeamList(wire::TeamFilter { deleted }))?;
-    app.output.print_answer("team.list", &got.data, &[], |_| {
-        if got.data.is_empty() {
+    app.output.print_answer("team.list", &reply.data, &[], |_| {
+        if reply.data.is_empty() {
             return "no teams; create one: regatta team create NAME --lead amy=codex --member \
                 tom=opencode\n"
                 .into();
@@ -324,8 +449,8 @@ fn list(app: &CommandContext, deleted: bool) -> CommandResult {
                 .map(String::from)
                 .to_vec(),
         ];
-        rows.extend(got.data.iter().map(|team_summary| {
-            let gone = if team_summary.deleted {
+        rows.extend(reply.data.iter().map(|team_summary| {
+            let deleted_mark = if team_summary.deleted {
                 "deleted; "
             } else {
                 ""
@@ -339,7 +464,7 @@ fn list(app: &CommandContext, deleted: bool) -> CommandResult {
                     .outcome
                     .map_or("-", LaunchOutcome::name)
                     .to_owned(),
-                format!("{gone}{}", first_line(&team_summary.headline)),
+                format!("{deleted_mark}{}", first_line(&team_summary.headline)),
             ]
         }));
         format_table(&rows)
@@ -347,18 +472,19 @@ fn list(app: &CommandContext, deleted: bool) -> CommandResult {
 }
 
 fn show(app: &CommandContext, name: TeamName) -> CommandResult {
-    let got: CallReply<TeamView> = app.call(&Call::TeamShow(wire::TeamNameInput { team: name }))?;
-    app.output.print_answer("team.show", &got.data, &[], |_| {
-        draw_team(&got.data, window_width())
+    let reply: CallReply<TeamView> =
+        app.call(&Call::TeamShow(wire::TeamNameInput { team: name }))?;
+    app.output.print_answer("team.show", &reply.data, &[], |_| {
+        draw_team(&reply.data, window_width())
     })
 }
 
 /// Draws a team: the desired, resolved and live state of each member, each in its own column.
 pub(crate) fn draw_team(view: &TeamView, window: Option<usize>) -> String {
     let summary = &view.summary;
-    let gone = if summary.deleted { "deleted; " } else { "" };
+    let deleted = if summary.deleted { "deleted; " } else { "" };
     let mut text = format!(
-        "{} of {}: {gone}{}\n",
+        "{} of {}: {deleted}{}\n",
         summary.team,
         summary.project,
         outcome_text(view)
@@ -377,7 +503,7 @@ pub(crate) fn draw_team(view: &TeamView, window: Option<usize>) -> String {
         .to_vec(),
     ];
     for member_summary in &summary.members {
-        let wanted = view.desired.member(&member_summary.name);
+        let desired = view.desired.member(&member_summary.name);
         let entry = view
             .resolved
             .as_ref()
@@ -392,7 +518,7 @@ pub(crate) fn draw_team(view: &TeamView, window: Option<usize>) -> String {
             } else {
                 member_summary.name.to_string()
             },
-            wanted.map_or("removed".into(), |member| desired_text(view, member)),
+            desired.map_or("removed".into(), |member| desired_text(view, member)),
             entry.map_or("-".into(), resolved_text),
             entry
                 .and_then(|launch| launch.lane.as_ref())
@@ -491,10 +617,10 @@ fn problem_lines(entry: &LaunchEntry) -> String {
         .cause
         .as_ref()
         .map(|member_cause| format!("  {}: {}\n", entry.name, first_line(&member_cause.text)));
-    let seen = entry.evidence.last().map(|member_evidence| {
+    let evidence = entry.evidence.last().map(|member_evidence| {
         format!("  {}: {}\n", entry.name, first_line(&member_evidence.text))
     });
-    notes.chain(cause).chain(seen).collect()
+    notes.chain(cause).chain(evidence).collect()
 }
 
 /// Sends a launch and prints its outcome. The command fails if a member failed to start, and times
@@ -505,15 +631,15 @@ fn launch_and_report(
     call: &Call,
     waited_ms: u64,
 ) -> CommandResult {
-    let got: CallReply<TeamView> = app.call(call)?;
-    let name = got.data.summary.team.clone();
+    let reply: CallReply<TeamView> = app.call(call)?;
+    let name = reply.data.summary.team.clone();
     let down = |launch: &&LaunchEntry| {
         matches!(
             launch.state,
             MemberState::FailedToStart | MemberState::Degraded
         )
     };
-    let down: Vec<&LaunchEntry> = got
+    let down: Vec<&LaunchEntry> = reply
         .data
         .resolved
         .iter()
@@ -525,7 +651,7 @@ fn launch_and_report(
         down.first()
             .map(|launch| format!("regatta team retry {name} {}", launch.name)),
     );
-    app.output.print_answer(kind, &got.data, &next, |_| {
+    app.output.print_answer(kind, &reply.data, &next, |_| {
         let each = down.iter().map(|launch| {
             format!(
                 "  {}: {}\n",
@@ -535,11 +661,11 @@ fn launch_and_report(
         });
         format!(
             "{name}: {}\n{}",
-            outcome_text(&got.data),
+            outcome_text(&reply.data),
             each.collect::<String>()
         )
     })?;
-    let is_pending = got
+    let is_pending = reply
         .data
         .resolved
         .iter()
@@ -553,10 +679,10 @@ fn launch_and_report(
 }
 
 fn backup(app: &CommandContext, name: TeamName, file: &Path) -> CommandResult {
-    let got: CallReply<TeamBackup> = app.call(&Call::TeamBackup(wire::TeamNameInput {
+    let reply: CallReply<TeamBackup> = app.call(&Call::TeamBackup(wire::TeamNameInput {
         team: name.clone(),
     }))?;
-    let text = serde_json::to_vec_pretty(&got.data).map_err(|error| {
+    let text = serde_json::to_vec_pretty(&reply.data).map_err(|error| {
         command_error(
             "bug",
             format!("could not encode the backup: {error}"),
@@ -599,10 +725,10 @@ fn restore(app: &CommandContext, file: &Path) -> CommandResult {
         )
     })?;
     let name = backup.team.name.clone();
-    let got: CallReply<TeamView> = app.call(&Call::TeamRestore(wire::RestoreTeam { backup }))?;
+    let reply: CallReply<TeamView> = app.call(&Call::TeamRestore(wire::RestoreTeam { backup }))?;
     let next = [format!("regatta team show {name}")];
     app.output
-        .print_answer("team.restore", &got.data, &next, |_| {
-            format!("restored {name}: {}\n", outcome_text(&got.data))
+        .print_answer("team.restore", &reply.data, &next, |_| {
+            format!("restored {name}: {}\n", outcome_text(&reply.data))
         })
 }

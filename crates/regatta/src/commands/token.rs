@@ -1,18 +1,49 @@
-//! The commands `token` and `audit`: access tokens, and the list of requested changes.
+//! The command `token`, which manages access tokens.
 
-use regatta_api::Call;
-use regatta_api::input;
+use clap::{Subcommand, ValueEnum};
 use regatta_api::verb::TokenScope;
-use regatta_api::view::{AuditLineView, NewTokenView, TokenView};
+use regatta_api::view::{NewTokenView, TokenView};
+use regatta_api::{Call, input};
 
-use super::CommandContext;
-use crate::args::{AuditArgs, TokenCommand, TokenScopeArg};
 use crate::client::CallReply;
-use crate::output::{CommandResult, format_age, format_table, sanitize};
+use crate::commands::CommandContext;
+use crate::output::{CommandResult, format_age, format_table};
+use crate::settings::duration_ms;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Create an access token; it is shown only once
+    Add {
+        /// Name of the token; changes made with it are recorded under this name
+        name: String,
+        /// Rights of the token: admin includes operator, operator includes viewer; runner takes
+        /// tasks
+        #[arg(long, value_enum)]
+        scope: TokenScopeArg,
+        /// Lifetime, such as 30d; without it the token is valid until it is removed
+        #[arg(long, value_name = "TIME", value_parser = duration_ms)]
+        expires: Option<u64>,
+    },
+    /// List access tokens
+    List,
+    /// Remove an access token; it stops working at once
+    Rm {
+        /// Name of the token
+        name: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TokenScopeArg {
+    Admin,
+    Operator,
+    Viewer,
+    Runner,
+}
 
 /// Runs `regatta token`.
-pub(super) fn token(app: &CommandContext, word: TokenCommand) -> CommandResult {
-    match word {
+pub(crate) fn token(app: &CommandContext, command: TokenCommand) -> CommandResult {
+    match command {
         TokenCommand::Add {
             name,
             scope,
@@ -24,21 +55,22 @@ pub(super) fn token(app: &CommandContext, word: TokenCommand) -> CommandResult {
                 TokenScopeArg::Viewer => TokenScope::Viewer,
                 TokenScopeArg::Runner => TokenScope::Runner,
             };
-            let got: CallReply<NewTokenView> = app.call(&Call::TokenAdd(input::TokenAdd {
+            let reply: CallReply<NewTokenView> = app.call(&Call::TokenAdd(input::TokenAdd {
                 name,
                 scope,
                 expires_ms: expires,
             }))?;
             let next = ["REGATTA_SERVER=URL REGATTA_TOKEN=… regatta status".to_owned()];
-            app.output.print_answer("token.add", &got.data, &next, |_| {
-                format!("{}\n", got.data.token)
-            })
+            app.output
+                .print_answer("token.add", &reply.data, &next, |_| {
+                    format!("{}\n", reply.data.token)
+                })
         }
         TokenCommand::List => {
-            let got: CallReply<Vec<TokenView>> =
+            let reply: CallReply<Vec<TokenView>> =
                 app.call(&Call::TokenList(input::EmptyInput {}))?;
-            app.output.print_answer("token.list", &got.data, &[], |_| {
-                if got.data.is_empty() {
+            app.output.print_answer("token.list", &reply.data, &[], |_| {
+                if reply.data.is_empty() {
                     return "no access tokens; this machine's own token is in the data directory\n"
                         .into();
                 }
@@ -55,7 +87,7 @@ pub(super) fn token(app: &CommandContext, word: TokenCommand) -> CommandResult {
                         ends,
                     ]
                 };
-                format_table(&got.data.iter().map(row).collect::<Vec<_>>())
+                format_table(&reply.data.iter().map(row).collect::<Vec<_>>())
             })
         }
         TokenCommand::Rm { name } => {
@@ -66,57 +98,6 @@ pub(super) fn token(app: &CommandContext, word: TokenCommand) -> CommandResult {
             })
         }
     }
-}
-
-/// Runs `regatta audit`.
-pub(super) fn audit(app: &CommandContext, ask: AuditArgs) -> CommandResult {
-    let AuditArgs {
-        after,
-        limit,
-        by,
-        verb,
-        about,
-    } = ask;
-    let got: CallReply<Vec<AuditLineView>> = app.call(&Call::Audit(input::AuditQuery {
-        after,
-        limit,
-        by,
-        verb,
-        about,
-    }))?;
-    app.output.print_answer("audit", &got.data, &[], |_| {
-        let row = |audit_line: &AuditLineView| {
-            let came = match (audit_line.revision, &audit_line.refused) {
-                (Some(revision), _) => format!("done at {revision}"),
-                (None, Some(code)) => format!("refused: {code}"),
-                (None, None) => "client disconnected".into(),
-            };
-            let about = sanitize(audit_line.about.as_deref().unwrap_or_default());
-            let who = if audit_line.token == "owner" {
-                audit_line.by.clone()
-            } else {
-                format!(
-                    "{} ({} {})",
-                    audit_line.by, audit_line.scope, audit_line.token
-                )
-            };
-            let time = audit_line
-                .time
-                .get(..19)
-                .unwrap_or(&audit_line.time)
-                .to_owned();
-            vec![
-                audit_line.n.to_string(),
-                time,
-                audit_line.verb.clone(),
-                about,
-                who,
-                audit_line.from.clone(),
-                came,
-            ]
-        };
-        format_table(&got.data.iter().map(row).collect::<Vec<_>>())
-    })
 }
 
 fn format_date(wall_ms: u64) -> String {

@@ -132,7 +132,7 @@ impl RunnerProcess {
             .get(&id)
             .and_then(|attempt_spec| self.local_site.working_dir(attempt_spec))
             .unwrap_or_default();
-        let desk = RelaySink::new(self, id, &wired, workspace);
+        let sink = RelaySink::new(self, id, &wired, workspace);
         let ended = std::thread::scope(|scope| {
             let (stop, stops) = std::sync::mpsc::channel::<()>();
             let copier = scope.spawn(move || {
@@ -146,8 +146,8 @@ impl RunnerProcess {
                     }
                 }
             });
-            let ended = self.local_site.attend(id, &desk);
-            desk.flush();
+            let ended = self.local_site.attend(id, &sink);
+            sink.flush();
             drop(stop);
             let _joined = copier.join();
             ended

@@ -86,16 +86,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Works for the daemon until a signal arrives.
 pub(crate) fn run_runner(out: &Output, data_dir: &Path, settings: RunnerSettings) -> CommandResult {
-    let place = daemon::DataDir::new(data_dir);
-    place.create()?;
-    let _held = lock_data_dir(&place)?;
-    let identity = load_or_create_identity(&place)?;
+    let runner_dir = daemon::DataDir::new(data_dir);
+    runner_dir.create()?;
+    let _lock = lock_data_dir(&runner_dir)?;
+    let identity = load_or_create_identity(&runner_dir)?;
     let (git, agents) = composition::runner_adapters(data_dir)?;
-    let line = DaemonClient::new(&settings.server, &settings.token, settings.ca_file.clone())?;
+    let daemon_client =
+        DaemonClient::new(&settings.server, &settings.token, settings.ca_file.clone())?;
     let runner = Arc::new(RunnerProcess {
         data_dir: data_dir.to_owned(),
         identity,
-        daemon: line,
+        daemon: daemon_client,
         local_site: LocalSite::for_runner(git.clone(), agents.clone()),
         git,
         agents,
@@ -135,40 +136,40 @@ pub(crate) fn run_runner(out: &Output, data_dir: &Path, settings: RunnerSettings
 }
 
 /// Locks the data directory, so that it has only one runner.
-fn lock_data_dir(place: &daemon::DataDir) -> Result<std::fs::File, CommandError> {
-    let path = place.path.join("runner.lock");
+fn lock_data_dir(data_dir: &daemon::DataDir) -> Result<std::fs::File, CommandError> {
+    let path = data_dir.path.join("runner.lock");
     let file = std::fs::OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .open(&path);
-    let file = file.map_err(|error| place.io_error(&error))?;
+    let file = file.map_err(|error| data_dir.io_error(&error))?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(command_error(
             "in_use",
             format!(
                 "another runner already uses the data directory {}",
-                place.path.display()
+                data_dir.path.display()
             ),
             "stop the other runner, or set REGATTA_DATA_DIR to another directory",
         )),
-        Err(error) => Err(place.io_error(&error.into())),
+        Err(error) => Err(data_dir.io_error(&error.into())),
     }
 }
 
 /// Returns the random identity that distinguishes this installation from another one of the same
 /// name. Creates it at the first start.
-fn load_or_create_identity(place: &daemon::DataDir) -> Result<String, CommandError> {
-    let path = place.path.join("runner.id");
-    if let Ok(known) = std::fs::read_to_string(&path)
-        && !known.trim().is_empty()
+fn load_or_create_identity(data_dir: &daemon::DataDir) -> Result<String, CommandError> {
+    let path = data_dir.path.join("runner.id");
+    if let Ok(stored) = std::fs::read_to_string(&path)
+        && !stored.trim().is_empty()
     {
-        return Ok(known.trim().to_owned());
+        return Ok(stored.trim().to_owned());
     }
-    let fresh = daemon::random_hex(16).map_err(|error| place.io_error(&error))?;
+    let fresh = daemon::random_hex(16).map_err(|error| data_dir.io_error(&error))?;
     daemon::write_atomically(&path, &format!("{fresh}\n"))
-        .map_err(|error| place.io_error(&error))?;
+        .map_err(|error| data_dir.io_error(&error))?;
     Ok(fresh)
 }
 
@@ -206,18 +207,18 @@ impl RunnerProcess {
             max_tasks: self.settings.max_tasks,
             version: env!("CARGO_PKG_VERSION").into(),
         });
-        let mut said = false;
+        let mut has_warned = false;
         let welcome: RunnerSessionView = loop {
             match self.daemon.call(&call) {
                 Ok(welcome) => break welcome,
                 Err(DaemonCallError::Refused(problem)) => return Err(problem.into()),
-                Err(DaemonCallError::Unreachable(why)) => {
-                    if !said {
+                Err(DaemonCallError::Unreachable(reason)) => {
+                    if !has_warned {
                         tracing::warn!(
-                            "could not reach {}, trying again: {why}",
+                            "could not reach {}, trying again: {reason}",
                             self.settings.server
                         );
-                        said = true;
+                        has_warned = true;
                     }
                     if signals.arrives_within(RETRY_DELAY) {
                         return Err(CommandError::Exit(130));
@@ -352,23 +353,23 @@ impl RunnerProcess {
     }
 
     /// Stores the instructions for a program, also before the program is supervised.
-    fn set_session_input(&self, attempt: AttemptId, wishes: SessionInput, silence_ms: u64) {
+    fn set_session_input(&self, attempt: AttemptId, input: SessionInput, silence_ms: u64) {
         let mut attended = lock(&self.supervised);
         attended
             .entry(attempt)
             .or_insert_with(|| Arc::new(SupervisionState::new()))
-            .set_input(wishes, silence_ms);
+            .set_input(input, silence_ms);
     }
 
     fn on_call(self: &Arc<Self>, call: remote_site::RunnerCall) {
         // New instructions replace the previous ones, so they are applied here, in their order.
         if let remote_site::RunnerRequest::UpdateInput {
             attempt,
-            wishes,
+            wishes: input,
             silence_ms,
         } = call.ask
         {
-            self.set_session_input(attempt, wishes, silence_ms);
+            self.set_session_input(attempt, input, silence_ms);
             self.agents.refresh_input(attempt);
             let runner_process = self.clone();
             std::thread::spawn(move || {
@@ -430,12 +431,13 @@ impl RunnerProcess {
         loop {
             // Announce the shutdown once. Afterwards a beat keeps contact and returns the remaining
             // attempts.
-            let ask = match known {
-                false => Call::RunnerDrain(input::RunnerNameInput { name: self.name() }),
-                true => Call::RunnerBeat(input::RunnerSession {
+            let ask = if known {
+                Call::RunnerBeat(input::RunnerSession {
                     runner: self.name(),
                     session: self.session(),
-                }),
+                })
+            } else {
+                Call::RunnerDrain(input::RunnerNameInput { name: self.name() })
             };
             let left = match self.daemon.call::<Vec<AttemptId>>(&ask) {
                 Ok(left) => {

@@ -68,8 +68,8 @@ impl SupervisionState {
         }
     }
 
-    pub(super) fn set_input(&self, wishes: SessionInput, silence_ms: u64) {
-        *lock(&self.session_input) = wishes;
+    pub(super) fn set_input(&self, input: SessionInput, silence_ms: u64) {
+        *lock(&self.session_input) = input;
         self.silence_ms.store(silence_ms, Ordering::SeqCst);
     }
 
@@ -110,10 +110,10 @@ impl<'a> RelaySink<'a> {
 
     /// Sends the collected reports.
     pub(super) fn flush(&self) {
-        let heard = std::mem::take(&mut lock(&self.pending).0);
-        if !heard.is_empty() {
+        let events = std::mem::take(&mut lock(&self.pending).0);
+        if !events.is_empty() {
             self.send_report(SessionEvents {
-                events: heard,
+                events: events,
                 silent: None,
             });
         }
@@ -160,9 +160,9 @@ impl<'a> RelaySink<'a> {
 }
 
 impl SessionSink for RelaySink<'_> {
-    fn on_event(&self, n: u64, mut said: AgentEvent) {
-        if let AgentEvent::RequestMade(ask) = &mut said
-            && let RequestContent::Permission { tool, .. } = &mut ask.content
+    fn on_event(&self, position: u64, mut event: AgentEvent) {
+        if let AgentEvent::RequestMade(request) = &mut event
+            && let RequestContent::Permission { tool, .. } = &mut request.content
         {
             tool.paths = tool
                 .paths
@@ -170,29 +170,30 @@ impl SessionSink for RelaySink<'_> {
                 .map(|path| self.path_in_workspace(path))
                 .collect();
         }
-        let waits = !said.changes_state()
-            || matches!(said, AgentEvent::Usage { .. } | AgentEvent::Context { .. });
-        let mut kept = lock(&self.pending);
+        let can_wait = !event.changes_state()
+            || matches!(event, AgentEvent::Usage { .. } | AgentEvent::Context { .. });
+        let mut pending = lock(&self.pending);
         // Usage only grows, so only the last report of a session matters.
         if let (
             Some((
                 _,
                 AgentEvent::Usage {
-                    session: before, ..
+                    session: last_session,
+                    ..
                 },
             )),
             AgentEvent::Usage { session, .. },
-        ) = (kept.0.last(), &said)
-            && before == session
+        ) = (pending.0.last(), &event)
+            && last_session == session
         {
-            kept.0.pop();
+            pending.0.pop();
         }
-        if said.changes_state() || matches!(said, AgentEvent::Message { .. }) {
-            kept.0.push((n, said));
+        if event.changes_state() || matches!(event, AgentEvent::Message { .. }) {
+            pending.0.push((position, event));
         }
-        let full = kept.0.len() >= MAX_PENDING_REPORTS;
-        drop(kept);
-        if !waits || full {
+        let is_full = pending.0.len() >= MAX_PENDING_REPORTS;
+        drop(pending);
+        if !can_wait || is_full {
             self.flush();
         }
     }
@@ -207,11 +208,11 @@ impl SessionSink for RelaySink<'_> {
     }
 
     fn desired_input(&self) -> SessionInput {
-        let due = {
-            let kept = lock(&self.pending);
-            !kept.0.is_empty() && kept.1.elapsed() >= MAX_REPORT_DELAY
+        let is_due = {
+            let pending = lock(&self.pending);
+            !pending.0.is_empty() && pending.1.elapsed() >= MAX_REPORT_DELAY
         };
-        if due {
+        if is_due {
             self.flush();
         }
         lock(&self.supervision.session_input).clone()

@@ -81,9 +81,9 @@ pub(super) struct DraftReview {
 
 impl DraftReview {
     /// Sets the comment on a line, or on the whole work. An empty text deletes the comment.
-    pub(super) fn set_comment(&mut self, place: Option<(String, usize)>, text: &str) {
+    pub(super) fn set_comment(&mut self, target: Option<(String, usize)>, text: &str) {
         let text = text.trim();
-        let Some((path, line)) = place else {
+        let Some((path, line)) = target else {
             text.clone_into(&mut self.overall);
             return;
         };
@@ -100,16 +100,16 @@ impl DraftReview {
             .sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     }
 
-    pub(super) fn comment_at(&self, place: Option<&(String, usize)>) -> &str {
-        match place {
+    pub(super) fn comment_at(&self, target: Option<&(String, usize)>) -> &str {
+        match target {
             None => &self.overall,
             Some((path, line)) => {
-                let here = |draft_comment: &&DraftComment| {
+                let is_target = |draft_comment: &&DraftComment| {
                     (&draft_comment.path, draft_comment.line) == (path, *line)
                 };
                 self.comments
                     .iter()
-                    .find(here)
+                    .find(is_target)
                     .map_or("", |draft_comment| draft_comment.text.as_str())
             }
         }
@@ -125,14 +125,14 @@ impl DraftReview {
 
     /// Returns the text to send: the comment on the whole, then one line per comment.
     pub(super) fn message(&self) -> String {
-        let words = Some(self.overall.clone()).filter(|s| !s.is_empty());
+        let overall = Some(self.overall.clone()).filter(|text| !text.is_empty());
         let comments = self.comments.iter().map(|draft_comment| {
             format!(
                 "{}:{}: {}",
                 draft_comment.path, draft_comment.line, draft_comment.text
             )
         });
-        words
+        overall
             .into_iter()
             .chain(comments)
             .collect::<Vec<_>>()
@@ -141,9 +141,9 @@ impl DraftReview {
 
     /// Returns the command that sends the same comments.
     pub(super) fn command(&self, task: TaskId) -> String {
-        let words = Some(&self.overall)
-            .filter(|s| !s.is_empty())
-            .map(|s| format!(" -m {}", quote(s)));
+        let message_option = Some(&self.overall)
+            .filter(|text| !text.is_empty())
+            .map(|text| format!(" -m {}", quote(text)));
         let comment = |draft_comment: &DraftComment| {
             format!(
                 " --comment {}",
@@ -156,7 +156,7 @@ impl DraftReview {
         let comments: String = self.comments.iter().map(comment).collect();
         format!(
             "regatta revise {task}{}{comments}",
-            words.unwrap_or_default()
+            message_option.unwrap_or_default()
         )
     }
 }
@@ -230,7 +230,7 @@ impl DiffPane {
 
     /// Turns pairs of removed and added lines that differ only in white space into unchanged lines.
     fn join_whitespace_changes(&mut self) {
-        let bare = |diff: &DiffRow| {
+        let without_whitespace = |diff: &DiffRow| {
             diff.text
                 .chars()
                 .skip(1)
@@ -238,24 +238,25 @@ impl DiffPane {
                 .collect::<String>()
         };
         let mut dropped = vec![false; self.rows.len()];
-        for (gone, come) in replacement_blocks(&self.rows) {
-            let mut from = come.start;
-            for one in gone {
-                let same =
-                    (from..come.end).find(|at| bare(&self.rows[*at]) == bare(&self.rows[one]));
-                let Some(same) = same else { continue };
-                dropped[one] = true;
-                self.rows[same].kind = DiffRowKind::Context;
-                self.rows[same].text.replace_range(..1, " ");
-                from = same + 1;
+        for (removed, added) in replacement_blocks(&self.rows) {
+            let mut from = added.start;
+            for row in removed {
+                let twin = (from..added.end).find(|index| {
+                    without_whitespace(&self.rows[*index]) == without_whitespace(&self.rows[row])
+                });
+                let Some(twin) = twin else { continue };
+                dropped[row] = true;
+                self.rows[twin].kind = DiffRowKind::Context;
+                self.rows[twin].text.replace_range(..1, " ");
+                from = twin + 1;
             }
         }
         let before: Vec<usize> = dropped
             .iter()
             .scan(0, |sum, dropped| {
-                let at = *sum;
+                let index = *sum;
                 *sum += usize::from(*dropped);
-                Some(at)
+                Some(index)
             })
             .collect();
         self.files
@@ -322,7 +323,7 @@ impl DiffPane {
         split: bool,
         height: usize,
     ) -> Vec<DiffViewLine<'a>> {
-        let said: Vec<(usize, &str)> = drafts.map_or_else(Vec::new, |draft_review| {
+        let comments: Vec<(usize, &str)> = drafts.map_or_else(Vec::new, |draft_review| {
             draft_review
                 .comments
                 .iter()
@@ -345,16 +346,17 @@ impl DiffPane {
         } {
             lines.push(diff_view_line);
             lines.extend(
-                said.iter()
-                    .filter(|one| diff_view_line.contains_row(one.0))
-                    .map(|one| DiffViewLine::Draft(one.1)),
+                comments
+                    .iter()
+                    .filter(|comment| diff_view_line.contains_row(comment.0))
+                    .map(|comment| DiffViewLine::Draft(comment.1)),
             );
         }
-        let at = lines
+        let cursor_line = lines
             .iter()
             .position(|diff_view_line| diff_view_line.contains_row(self.cursor))
             .unwrap_or(0);
-        let first = at
+        let first = cursor_line
             .saturating_sub(height / 3)
             .min(lines.len().saturating_sub(height));
         lines.into_iter().skip(first).take(height).collect()

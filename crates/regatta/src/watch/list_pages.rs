@@ -8,7 +8,9 @@ use regatta_core::file_map::{FileCell, FolderCell, HolderShare, PathHolder};
 use regatta_core::ids::TaskId;
 
 use super::model::{ScreenModel, ScreenPage};
-use crate::commands::{self, event_line, format_time_to_second};
+use crate::commands;
+use crate::commands::events::event_line;
+use crate::output::format_time_to_second;
 use crate::output::{format_table_for, sanitize_cell};
 
 /// The largest number of events that are kept.
@@ -79,7 +81,7 @@ pub(super) fn list_page(model: &ScreenModel, width: usize) -> (String, Vec<(Stri
             let text = model
                 .teams
                 .values()
-                .map(|team_page| commands::team_text(&team_page.team, Some(width)))
+                .map(|team_page| commands::team::draw_team(&team_page.team, Some(width)))
                 .collect::<Vec<_>>();
             let none = "no team yet: regatta team add --help";
             (
@@ -93,7 +95,7 @@ pub(super) fn list_page(model: &ScreenModel, width: usize) -> (String, Vec<(Stri
                 .values()
                 .map(|conversation_page| conversation_page.line.clone())
                 .collect();
-            let text = commands::conversations_text(&all, Some(width));
+            let text = commands::bridge::draw_conversations(&all, Some(width));
             let title = format!("{} conversation{}", all.len(), plural_ending(all.len()));
             (title, text_blocks(&[text], model, ""))
         }

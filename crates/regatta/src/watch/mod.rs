@@ -276,8 +276,8 @@ fn read_setup(client: &Client) -> Result<list_pages::SetupInfo, String> {
     let policy: Vec<regatta_core::policy::PolicyRule> =
         call_running_daemon(client, &Call::PolicyList(input::EmptyInput {}))?;
     let lists = vec![
-        ("Bridges", crate::commands::bridges_text(&bridges)),
-        ("Policy", crate::commands::policy_text(&policy)),
+        ("Bridges", crate::commands::bridge::draw_bridges(&bridges)),
+        ("Policy", crate::commands::policy::draw_rules(&policy)),
     ];
     Ok(list_pages::SetupInfo { doctor, lists })
 }

@@ -185,10 +185,11 @@ fn box_text(
     (name, label): &(String, String),
     boxes: &[usize],
 ) -> String {
-    let left = boxes[graph_node.column as usize].saturating_sub(display_width(name) + 1);
-    let worth = graph_node.tasks.len() > 1 || display_width(label).min(MIN_SUBJECT_WIDTH) <= left;
-    let label = if worth {
-        cut_to_width(label, left)
+    let room = boxes[graph_node.column as usize].saturating_sub(display_width(name) + 1);
+    let has_room =
+        graph_node.tasks.len() > 1 || display_width(label).min(MIN_SUBJECT_WIDTH) <= room;
+    let label = if has_room {
+        cut_to_width(label, room)
     } else {
         String::new()
     };
@@ -232,28 +233,28 @@ fn draw_headings(out: &Output, starts: &[usize], boxes: &[usize]) -> String {
 /// Returns the width of each column's boxes: their preferred widths, reduced until the picture
 /// fits.
 fn box_widths(graph: &GraphView, texts: &[(String, String)], room: usize) -> Option<Vec<usize>> {
-    let (mut least, mut like) = (
+    let (mut min_widths, mut widths) = (
         vec![2; graph.columns as usize],
         vec![2; graph.columns as usize],
     );
     for (node, (name, label)) in graph.nodes.iter().zip(texts) {
-        let at = node.column as usize;
-        let whole = display_width(name) + 1 + display_width(label);
-        like[at] = like[at].max(whole.min(MAX_BOX_WIDTH));
+        let column = node.column as usize;
+        let full_width = display_width(name) + 1 + display_width(label);
+        widths[column] = widths[column].max(full_width.min(MAX_BOX_WIDTH));
         // A box for several tasks has no id, so its label must stay.
-        least[at] = least[at].max(if node.tasks.len() > 1 {
-            whole.min(MAX_BOX_WIDTH)
+        min_widths[column] = min_widths[column].max(if node.tasks.len() > 1 {
+            full_width.min(MAX_BOX_WIDTH)
         } else {
             display_width(name)
         });
     }
-    while like.iter().sum::<usize>() > room {
-        let widest = (0..like.len())
-            .filter(|at| like[*at] > least[*at])
-            .max_by_key(|at| (like[*at], usize::MAX - at))?;
-        like[widest] -= 1;
+    while widths.iter().sum::<usize>() > room {
+        let widest = (0..widths.len())
+            .filter(|column| widths[*column] > min_widths[*column])
+            .max_by_key(|column| (widths[*column], usize::MAX - column))?;
+        widths[widest] -= 1;
     }
-    Some(like)
+    Some(widths)
 }
 
 /// Returns the buses between column `right` and the column before it.
@@ -299,32 +300,33 @@ fn edge_buses(graph: &GraphView, right: u32) -> Vec<EdgeBus> {
 /// arrives must turn first. If that requirement is circular, one bus uses the free line below.
 /// Returns true if a bus uses the free line.
 fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
-    let waits = |buses: &[EdgeBus], at: usize, done: &[bool]| {
-        (0..buses.len())
-            .any(|other| other != at && !done[other] && must_turn_before(&buses[other], &buses[at]))
+    let must_wait = |buses: &[EdgeBus], bus: usize, done: &[bool]| {
+        (0..buses.len()).any(|other| {
+            other != bus && !done[other] && must_turn_before(&buses[other], &buses[bus])
+        })
     };
     let mut done: Vec<bool> = buses.iter().map(EdgeBus::is_straight).collect();
     let mut taken: Vec<Vec<(u32, u32)>> = Vec::new();
     while done.contains(&false) {
-        let open = || (0..buses.len()).filter(|n| !done[*n]);
-        let Some(next) = open().find(|n| !waits(buses, *n, &done)) else {
+        let unassigned = || (0..buses.len()).filter(|bus| !done[*bus]);
+        let Some(next) = unassigned().find(|bus| !must_wait(buses, *bus, &done)) else {
             // Pick the bus that blocks most others.
-            let ways = |at: usize| {
-                open()
-                    .filter(|other| *other != at && must_turn_before(&buses[at], &buses[*other]))
+            let blocked_count = |bus: usize| {
+                unassigned()
+                    .filter(|other| *other != bus && must_turn_before(&buses[bus], &buses[*other]))
                     .count()
             };
-            let first = open()
-                .filter(|n| !buses[*n].leaves_below)
-                .max_by_key(|n| (ways(*n), usize::MAX - n));
+            let first = unassigned()
+                .filter(|bus| !buses[*bus].leaves_below)
+                .max_by_key(|bus| (blocked_count(*bus), usize::MAX - bus));
             match first {
                 Some(first) => buses[first].leaves_below = true,
                 None => break,
             }
             continue;
         };
-        let earlier =
-            (0..buses.len()).filter(|n| *n != next && must_turn_before(&buses[*n], &buses[next]));
+        let earlier = (0..buses.len())
+            .filter(|bus| *bus != next && must_turn_before(&buses[*bus], &buses[next]));
         let from = earlier
             .filter_map(|earlier| buses[earlier].track)
             .max()
@@ -333,7 +335,7 @@ fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
         let free =
             |items: &Vec<(u32, u32)>| items.iter().all(|other| other.1 < top || end < other.0);
         let track = (from..taken.len())
-            .find(|n| free(&taken[*n]))
+            .find(|bus| free(&taken[*bus]))
             .unwrap_or(taken.len().max(from));
         taken.resize(taken.len().max(track + 1), vec![]);
         taken[track].push((top, end));

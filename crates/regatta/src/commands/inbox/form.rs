@@ -4,12 +4,11 @@
 use regatta_api::view::InboxView;
 use serde_json::{Map, Number, Value};
 
+use crate::commands::CommandContext;
 use crate::output::{CommandError, sanitize};
 
-use super::super::CommandContext;
-
 /// Asks for each field of a form. Returns the answer as JSON text, or `None` if the person gave up.
-pub(super) fn fill_form(
+pub(crate) fn fill_form(
     app: &CommandContext,
     inbox: &InboxView,
     schema: &Value,
@@ -24,11 +23,11 @@ pub(super) fn fill_form(
     ))?;
     let mut filled = Map::new();
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        let needed = schema["required"]
+        let is_required = schema["required"]
             .as_array()
             .is_some_and(|all| all.iter().any(|value| value == name.as_str()));
         loop {
-            match (ask(&field_prompt(name, field, needed))?, needed) {
+            match (ask(&field_prompt(name, field, is_required))?, is_required) {
                 (None, true) => {
                     let Some(again) = ask(
                         "this field is required; press Enter to give up, or type anything to try \
@@ -52,14 +51,15 @@ pub(super) fn fill_form(
     }
     let text = Value::Object(filled).to_string();
     app.output.print(&format!("  {}\n", sanitize(&text)))?;
-    let sent = ask("send it? y or n: ")?.is_some_and(|s| s.eq_ignore_ascii_case("y") || s == "yes");
-    Ok(sent.then_some(text))
+    let is_confirmed = ask("send it? y or n: ")?
+        .is_some_and(|answer| answer.eq_ignore_ascii_case("y") || answer == "yes");
+    Ok(is_confirmed.then_some(text))
 }
 
 /// Returns the prompt for a field. A star marks a required field.
-fn field_prompt(name: &str, field: &Value, needed: bool) -> String {
+fn field_prompt(name: &str, field: &Value, is_required: bool) -> String {
     let title = field["title"].as_str().unwrap_or(name);
-    let says = field["description"]
+    let description = field["description"]
         .as_str()
         .map_or(String::new(), |field| format!(" ({field})"));
     let kind = match (field["enum"].as_array(), field["type"].as_str()) {
@@ -73,8 +73,8 @@ fn field_prompt(name: &str, field: &Value, needed: bool) -> String {
         (None, None) => "text".into(),
     };
     sanitize(&format!(
-        "{title}{says} [{kind}]{}: ",
-        if needed { " *" } else { "" }
+        "{title}{description} [{kind}]{}: ",
+        if is_required { " *" } else { "" }
     ))
 }
 

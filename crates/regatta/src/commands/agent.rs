@@ -1,0 +1,537 @@
+//! The command `agent`, which registers, lists and removes agents.
+
+pub(crate) mod test;
+
+use clap::{Args, Subcommand, ValueEnum};
+use regatta_agents::presets::{DriverKind, Preset};
+use regatta_agents::program_discovery::{MachineFacts, SignIn};
+use regatta_agents::{presets, sign_in};
+use regatta_api::input::RuntimeName;
+use regatta_api::view::{AgentProblem, AgentView};
+use regatta_api::{Call, input};
+use regatta_core::agent::{Profile, Role, Runtime, SandboxLevel, SecretSource};
+use regatta_core::ids::AgentName;
+
+use crate::client::CallReply;
+use crate::command_line::split_command_line;
+use crate::commands::CommandContext;
+use crate::commands::provider::provider;
+use crate::output::{CommandError, CommandResult, format_table, sanitize, usage_error};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// Register an agent, or change its settings
+    Add(Box<AgentAddArgs>),
+    /// List agents
+    List,
+    /// Show an agent
+    Show {
+        /// Agent to show
+        name: AgentName,
+    },
+    /// Check that an agent's program starts, answers a short prompt and stops
+    Test {
+        /// Agent to test
+        name: AgentName,
+    },
+    /// Give an agent no work until it registers again
+    Close {
+        /// Agent to close
+        name: AgentName,
+        /// Reason to show to others
+        #[arg(long, value_name = "REASON", default_value = "")]
+        because: String,
+    },
+    /// Remove an agent that has no work
+    #[command(alias = "remove")]
+    Rm {
+        /// Agent to remove
+        name: AgentName,
+    },
+    /// List the agent programs that this version knows, and which are installed
+    Presets,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentAddArgs {
+    /// Name of the agent, such as claude-1
+    pub(crate) name: AgentName,
+    /// Use the settings of a known program; regatta agent presets lists them
+    #[arg(long, value_name = "NAME", required_unless_present = "runtime")]
+    pub(crate) preset: Option<String>,
+    /// Way in which Regatta runs the agent's program
+    #[arg(long, value_enum)]
+    pub(crate) runtime: Option<RuntimeArg>,
+    /// Number of tasks the agent may work on at once, 1 to 20
+    #[arg(
+        long,
+        default_value_t = 1,
+        env = "MAX_CONCURRENT_TASKS",
+        hide_env = true
+    )]
+    pub(crate) max_tasks: u32,
+    /// Program and arguments; the command runtime replaces {prompt} with the prompt
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) command: Option<String>,
+    /// Provider of the program, such as anthropic
+    #[arg(long)]
+    pub(crate) provider: Option<String>,
+    /// Purpose of the agent
+    #[arg(long, default_value = "")]
+    pub(crate) description: String,
+    /// Let the agent lead missions: a lead breaks a goal into tasks
+    #[arg(long)]
+    pub(crate) lead: bool,
+    /// Model to use
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// Reasoning effort, in the provider's own term
+    #[arg(long)]
+    pub(crate) effort: Option<String>,
+    /// Permission mode of the program itself
+    #[arg(long)]
+    pub(crate) mode: Option<String>,
+    /// Extra argument for the program; may be repeated
+    #[arg(long = "arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub(crate) args: Vec<String>,
+    /// Text to add to the program's own instructions
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system_prompt: Option<String>,
+    /// Environment variable for the program; use --key for secrets
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_pair)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Secret variable for the program: NAME=env:VARIABLE, NAME=file:PATH or NAME=command:LINE
+    #[arg(long = "key", value_name = "NAME=SOURCE", value_parser = parse_secret)]
+    pub(crate) keys: Vec<regatta_core::agent::SecretVariable>,
+    /// Sandbox level of the program
+    #[arg(long, value_enum)]
+    pub(crate) confine: Option<SandboxLevelArg>,
+    /// Block network access
+    #[arg(long)]
+    pub(crate) no_network: bool,
+    /// Allow network access only to the listed hosts: example.com, *.example.com, each with an
+    /// optional :PORT; may be repeated
+    #[arg(long = "egress", value_name = "HOST")]
+    pub(crate) egress: Vec<String>,
+    /// Run the agent only on runners that have this label; may be repeated
+    #[arg(long = "label", value_name = "LABEL")]
+    pub(crate) labels: Vec<String>,
+    /// Extra path that the program may read; may be repeated
+    #[arg(long = "read", value_name = "PATH")]
+    pub(crate) read: Vec<String>,
+    /// Extra path that the program may write; may be repeated
+    #[arg(long = "write", value_name = "PATH")]
+    pub(crate) write: Vec<String>,
+    /// Register the agent even if its program is not installed here
+    #[arg(long)]
+    pub(crate) anyway: bool,
+}
+
+/// Parses `NAME=VALUE`.
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    check_variable_name(name)?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Checks that `name` can be the name of an environment variable.
+fn check_variable_name(name: &str) -> Result<(), String> {
+    let fine = !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if fine {
+        Ok(())
+    } else {
+        Err(format!(
+            "{name:?} is not a valid variable name: use letters, digits and _, and do not start \
+            with a digit"
+        ))
+    }
+}
+
+/// Parses the name and the source of a secret. The secret itself never stands on the command line.
+fn parse_secret(text: &str) -> Result<regatta_core::agent::SecretVariable, String> {
+    use regatta_core::agent::{SecretSource, SecretVariable};
+    const SECRET_FORMAT: &str = "write it as NAME=env:VARIABLE, NAME=file:PATH or \
+        NAME=command:LINE; the value itself is not stored";
+    let (name, source) = text.split_once('=').ok_or(SECRET_FORMAT)?;
+    check_variable_name(name)?;
+    let from = match source.split_once(':') {
+        Some(("env", s)) if check_variable_name(s).is_ok() => SecretSource::Env(s.to_owned()),
+        Some(("file", s)) if !s.is_empty() => SecretSource::File(s.to_owned()),
+        Some(("command", s)) if !s.is_empty() => SecretSource::Command(s.to_owned()),
+        _ => return Err(SECRET_FORMAT.to_owned()),
+    };
+    Ok(SecretVariable {
+        name: name.to_owned(),
+        from,
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RuntimeArg {
+    /// The built-in agent that follows a task's script
+    Scripted,
+    /// Any program, run once per prompt
+    Command,
+    /// A program that speaks the Agent Client Protocol
+    Acp,
+    /// Claude Code, over its own stream of JSON
+    Claude,
+    /// codex exec: one process per prompt
+    Codex,
+    /// codex app-server: one process per session
+    CodexServer,
+    /// A program that Regatta does not start; it polls for tasks itself
+    Outside,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SandboxLevelArg {
+    /// Read system programs and its own directories only; no network
+    Strict,
+    /// Write to its workspace, its own home and its temporary files only
+    Workspace,
+    /// No sandbox: everything that you may do yourself
+    Off,
+}
+
+/// Runs `regatta agent`.
+pub(crate) fn agent(app: &CommandContext, command: AgentCommand) -> CommandResult {
+    match command {
+        AgentCommand::Add(request) => {
+            let add = agent_add_request(*request)?;
+            let reply: CallReply<AgentView> = app.call(&Call::AgentAdd(add))?;
+            let name = reply.data.agent.name.clone();
+            app.output.print_answer(
+                "agent.add",
+                &reply.data,
+                &[
+                    format!("regatta agent test {name}"),
+                    "regatta run --help".into(),
+                ],
+                |out| {
+                    draw_agents(out, std::slice::from_ref(&reply.data))
+                        + &draw_problems(&reply.data)
+                        + &sign_in_warning(&reply.data)
+                },
+            )
+        }
+        AgentCommand::List => {
+            let reply: CallReply<Vec<AgentView>> =
+                app.call(&Call::AgentList(input::EmptyInput {}))?;
+            let next = if reply.data.is_empty() {
+                vec![
+                    "regatta provider".into(),
+                    "regatta agent add scripted --runtime scripted".into(),
+                ]
+            } else {
+                vec![
+                    format!("regatta why {}", reply.data[0].agent.name),
+                    "regatta status".into(),
+                ]
+            };
+            app.output
+                .print_answer("agent.list", &reply.data, &next, |out| {
+                    if reply.data.is_empty() {
+                        "no agents yet\n".into()
+                    } else {
+                        draw_agents(out, &reply.data)
+                    }
+                })
+        }
+        AgentCommand::Show { name } => {
+            let reply: CallReply<AgentView> = app.call(&Call::Show(input::IdInput {
+                id: name.to_string(),
+            }))?;
+            app.output
+                .print_answer("agent.show", &reply.data, &[], |out| {
+                    let (problems, no_sign_in) =
+                        (draw_problems(&reply.data), sign_in_warning(&reply.data));
+                    draw_agents(out, std::slice::from_ref(&reply.data))
+                        + &draw_details(&reply.data)
+                        + &problems
+                        + &no_sign_in
+                })
+        }
+        AgentCommand::Test { name } => crate::commands::agent::test::test_agent(app, &name),
+        AgentCommand::Close { name, because } => {
+            let request = input::AgentClose {
+                name: name.clone(),
+                reason: because,
+            };
+            let reply: CallReply<AgentView> = app.call(&Call::AgentClose(request))?;
+            let next = [format!("regatta agent add {name} …")];
+            app.output
+                .print_answer("agent.close", &reply.data, &next, |_| {
+                    format!("closed {name}: it gets no work until it registers again\n")
+                })
+        }
+        AgentCommand::Rm { name } => {
+            let _done: CallReply<String> =
+                app.call(&Call::AgentRm(input::AgentNameInput { name: name.clone() }))?;
+            app.output
+                .print_answer("agent.rm", &name, &[], |_| format!("removed {name}\n"))
+        }
+        AgentCommand::Presets => provider(app),
+    }
+}
+
+/// Turns the arguments of `agent add` into a request. Settings of a preset fill the gaps.
+fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError> {
+    let command = ask.command.as_deref().map(split_command_line).transpose()?;
+    let preset = match (&ask.preset, &command) {
+        (Some(name), _) => {
+            let found = presets::find_preset(name).ok_or_else(|| {
+                let known: Vec<&str> = presets::PRESETS.iter().map(|preset| preset.name).collect();
+                usage_error(
+                    format!("there is no preset {name}"),
+                    format!("use one of: {}", known.join(", ")),
+                )
+            })?;
+            Some(found.0)
+        }
+        // A known program needs certain files of the user's home, even if the person gave only its
+        // command.
+        (None, Some(command)) => command
+            .first()
+            .and_then(|program| presets::preset_of_program(program)),
+        (None, None) => None,
+    };
+    let chosen = ask.preset.is_some();
+    if chosen && preset.is_some_and(|preset| preset.name == "gc") && ask.args.is_empty() {
+        let hint = format!(
+            "add the alias of a worker of the pool: regatta agent add {} --preset gc --arg=ALIAS",
+            ask.name
+        );
+        return Err(usage_error(
+            "the preset gc needs the alias of a worker",
+            hint,
+        ));
+    }
+    let runtime = match (ask.runtime, preset.filter(|_| chosen)) {
+        (Some(runtime_arg), _) => runtime_arg,
+        (None, Some(preset)) => preset_runtime(preset),
+        (None, None) => {
+            return Err(usage_error(
+                "an agent needs a preset or a runtime",
+                "list presets with regatta agent presets, or add --runtime",
+            ));
+        }
+    };
+    let command = match (command, preset.filter(|_| chosen), runtime) {
+        (Some(_), _, RuntimeArg::Scripted | RuntimeArg::Outside) => {
+            return Err(usage_error(
+                "this runtime takes no command",
+                "omit --command, or choose another --runtime",
+            ));
+        }
+        (Some(command), _, _) => command,
+        (None, Some(preset), _) => preset.runtime(None).argv().unwrap_or_default().to_vec(),
+        (None, None, RuntimeArg::Scripted | RuntimeArg::Outside) => vec![],
+        (None, None, RuntimeArg::Claude) => vec!["claude".into()],
+        (None, None, RuntimeArg::Codex | RuntimeArg::CodexServer) => vec!["codex".into()],
+        (None, None, RuntimeArg::Command | RuntimeArg::Acp) => {
+            return Err(usage_error(
+                "this runtime needs a command",
+                "add one: --command 'my-agent --print {prompt}'",
+            ));
+        }
+    };
+    let mut profile = Profile {
+        preset: preset
+            .filter(|_| chosen)
+            .map(|preset| preset.name.to_owned()),
+        model: ask.model,
+        effort: ask.effort,
+        mode: ask.mode,
+        args: ask.args,
+        system_prompt: ask.system_prompt,
+        env: ask.env,
+        keys: ask.keys,
+        sandbox: ask
+            .confine
+            .map(|sandbox_level_arg| match sandbox_level_arg {
+                SandboxLevelArg::Strict => SandboxLevel::Strict,
+                SandboxLevelArg::Workspace => SandboxLevel::Workspace,
+                SandboxLevelArg::Off => SandboxLevel::Off,
+            }),
+        network: ask.no_network.then_some(false),
+        egress: ask.egress,
+        labels: ask.labels,
+        read: ask.read,
+        write: ask.write,
+        ..Profile::default()
+    };
+    if let Some(preset) = preset {
+        sign_in::add_sign_in(&mut profile, preset, &MachineFacts::this_machine());
+    }
+    let provider = ask.provider.or_else(|| {
+        preset
+            .map(|preset| preset.provider.to_owned())
+            .filter(|preset| !preset.is_empty())
+    });
+    Ok(input::AgentAdd {
+        name: ask.name,
+        runtime: match runtime {
+            RuntimeArg::Scripted => RuntimeName::Scripted,
+            RuntimeArg::Command => RuntimeName::Command,
+            RuntimeArg::Acp => RuntimeName::Acp,
+            RuntimeArg::Claude => RuntimeName::Claude,
+            RuntimeArg::Codex => RuntimeName::Codex,
+            RuntimeArg::CodexServer => RuntimeName::CodexServer,
+            RuntimeArg::Outside => RuntimeName::Outside,
+        },
+        command,
+        role: if ask.lead { Role::Lead } else { Role::Worker },
+        provider,
+        description: ask.description,
+        max_tasks: ask.max_tasks,
+        profile,
+        anyway: ask.anyway,
+    })
+}
+
+/// Returns the runtime that a preset uses.
+fn preset_runtime(preset: &Preset) -> RuntimeArg {
+    match preset.driver {
+        DriverKind::Acp => RuntimeArg::Acp,
+        DriverKind::Claude => RuntimeArg::Claude,
+        DriverKind::CodexServer => RuntimeArg::CodexServer,
+        DriverKind::CodexExec => RuntimeArg::Codex,
+        DriverKind::Command => RuntimeArg::Command,
+    }
+}
+
+/// Draws the problems that keep the daemon from starting an agent, and their fixes.
+fn draw_problems(agent: &AgentView) -> String {
+    let hint = |problem: &AgentProblem| sanitize(&problem.hint).replace('\n', "\n        ");
+    let line = |problem: &AgentProblem| {
+        format!("! {}\n  hint: {}\n", sanitize(&problem.what), hint(problem))
+    };
+    agent.problems.iter().map(line).collect()
+}
+
+/// Returns a warning if an agent's program seems to have no sign-in. It is only a warning, because
+/// the program may have a sign-in that Regatta does not know.
+fn sign_in_warning(item: &AgentView) -> String {
+    let (agent, machine) = (&item.agent, MachineFacts::this_machine());
+    let Some((preset, _)) = agent
+        .profile
+        .preset
+        .as_deref()
+        .and_then(presets::find_preset)
+    else {
+        return String::new();
+    };
+    let is_elsewhere = !agent.profile.labels.is_empty() || !item.problems.is_empty();
+    // A key with another name may belong to a model that the preset does not know.
+    if is_elsewhere
+        || !agent.profile.keys.is_empty()
+        || sign_in::visible_sign_in(&agent.profile, preset, &machine) != SignIn::None
+    {
+        return String::new();
+    }
+    let name = &agent.name;
+    let mut hints = Vec::new();
+    if !preset.sign_in.is_empty() {
+        hints.push(format!("sign in with {}", preset.sign_in));
+    }
+    if let Some(key) = preset.key_variables.first() {
+        let again = format!("regatta agent add {name} --preset {}", preset.name);
+        hints.push(format!(
+            "or add an API key: export {key}=…; {again}; regatta up --restart"
+        ));
+    }
+    format!(
+        "! {name} does not seem to be signed in\n  hint: {}\n",
+        hints.join("\n        ")
+    )
+}
+
+/// Draws agents as a table.
+pub(crate) fn draw_agents(out: &crate::output::Output, agents: &[AgentView]) -> String {
+    let mut rows = vec![
+        ["NAME", "RUNTIME", "SLOTS", "STATE", "TASKS"]
+            .map(String::from)
+            .to_vec(),
+    ];
+    for agent in agents {
+        let runtime = match &agent.agent.runtime {
+            Runtime::Codex {
+                argv,
+                app_server: true,
+            } => format!("codex-server {}", sanitize(&argv.join(" "))),
+            other => match other.argv() {
+                Some(argv) => format!("{} {}", other.name(), sanitize(&argv.join(" "))),
+                None => other.name().to_owned(),
+            },
+        };
+        let tasks: Vec<String> = agent.tasks.iter().map(ToString::to_string).collect();
+        let mut last = tasks.join(" ");
+        if let Some(why) = &agent.parked {
+            last = if last.is_empty() {
+                sanitize(why)
+            } else {
+                format!("{last} {}", sanitize(why))
+            };
+        }
+        let slots = format!("{}/{}", agent.capacity.current, agent.capacity.max);
+        rows.push(vec![
+            agent.agent.name.to_string(),
+            runtime,
+            slots,
+            out.format_state(&agent.state),
+            last,
+        ]);
+    }
+    format_table(&rows)
+}
+
+/// Draws an agent's settings. The source of a key is shown, never the key.
+fn draw_details(agent: &AgentView) -> String {
+    let profile = &agent.agent.profile;
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut row = |name: &str, value: String| {
+        if !value.is_empty() {
+            rows.push(vec![format!("  {name}"), sanitize(&value)]);
+        }
+    };
+    row("provider", agent.agent.provider.clone().unwrap_or_default());
+    row("preset", profile.preset.clone().unwrap_or_default());
+    row("model", profile.model.clone().unwrap_or_default());
+    row("effort", profile.effort.clone().unwrap_or_default());
+    row("mode", profile.mode.clone().unwrap_or_default());
+    row("arguments", profile.args.join(" "));
+    row(
+        "sandbox",
+        match profile.sandbox {
+            None => "workspace, if this machine supports it".into(),
+            Some(SandboxLevel::Strict) => "strict".into(),
+            Some(SandboxLevel::Workspace) => "workspace".into(),
+            Some(SandboxLevel::Off) => "off: the program may do everything that you may do".into(),
+        },
+    );
+    row(
+        "network",
+        profile.network.map_or(String::new(), |network| {
+            if network { "yes" } else { "no" }.into()
+        }),
+    );
+    row("hosts", profile.egress.join(" "));
+    row("labels", profile.labels.join(" and "));
+    row("reads", profile.read.join(" "));
+    row("writes", profile.write.join(" "));
+    let keys = profile
+        .keys
+        .iter()
+        .map(|secret_variable| match &secret_variable.from {
+            SecretSource::Env(name) => format!("{} from ${name}", secret_variable.name),
+            SecretSource::File(path) => format!("{} from {path}", secret_variable.name),
+            SecretSource::Command(_) => format!("{} from a command", secret_variable.name),
+        });
+    row("keys", keys.collect::<Vec<_>>().join(", "));
+    format_table(&rows)
+}

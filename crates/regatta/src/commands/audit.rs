@@ -1,0 +1,79 @@
+//! The command `audit`, which lists requested changes.
+
+use clap::Args;
+use regatta_api::view::AuditLineView;
+use regatta_api::{Call, input};
+
+use crate::client::CallReply;
+use crate::commands::CommandContext;
+use crate::output::{CommandResult, format_table, sanitize};
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditArgs {
+    /// Start after this line number; without it the newest lines are printed
+    #[arg(long, value_name = "N")]
+    pub(crate) after: Option<u64>,
+    /// Maximum number of lines
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    pub(crate) limit: usize,
+    /// Only requests of this person or agent, or with this token
+    #[arg(long, value_name = "NAME")]
+    pub(crate) by: Option<String>,
+    /// Only requests with this API verb, such as task.add
+    #[arg(long)]
+    pub(crate) verb: Option<String>,
+    /// Only requests about this: T7, A5, an agent's name
+    #[arg(long, value_name = "ID")]
+    pub(crate) about: Option<String>,
+}
+
+/// Runs `regatta audit`.
+pub(crate) fn audit(app: &CommandContext, args: AuditArgs) -> CommandResult {
+    let AuditArgs {
+        after,
+        limit,
+        by,
+        verb,
+        about,
+    } = args;
+    let reply: CallReply<Vec<AuditLineView>> = app.call(&Call::Audit(input::AuditQuery {
+        after,
+        limit,
+        by,
+        verb,
+        about,
+    }))?;
+    app.output.print_answer("audit", &reply.data, &[], |_| {
+        let row = |audit_line: &AuditLineView| {
+            let came = match (audit_line.revision, &audit_line.refused) {
+                (Some(revision), _) => format!("done at {revision}"),
+                (None, Some(code)) => format!("refused: {code}"),
+                (None, None) => "client disconnected".into(),
+            };
+            let about = sanitize(audit_line.about.as_deref().unwrap_or_default());
+            let who = if audit_line.token == "owner" {
+                audit_line.by.clone()
+            } else {
+                format!(
+                    "{} ({} {})",
+                    audit_line.by, audit_line.scope, audit_line.token
+                )
+            };
+            let time = audit_line
+                .time
+                .get(..19)
+                .unwrap_or(&audit_line.time)
+                .to_owned();
+            vec![
+                audit_line.n.to_string(),
+                time,
+                audit_line.verb.clone(),
+                about,
+                who,
+                audit_line.from.clone(),
+                came,
+            ]
+        };
+        format_table(&reply.data.iter().map(row).collect::<Vec<_>>())
+    })
+}

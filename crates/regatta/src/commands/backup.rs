@@ -1,0 +1,31 @@
+//! The command `backup`, which copies the store.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use regatta_api::{Call, input};
+
+use crate::client::CallReply;
+use crate::commands::CommandContext;
+use crate::output::{CommandResult, usage_error};
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// File to create
+    pub(crate) file: PathBuf,
+}
+
+/// Runs `regatta backup`. The daemon writes the file.
+pub(crate) fn backup(app: &CommandContext, file: &Path) -> CommandResult {
+    let file = std::path::absolute(file)
+        .map_err(|error| usage_error(error.to_string(), "name a new file"))?;
+    let path = file
+        .to_str()
+        .ok_or_else(|| usage_error("the file's name is not valid UTF-8", "choose another name"))?
+        .to_owned();
+    let reply: CallReply<String> = app.call(&Call::Backup(input::FileInput { path }))?;
+    let data = serde_json::json!({ "file": reply.data, "revision": reply.revision });
+    app.output.print_answer("backup", &data, &[], |_| {
+        format!("wrote {} at revision {}\n", reply.data, reply.revision)
+    })
+}

@@ -1,0 +1,28 @@
+//! The command `completions`, which prints completion scripts.
+
+use clap::Args;
+
+use crate::commands::CommandContext;
+use crate::output::CommandResult;
+use crate::{command_line, completion};
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Shell to print the script for
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Runs `regatta completions`.
+pub(crate) fn completions(app: &CommandContext, shell: clap_complete::Shell) -> CommandResult {
+    if let Some(script) = completion::completion_script(shell) {
+        return app.output.print(script);
+    }
+    let mut script = Vec::new();
+    clap_complete::generate(
+        shell,
+        &mut command_line::public_clap_command(),
+        "regatta",
+        &mut script,
+    );
+    app.output.print(&String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,153 @@
+//! The command `config`, which shows the settings and changes those of the running daemon.
+
+use clap::Subcommand;
+use regatta_api::{Call, input};
+
+use crate::client::CallReply;
+use crate::commands::CommandContext;
+use crate::output::{CommandError, CommandResult, format_table, usage_error};
+use crate::settings::{self};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Show every setting
+    Show {
+        /// Print where each setting comes from
+        #[arg(long)]
+        origin: bool,
+    },
+    /// Change a setting of the running daemon
+    Set {
+        /// Name of the setting, such as max_attempts
+        name: String,
+        /// Its new value
+        value: String,
+    },
+}
+
+/// Runs `regatta config`.
+pub(crate) fn config(app: &CommandContext, command: ConfigCommand) -> CommandResult {
+    match command {
+        ConfigCommand::Show { origin } => {
+            let settings = settings::resolve_all(&app.working_dir()?)?;
+            app.output.print_answer("config.show", &settings, &[], |_| {
+                let rows: Vec<Vec<String>> = settings
+                    .iter()
+                    .map(|resolved_setting| {
+                        let mut row = vec![
+                            resolved_setting.name.to_owned(),
+                            resolved_setting.value.clone(),
+                        ];
+                        row.extend(origin.then(|| resolved_setting.origin.clone()));
+                        row
+                    })
+                    .collect();
+                format_table(&rows)
+            })
+        }
+        ConfigCommand::Set { name, value } => {
+            let plain = name.strip_prefix("daemon.").unwrap_or(&name).to_owned();
+            let limits = parse_limit(&plain, &value)?;
+            let _done: CallReply<String> = app.call(&Call::LimitsSet(limits))?;
+            let typed = value.parse::<u64>().map_or_else(
+                |_| serde_json::json!(value),
+                |parse| serde_json::json!(parse),
+            );
+            app.output.print_answer(
+                "config.set",
+                &serde_json::json!({ &plain: typed }),
+                &[],
+                |_| format!("{plain} is now {value}\n"),
+            )
+        }
+    }
+}
+
+/// Parses one limit of the running daemon.
+fn parse_limit(name: &str, value: &str) -> Result<input::LimitsSet, CommandError> {
+    let none = input::LimitsSet::default();
+    let bad = |_| {
+        usage_error(
+            format!("{value:?} is not a number"),
+            "write a number, such as 8",
+        )
+    };
+    match name {
+        "max_attempts" => {
+            return Ok(input::LimitsSet {
+                max_attempts: Some(value.parse().map_err(bad)?),
+                ..none
+            });
+        }
+        "attempt_memory" => {
+            return Ok(input::LimitsSet {
+                attempt_memory_mb: Some(value.parse().map_err(bad)?),
+                ..none
+            });
+        }
+        "attempt_disk" => {
+            return Ok(input::LimitsSet {
+                attempt_disk_mb: Some(value.parse().map_err(bad)?),
+                ..none
+            });
+        }
+        _ => {}
+    }
+    let time = || {
+        settings::duration_ms(value)
+            .map(Some)
+            .map_err(|message| usage_error(message, "write a time, such as 30s or 15m"))
+    };
+    Ok(match name {
+        "attempt_timeout" => input::LimitsSet {
+            attempt_timeout_ms: time()?,
+            ..none
+        },
+        "lead_timeout" => input::LimitsSet {
+            lead_timeout_ms: time()?,
+            ..none
+        },
+        "startup" => input::LimitsSet {
+            startup_ms: time()?,
+            ..none
+        },
+        "silence" => input::LimitsSet {
+            silence_ms: time()?,
+            ..none
+        },
+        "escalate" => input::LimitsSet {
+            escalate_ms: time()?,
+            ..none
+        },
+        "retry" => input::LimitsSet {
+            retry_ms: time()?,
+            ..none
+        },
+        "retry_most" => input::LimitsSet {
+            retry_most_ms: time()?,
+            ..none
+        },
+        "shutdown_timeout" => input::LimitsSet {
+            shutdown_ms: time()?,
+            ..none
+        },
+        _ if settings::is_file_setting(name) => {
+            let (table, key) = name.split_once('.').unwrap_or((name, "…"));
+            return Err(usage_error(
+                format!("{name} is set in a file, not in the running daemon"),
+                format!(
+                    "write {key} = … under [{table}] in regatta.toml; docs/settings.md has all \
+                    values"
+                ),
+            ));
+        }
+        _ => {
+            return Err(usage_error(
+                format!("{name} is not a setting of the running daemon"),
+                "use max_attempts, attempt_memory or attempt_disk (in MiB), attempt_timeout, \
+                 lead_timeout, startup, silence, escalate, retry, retry_most or shutdown_timeout; \
+                 other settings are in regatta.toml and ~/.config/regatta/config.toml",
+            ));
+        }
+    })
+}

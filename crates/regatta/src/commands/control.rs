@@ -1,0 +1,146 @@
+//! The commands `tell`, `pause`, `resume` and `retry`, which control single tasks.
+
+use clap::Args;
+use regatta_api::view::TaskView;
+use regatta_api::{Call, input};
+use regatta_core::ids::TaskId;
+
+use crate::client::CallReply;
+use crate::commands::CommandContext;
+use crate::output::{CommandResult, first_line};
+
+#[derive(Debug, Args)]
+pub(crate) struct PauseArgs {
+    /// Task, its attempt, or the agent that works on it
+    pub(crate) id: String,
+    /// Reason to show to others
+    #[arg(long, value_name = "REASON", default_value = "")]
+    pub(crate) because: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    /// Tasks, missions or agents to resume
+    #[arg(required = true, value_name = "ID")]
+    pub(crate) ids: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RetryArgs {
+    /// Task to try again
+    pub(crate) id: TaskId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TellArgs {
+    /// Task, its attempt, or the agent that works on it
+    pub(crate) id: String,
+    /// The message
+    #[arg(required = true, num_args = 1..)]
+    pub(crate) words: Vec<String>,
+}
+
+/// Runs `regatta tell`.
+pub(crate) fn tell(app: &CommandContext, id: &str, words: &[String]) -> CommandResult {
+    let request = input::IdWithText {
+        id: id.to_owned(),
+        text: words.join(" "),
+    };
+    let reply: CallReply<serde_json::Value> = app.call(&Call::Tell(request))?;
+    let (task, attempt) = (
+        reply.data["task"].as_str().unwrap_or_default(),
+        reply.data["attempt"].as_str(),
+    );
+    app.output.print_answer(
+        "tell",
+        &reply.data,
+        &attempt
+            .map(|attempt| format!("regatta logs -f {attempt}"))
+            .into_iter()
+            .collect::<Vec<_>>(),
+        |_| match attempt {
+            Some(attempt) => format!("{attempt} receives the message when its turn has ended\n"),
+            None => format!(
+                "no running attempt of {task} can receive a message; the next attempt \
+                will receive it\n"
+            ),
+        },
+    )
+}
+
+/// Runs `regatta pause`.
+pub(crate) fn pause(app: &CommandContext, args: &PauseArgs) -> CommandResult {
+    let reply: CallReply<TaskView> = app.call(&Call::Pause(input::IdWithText {
+        id: args.id.clone(),
+        text: args.because.clone(),
+    }))?;
+    let task = reply.data.task.id;
+    let why = if args.because.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", first_line(&args.because))
+    };
+    app.output.print_answer(
+        "pause",
+        &reply.data,
+        &[format!("regatta resume {task}")],
+        |_| format!("{task} is paused{why}\n"),
+    )
+}
+
+/// Runs `regatta resume`.
+pub(crate) fn resume(app: &CommandContext, ids: &[String]) -> CommandResult {
+    let client = app.client()?;
+    let mut resumed: Vec<serde_json::Value> = Vec::new();
+    for id in ids {
+        let reply: CallReply<serde_json::Value> =
+            client.call(&Call::Resume(input::IdInput { id: id.clone() }))?;
+        resumed.push(reply.data);
+    }
+    let text = |_: &crate::output::Output| {
+        ids.iter()
+            .map(|id| format!("{id} is resumed\n"))
+            .collect::<String>()
+    };
+    match (ids, &resumed[..]) {
+        ([id], [one]) => app.output.print_answer(
+            "resume",
+            one,
+            &[format!("regatta why {id}"), "regatta status".into()],
+            text,
+        ),
+        _ => app
+            .output
+            .print_answer("resume", &resumed, &["regatta status".into()], text),
+    }
+}
+
+/// Runs `regatta retry`.
+pub(crate) fn retry(app: &CommandContext, task: TaskId) -> CommandResult {
+    let reply: CallReply<TaskView> = app.call(&Call::Retry(input::IdInput {
+        id: task.to_string(),
+    }))?;
+    let again = reply.data.task.id;
+    // A task without a mission does not start by itself.
+    let next = if reply.data.task.mission.is_some() {
+        format!("regatta why {again}")
+    } else {
+        "regatta run --yes".into()
+    };
+    app.output.print_answer("retry", &reply.data, &[next], |_| {
+        if again == task {
+            format!("{task} will be tried again\n")
+        } else {
+            let waits = reply.data.task.mission.is_none() && reply.data.task.assignee.is_none();
+            let start = format!(
+                ", and starts after regatta run --yes or regatta assign {again} \
+                NAME"
+            );
+            format!(
+                "{task} stays as it is, because it has ended; the new task {again} asks for the \
+                same work{}\n",
+                if waits { &start } else { "" }
+            )
+        }
+    })
+}

@@ -1,0 +1,114 @@
+//! The command `down`, which stops the daemon.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use regatta_api::{Call, input};
+
+use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
+use crate::output::{CommandError, CommandResult, command_error};
+use crate::{client, daemon};
+
+#[derive(Debug, Args)]
+pub(crate) struct DownArgs {
+    /// Let the agents keep running; the next daemon picks them up
+    #[arg(long)]
+    pub(crate) keep_agents: bool,
+}
+
+/// Time that a daemon gets to exit after it has released its data directory.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Runs `regatta down`.
+pub(crate) fn down(app: &CommandContext, args: &DownArgs) -> CommandResult {
+    let data_dir = daemon::DataDir::new(&app.data_dir()?);
+    let Some(client) = Client::find(&data_dir.path, app.timeout())? else {
+        record_stopped(app, &data_dir);
+        return app.output.print_answer(
+            "down",
+            &serde_json::json!({ "was_up": false }),
+            &["regatta up".into()],
+            |_| "the daemon was not running\n".into(),
+        );
+    };
+    // Noted before the daemon ends, so that no command that runs meanwhile starts it again.
+    record_stopped(app, &data_dir);
+    if let Err(error) = stop_daemon(&client, args.keep_agents) {
+        if let Err(error) = data_dir.record_stopped(false) {
+            app.output.print_note(&format!(
+                "could not note that the daemon is still running: {error}"
+            ));
+        }
+        return Err(error);
+    }
+    let message = if args.keep_agents {
+        "down; the agents keep running\n"
+    } else {
+        "down; all work is kept\n"
+    };
+    app.output.print_answer(
+        "down",
+        &serde_json::json!({ "was_up": true }),
+        &["regatta up".into()],
+        |_| message.into(),
+    )
+}
+
+/// Notes that a person has stopped the daemon. If that fails, for example on a full disk, the
+/// daemon stops all the same.
+fn record_stopped(app: &CommandContext, data_dir: &daemon::DataDir) {
+    if let Err(error) = data_dir.record_stopped(true) {
+        app.output.print_note(&format!(
+            "could not note that the daemon was stopped, so the next regatta command starts it \
+            again: {error}"
+        ));
+    }
+}
+
+/// Stops the daemon, and waits until it has released its data directory and its process has exited.
+pub(crate) fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), CommandError> {
+    let data_dir = client.data_dir();
+    // The process handle is opened before the request. The answer carries the daemon's pid, and
+    // while the handle is open no other process gets this pid.
+    let process = daemon::read_daemon_info(data_dir).and_then(|daemon_info| {
+        Some((
+            daemon_info.pid,
+            daemon::open_process_handle(daemon_info.pid)?,
+        ))
+    });
+    let pid: Option<CallReply<u32>> =
+        client.call_while_up(&Call::Down(input::DownInput { keep_agents }))?;
+    let deadline = Instant::now() + client::MAX_STOP_DURATION;
+    // The daemon removes its address file last. A file that appears after that belongs to another daemon,
+    // which keeps running.
+    let mut info_was_removed = false;
+    while data_dir.is_locked()? {
+        let info = daemon::read_daemon_info(data_dir);
+        if info_was_removed && info.is_some() {
+            break;
+        }
+        info_was_removed |= info.is_none();
+        if Instant::now() > deadline {
+            return Err(command_error(
+                "io",
+                "the daemon does not stop",
+                format!("see its log: {}", data_dir.log_path().display()),
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The daemon releases the lock just before it exits. After "down" its process must be gone too
+    // (P3).
+    if let Some((_, process)) =
+        process.filter(|process| pid.is_some_and(|reply| reply.data == process.0))
+    {
+        daemon::wait_for_exit(&process, EXIT_TIMEOUT);
+    }
+    Ok(())
+}
+
+/// Stops the daemon of a separate data directory.
+pub(crate) fn stop_separate_daemon(client: &Client) -> Result<(), CommandError> {
+    stop_daemon(client, false)
+}

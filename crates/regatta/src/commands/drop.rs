@@ -1,0 +1,43 @@
+//! The command `drop`, which drops finished work.
+
+use clap::Args;
+use regatta_api::view::TaskView;
+use regatta_api::{Call, input};
+use regatta_core::ids::TaskId;
+
+use crate::client::CallReply;
+use crate::commands::CommandContext;
+use crate::output::CommandResult;
+
+#[derive(Debug, Args)]
+pub(crate) struct DropArgs {
+    /// Task whose work to drop
+    pub(crate) id: TaskId,
+    /// Reason to show to others
+    #[arg(long, value_name = "REASON", default_value = "")]
+    pub(crate) because: String,
+}
+
+/// Runs `regatta drop`.
+pub(crate) fn drop_work(app: &CommandContext, args: DropArgs) -> CommandResult {
+    let id = args.id;
+    let reply: CallReply<TaskView> = app.call(&Call::Drop(input::IdWithText {
+        id: id.to_string(),
+        text: args.because,
+    }))?;
+    let kept = reply
+        .data
+        .task
+        .submission
+        .as_ref()
+        .map(|submission| submission.commit.as_str()[..10].to_owned());
+    app.output.print_answer(
+        "drop",
+        &reply.data,
+        &[format!("regatta retry {id}"), "regatta status".into()],
+        |_| match kept {
+            Some(kept) => format!("dropped {id}; its work is kept for thirty days as {kept}\n"),
+            None => format!("dropped {id}; it is no longer in the inbox\n"),
+        },
+    )
+}

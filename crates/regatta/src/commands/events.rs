@@ -1,0 +1,66 @@
+//! The command `events`, which prints the event log.
+
+use clap::Args;
+use regatta_api::view::EventView;
+use regatta_api::{Call, input};
+
+use crate::client::{CallReply, EventStreamItem};
+use crate::commands::CommandContext;
+use crate::output::{CommandError, CommandResult, command_error, sanitize};
+
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    /// Start after this revision
+    #[arg(long, value_name = "REVISION")]
+    pub(crate) after: Option<u64>,
+    /// Keep printing new events
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+}
+
+/// Runs `regatta events`.
+pub(crate) fn events(app: &CommandContext, args: &EventsArgs) -> CommandResult {
+    let client = app.client()?;
+    let out = &app.output;
+    let after = args.after.unwrap_or(0);
+    client.stream_events(after, args.follow, |seen| {
+        if let EventStreamItem::Event(event) = seen {
+            let text = if out.is_json {
+                serde_json::to_string(&event).map_err(|error| {
+                    command_error("bug", error.to_string(), "please report this")
+                })? + "\n"
+            } else {
+                event_line(&event).unwrap_or_default()
+            };
+            out.print(&text)?;
+        }
+        Ok(true)
+    })
+}
+
+/// Formats an event as a line. Returns `None` for events that only record requests.
+pub(crate) fn event_line(event: &EventView) -> Option<String> {
+    (!event.kind.starts_with("request.")).then(|| draw_event(event))
+}
+
+fn draw_event(event: &EventView) -> String {
+    let time = event.time.get(11..19).unwrap_or(&event.time);
+    let mut data = event.data.to_string();
+    if data.len() > 160 {
+        data = data.chars().take(159).chain(['…']).collect();
+    }
+    format!(
+        "{:>7} {time} {:<18} {:<10} {}\n",
+        event.revision,
+        event.kind,
+        event.subject,
+        sanitize(&data)
+    )
+}
+
+/// Returns the fleet's present revision.
+pub(crate) fn current_revision(client: &crate::client::Client) -> Result<u64, CommandError> {
+    let reply: CallReply<serde_json::Value> =
+        client.call(&Call::AgentList(input::EmptyInput {}))?;
+    Ok(reply.revision)
+}

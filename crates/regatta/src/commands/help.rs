@@ -1,0 +1,45 @@
+//! The commands `help` and `version`.
+
+use clap::Args;
+
+use crate::args::EXIT_CODES;
+use crate::command_line;
+use crate::commands::CommandContext;
+use crate::output::{CommandResult, usage_error};
+
+#[derive(Debug, Args)]
+pub(crate) struct HelpArgs {
+    /// A command, or exit-codes
+    pub(crate) topic: Vec<String>,
+}
+
+/// Runs `regatta help`.
+pub(crate) fn help(app: &CommandContext, topic: &[String]) -> CommandResult {
+    if topic == ["exit-codes"] {
+        return app.output.print(EXIT_CODES);
+    }
+    let mut command = command_line::clap_command();
+    command.build();
+    let mut found = &mut command;
+    for name in topic {
+        found = found.find_subcommand_mut(name).ok_or_else(|| {
+            usage_error(
+                format!("there is no command {:?}", topic.join(" ")),
+                "list all commands: regatta --help",
+            )
+        })?;
+    }
+    let text = found.render_long_help().to_string();
+    app.output.print(&format!("{}\n", text.trim_end()))
+}
+
+/// Runs `regatta version`.
+pub(crate) fn version(app: &CommandContext) -> CommandResult {
+    let version = env!("CARGO_PKG_VERSION");
+    app.output.print_answer(
+        "version",
+        &serde_json::json!({ "version": version, "api": 1 }),
+        &[],
+        |_| format!("regatta {version}\n"),
+    )
+}

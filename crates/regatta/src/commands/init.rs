@@ -1,0 +1,327 @@
+//! The command `init`, which puts a repository under management.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use regatta_api::view::{AgentView, HookView, ProjectView};
+use regatta_api::{Call, input};
+use regatta_core::agent::Runtime;
+use regatta_core::hook::HookAction;
+use regatta_core::ids::{BranchName, HookId, ProjectName};
+use regatta_engine::ports::git::Git;
+use serde::Serialize;
+
+use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
+use crate::output::{CommandError, CommandResult, command_error, usage_error};
+use crate::settings::value_of;
+use crate::{composition, settings};
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct InitArgs {
+    /// Branch to land on (default: the branch that is checked out)
+    #[arg(long)]
+    pub(crate) trunk: Option<BranchName>,
+    /// Command that every landing must pass; may be repeated
+    #[arg(long, value_name = "CMD")]
+    pub(crate) validate: Vec<String>,
+    /// Print regatta.toml instead of writing it, and change nothing
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// Do not add the hook that routes people's messages in the project's channel
+    #[arg(long)]
+    pub(crate) no_router: bool,
+}
+
+/// The result of `init`.
+#[derive(Serialize)]
+struct InitResult {
+    project: ProjectView,
+    wrote: Option<String>,
+    /// The hook that routes messages of the project's channel.
+    router: Option<HookId>,
+    /// Remarks about submodules, LFS content and checks that cannot pass.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
+}
+
+/// The request that puts a repository under management, and what to write to its settings file.
+struct InitPlan {
+    request: input::ProjectAdd,
+    /// The path of its settings file, which may not exist yet.
+    settings_path: PathBuf,
+    /// True if the settings file does not exist and can be written.
+    should_write_settings: bool,
+    settings_text: String,
+    /// Remarks about submodules, LFS content and checks that cannot pass.
+    notes: Vec<String>,
+}
+
+/// Runs `regatta init`.
+pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
+    let InitPlan {
+        request: add,
+        settings_path: file,
+        should_write_settings: writes,
+        settings_text: text,
+        notes,
+    } = prepare_init(app, args)?;
+    if args.print {
+        return app
+            .output
+            .print_answer("config.file", &text, &[], |_| text.clone());
+    }
+    let commands = add.validation.clone();
+    let client = app.client()?;
+    let project: CallReply<ProjectView> = client.call(&Call::ProjectAdd(add))?;
+    let wrote = if writes {
+        let trunk = BranchName::new(&project.data.trunk).ok();
+        std::fs::write(
+            &file,
+            settings_file_text(Some(&project.data.name), trunk.as_ref(), &commands),
+        )
+        .map_err(|error| {
+            command_error(
+                "io",
+                format!("could not write {}: {error}", file.display()),
+                "check the permissions of the directory",
+            )
+        })?;
+        Some(file.display().to_string())
+    } else {
+        None
+    };
+    let router = if args.no_router {
+        None
+    } else {
+        Some(install_router(&client, &project.data.name)?)
+    };
+    let agents: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let is_scripted = |view: &AgentView| matches!(view.agent.runtime, Runtime::Scripted);
+    let next = if agents.data.iter().all(is_scripted) {
+        ["regatta provider".to_owned(), "regatta demo".to_owned()]
+    } else {
+        [
+            "regatta agent list".to_owned(),
+            "regatta run --help".to_owned(),
+        ]
+    };
+    let done = InitResult {
+        project: project.data,
+        wrote,
+        router,
+        notes,
+    };
+    app.output.print_answer("init", &done, &next, |_| {
+        let project = &done.project;
+        let checks = if project.validation.is_empty() {
+            "none yet: set [validation] commands in regatta.toml".into()
+        } else {
+            project.validation.join(" · ")
+        };
+        let mut text = format!(
+            "project {}  {}\ntrunk   {}\nchecks  {checks}\n",
+            project.name, project.path, project.trunk
+        );
+        if let Some(file) = &done.wrote {
+            text += &format!("wrote   {file}\n");
+        }
+        if let Some(hook) = &done.router {
+            // The router accepts requests in messages, including messages from chat services.
+            text += &format!(
+                "chat    regatta msg send {} '!help' lists what you can ask for ({hook})\n",
+                project.name
+            );
+        }
+        for note in &done.notes {
+            text += &format!("note    {note}\n");
+        }
+        text
+    })
+}
+
+/// Inspects the repository and its settings, without changing anything.
+fn prepare_init(app: &CommandContext, args: &InitArgs) -> Result<InitPlan, CommandError> {
+    let here = app.working_dir()?;
+    // A linked worktree belongs to its main repository, and that is the project.
+    let here = match crate::commands::main_worktree(&here) {
+        Some(main) => {
+            app.output.print_note(&format!(
+                "this is a worktree of {}, so the project is that repository",
+                main.display()
+            ));
+            main
+        }
+        None => here,
+    };
+    let facts = composition::git_adapter(&app.data_dir()?)
+        .inspect(&here)
+        .map_err(|error| command_error(error.code, error.message, error.hint))?;
+    if facts.is_unborn && args.trunk.is_none() {
+        return Err(command_error(
+            "unborn_branch",
+            "the repository has no commit yet, so tasks have nothing to start from",
+            "make the first commit: git commit --allow-empty -m start",
+        ));
+    }
+    let settings = settings::resolve_all(&facts.top)?;
+    let found = |name: &str| Some(value_of(&settings, name)).filter(|s| !s.is_empty());
+    let trunk = match (&args.trunk, found("project.trunk")) {
+        (Some(trunk), _) => Some(trunk.clone()),
+        (None, Some(text)) => Some(BranchName::new(&text).map_err(|error| {
+            usage_error(error.to_string(), "fix project.trunk in regatta.toml")
+        })?),
+        (None, None) => facts.branch.clone(),
+    };
+    let file = facts.top.join("regatta.toml");
+    let known = settings::read_file(&file)?;
+    let commands = match known
+        .as_ref()
+        .and_then(|settings_file| settings_file.validation.commands.clone())
+    {
+        _ if !args.validate.is_empty() => args.validate.clone(),
+        Some(commands) => commands,
+        None => detect_test_command(&facts.top).into_iter().collect(),
+    };
+    let name =
+        match (&app.global.project, found("project.name")) {
+            (Some(name), _) => Some(name.clone()),
+            (None, Some(text)) => Some(ProjectName::new(&text).map_err(|error| {
+                usage_error(error.to_string(), "fix project.name in regatta.toml")
+            })?),
+            (None, None) => None,
+        };
+    let text = settings_file_text(name.as_ref(), trunk.as_ref(), &commands);
+    let timeout = settings::duration_ms(&value_of(&settings, "validation.timeout")).map_err(
+        |duration_m| {
+            command_error(
+                "bad_config",
+                duration_m,
+                "fix validation.timeout in regatta.toml",
+            )
+        },
+    )?;
+    let add = input::ProjectAdd {
+        path: here.to_string_lossy().into_owned(),
+        name,
+        trunk,
+        validation: commands,
+        validation_timeout_ms: Some(timeout),
+        settings: settings::project_settings(&facts.top)?,
+    };
+    let notes = crate::commands::doctor::check_submodules_and_lfs(&facts)
+        .into_iter()
+        .map(|line| {
+            let fix = if line.fix.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", line.fix)
+            };
+            format!("{}: {}{fix}", line.id, line.text)
+        });
+    let mut notes: Vec<String> = notes.collect();
+    notes.extend(missing_makefile_note(&facts.top, &add.validation));
+    Ok(InitPlan {
+        request: add,
+        settings_path: file,
+        should_write_settings: known.is_none() && !facts.is_bare,
+        settings_text: text,
+        notes,
+    })
+}
+
+/// Returns a warning if a check runs `make` without a Makefile, because every task would fail it.
+fn missing_makefile_note(top: &Path, commands: &[String]) -> Option<String> {
+    let has_makefile = ["GNUmakefile", "makefile", "Makefile"]
+        .iter()
+        .any(|name| top.join(name).is_file());
+    let uses_make = |command: &&String| {
+        let mut words = command.split_whitespace();
+        words.next() == Some("make")
+            && !words.any(|word| word.starts_with("-f") || word.starts_with("-C"))
+    };
+    let command = commands.iter().find(uses_make).filter(|_| !has_makefile)?;
+    let fix = match detect_test_command(top) {
+        Some(found) => format!("regatta init --validate '{found}'"),
+        None => "regatta init --validate COMMAND".to_owned(),
+    };
+    Some(format!(
+        "`{command}` cannot pass: there is no Makefile here ({fix})"
+    ))
+}
+
+/// Sends a project's current settings to the daemon.
+pub(crate) fn refresh_settings(
+    app: &CommandContext,
+    project: &ProjectName,
+) -> Result<(), CommandError> {
+    let add = prepare_init(app, &InitArgs::default())?.request;
+    let add = input::ProjectAdd {
+        name: Some(project.clone()),
+        ..add
+    };
+    app.call::<ProjectView>(&Call::ProjectAdd(add)).map(|_| ())
+}
+
+/// Returns the router's hook on a project's channel. Adds the hook if it does not exist.
+fn install_router(client: &Client, project: &ProjectName) -> Result<HookId, CommandError> {
+    let hooks: CallReply<Vec<HookView>> = client.call(&Call::HookList(input::EmptyInput {}))?;
+    let routes = |hook: &&HookView| {
+        hook.hook.action == HookAction::Route && hook.hook.project.as_ref() == Some(project)
+    };
+    if let Some(known) = hooks.data.iter().find(routes) {
+        return Ok(known.hook.id);
+    }
+    let new: CallReply<HookView> = client.call(&Call::HookAdd(
+        crate::commands::migrate::router_hook_request(project, None)?,
+    ))?;
+    Ok(new.data.hook.id)
+}
+
+/// Returns the text of a new `regatta.toml`.
+fn settings_file_text(
+    name: Option<&ProjectName>,
+    trunk: Option<&BranchName>,
+    commands: &[String],
+) -> String {
+    let quote = |s: &str| toml::Value::String(s.into()).to_string();
+    let name = name.map_or("# name = \"shop\"".into(), |project| {
+        format!("name = {}", quote(project.as_str()))
+    });
+    let trunk = trunk.map_or("# trunk = \"main\"".into(), |branch| {
+        format!("trunk = {}", quote(branch.as_str()))
+    });
+    let commands: Vec<String> = commands.iter().map(|command| quote(command)).collect();
+    format!(
+        "# Regatta's settings for this repository. See them all: regatta config show --origin\n\
+         [project]\n{name}\n{trunk}   # work lands here\n\n\
+         [validation]\ncommands = [{}]   # must pass before anything lands\n# timeout = \"10m\"\n\n\
+         # [landing]\n# review = \"human\"   # a person reviews work before it lands\n\n\
+         [run]\n# max_workers = 5\n# agents = [\"claude-1\"]\n",
+        commands.join(", ")
+    )
+}
+
+/// Guesses the test command from the files of a repository.
+fn detect_test_command(top: &Path) -> Option<String> {
+    let has = |name: &str| top.join(name).is_file();
+    let says = |name: &str, word: &str| {
+        std::fs::read_to_string(top.join(name)).is_ok_and(|s| s.contains(word))
+    };
+    let found = if has("Cargo.toml") {
+        "cargo test"
+    } else if has("go.mod") {
+        "go test ./..."
+    } else if says("package.json", "\"test\"") {
+        "npm test"
+    } else if has("pytest.ini") || says("pyproject.toml", "pytest") {
+        "python3 -m pytest"
+    } else if says("Makefile", "\ntest:") {
+        "make test"
+    } else if has("test.sh") {
+        "sh ./test.sh"
+    } else {
+        return None;
+    };
+    Some(found.into())
+}

@@ -1,0 +1,100 @@
+//! The commands that only Regatta itself and its tests run.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::commands::CommandContext;
+use crate::completion;
+use crate::output::{CommandError, CommandResult, command_error};
+
+#[derive(Debug, Args)]
+pub(crate) struct CompleteArgs {
+    /// The arguments of regatta up to the cursor
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScriptedAgentArgs {
+    /// Speak the Agent Client Protocol
+    #[arg(long)]
+    pub(crate) acp: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GcWorkerArgs {
+    /// Path of the gc program
+    #[arg(long, default_value = "gc")]
+    pub(crate) gc: String,
+    /// Name of the worker
+    pub(crate) alias: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShimArgs {
+    /// Arguments that the adapter passes
+    pub(crate) args: Vec<OsString>,
+}
+
+/// Runs `regatta failpoints`, which tests use.
+pub(crate) fn failpoints(app: &CommandContext) -> CommandResult {
+    let points = regatta_engine::failpoint::POINTS;
+    app.output.print_answer("failpoints", &points, &[], |_| {
+        points.iter().map(|point| format!("{point}\n")).collect()
+    })
+}
+
+/// Runs `regatta complete`, which the completion scripts of the shells call.
+pub(crate) fn complete(app: &CommandContext, args: &CompleteArgs) -> CommandResult {
+    app.output.print(&completion::completion_output(
+        &app.data_dir()?,
+        &args.words,
+    ))
+}
+
+/// Runs `regatta scripted-agent`.
+pub(crate) fn scripted_agent(args: &ScriptedAgentArgs) -> CommandResult {
+    let mut stdout = std::io::stdout();
+    if args.acp {
+        let input = std::io::BufReader::new(std::io::stdin());
+        return exit_result(regatta_agents::scripted::acp(None, input, &mut stdout));
+    }
+    let script = std::env::var_os(regatta_core::agent::SCRIPT_FILE).map(PathBuf::from);
+    exit_result(regatta_agents::scripted::main(script, &mut stdout))
+}
+
+/// Runs `regatta gc-worker`.
+pub(crate) fn gc_worker(args: &GcWorkerArgs) -> CommandResult {
+    exit_result(regatta_agents::gc_pool::main(
+        &args.gc,
+        &args.alias,
+        &mut std::io::stdin(),
+        &mut std::io::stdout(),
+    ))
+}
+
+/// Runs `regatta shim`, if the program's own shortcut for this command did not apply.
+pub(crate) fn shim(args: &ShimArgs) -> CommandResult {
+    match args.args.first() {
+        Some(dir) => exit_result(regatta_agents::shim::main(Path::new(dir))),
+        None => Err(command_error(
+            "usage",
+            "shim needs a directory",
+            "only Regatta itself runs this command",
+        )),
+    }
+}
+
+/// Passes on the exit code of an internal command, which has already printed its errors.
+fn exit_result(code: ExitCode) -> CommandResult {
+    if code == ExitCode::SUCCESS {
+        Ok(())
+    } else if code == ExitCode::from(2) {
+        Err(CommandError::Exit(2))
+    } else {
+        Err(CommandError::Exit(1))
+    }
+}

@@ -1,0 +1,65 @@
+//! The command `man`, which prints the manual.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::args::EXIT_CODES;
+use crate::command_line;
+use crate::commands::CommandContext;
+use crate::output::{CommandResult, command_error};
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Write one page per command to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Runs `regatta man`.
+pub(crate) fn man(app: &CommandContext, out: Option<PathBuf>) -> CommandResult {
+    let io = |error: std::io::Error| {
+        command_error(
+            "io",
+            format!("could not write the manual: {error}"),
+            "name a writable directory with --out",
+        )
+    };
+    let mut command = command_line::public_clap_command();
+    command.build();
+    let Some(dir) = out else {
+        let page = manual_page("regatta", command).map_err(io)?;
+        return app.output.print(&String::from_utf8_lossy(&page));
+    };
+    std::fs::create_dir_all(&dir).map_err(io)?;
+    let mut written = Vec::new();
+    let mut pending = vec![(String::from("regatta"), command)];
+    while let Some((name, command)) = pending.pop() {
+        for below in command.get_subcommands() {
+            pending.push((format!("{name}-{}", below.get_name()), below.clone()));
+        }
+        let file = dir.join(format!("{name}.1"));
+        std::fs::write(&file, manual_page(&name, command).map_err(io)?).map_err(io)?;
+        written.push(file.display().to_string());
+    }
+    app.output.print_answer("man", &written, &[], |_| {
+        format!("wrote {} pages to {}\n", written.len(), dir.display())
+    })
+}
+
+/// Renders one page of the manual. The first page also has the exit codes.
+fn manual_page(name: &str, command: clap::Command) -> std::io::Result<Vec<u8>> {
+    let is_first = name == "regatta";
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command)
+        .title(name)
+        .render(&mut page)?;
+    if is_first {
+        page.extend(b".SH \"EXIT STATUS\"\n");
+        for line in EXIT_CODES.lines() {
+            let (code, meaning) = line.trim().split_once(' ').unwrap_or((line, ""));
+            page.extend(format!(".TP\n{code}\n{}\n", meaning.trim()).bytes());
+        }
+    }
+    Ok(page)
+}

@@ -1,0 +1,156 @@
+//! The command `policy`, which manages the rules about what agents may do without asking.
+
+use clap::{Subcommand, ValueEnum};
+use regatta_api::{Call, input};
+use regatta_core::ids::{AgentName, RuleId};
+use regatta_core::policy::{self, PolicyRule, RuleEffect, RuleSubject};
+
+use crate::client::CallReply;
+use crate::commands::CommandContext;
+use crate::output::{CommandError, CommandResult, format_table, sanitize, usage_error};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// List the policy rules
+    List,
+    /// Add a policy rule
+    Add {
+        /// Effect on a matching request; ask passes it to a person
+        #[arg(value_enum)]
+        effect: RuleEffectArg,
+        /// Match this kind of tool: read, edit, delete, move, search, execute, think, fetch,
+        /// switch_mode, other
+        #[arg(long)]
+        tool: Option<String>,
+        /// Match this command line; * matches anything
+        #[arg(long)]
+        command: Option<String>,
+        /// Match these paths; * matches anything
+        #[arg(long)]
+        path: Option<String>,
+        /// Match these addresses, such as https://docs.rs/*; * matches anything
+        #[arg(long)]
+        url: Option<String>,
+        /// Apply the rule to T7, M3, agent:NAME, leads, workers or all
+        #[arg(long = "for", default_value = "all")]
+        scope: String,
+    },
+    /// Remove a policy rule
+    Rm {
+        /// Rule to remove, such as R3
+        rule: RuleId,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RuleEffectArg {
+    Allow,
+    Deny,
+    Ask,
+}
+
+/// Runs `regatta policy`.
+pub(crate) fn policy(app: &CommandContext, command: PolicyCommand) -> CommandResult {
+    match command {
+        PolicyCommand::List => {
+            let reply: CallReply<Vec<PolicyRule>> =
+                app.call(&Call::PolicyList(input::EmptyInput {}))?;
+            app.output.print_answer(
+                "policy.list",
+                &reply.data,
+                &["regatta policy add --help".into()],
+                |_| draw_rules(&reply.data),
+            )
+        }
+        PolicyCommand::Add {
+            effect,
+            tool,
+            command,
+            path,
+            url,
+            scope,
+        } => {
+            let tool = tool
+                .map(|tool| {
+                    serde_json::from_value(serde_json::Value::String(tool.clone())).map_err(|_| {
+                        usage_error(
+                            format!("{tool:?} is not a kind of tool"),
+                            "write read, edit, delete, move, search, execute, think, fetch, \
+                            switch_mode or other",
+                        )
+                    })
+                })
+                .transpose()?;
+            let effect = match effect {
+                RuleEffectArg::Allow => RuleEffect::Allow,
+                RuleEffectArg::Deny => RuleEffect::Deny,
+                RuleEffectArg::Ask => RuleEffect::Ask,
+            };
+            let request = input::PolicyAdd {
+                scope: parse_rule_scope(&scope)?,
+                effect,
+                matter: RuleSubject {
+                    tool,
+                    command,
+                    path,
+                    url,
+                    exact: false,
+                },
+            };
+            let reply: CallReply<PolicyRule> = app.call(&Call::PolicyAdd(request))?;
+            app.output.print_answer(
+                "policy.add",
+                &reply.data,
+                &[format!("regatta policy rm {}", reply.data.id)],
+                |_| format!("{}: {}\n", reply.data.id, sanitize(&reply.data.describe())),
+            )
+        }
+        PolicyCommand::Rm { rule } => {
+            let _done: CallReply<String> =
+                app.call(&Call::PolicyRm(input::RuleIdInput { rule }))?;
+            app.output
+                .print_answer("policy.rm", &rule, &["regatta policy list".into()], |_| {
+                    format!("removed {rule}\n")
+                })
+        }
+    }
+}
+
+/// Parses the value of `policy add --for`.
+fn parse_rule_scope(text: &str) -> Result<policy::RuleScope, CommandError> {
+    use regatta_core::agent::Role;
+    let bad = || {
+        usage_error(
+            format!("{text:?} is not a valid value of --for"),
+            "write T7, M3, agent:NAME, leads, workers or all",
+        )
+    };
+    Ok(match text {
+        "all" => policy::RuleScope::All,
+        "leads" => policy::RuleScope::Role(Role::Lead),
+        "workers" => policy::RuleScope::Role(Role::Worker),
+        _ => match (text.strip_prefix("agent:"), text.chars().next()) {
+            (Some(name), _) => policy::RuleScope::Agent(AgentName::new(name).map_err(|_| bad())?),
+            (None, Some('M' | 'm')) => policy::RuleScope::Mission(text.parse().map_err(|_| bad())?),
+            _ => policy::RuleScope::Task(text.parse().map_err(|_| bad())?),
+        },
+    })
+}
+
+/// Returns a table with one line per policy rule.
+pub(crate) fn draw_rules(all: &[PolicyRule]) -> String {
+    if all.is_empty() {
+        return "no rules: requests inside the sandbox are allowed, all others go to the inbox\n"
+            .into();
+    }
+    format_table(
+        &all.iter()
+            .map(|policy_rule| {
+                vec![
+                    policy_rule.id.to_string(),
+                    sanitize(&policy_rule.describe()),
+                ]
+            })
+            .collect::<Vec<_>>(),
+    )
+}

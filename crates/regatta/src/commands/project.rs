@@ -1,0 +1,67 @@
+//! The command `project`, which lists and removes projects.
+
+use clap::Subcommand;
+use regatta_api::view::ProjectView;
+use regatta_api::{Call, input};
+use regatta_core::ids::ProjectName;
+
+use crate::client::CallReply;
+use crate::commands::CommandContext;
+use crate::output::{CommandResult, format_table};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProjectCommand {
+    /// List the projects
+    List,
+    /// Remove a project that has no open work; its repository and history are kept
+    #[command(alias = "remove")]
+    Rm {
+        /// Project to remove
+        name: ProjectName,
+    },
+}
+
+/// Runs `regatta project`.
+pub(crate) fn project(app: &CommandContext, command: &ProjectCommand) -> CommandResult {
+    if let ProjectCommand::Rm { name } = command {
+        let _done: CallReply<String> = app.call(&Call::ProjectRm(input::ProjectNameInput {
+            name: name.clone(),
+        }))?;
+        let next = ["regatta init".to_owned()];
+        return app.output.print_answer("project.rm", name, &next, |_| {
+            format!("removed {name}; its repository and history are kept\n")
+        });
+    }
+    let reply: CallReply<Vec<ProjectView>> = app.call(&Call::ProjectList(input::EmptyInput {}))?;
+    let next = if reply.data.is_empty() {
+        vec!["regatta init".into()]
+    } else {
+        vec![]
+    };
+    app.output
+        .print_answer("project.list", &reply.data, &next, |_| {
+            if reply.data.is_empty() {
+                return "no projects yet\n".into();
+            }
+            let mut rows = vec![
+                ["NAME", "TRUNK", "TIP", "OPEN", "QUEUE", "PATH"]
+                    .map(String::from)
+                    .to_vec(),
+            ];
+            for project in &reply.data {
+                let tip = project
+                    .tip
+                    .as_ref()
+                    .map_or("-".into(), |id| id.as_str()[..10].to_owned());
+                rows.push(vec![
+                    project.name.to_string(),
+                    project.trunk.clone(),
+                    tip,
+                    project.open_tasks.to_string(),
+                    project.queue.to_string(),
+                    project.path.clone(),
+                ]);
+            }
+            format_table(&rows)
+        })
+}

@@ -1,0 +1,205 @@
+//! The agents of a run: which agents do the work, and whether they can.
+
+use regatta_api::input::{PlannedTask, RuntimeName};
+use regatta_api::team::TeamView;
+use regatta_api::view::AgentView;
+use regatta_api::{Call, Problem, input, team as wire};
+use regatta_core::agent::{Role, Runtime};
+use regatta_core::ids::AgentName;
+use regatta_core::refusal::Refusal;
+
+use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
+use crate::commands::run::RunArgs;
+use crate::commands::run::work::RunWork;
+use crate::output::{CommandError, CommandResult, command_error, first_line, usage_error};
+use crate::settings::value_of;
+use crate::{output, settings};
+
+/// Time to wait for the launch of a team.
+const LAUNCH_TIMEOUT_MS: u64 = 120_000;
+
+/// Returns the agents of a run: the team's workers, the named agents, those of the settings, or all
+/// agents that Regatta starts. Adds the agent `scripted` if it is named and does not exist.
+pub(crate) fn choose_agents(
+    client: &Client,
+    args: &RunArgs,
+    settings: &[settings::ResolvedSetting],
+) -> Result<Vec<AgentName>, CommandError> {
+    if let Some(team) = &args.team {
+        let reply: CallReply<TeamView> =
+            client.call(&Call::TeamShow(wire::TeamNameInput { team: team.clone() }))?;
+        return Ok(reply.data.desired.workers());
+    }
+    let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let mut wanted = args.agents.clone();
+    if wanted.is_empty() {
+        for name in value_of(settings, "run.agents")
+            .split(',')
+            .map(str::trim)
+            .filter(|s| !s.is_empty())
+        {
+            wanted.push(AgentName::new(name).map_err(|error| {
+                usage_error(error.to_string(), "fix run.agents in regatta.toml")
+            })?);
+        }
+    }
+    if wanted.is_empty() {
+        wanted = known
+            .data
+            .iter()
+            .filter(|agent| !matches!(agent.agent.runtime, Runtime::Outside))
+            .map(|agent| agent.agent.name.clone())
+            .collect();
+    }
+    if wanted.is_empty() {
+        return Err(command_error(
+            "no_provider",
+            "no agent can do the work",
+            "see which agent programs are installed, and how to install one: regatta provider\n\
+             or watch a rehearsal that needs none: regatta demo\n\
+             or rehearse a plan whose tasks have scripts: regatta run PLAN --agents scripted",
+        ));
+    }
+    for name in &wanted {
+        if name.as_str() == "scripted" && !known.data.iter().any(|agent| agent.agent.name == *name)
+        {
+            let add = input::AgentAdd {
+                name: name.clone(),
+                runtime: RuntimeName::Scripted,
+                command: vec![],
+                role: Role::Worker,
+                provider: None,
+                description: "follows each task's script".into(),
+                max_tasks: 3,
+                profile: Default::default(),
+                anyway: false,
+            };
+            let _added: CallReply<AgentView> = client.call(&Call::AgentAdd(add))?;
+        }
+    }
+    Ok(wanted)
+}
+
+/// Launches the team of `--team` if it does not run. A member that fails to start is reported, and
+/// the others do the work.
+pub(crate) fn launch_team(app: &CommandContext, client: &Client, args: &RunArgs) -> CommandResult {
+    let Some(team) = &args.team else {
+        return Ok(());
+    };
+    let known: CallReply<TeamView> =
+        client.call(&Call::TeamShow(wire::TeamNameInput { team: team.clone() }))?;
+    if known.data.up {
+        return Ok(());
+    }
+    app.output.print_note(&format!("launching the team {team}"));
+    let start = wire::StartTeam {
+        team: team.clone(),
+        left_out: vec![],
+        wait_ms: LAUNCH_TIMEOUT_MS,
+    };
+    let reply: CallReply<TeamView> = client.call(&Call::TeamLaunch(start))?;
+    app.output.print_note(&format!(
+        "{team}: {}",
+        output::first_line(&reply.data.summary.headline)
+    ));
+    Ok(())
+}
+
+/// Refuses agents that do not exist, like the daemon at the start of the mission.
+pub(crate) fn check_agents(client: &Client, args: &RunArgs, work: &RunWork) -> CommandResult {
+    let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let exists = |name: &AgentName| {
+        name.as_str() == "scripted" || known.data.iter().any(|agent| agent.agent.name == *name)
+    };
+    let named = args.agents.iter().chain(
+        work.tasks
+            .iter()
+            .filter_map(|planned| planned.task.assign.as_ref()),
+    );
+    match named.into_iter().find(|name| !exists(name)) {
+        Some(name) => Err(Problem::from(&Refusal::NoSuchAgent {
+            agent: name.clone(),
+        })
+        .into()),
+        None => Ok(()),
+    }
+}
+
+/// Refuses tasks without a script for scripted agents. The daemon would refuse them too, but only
+/// after the person has confirmed the plan.
+pub(crate) fn check_start(client: &Client, agents: &[AgentName], work: &RunWork) -> CommandResult {
+    let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let runtime_of = |name: &AgentName| {
+        known
+            .data
+            .iter()
+            .find(|agent| agent.agent.name == *name)
+            .map(|agent| &agent.agent.runtime)
+    };
+    let is_scripted = |name: &AgentName| matches!(runtime_of(name), Some(Runtime::Scripted));
+    let lacks_script = |planned: &&PlannedTask| {
+        planned.task.script.is_none()
+            && match &planned.task.assign {
+                Some(name) => is_scripted(name),
+                None => !agents.is_empty() && agents.iter().all(is_scripted),
+            }
+    };
+    let lacking: Vec<&PlannedTask> = work.tasks.iter().filter(lacks_script).collect();
+    let Some(first) = lacking.first() else {
+        return Ok(());
+    };
+    let subject = first_line(&first.task.subject);
+    let what = match lacking.len() {
+        1 => format!("\"{subject}\" has no script, but its agent is a scripted agent"),
+        many => {
+            format!(
+                "{many} tasks have no script, but their agents are scripted agents; the first \
+                is \"{subject}\""
+            )
+        }
+    };
+    let is_plain = |path: &String| !path.contains(['*', '?', '[', '"', '\\']);
+    let file = first
+        .task
+        .files
+        .iter()
+        .map(ToString::to_string)
+        .find(is_plain);
+    let file = file.as_deref().unwrap_or("notes.md");
+    let script = format!("script = [{{ write = {{ path = \"{file}\", text = \"Hello\\n\" }} }}]");
+    let hint = format!(
+        "to rehearse, give each task a script, as in {script}\n\
+         or let an agent do it: regatta provider shows what is installed\n\
+         or watch a rehearsal that is complete: regatta demo"
+    );
+    Err(command_error("no_provider", what, hint))
+}
+
+/// Warns about agents that cannot start. The daemon refuses the run if that is all of them;
+/// otherwise the others do the work.
+pub(crate) fn warn_of_agents(
+    app: &CommandContext,
+    client: &Client,
+    agents: &[AgentName],
+) -> CommandResult {
+    let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    // An agent with labels runs on runners, whose programs the daemon cannot see.
+    let is_local = |view: &&AgentView| {
+        agents.contains(&view.agent.name) && view.agent.profile.labels.is_empty()
+    };
+    for view in known.data.iter().filter(is_local) {
+        let name = &view.agent.name;
+        let shown: CallReply<AgentView> = client.call(&Call::Show(input::IdInput {
+            id: name.to_string(),
+        }))?;
+        if let Some(problem) = shown.data.problems.first() {
+            let ways = problem.hint.replace('\n', "\n  ");
+            app.output.print_note(&format!(
+                "warning: {name} cannot start: {}\n  {ways}",
+                problem.what
+            ));
+        }
+    }
+    Ok(())
+}

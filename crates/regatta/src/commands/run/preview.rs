@@ -1,0 +1,424 @@
+//! The preview of a run: its tasks in their order, and a table of the files with the tasks that own
+//! them.
+
+use regatta_api::view::TaskView;
+use regatta_core::graph::PlanStep;
+use regatta_core::ids::AgentName;
+use regatta_core::manifest::{self, OwnedPattern, OwnershipReason, OwnershipTask, PlanOwnership};
+use regatta_core::pattern::PathPattern;
+
+use crate::output::{first_line, format_table};
+use crate::plan::Plan;
+
+/// The maximum number of rows of the ownership table, except that all conflicts are shown.
+const MAX_FILES: usize = 40;
+
+/// The tasks of a run that has not started.
+pub(crate) struct RunPreview {
+    title: String,
+    tasks: Vec<PreviewTask>,
+}
+
+struct PreviewTask {
+    name: String,
+    subject: String,
+    files: Vec<PathPattern>,
+    blocked_by: Vec<usize>,
+}
+
+/// The settings that decide the order of the tasks.
+#[derive(Default)]
+pub(crate) struct PreviewRules {
+    pub(crate) runs_in_waves: bool,
+    /// Each wave lands as one commit.
+    pub(crate) has_wave_commits: bool,
+    /// Tasks with overlapping manifests run at the same time, and the landing queue merges their
+    /// work.
+    pub(crate) is_isolated: bool,
+    pub(crate) run: regatta_core::project::RunSettings,
+    /// Patterns of packages whose tasks run one after the other.
+    pub(crate) serial: Vec<PathPattern>,
+}
+
+impl RunPreview {
+    /// Returns the preview of a plan.
+    pub(crate) fn from_plan(plan: &Plan) -> RunPreview {
+        let item =
+            |(planned_task, name): (&regatta_api::input::PlannedTask, &String)| PreviewTask {
+                name: name.clone(),
+                subject: planned_task.task.subject.clone(),
+                files: planned_task.task.files.clone(),
+                blocked_by: planned_task.after.clone(),
+            };
+        RunPreview {
+            title: plan.title.clone(),
+            tasks: plan.tasks.iter().zip(&plan.names).map(item).collect(),
+        }
+    }
+
+    /// Returns the preview of existing tasks.
+    pub(crate) fn from_board(tasks: &[&TaskView]) -> RunPreview {
+        let place = |id| tasks.iter().position(|task| task.task.id == id);
+        let item = |task: &&TaskView| PreviewTask {
+            name: task.task.id.to_string(),
+            subject: task.task.subject.clone(),
+            files: task.task.files.clone(),
+            blocked_by: task
+                .task
+                .blocked_by
+                .iter()
+                .filter_map(|id| place(*id))
+                .collect(),
+        };
+        RunPreview {
+            title: "tasks on the board".into(),
+            tasks: tasks.iter().map(item).collect(),
+        }
+    }
+
+    /// Replaces the title.
+    pub(crate) fn with_title(self, title: &str) -> RunPreview {
+        RunPreview {
+            title: title.to_owned(),
+            ..self
+        }
+    }
+
+    fn ownership(&self, rules: &PreviewRules) -> PlanOwnership {
+        let parts: Vec<OwnershipTask> = self
+            .tasks
+            .iter()
+            .map(|preview_task| OwnershipTask {
+                files: preview_task.files.clone(),
+                after: preview_task.blocked_by.clone(),
+            })
+            .collect();
+        let by = manifest::OwnershipRules {
+            run: &rules.run,
+            serial: &rules.serial,
+            isolate: rules.is_isolated,
+        };
+        // The error is a cycle. Plans with a cycle were refused, and the board cannot have one.
+        manifest::ownership(&parts, by).unwrap_or_default()
+    }
+
+    /// Draws the tasks in the order in which they will run, and the ownership table.
+    pub(crate) fn draw(&self, rules: &PreviewRules, agents: &[AgentName]) -> String {
+        let ownership = self.ownership(rules);
+        let step = |at: usize| ownership.steps.get(at).copied().unwrap_or_default();
+        let waves = ownership.waves.len();
+        let names: Vec<String> = agents.iter().map(ToString::to_string).collect();
+        let with = if names.is_empty() {
+            String::new()
+        } else {
+            format!(" · agents {}", names.join(" "))
+        };
+        let pace = match (rules.runs_in_waves, waves) {
+            (false, _) => "each starts when it is ready".to_owned(),
+            (true, 1) => "1 wave".into(),
+            (true, _) => format!("{waves} waves with a barrier"),
+        };
+        let pace = if rules.has_wave_commits {
+            format!("{pace}, each one commit")
+        } else {
+            pace
+        };
+        let mut text = format!(
+            "plan \"{}\"  {} · {pace}{with}\n",
+            first_line(&self.title),
+            task_count(self.tasks.len())
+        );
+        let mut order: Vec<usize> = (0..self.tasks.len()).collect();
+        order.sort_by_key(|order| (step(*order).wave, step(*order).sub, *order));
+        let rows: Vec<Vec<String>> = order
+            .iter()
+            .map(|at| {
+                let preview_task = &self.tasks[*at];
+                let needs: Vec<&str> = preview_task
+                    .blocked_by
+                    .iter()
+                    .map(|on| self.tasks[*on].name.as_str())
+                    .collect();
+                let needs = if needs.is_empty() {
+                    String::new()
+                } else {
+                    format!("needs {}", needs.join(" "))
+                };
+                let PlanStep { wave, sub } = step(*at);
+                let first = if rules.runs_in_waves {
+                    vec![
+                        format!("  wave {}", wave_name(wave as usize, sub)),
+                        preview_task.name.clone(),
+                    ]
+                } else {
+                    vec![format!("  {}", preview_task.name)]
+                };
+                [first, vec![first_line(&preview_task.subject), needs]].concat()
+            })
+            .collect();
+        text += &format_table(&rows);
+        text + &self.draw_owners(rules, &ownership)
+    }
+
+    /// Draws the ownership table. The first task that needs a file owns it; other tasks of the same
+    /// wave conflict with it.
+    fn draw_owners(&self, rules: &PreviewRules, ownership: &PlanOwnership) -> String {
+        let mut owned: Vec<(usize, &OwnedPattern)> = ownership
+            .waves
+            .iter()
+            .enumerate()
+            .flat_map(|(at, wave_ownership)| {
+                wave_ownership
+                    .owned
+                    .iter()
+                    .map(move |owned_pattern| (at, owned_pattern))
+            })
+            .collect();
+        if owned.is_empty() {
+            return String::new();
+        }
+        let most = MAX_FILES.max(ownership.conflict_count());
+        let left_out = owned.len().saturating_sub(most);
+        if left_out > 0 {
+            owned.sort_by_key(|owned| !owned.1.is_conflict());
+            owned.truncate(most);
+        }
+        let name = |at: &usize| self.tasks[*at].name.clone();
+        let head: &[&str] = if rules.runs_in_waves {
+            &["  file", "owner", "wave", "conflict"]
+        } else {
+            &["  file", "owner", "conflict"]
+        };
+        let mut rows: Vec<Vec<String>> = vec![head.iter().map(ToString::to_string).collect()];
+        for (wave, owned_pattern) in owned {
+            // The task in the first sub-wave owns the file, even if another task comes first in the
+            // plan.
+            let mut wants: Vec<(u32, usize)> = owned_pattern
+                .sub_waves
+                .iter()
+                .copied()
+                .zip(owned_pattern.owners.iter().copied())
+                .collect();
+            wants.sort_unstable();
+            let Some(((sub, owner), others)) = wants.split_first() else {
+                continue;
+            };
+            let named: Vec<String> = others.iter().map(|other| name(&other.1)).collect();
+            let when = match (named.is_empty(), rules.is_isolated, rules.runs_in_waves) {
+                (true, _, _) => "-".to_owned(),
+                (false, true, _) => {
+                    format!("{} at the same time; the queue merges", named.join(" "))
+                }
+                (false, false, false) => format!("{} after {}", named.join(" "), name(owner)),
+                (false, false, true) => {
+                    let each = others
+                        .iter()
+                        .map(|(sub, at)| format!("{} in wave {}", name(at), wave_name(wave, *sub)));
+                    each.collect::<Vec<_>>().join(", ")
+                }
+            };
+            let why = match owned_pattern.reason {
+                OwnershipReason::Manifest => "",
+                OwnershipReason::Derived => "  (derived from its files)",
+                OwnershipReason::Serial => "  (one task of a package at a time)",
+            };
+            let mut row = vec![format!("  {}", owned_pattern.pattern), name(owner)];
+            if rules.runs_in_waves {
+                row.push(wave_name(wave, *sub));
+            }
+            row.push(format!("{when}{why}"));
+            rows.push(row);
+        }
+        let mut text = format_table(&rows);
+        if left_out > 0 {
+            text += &format!("  and {left_out} more files without a conflict\n");
+        }
+        let how = match (rules.is_isolated, rules.runs_in_waves) {
+            (true, _) => "merged by the landing queue",
+            (false, true) => "resolved by sub-waves",
+            (false, false) => "resolved one task after the other",
+        };
+        text += &match ownership.conflict_count() {
+            0 => "no conflicts\n".to_owned(),
+            1 => format!("1 conflict, {how}\n"),
+            many => format!("{many} conflicts, {how}\n"),
+        };
+        text
+    }
+}
+
+/// Returns a wave's name from its place and its sub-wave, both from 0: `2` or `2.3`.
+fn wave_name(wave: usize, sub: u32) -> String {
+    if sub == 0 {
+        (wave + 1).to_string()
+    } else {
+        format!("{}.{}", wave + 1, sub + 1)
+    }
+}
+
+/// Returns a number of tasks in words.
+pub(crate) fn task_count(tasks: usize) -> String {
+    if tasks == 1 {
+        "1 task".into()
+    } else {
+        format!("{tasks} tasks")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preview(tasks: &[(&str, &[&str], &[usize])]) -> RunPreview {
+        let item = |row: &(&str, &[&str], &[usize])| PreviewTask {
+            name: row.0.into(),
+            subject: format!("Do {}", row.0),
+            files: row.1.iter().map(|s| PathPattern::new(s).unwrap()).collect(),
+            blocked_by: row.2.to_vec(),
+        };
+        RunPreview {
+            title: "p".into(),
+            tasks: tasks.iter().map(item).collect(),
+        }
+    }
+
+    fn wave_rules() -> PreviewRules {
+        PreviewRules {
+            runs_in_waves: true,
+            ..PreviewRules::default()
+        }
+    }
+
+    /// Tasks 1 and 3 both need settings.go, so task 1 owns it and task 3 moves to the second
+    /// sub-wave.
+    #[test]
+    fn a_file_with_two_owners_is_a_conflict_and_moves_the_later_one() {
+        let run_preview = preview(&[
+            ("1", &["src/auth.go", "src/config/settings.go"], &[]),
+            ("2", &["src/limit.go"], &[]),
+            ("3", &["src/config/settings.go"], &[]),
+        ]);
+        let text = run_preview.draw(&wave_rules(), &[]);
+        assert!(text.contains("wave 1.2  3  Do 3\n"), "{text}");
+        assert!(
+            text.contains("src/config/settings.go  1      1     3 in wave 1.2\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("src/limit.go            2      1     -\n"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("\n1 conflict, resolved by sub-waves\n"),
+            "{text}"
+        );
+        assert!(
+            run_preview
+                .draw(&PreviewRules::default(), &[])
+                .contains("settings.go  1      3 after 1\n")
+        );
+        let isolated = run_preview.draw(
+            &PreviewRules {
+                is_isolated: true,
+                ..wave_rules()
+            },
+            &[],
+        );
+        assert!(
+            isolated.contains("1      1     3 at the same time; the queue merges\n"),
+            "{isolated}"
+        );
+        assert!(!isolated.contains("wave 1.2"), "{isolated}");
+    }
+
+    /// Tasks that depend on each other do not conflict.
+    #[test]
+    fn tasks_that_depend_on_each_other_do_not_conflict() {
+        let run_preview = preview(&[
+            ("a", &["src/**"], &[]),
+            ("b", &["src/x.rs"], &[0]),
+            ("c", &["doc.md"], &[1]),
+        ]);
+        let text = run_preview.draw(&wave_rules(), &[]);
+        assert!(text.contains("3 waves with a barrier"), "{text}");
+        assert_eq!(
+            text.lines().filter(|text| text.ends_with(" -")).count(),
+            3,
+            "{text}"
+        );
+        assert!(
+            text.contains("src/x.rs  b      2     -\n") && text.ends_with("\nno conflicts\n"),
+            "{text}"
+        );
+    }
+
+    /// Tasks of one serial package run in turn, and each still owns its own files.
+    #[test]
+    fn tasks_of_a_serial_package_still_own_their_files() {
+        let plan = preview(&[("x", &["pkg/x.go"], &[]), ("y", &["pkg/y.go"], &[])]);
+        let rules = PreviewRules {
+            serial: vec![PathPattern::new("pkg/*").unwrap()],
+            ..wave_rules()
+        };
+        let text = plan.draw(&rules, &[]);
+        assert!(
+            text.contains(
+                "pkg/*     x      1     y in wave 1.2  (one task of a package at a time)\n"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("pkg/y.go  y      1.2   -\n"), "{text}");
+        assert!(
+            text.ends_with("\n1 conflict, resolved by sub-waves\n"),
+            "{text}"
+        );
+    }
+
+    /// Derived files such as a lock file have an owner too, and so do serial packages.
+    #[test]
+    fn derived_files_and_serial_packages_have_owners() {
+        let run_preview = preview(&[
+            ("a", &["x/Cargo.toml"], &[]),
+            ("b", &["y/Cargo.toml"], &[]),
+            ("c", &["pkg/c.go"], &[]),
+        ]);
+        let pattern = |s: &str| PathPattern::new(s).unwrap();
+        let derived = regatta_core::project::DerivedFile {
+            file: pattern("Cargo.lock"),
+            from: vec![pattern("**/Cargo.toml")],
+        };
+        let run = regatta_core::project::RunSettings {
+            derived: vec![derived],
+            ..Default::default()
+        };
+        let text = run_preview.draw(
+            &PreviewRules {
+                run,
+                serial: vec![pattern("pkg/*")],
+                ..wave_rules()
+            },
+            &[],
+        );
+        assert!(
+            text.contains("Cargo.lock    a      1     b in wave 1.2  (derived from its files)\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("pkg/*         c      1     -  (one task of a package at a time)\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_long_table_is_cut_but_keeps_every_conflict() {
+        let files: Vec<String> = (0..60).map(|n| format!("f{n:02}")).collect();
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        let text = preview(&[("a", &files, &[]), ("b", &["f59"], &[])])
+            .draw(&PreviewRules::default(), &[]);
+        assert!(text.contains("f59   a      b after a"), "{text}");
+        assert!(
+            text.contains("and 20 more files without a conflict"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,315 @@
+//! The summary at the end of `run --wait`: landed and failed tasks, time, tokens, and the exit
+//! code.
+
+use regatta_api::view::{MissionView, TaskView};
+use regatta_api::{Call, input};
+use regatta_core::ids::MissionId;
+use regatta_core::schedule::WaitKind;
+use serde::Serialize;
+
+use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
+use crate::commands::queue::MergeRow;
+use crate::output::{CommandError, CommandResult, Output, format_table, short_duration};
+use crate::run_progress::{FollowEnd, format_tokens};
+
+/// The counts and sums of a run.
+#[derive(Debug, PartialEq, Serialize)]
+struct RunSummary {
+    tasks: usize,
+    landed: usize,
+    failed: usize,
+    /// Tasks that need a person.
+    escalated: usize,
+    waiting: usize,
+    /// The time from the start to the last change.
+    wall_ms: u64,
+    /// The sum of the times of all attempts, which is how long the work would have taken one after
+    /// the other.
+    work_ms: u64,
+    tokens: u64,
+    /// The cost in millionths of a US dollar, if a price is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    micro_usd: Option<u64>,
+    /// The tasks with a ratchet command: those that passed it, and the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratchet: Option<RatchetSummary>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct RatchetSummary {
+    ratcheted: Vec<String>,
+    not: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct SummaryAnswer<'a> {
+    #[serde(flatten)]
+    mission: &'a MissionView,
+    summary: &'a RunSummary,
+}
+
+impl RunSummary {
+    /// Sums up a mission's tasks.
+    fn from_mission(mission: &MissionView, now_wall: u64) -> RunSummary {
+        let count = |words: &[&str]| {
+            mission
+                .tasks
+                .iter()
+                .filter(|task| words.contains(&task.word.as_str()))
+                .count()
+        };
+        let landed = count(&["landed", "done"]);
+        let failed = count(&["failed", "cancelled"]);
+        let asking = mission
+            .tasks
+            .iter()
+            .filter(|task| task.asks.is_some())
+            .count();
+        // If nothing continues by itself, a person must act on the parked agents.
+        let is_parked = |task: &&TaskView| {
+            // A task that waits for another task first continues together with that task.
+            let first = task.waits.first().map(|wait| wait.kind);
+            mission.settled && task.word == "waiting" && first == Some(WaitKind::Provider)
+        };
+        let parked = mission.tasks.iter().filter(is_parked).count();
+        let escalated = count(&["needs you", "review"]) + asking + mission.outlook.held + parked;
+        let last = mission
+            .tasks
+            .iter()
+            .map(|task| task.task.updated_unix_ms)
+            .max()
+            .unwrap_or(0);
+        let is_over = mission
+            .tasks
+            .iter()
+            .all(|task| task.task.status.is_terminal());
+        let sum = |of: fn(&TaskView) -> u64| mission.tasks.iter().map(of).sum();
+        let priced: Vec<u64> = mission
+            .tasks
+            .iter()
+            .filter_map(|task| task.task.spent.usage.micro_usd)
+            .collect();
+        RunSummary {
+            tasks: mission.tasks.len(),
+            landed,
+            failed,
+            escalated,
+            waiting: mission
+                .tasks
+                .len()
+                .saturating_sub(landed + failed + escalated),
+            wall_ms: duration_ms(
+                mission.mission.created_unix_ms,
+                last,
+                (!is_over).then_some(now_wall),
+            ),
+            work_ms: sum(|task| task.task.spent.wall_ms),
+            tokens: sum(|task| task.task.spent.usage.tokens()),
+            micro_usd: (!priced.is_empty()).then(|| priced.iter().sum()),
+            ratchet: RatchetSummary::from_tasks(&mission.tasks),
+        }
+    }
+
+    /// Draws the time, the tokens and the counts.
+    fn draw(&self, id: MissionId) -> String {
+        let mut took = vec![format!("took {}", format_seconds(self.wall_ms))];
+        if self.work_ms > 0 {
+            // A smaller gain is not worth mentioning.
+            let gain = self.work_ms as f64 / self.wall_ms.max(1) as f64;
+            let faster = if gain < 1.05 {
+                String::new()
+            } else {
+                format!(", {gain:.1} times as fast as one by one")
+            };
+            took.push(format!("{} of work{faster}", format_seconds(self.work_ms)));
+        }
+        if self.tokens > 0 {
+            took.push(format!("{} tokens", format_tokens(self.tokens)));
+            took.push(
+                self.micro_usd
+                    .map_or("no price reported".into(), |micro_usd| {
+                        format!("${:.2}", micro_usd as f64 / 1e6)
+                    }),
+            );
+        }
+        let mut text = format!("{}\n", took.join(" · "));
+        let waiting = if self.waiting > 0 {
+            format!(", {} waiting", self.waiting)
+        } else {
+            String::new()
+        };
+        text += &format!(
+            "{id}: {} of {} landed, {} failed, {} need you{waiting}\n",
+            self.landed, self.tasks, self.failed, self.escalated
+        );
+        if let Some(ratchet_summary) = &self.ratchet {
+            text += &format!(
+                "{}/{} beads ratcheted\n",
+                ratchet_summary.ratcheted.len(),
+                ratchet_summary.ratcheted.len() + ratchet_summary.not.len()
+            );
+        }
+        text
+    }
+}
+
+impl RatchetSummary {
+    /// Lists the tasks with a ratchet command. Work is submitted only after its ratchet command has
+    /// passed, so submitted work has passed.
+    fn from_tasks(tasks: &[TaskView]) -> Option<RatchetSummary> {
+        let name = |task: &&TaskView| {
+            task.task
+                .alias
+                .clone()
+                .unwrap_or_else(|| task.task.id.to_string())
+        };
+        let (passed, not): (Vec<&TaskView>, Vec<&TaskView>) = tasks
+            .iter()
+            .filter(|task| task.task.ratchet.is_some())
+            .partition(|task| {
+                task.task.submission.is_some() || task.task.landed.is_some() || task.word == "done"
+            });
+        if passed.is_empty() && not.is_empty() {
+            return None;
+        }
+        Some(RatchetSummary {
+            ratcheted: passed.iter().map(name).collect(),
+            not: not.iter().map(name).collect(),
+        })
+    }
+}
+
+/// Returns the task rows of a finished run. The fifth column has the working time, as it has while
+/// the run is followed.
+pub(crate) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
+    let mut rows = crate::commands::task::task_rows(out, tasks);
+    for (row, task) in rows.iter_mut().zip(tasks) {
+        row[4] = match task.task.spent.wall_ms {
+            0 => "-".into(),
+            worked => short_duration(worked),
+        };
+    }
+    rows
+}
+
+/// Draws the merge status of all submitted work.
+fn draw_merges(tasks: &[TaskView]) -> String {
+    let merge = |task: &TaskView| MergeRow {
+        branch: task.task.branch().to_string(),
+        status: if task.word == "landed" {
+            "merged".into()
+        } else {
+            task.word.clone()
+        },
+        conflicts: task.task.conflicts.len(),
+        settled_by_ownership: task.task.settled_conflicts.len(),
+        fixups: task.task.fixups,
+    };
+    let handed_in = tasks.iter().filter(|task| task.task.submission.is_some());
+    let merges: Vec<MergeRow> = handed_in.map(merge).collect();
+    if merges.is_empty() {
+        String::new()
+    } else {
+        MergeRow::draw_table(&merges)
+    }
+}
+
+/// Formats a time: with a decimal below ten seconds, in minutes above two.
+fn format_seconds(ms: u64) -> String {
+    match ms {
+        0..10_000 => format!("{:.1}s", ms as f64 / 1_000.0),
+        10_000..120_000 => format!("{}s", ms / 1_000),
+        _ => format!("{}m {}s", ms / 60_000, ms / 1_000 % 60),
+    }
+}
+
+/// Returns the commands that make sense next.
+fn next_commands(mission: &MissionView, summary: &RunSummary, ending: FollowEnd) -> Vec<String> {
+    let failed = mission
+        .tasks
+        .iter()
+        .find(|task| task.word == "failed")
+        .map(|task| task.task.id);
+    let landed = mission
+        .tasks
+        .iter()
+        .rev()
+        .find(|task| task.word == "landed")
+        .map(|task| task.task.id);
+    match (summary.escalated, failed, landed) {
+        (1.., _, _) => vec!["regatta inbox".to_owned(), "regatta watch".into()],
+        _ if ending != FollowEnd::Settled => {
+            vec!["regatta watch".to_owned(), "regatta status".into()]
+        }
+        (0, Some(id), _) => vec![format!("regatta why {id}"), format!("regatta retry {id}")],
+        (0, None, Some(id)) => vec![format!("regatta diff {id}"), "regatta queue".into()],
+        (0, None, None) => vec!["regatta status".to_owned()],
+    }
+}
+
+/// Prints how a mission ended. The error carries the exit code of the outcome.
+pub(crate) fn print_ending(
+    app: &CommandContext,
+    client: &Client,
+    id: MissionId,
+    ending: FollowEnd,
+) -> CommandResult {
+    let reply: CallReply<MissionView> =
+        client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
+    let now_wall = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+    let summary = RunSummary::from_mission(&reply.data, now_wall);
+    let next = next_commands(&reply.data, &summary, ending);
+    app.output.print_answer(
+        "run",
+        &SummaryAnswer {
+            mission: &reply.data,
+            summary: &summary,
+        },
+        &next,
+        |out| {
+            format_table(&task_rows(out, &reply.data.tasks))
+                + &draw_merges(&reply.data.tasks)
+                + &summary.draw(id)
+        },
+    )?;
+    let broke = |task: &TaskView| {
+        task.waits
+            .iter()
+            .any(|wait_reason| wait_reason.kind == WaitKind::Budget)
+    };
+    match ending {
+        FollowEnd::TimedOut => Err(CommandError::Exit(124)),
+        FollowEnd::Detached => Err(CommandError::Exit(130)),
+        FollowEnd::Settled if summary.landed == summary.tasks => Ok(()),
+        FollowEnd::Settled if summary.escalated > 0 => Err(CommandError::Exit(3)),
+        FollowEnd::Settled if reply.data.tasks.iter().any(broke) => Err(CommandError::Exit(7)),
+        FollowEnd::Settled if summary.landed > 0 => Err(CommandError::Exit(8)),
+        FollowEnd::Settled | FollowEnd::PersonNeeded => Err(CommandError::Exit(1)),
+    }
+}
+
+/// Returns how long a run took: until its last change if it is over, otherwise until now.
+fn duration_ms(start_unix_ms: u64, last_change_unix_ms: u64, now_unix_ms: Option<u64>) -> u64 {
+    now_unix_ms
+        .unwrap_or(0)
+        .max(last_change_unix_ms)
+        .saturating_sub(start_unix_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_duration_of_an_open_run_grows_while_nothing_changes() {
+        for (start, last, now, expected) in [
+            (1_000, 7_300, None, 6_300),
+            (1_000, 7_300, Some(61_000), 60_000),
+            (1_000, 7_300, Some(500), 6_300),
+            (1_000, 0, None, 0),
+        ] {
+            assert_eq!(duration_ms(start, last, now), expected);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The command `schema`, which prints JSON Schemas.
+
+use clap::Args;
+use regatta_api::VERBS;
+
+use crate::commands::CommandContext;
+use crate::output::{CommandResult, command_error, format_table, usage_error};
+
+#[derive(Debug, Args)]
+pub(crate) struct SchemaArgs {
+    /// Schema to print, such as task.add, task.list, plan or config; omit it to list all
+    pub(crate) kind: Option<String>,
+}
+
+/// Runs `regatta schema`.
+pub(crate) fn schema(app: &CommandContext, kind: Option<&str>) -> CommandResult {
+    let Some(kind) = kind else {
+        let kinds = crate::schema::schema_names();
+        let help = |kind: &str| {
+            VERBS
+                .iter()
+                .find(|verb| verb.name == kind)
+                .map_or("", |verb| verb.help)
+                .to_owned()
+        };
+        let rows: Vec<Vec<String>> = kinds
+            .iter()
+            .map(|kind| vec![kind.clone(), help(kind)])
+            .collect();
+        return app.output.print_answer(
+            "schema",
+            &kinds,
+            &["regatta schema task.add".into()],
+            |_| format_table(&rows),
+        );
+    };
+    let Some(found) = crate::schema::schema_by_name(kind) else {
+        return Err(usage_error(
+            format!("there is no schema for {kind:?}"),
+            "list all schemas: regatta schema",
+        ));
+    };
+    let text = serde_json::to_string_pretty(&found)
+        .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+    app.output.print(&format!("{text}\n"))
+}

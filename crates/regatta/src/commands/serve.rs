@@ -1,0 +1,71 @@
+//! The command `serve`, and the options that set where the daemon listens.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::commands::CommandContext;
+use crate::daemon;
+use crate::output::CommandResult;
+
+/// The options that set where the daemon listens.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ListenArgs {
+    /// Listen on this address; port 0 picks a free port, and addresses beyond this machine need TLS
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<String>,
+    /// Serve TLS with this certificate (PEM, with its chain)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Accept requests for this host name too; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
+    /// Allow addresses beyond this machine without TLS
+    #[arg(long)]
+    pub(crate) insecure_listen: bool,
+    /// Serve the web page from this directory, for working on the page
+    #[arg(long, value_name = "DIR", env = "REGATTA_WEB_DIR", hide_env = true)]
+    pub(crate) web_dir: Option<PathBuf>,
+}
+
+impl ListenArgs {
+    /// Returns the options as arguments for the daemon that `up` starts.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let mut flags: Vec<OsString> = Vec::new();
+        // The daemon runs in another directory, so relative paths become absolute.
+        let whole = |path: &PathBuf| {
+            std::path::absolute(path)
+                .unwrap_or_else(|_| path.clone())
+                .into_os_string()
+        };
+        let mut pair = |name: &str, value: OsString| flags.extend([name.into(), value]);
+        self.listen
+            .iter()
+            .for_each(|listen| pair("--listen", listen.into()));
+        self.tls_cert
+            .iter()
+            .for_each(|path| pair("--tls-cert", whole(path)));
+        self.tls_key
+            .iter()
+            .for_each(|path| pair("--tls-key", whole(path)));
+        self.host
+            .iter()
+            .for_each(|host| pair("--host", host.into()));
+        self.web_dir
+            .iter()
+            .for_each(|path| pair("--web-dir", whole(path)));
+        if self.insecure_listen {
+            flags.push("--insecure-listen".into());
+        }
+        flags
+    }
+}
+
+/// Runs `regatta serve`, which is the daemon in the foreground.
+pub(crate) fn serve(app: &CommandContext, args: ListenArgs) -> CommandResult {
+    daemon::serve(&app.output, &app.data_dir()?, args)
+}

@@ -1,0 +1,354 @@
+//! The command `show`, which draws one task, attempt, agent, mission or request.
+
+use clap::Args;
+use regatta_api::view::{AgentView, MissionView, TaskView};
+use regatta_api::{Call, input};
+use regatta_core::agent_protocol::{RequestAnswer, RequestContent};
+use regatta_core::approval::Approval;
+use regatta_core::attempt::Attempt;
+use regatta_core::scope_escape::EscapeSource;
+use regatta_core::task_timeline::{ActivityTotal, TaskTimeline};
+
+use crate::client::CallReply;
+use crate::commands::CommandContext;
+use crate::commands::task::task_rows;
+use crate::commands::why::{activity_label, format_short_duration};
+use crate::output::{
+    CommandError, CommandResult, Output, command_error, first_line, format_age, format_table,
+    sanitize,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// T21, A5, M3, Q7 or an agent's name
+    pub(crate) id: String,
+}
+
+/// Runs `regatta show`.
+pub(crate) fn show(app: &CommandContext, id: &str) -> CommandResult {
+    let reply: CallReply<serde_json::Value> =
+        app.call(&Call::Show(input::IdInput { id: id.into() }))?;
+    let data = reply.data;
+    // The fields of the answer tell which kind of thing the id names.
+    if data.get("asked_wall").is_some() {
+        let asked: Approval = parse_data(data.clone())?;
+        app.output.print_answer(
+            "request.show",
+            &asked,
+            &[format!("regatta why {}", asked.id)],
+            |_| draw_request(&asked),
+        )
+    } else if data.get("subject").is_some() {
+        let task: TaskView = parse_data(data.clone())?;
+        app.output.print_answer(
+            "task.show",
+            &task,
+            &[format!("regatta why {}", task.task.id)],
+            |out| draw_task(out, &task),
+        )
+    } else if data.get("capacity").is_some() {
+        let agent: AgentView = parse_data(data.clone())?;
+        let next = [format!("regatta why {}", agent.agent.name)];
+        app.output.print_answer("agent.show", &agent, &next, |out| {
+            crate::commands::agent::draw_agents(out, std::slice::from_ref(&agent))
+        })
+    } else if data.get("outlook").is_some() {
+        let mission: MissionView = parse_data(data.clone())?;
+        let id = mission.mission.id;
+        let next = [
+            format!("regatta graph {id}"),
+            format!("regatta replay {id}"),
+        ];
+        app.output
+            .print_answer("mission.show", &mission, &next, |out| {
+                draw_mission(out, &mission)
+            })
+    } else {
+        let attempt: Attempt = parse_data(data.clone())?;
+        app.output.print_answer(
+            "attempt.show",
+            &attempt,
+            &[format!("regatta logs {}", attempt.id)],
+            |_| draw_attempt(&attempt),
+        )
+    }
+}
+
+pub(crate) fn parse_data<T: serde::de::DeserializeOwned>(
+    data: serde_json::Value,
+) -> Result<T, CommandError> {
+    serde_json::from_value(data).map_err(|error| {
+        command_error(
+            "bug",
+            format!("could not read the daemon's answer: {error}"),
+            "the daemon may have another version; restart it: regatta up --restart",
+        )
+    })
+}
+
+fn draw_task(out: &Output, view: &TaskView) -> String {
+    let task = &view.task;
+    let mut facts: Vec<Vec<String>> = Vec::new();
+    let mut fact = |name: &str, value: String| {
+        if !value.is_empty() {
+            facts.push(vec![name.into(), value]);
+        }
+    };
+    let list = |items: &[String]| items.join(" ");
+    fact(
+        "state",
+        format!("{} ({})", out.format_state(&view.word), task.status),
+    );
+    let heard = view.heard_wall.map_or(String::new(), |heard_wall| {
+        format!(", last output {} ago", format_age(heard_wall))
+    });
+    fact(
+        "now",
+        view.live
+            .as_deref()
+            .map(|live| first_line(live) + &heard)
+            .unwrap_or_default(),
+    );
+    fact("project", task.project.to_string());
+    fact(
+        "agent",
+        task.agent
+            .as_ref()
+            .or(task.assignee.as_ref())
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+    );
+    fact(
+        "type",
+        format!("{:?}, priority {}", task.issue_type, task.priority).to_lowercase(),
+    );
+    fact(
+        "files",
+        list(
+            &task
+                .files
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>(),
+        ),
+    );
+    fact(
+        "needs",
+        list(
+            &task
+                .blocked_by
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>(),
+        ),
+    );
+    fact(
+        "checks",
+        sanitize(
+            &task
+                .validation
+                .lint
+                .iter()
+                .chain(&task.validation.tests)
+                .cloned()
+                .collect::<Vec<_>>()
+                .join(" · "),
+        ),
+    );
+    if !task.spent.usage.is_nothing() {
+        fact("spent", crate::commands::budget::spend_text(&task.spent));
+    }
+    fact(
+        "landed",
+        view.now_as
+            .as_ref()
+            .or(task.landed.as_ref())
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+    );
+    if let (Some(_), Some(first)) = (&view.now_as, &task.landed) {
+        fact(
+            "first as",
+            format!("{first}, before the trunk was rebased onto its remote"),
+        );
+    }
+    fact(
+        "reason",
+        first_line(task.reason.as_deref().unwrap_or_default()),
+    );
+    fact(
+        "output",
+        first_line(task.output.as_deref().unwrap_or_default()),
+    );
+    let result = view
+        .attempts
+        .iter()
+        .rev()
+        .find_map(|attempt| attempt.result.as_ref());
+    fact(
+        "result",
+        result
+            .and_then(|work_result| work_result.copy_path.as_deref())
+            .map(first_line)
+            .unwrap_or_default(),
+    );
+    for (nth, escape) in task.escapes.iter().enumerate() {
+        let name = regatta_core::scope_escape::escape_name(task.id, nth);
+        fact(
+            "outside",
+            format!(
+                "{name} {} ({})",
+                first_line(&escape.finding),
+                first_line(&escape.suggested_files.join(" "))
+            ),
+        );
+        if escape.source == EscapeSource::Diff {
+            let attempt = escape.attempt;
+            fact(
+                "",
+                format!(
+                    "left out of the landed work, but kept in {attempt}: regatta diff {attempt}"
+                ),
+            );
+        }
+    }
+    for warning in &task.warnings {
+        fact("warning", first_line(warning));
+    }
+    for reason in &view.waits {
+        fact("waits", first_line(&reason.text));
+    }
+    fact(
+        "time",
+        view.life.as_ref().map(time_spent_text).unwrap_or_default(),
+    );
+    for attempt in &view.attempts {
+        fact("attempt", draw_attempt(attempt).trim_end().to_owned());
+    }
+    format!(
+        "{} \"{}\"\n{}{}",
+        task.id,
+        first_line(&task.subject),
+        format_table(&facts),
+        if task.description.is_empty() {
+            String::new()
+        } else {
+            format!("\n{}\n", sanitize(&task.description))
+        }
+    )
+}
+
+fn draw_attempt(attempt: &Attempt) -> String {
+    let how = match &attempt.end {
+        None => format!("{:?}", attempt.phase).to_lowercase(),
+        Some(end) if end.detail.is_empty() => end.cause.label(),
+        Some(end) => format!("{}: {}", end.cause.label(), first_line(&end.detail)),
+    };
+    format!(
+        "{}, on {}, {} ago: {how}\n",
+        attempt.label(),
+        attempt.task,
+        format_age(attempt.started_unix_ms)
+    )
+}
+
+/// Draws a request of an agent and what was answered.
+fn draw_request(asked: &Approval) -> String {
+    let kind = match &asked.request.content {
+        RequestContent::Permission { .. } => "permission",
+        RequestContent::Question { .. } => "question",
+    };
+    let (id, age) = (asked.id, format_age(asked.asked_unix_ms));
+    let mut text = format!(
+        "{id} {kind} of {} on {} by {}, {age} ago\n",
+        asked.attempt, asked.task, asked.agent
+    );
+    let mut rows = vec![vec!["asks".to_owned(), first_line(&asked.subject())]];
+    if let RequestContent::Question { choices, .. } = &asked.request.content
+        && !choices.is_empty()
+    {
+        rows.push(vec![
+            "choices".into(),
+            choices
+                .iter()
+                .map(|choice| first_line(choice))
+                .collect::<Vec<_>>()
+                .join(", "),
+        ]);
+    }
+    if let Some(assumed) = &asked.assumed {
+        rows.push(vec!["assumed".into(), first_line(assumed)]);
+    }
+    let state = match &asked.decision {
+        None if asked.closed => "closed without an answer".to_owned(),
+        None => "waits for an answer".to_owned(),
+        Some(decision) => format!(
+            "{} by {}, {} ago",
+            answer_text(&decision.answer),
+            decision.by,
+            format_age(decision.unix_ms)
+        ),
+    };
+    rows.push(vec!["state".into(), state]);
+    text += &format_table(&rows);
+    text
+}
+
+fn answer_text(answer: &RequestAnswer) -> String {
+    match answer {
+        RequestAnswer::Allow => "allowed".into(),
+        RequestAnswer::Deny { reason: None } => "denied".into(),
+        RequestAnswer::Deny {
+            reason: Some(words),
+        } => format!("denied ({})", first_line(words)),
+        RequestAnswer::Text { text } => format!("answered: {}", first_line(text)),
+        RequestAnswer::Cancelled => "withdrawn".into(),
+    }
+}
+
+/// Draws a mission and its tasks.
+pub(crate) fn draw_mission(out: &Output, mission: &MissionView) -> String {
+    // The task that stands for the lead's own turns lands nothing and does not count.
+    let work: Vec<&TaskView> = mission
+        .tasks
+        .iter()
+        .filter(|view| view.task.is_polled())
+        .collect();
+    let count = |word: &str| work.iter().filter(|view| view.word == word).count();
+    // Tasks that end with a report land nothing, so they are counted as done.
+    let ended = match (count("landed"), count("done")) {
+        _ if work.is_empty() && !mission.tasks.is_empty() => "no task yet".to_owned(),
+        (landed, 0) => format!("{landed} of {} landed", work.len()),
+        (landed, done) => format!("{landed} landed and {done} done of {}", work.len()),
+    };
+    let serial = mission.mission.serialised_reason.as_ref();
+    let serial = serial.map_or(String::new(), |serial| {
+        format!(
+            "tasks that share files now run one after the other: {}\n",
+            first_line(serial)
+        )
+    });
+    format!(
+        "{} {}   {ended}\n{serial}{}",
+        mission.mission.id,
+        first_line(&mission.mission.title),
+        format_table(&task_rows(out, &mission.tasks))
+    )
+}
+
+/// Describes how a task's time was spent, the longest activity first.
+fn time_spent_text(life: &TaskTimeline) -> String {
+    let part = |activity_total: &ActivityTotal| {
+        format!(
+            "{} {}",
+            format_short_duration(activity_total.ms),
+            activity_label(activity_total.activity)
+        )
+    };
+    life.sums
+        .iter()
+        .filter(|activity_total| activity_total.ms > 0)
+        .map(part)
+        .collect::<Vec<_>>()
+        .join(" · ")
+}

@@ -1,0 +1,331 @@
+//! The command `status`, and `regatta` without a command.
+
+use regatta_api::live_view::MissionProgress;
+use regatta_api::view::{AgentView, BudgetsView, InboxView, StatusView, TaskView};
+use regatta_api::{Call, input};
+use regatta_core::ids::MissionId;
+
+use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
+use crate::commands::task::task_rows;
+use crate::output::{CommandError, CommandResult, Output, first_line, format_age, format_table};
+
+/// Runs `regatta` without a command: prints the status inside a managed repository, and the first
+/// steps elsewhere.
+pub(crate) fn run_without_command(app: &CommandContext) -> CommandResult {
+    let data_dir = app.data_dir()?;
+    if let Some(client) = Client::find(&data_dir, app.timeout())?
+        && app.project(&client)?.is_some()
+    {
+        return status(app);
+    }
+    let text = "\
+regatta demo          see a whole run in ten seconds, on a throw-away repository
+regatta init          put this repository under management
+regatta run PLAN      run a plan; regatta run PLAN --agents scripted rehearses it
+regatta status        what every agent is doing
+regatta --help        all commands
+";
+    app.output.print_answer(
+        "start",
+        &serde_json::json!({ "words": ["demo", "init", "run", "status"] }),
+        &[],
+        |_| text.into(),
+    )
+}
+
+/// Runs `regatta status`.
+pub(crate) fn status(app: &CommandContext) -> CommandResult {
+    let client = app.client()?;
+    let project = app.project(&client)?;
+    let scope = project.clone();
+    let reply: CallReply<StatusView> = client.call(&Call::Status(input::ProjectFilter {
+        project: project.clone(),
+    }))?;
+    let status = &reply.data;
+    let asked: Vec<InboxView> = client
+        .call(&Call::InboxList(input::ProjectFilter { project: scope }))?
+        .data;
+    let asked: Vec<InboxView> = asked.into_iter().filter(InboxView::is_shown).collect();
+    let mut next: Vec<String> = match &asked[..] {
+        [] => vec![],
+        [one] => crate::commands::inbox::answer_commands(one, false)
+            .into_iter()
+            .take(1)
+            .collect(),
+        _ => vec!["regatta inbox".to_owned()],
+    };
+    let elsewhere = if project.is_none() && !status.projects.is_empty() {
+        app.current_repository()?
+    } else {
+        None
+    };
+    if elsewhere.is_some() {
+        next.push("regatta init".into());
+    }
+    let is_quiet = status.working + status.waiting + status.needs_you + status.landing == 0;
+    match (
+        status.projects.is_empty(),
+        is_quiet && status.completed + status.failed == 0,
+    ) {
+        (true, _) => next.extend(["regatta init".to_owned(), "regatta demo".to_owned()]),
+        (false, true) => next.extend(first_steps(&client)?),
+        (false, false) => next.extend(["regatta watch".to_owned(), "regatta open".to_owned()]),
+    }
+    let budgets: CallReply<BudgetsView> =
+        client.call(&Call::BudgetList(input::BudgetListInput { days: 0 }))?;
+    let spent = spend_text(&budgets.data);
+    if !status.unreadable.is_empty() {
+        next.insert(0, "regatta doctor".into());
+    }
+    if is_quiet && status.completed + status.failed > 0 {
+        next.push("regatta down".into());
+    }
+    app.output.print_answer("status", status, &next, |out| {
+        let several = status.projects.len() > 1;
+        let tip = |project: &regatta_api::view::ProjectView| {
+            let name = if several {
+                format!("{} ", project.name)
+            } else {
+                String::new()
+            };
+            format!(
+                "{name}{} {}",
+                project.trunk,
+                project.tip.as_ref().map_or("-", |tip| &tip.as_str()[..10])
+            )
+        };
+        let tips: Vec<String> = status.projects.iter().map(tip).collect();
+        let failed = if status.failed == 0 {
+            String::new()
+        } else {
+            format!("{} failed · ", status.failed)
+        };
+        let mut text = format!(
+            "{} working · {} waiting · {} need you · queue {} · {} done · {failed}{spent}{}\n",
+            status.working,
+            status.waiting,
+            status.needs_you,
+            status.landing,
+            status.completed,
+            if tips.is_empty() {
+                "no project yet".into()
+            } else {
+                tips.join(" · ")
+            }
+        );
+        if let Some(repository) = &elsewhere {
+            text += &format!(
+                "! {} is not under management, so this shows all projects; to add it: regatta \
+                init\n",
+                first_line(&repository.display().to_string())
+            );
+        }
+        for row in &status.unreadable {
+            text += &format!(
+                "! row {} of table {} in the store is unreadable and was left out: {}\n",
+                first_line(&row.id),
+                row.table,
+                first_line(&row.why)
+            );
+        }
+        for fault in &status.config_faults {
+            text += &format!(
+                "! the new settings of {} are ignored, because regatta.toml is not valid: {}\n",
+                fault.project,
+                first_line(&fault.why)
+            );
+        }
+        for forecast_collision in status
+            .projects
+            .iter()
+            .flat_map(|project| &project.radar.collisions)
+        {
+            let other = forecast_collision
+                .other
+                .map_or_else(|| "the trunk".to_owned(), |id| id.to_string());
+            text += &format!(
+                "! {} and {other} will collide in {}\n",
+                forecast_collision.one,
+                forecast_collision.paths.join(", ")
+            );
+        }
+        for project in &status.projects {
+            if let Some(held) = &project.held {
+                text += &format!(
+                    "! the queue of {} is held by {}: {}\n",
+                    project.name,
+                    first_line(&held.by),
+                    first_line(&held.reason)
+                );
+            }
+            text += &crate::commands::queue::unpushed_text(project.unpushed.as_ref());
+            text +=
+                &crate::commands::queue::trunk_difference_text(project.trunk_differs.as_deref());
+        }
+        text += &draw_by_mission(out, status, &asked);
+        text
+    })
+}
+
+/// Returns the first commands for a project without any work.
+fn first_steps(client: &crate::client::Client) -> Result<[String; 2], CommandError> {
+    let agents: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    Ok(if agents.data.is_empty() {
+        [
+            "regatta provider".to_owned(),
+            "regatta agent add --help".to_owned(),
+        ]
+    } else {
+        ["regatta run --help".to_owned(), "regatta watch".to_owned()]
+    })
+}
+
+/// Returns today's spending and its cap for the first line of `status`, or an empty text without
+/// spending.
+fn spend_text(budgets: &BudgetsView) -> String {
+    let usd = |micro: u64| format!("${:.2}", micro as f64 / 1e6);
+    let cap = budgets
+        .budgets
+        .iter()
+        .find(|budget| budget.scope == regatta_core::budget::BudgetScope::Day);
+    let cap = cap
+        .and_then(|budget| budget.ceiling.micro_usd)
+        .map_or(String::new(), |cap| format!(" of {}", usd(cap)));
+    match budgets.today.usage.micro_usd {
+        Some(micro) => format!("{}{cap} · ", usd(micro)),
+        None if budgets.today.usage.tokens() > 0 => "no price reported · ".into(),
+        None => String::new(),
+    }
+}
+
+/// Returns the sort key of a task: tasks that need a person come first.
+fn urgency(task: &TaskView) -> u8 {
+    match task.word.as_str() {
+        _ if task.asks.is_some() => 0,
+        "needs you" => 0,
+        "review" => 1,
+        "working" => 2,
+        "landing" => 3,
+        _ => 4,
+    }
+}
+
+/// Draws the tasks under their missions, with each mission's progress. Tasks without a mission come
+/// last.
+fn draw_by_mission(out: &Output, status: &StatusView, asked: &[InboxView]) -> String {
+    let of = |mission: Option<MissionId>| -> Vec<TaskView> {
+        let mut tasks: Vec<TaskView> = status
+            .tasks
+            .iter()
+            .filter(|task| task.task.mission == mission)
+            .cloned()
+            .collect();
+        tasks.sort_by_key(urgency);
+        tasks
+    };
+    let head = |mission_progress: &MissionProgress| {
+        format!(
+            "{} {}   {}",
+            mission_progress.id,
+            first_line(&mission_progress.title),
+            mission_progress.progress_text()
+        )
+    };
+    let mut groups: Vec<(String, Vec<TaskView>)> = status
+        .progress
+        .iter()
+        .map(|mission_progress| (head(mission_progress), of(Some(mission_progress.id))))
+        .collect();
+    groups.push(("without a mission".into(), of(None)));
+    // A mission that waits for its lead has no task yet, but it is shown too.
+    let waiting: Vec<String> = status
+        .progress
+        .iter()
+        .filter(|mission| mission.place.is_some())
+        .map(head)
+        .collect();
+    groups.retain(|group| !group.1.is_empty() || waiting.contains(&group.0));
+    let tasks: Vec<TaskView> = groups.iter().flat_map(|group| group.1.clone()).collect();
+    // One table for all groups keeps the columns aligned.
+    let mut rows = task_rows(out, &tasks);
+    for (row, task) in rows.iter_mut().zip(&tasks) {
+        // The question itself says more than the state "needs you".
+        if let (Some(inbox), Some(doing)) = (
+            asked.iter().find(|inbox| inbox.task == Some(task.task.id)),
+            row.last_mut(),
+        ) {
+            *doing = inbox_line(inbox);
+        }
+    }
+    // Inbox items that belong to no open task: a failed task, a budget, an agent that is not signed
+    // in.
+    let others: Vec<&InboxView> = asked
+        .iter()
+        .filter(|inbox| !tasks.iter().any(|task| inbox.task == Some(task.task.id)))
+        .collect();
+    let is_first = |nth: usize| {
+        others[..nth]
+            .iter()
+            .all(|other| other.group_key() != others[nth].group_key())
+    };
+    let firsts: Vec<&InboxView> = (0..others.len())
+        .filter(|nth| is_first(*nth))
+        .map(|nth| others[nth])
+        .collect();
+    rows.extend(firsts.iter().map(|inbox| {
+        let agent = inbox.agent.as_ref().map_or("-".into(), ToString::to_string);
+        let state = out.format_state(if inbox.kind == "failed" {
+            "failed"
+        } else {
+            "needs you"
+        });
+        let alike = others
+            .iter()
+            .filter(|other| other.group_key() == inbox.group_key())
+            .count();
+        let times = if alike > 1 {
+            format!(" × {alike}")
+        } else {
+            String::new()
+        };
+        vec![
+            inbox.id.clone(),
+            state,
+            first_line(&inbox.subject) + &times,
+            agent,
+            format_age(inbox.since_wall),
+            first_line(&inbox.why),
+        ]
+    }));
+    let table = format_table(&rows);
+    if status.progress.is_empty() {
+        return table;
+    }
+    let mut lines = table.lines();
+    let mut text = String::new();
+    for (head, tasks) in &groups {
+        text += &format!("{head}\n");
+        text.extend(lines.by_ref().take(tasks.len()).map(|s| format!("  {s}\n")));
+    }
+    if !others.is_empty() {
+        text += "other items that need you\n";
+        text.extend(lines.map(|s| format!("  {s}\n")));
+    }
+    text
+}
+
+/// Describes an inbox item in one line, with its id if that differs from the task's.
+fn inbox_line(inbox: &InboxView) -> String {
+    let number = if inbox.task.is_some_and(|task| task.to_string() == inbox.id) {
+        String::new()
+    } else {
+        format!("{} ", inbox.id)
+    };
+    match inbox.kind.as_str() {
+        "permission" | "question" => {
+            format!("{number}{}: {}", inbox.kind, first_line(&inbox.subject))
+        }
+        _ => format!("{number}{}", first_line(&inbox.why)),
+    }
+}

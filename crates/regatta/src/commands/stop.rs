@@ -1,0 +1,164 @@
+//! The command `stop`.
+
+use clap::Args;
+use regatta_api::view::TaskView;
+use regatta_api::{Call, input};
+
+use crate::client::{CallReply, Client};
+use crate::commands::CommandContext;
+use crate::output::{CommandError, CommandResult};
+
+#[derive(Debug, Args)]
+pub(crate) struct StopArgs {
+    /// Task, attempt, agent, mission or hook firing to stop; omit it to stop every mission
+    pub(crate) id: Option<String>,
+    /// Start the stopped work again at once, in a new attempt
+    #[arg(long, requires = "id", conflicts_with = "drain")]
+    pub(crate) again: bool,
+    /// Let running attempts finish, and start nothing new
+    #[arg(long, conflicts_with = "now")]
+    pub(crate) drain: bool,
+    /// End running attempts at once (the default)
+    #[arg(long)]
+    pub(crate) now: bool,
+}
+
+/// Runs `regatta stop`.
+pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
+    let client = app.client()?;
+    let reply: CallReply<serde_json::Value> = client.call(&Call::Stop(input::StopInput {
+        id: args.id.clone(),
+        drain: args.drain,
+        again: args.again,
+    }))?;
+    let verb = match (args.drain, args.again) {
+        (true, _) => "draining",
+        (_, true) => "restarted",
+        _ => "stopped",
+    };
+    let of_agent = |all: &[serde_json::Value]| -> Vec<String> {
+        let ids = all
+            .iter()
+            .filter_map(|value| value.as_str())
+            .filter(|s| s.starts_with('T'));
+        ids.map(str::to_owned).collect()
+    };
+    let (said, next) = match (&args.id, reply.data.as_array()) {
+        (Some(id), Some(all)) if !of_agent(all).is_empty() => {
+            let tasks = of_agent(all);
+            let next = if args.again {
+                "regatta status".into()
+            } else {
+                format!("regatta edit {} --ready", tasks[0])
+            };
+            (
+                format!("{verb} {id}: {}; all work is kept", tasks.join(" ")),
+                next,
+            )
+        }
+        (Some(id), _) if args.again => (
+            format!("{verb} {id}; its work is kept"),
+            "regatta status".into(),
+        ),
+        (Some(id), _)
+            if reply
+                .data
+                .as_str()
+                .is_some_and(|firing| firing.starts_with('F')) =>
+        {
+            (
+                format!("{verb} {id}: the hook's command has ended"),
+                "regatta hook log".into(),
+            )
+        }
+        (Some(id), _)
+            if reply.data.get("status").and_then(|status| status.as_str()) == Some("completed") =>
+        {
+            (
+                format!("{verb} the commands that ran after {id} landed"),
+                format!("regatta show {id}"),
+            )
+        }
+        // The answer is a task if a task or an attempt was named, and a list of missions otherwise.
+        (Some(id), _) if reply.data.get("id").is_some() => {
+            let task = reply
+                .data
+                .get("id")
+                .and_then(|data| data.as_str())
+                .unwrap_or(id);
+            (
+                format!("{verb} {id}; its work is kept"),
+                format!("regatta edit {task} --ready"),
+            )
+        }
+        (Some(id), _) => (
+            format!("{verb} {id}; all work is kept"),
+            "regatta run --resume".into(),
+        ),
+        (None, missions) => {
+            let names: Vec<&str> = missions
+                .into_iter()
+                .flatten()
+                .filter_map(|mission| mission.as_str())
+                .collect();
+            let left = still_running_note(&client, &names)?;
+            let which = match names[..] {
+                [] => {
+                    return app.output.print_answer(
+                        "stop",
+                        &reply.data,
+                        &["regatta status".into()],
+                        |_| format!("no mission is running{left}\n"),
+                    );
+                }
+                [_] => "the only running mission",
+                _ => "all running missions",
+            };
+            (
+                format!(
+                    "{verb} {}, {which}; all work is kept{left}",
+                    names.join(" ")
+                ),
+                "regatta run --resume".into(),
+            )
+        }
+    };
+    app.output
+        .print_answer("stop", &reply.data, &[next], |_| format!("{said}\n"))
+}
+
+/// Returns a line about attempts that still run although every mission was stopped, because their
+/// tasks belong to none.
+fn still_running_note(client: &Client, stopped: &[&str]) -> Result<String, CommandError> {
+    let status: CallReply<regatta_api::view::StatusView> =
+        client.call(&Call::Status(input::ProjectFilter { project: None }))?;
+    let at_work = |task: &&TaskView| {
+        let of_a_mission = task
+            .task
+            .mission
+            .is_some_and(|id| stopped.contains(&id.to_string().as_str()));
+        task.word == "working" && !of_a_mission
+    };
+    let left: Vec<&TaskView> = status.data.tasks.iter().filter(at_work).collect();
+    let Some(first) = left.first() else {
+        return Ok(String::new());
+    };
+    let named: Vec<String> = left
+        .iter()
+        .take(10)
+        .map(|task| {
+            format!(
+                "{} ({})",
+                task.task.id,
+                task.task.agent.as_ref().map_or("-", |agent| agent.as_str())
+            )
+        })
+        .collect();
+    let more = if left.len() > named.len() { " …" } else { "" };
+    Ok(format!(
+        "\nstill running, because they belong to no mission: {}{more}; to stop one: regatta stop \
+        {}",
+        named.join(" "),
+        first.task.id
+    ))
+}

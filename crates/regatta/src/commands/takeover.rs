@@ -1,0 +1,242 @@
+//! The command `takeover`, which starts a person's program in a task's workspace.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use regatta_api::view::{AgentView, TaskView};
+use regatta_api::{Call, input};
+use regatta_core::ids::TaskId;
+use regatta_core::task::TaskStatus;
+
+use crate::client::CallReply;
+use crate::commands::CommandContext;
+use crate::output::{CommandError, CommandResult, command_error, first_line};
+
+#[derive(Debug, Args)]
+pub(crate) struct TakeoverArgs {
+    /// Task to take over
+    pub(crate) id: TaskId,
+    /// Start the agent's own program in the workspace, in the agent's session
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) session: bool,
+    /// Command to start in the workspace instead of a shell
+    #[arg(last = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Opens a shell in the task's workspace, or the agent's own program in its session. The agent is
+/// paused meanwhile.
+pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResult {
+    let task = args.id;
+    let client = app.client()?;
+    let mut reply: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+        id: task.to_string(),
+    }))?;
+    // A task that needs a person may have lost its workspace. The daemon then creates it again,
+    // including the conflict.
+    if reply.data.task.status == TaskStatus::NeedsHuman {
+        let _begun: CallReply<TaskView> = client.call(&Call::Takeover(input::IdInput {
+            id: task.to_string(),
+        }))?;
+        reply = client.call(&Call::Show(input::IdInput {
+            id: task.to_string(),
+        }))?;
+    }
+    let Some(workspace) = reply.data.workspace.clone() else {
+        let hint = format!("see the state of the task: regatta why {task}");
+        return Err(command_error(
+            "no_workspace",
+            format!("{task} has no workspace at the moment"),
+            hint,
+        ));
+    };
+    let is_by_hand = is_taken_over(&reply.data);
+    let own_session = if args.session {
+        Some(session_command(app, &client, &reply.data)?)
+    } else {
+        None
+    };
+    let command = own_session
+        .as_ref()
+        .map_or(&args.command, |session_command| &session_command.command);
+    let has_agent = reply.data.task.attempt.is_some() && !is_by_hand;
+    if has_agent {
+        pause_agent(&client, &reply.data)?;
+    }
+    let fixup = reply.data.task.fixup.as_ref().filter(|_| is_by_hand);
+    let conflicts = fixup
+        .map(|fixup| fixup.paths.join(" "))
+        .filter(|paths| !paths.is_empty());
+    let conflicts = conflicts.map_or(String::new(), |paths| {
+        format!("conflicts in: {}\n", first_line(&paths))
+    });
+    app.output.print_note(&format!(
+        "in {workspace}; exit the program to give the workspace back\n{conflicts}"
+    ));
+    let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
+    let (program, arguments) = command
+        .split_first()
+        .map_or((&shell, &[][..]), |(program, rest)| (program, rest));
+    let status = std::process::Command::new(program)
+        .args(arguments)
+        .current_dir(&workspace)
+        .env("REGATTA_TASK", task.to_string())
+        .envs(
+            own_session
+                .iter()
+                .flat_map(|session_command| session_command.env.iter().cloned()),
+        )
+        .status();
+    if has_agent {
+        let _resumed: CallReply<serde_json::Value> =
+            client.call(&Call::Resume(input::IdInput {
+                id: task.to_string(),
+            }))?;
+    }
+    let status = status.map_err(|error| {
+        command_error(
+            "io",
+            format!("could not start {}: {error}", program.to_string_lossy()),
+            "name another program after --",
+        )
+    })?;
+    let data = serde_json::json!({ "task": task, "workspace": workspace, "exit": status.code() });
+    let next = if is_by_hand {
+        vec![
+            format!("regatta land {task}"),
+            format!("regatta takeover {task}"),
+            format!("regatta retry {task}"),
+        ]
+    } else {
+        vec![format!("regatta why {task}")]
+    };
+    app.output.print_answer("takeover", &data, &next, |_| {
+        if has_agent {
+            format!("{task} is resumed\n")
+        } else if is_by_hand {
+            format!(
+                "{task} is in your hands: regatta land {task} checks and lands it, regatta retry \
+                {task} gives it to an agent\n"
+            )
+        } else {
+            String::new()
+        }
+    })
+}
+
+/// The command line and the environment with which an agent's program continues its session in a
+/// terminal.
+struct SessionCommand {
+    command: Vec<std::ffi::OsString>,
+    env: Vec<(String, std::ffi::OsString)>,
+}
+
+/// Returns how to start the program that last worked on a task, so that it continues its session.
+fn session_command(
+    app: &CommandContext,
+    client: &crate::client::Client,
+    view: &TaskView,
+) -> Result<SessionCommand, CommandError> {
+    let task = view.task.id;
+    let hint = format!("work in its workspace with a shell: regatta takeover {task}");
+    let last = view
+        .attempts
+        .iter()
+        .rev()
+        .find_map(|attempt| Some((attempt, attempt.session.session_id.clone()?)));
+    let Some((attempt, session)) = last else {
+        return Err(command_error(
+            "no_session",
+            format!("no program has reported a session for {task}"),
+            hint,
+        ));
+    };
+    let agents: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let agent = agents
+        .data
+        .iter()
+        .map(|agent| &agent.agent)
+        .find(|agent| agent.name == attempt.agent);
+    let line = agent.and_then(|agent| crate::composition::resume_command(agent, &session));
+    let (Some(agent), Some(line)) = (agent, line) else {
+        let what = format!(
+            "the program of {} cannot continue a session in a terminal",
+            attempt.agent
+        );
+        return Err(command_error("no_session", what, hint));
+    };
+    let mut env: Vec<(String, std::ffi::OsString)> = agent
+        .profile
+        .env
+        .iter()
+        .map(|(name, value)| (name.clone(), value.into()))
+        .collect();
+    // A sandboxed program keeps its sessions in a home directory of its own.
+    if attempt.sandbox.is_some() {
+        env.push((
+            "HOME".into(),
+            crate::composition::agent_home(&app.data_dir()?, &agent.name).into(),
+        ));
+    }
+    Ok(SessionCommand {
+        command: line.into_iter().map(Into::into).collect(),
+        env,
+    })
+}
+
+/// Pauses the agent that works on a task, and waits until it has stopped its turn.
+fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult {
+    let task = view.task.id;
+    let can_wait = view
+        .attempts
+        .iter()
+        .any(|attempt| Some(attempt.id) == view.task.attempt && attempt.accepts_prompts());
+    if !can_wait {
+        return Err(command_error(
+            "cannot_wait",
+            format!("the program that works on {task} cannot be paused"),
+            format!("wait until it has ended, or stop it: regatta stop {task}"),
+        ));
+    }
+    let request = input::IdWithText {
+        id: task.to_string(),
+        text: "a person works in its workspace".into(),
+    };
+    let _paused: CallReply<TaskView> = client.call(&Call::Pause(request))?;
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(15);
+    loop {
+        let now: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+            id: task.to_string(),
+        }))?;
+        let at = now
+            .data
+            .attempts
+            .iter()
+            .find(|attempt| Some(attempt.id) == now.data.task.attempt);
+        match at {
+            Some(attempt) if attempt.session.hold_reason.is_some() && !attempt.session.in_turn => {
+                return Ok(());
+            }
+            Some(_) if std::time::Instant::now() < deadline => {
+                std::thread::sleep(std::time::Duration::from_millis(100))
+            }
+            _ => {
+                let _resumed: CallReply<serde_json::Value> =
+                    client.call(&Call::Resume(input::IdInput {
+                        id: task.to_string(),
+                    }))?;
+                let hint = format!("stop it instead: regatta stop {task}");
+                return Err(command_error(
+                    "cannot_wait",
+                    format!("the agent that works on {task} did not stop its turn within 15 s"),
+                    hint,
+                ));
+            }
+        }
+    }
+}
+
+/// Returns true if a person has taken the task over.
+pub(crate) fn is_taken_over(view: &TaskView) -> bool {
+    view.live.as_deref() == Some(regatta_api::view::TAKEN_OVER_TEXT)
+}

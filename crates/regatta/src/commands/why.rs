@@ -1,0 +1,442 @@
+//! The command `why`, which explains why a task or an agent waits, and which commands help.
+
+use clap::Args;
+use regatta_api::view::{AgentWhyView, InboxView, TaskHistoryView, TaskView, WhyView};
+use regatta_api::{Call, input};
+use regatta_core::ids::TaskId;
+use regatta_core::schedule::{WaitKind, WaitReason};
+use regatta_core::start_gates::GateVerdict;
+use regatta_core::task::TaskStatus;
+use regatta_core::task_timeline::{Activity, TaskTimeline};
+
+use crate::client::CallReply;
+use crate::commands::CommandContext;
+use crate::commands::show::parse_data;
+use crate::commands::takeover::is_taken_over;
+use crate::output::{
+    CommandResult, first_line, format_age, format_table, format_time_to_second, short_duration,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct WhyArgs {
+    /// A task (T21), one of its requests (Q7) or landings (L3), or an agent's name
+    pub(crate) id: String,
+}
+
+/// Runs `regatta why`.
+pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
+    let reply: CallReply<serde_json::Value> =
+        app.call(&Call::Why(input::IdInput { id: id.into() }))?;
+    if reply.data.get("capacity").is_some() {
+        return print_agent_why(app, &parse_data(reply.data)?);
+    }
+    let why: WhyView = parse_data(reply.data)?;
+    let asked: Vec<InboxView> = app
+        .call(&Call::InboxList(input::ProjectFilter { project: None }))?
+        .data;
+    let asked = asked
+        .iter()
+        .find(|ask| ask.is_shown() && ask.task == Some(why.task.task.id));
+    let ways = remedies(&why.task, &why.past, asked);
+    let mut next: Vec<String> = ways.iter().map(|way| way.0.clone()).collect();
+    next.push(format!("regatta show {}", why.task.task.id));
+    if why.task.task.status.is_terminal() {
+        next.push("regatta status".into());
+    }
+    app.output.print_answer("why", &why, &next, |out| {
+        let task = &why.task.task;
+        let word = if why.task.asks.is_some() {
+            "needs you"
+        } else {
+            &why.task.word
+        };
+        let life = why.task.life.as_ref();
+        let last = life
+            .and_then(|task_timeline| task_timeline.intervals.last())
+            .filter(|activity_interval| activity_interval.to_unix_ms.is_none());
+        let since = last.map_or(String::new(), |activity_interval| {
+            format!(" {}", format_age(activity_interval.from_unix_ms))
+        });
+        let mut text = format!(
+            "{} \"{}\"   {}{since}\n",
+            task.id,
+            first_line(&task.subject),
+            out.format_state(word)
+        );
+        let mut facts = Vec::new();
+        if why.task.waits.is_empty()
+            && let Some(last) = last
+        {
+            facts.push(vec![
+                why_label("now"),
+                activity_label(last.activity).into(),
+                first_line(&last.text),
+            ]);
+        }
+        for (nth, reason) in why.task.waits.iter().enumerate() {
+            let when = if nth == 0 { "now" } else { "then" };
+            facts.push(vec![
+                why_label(when),
+                reason.kind.name().into(),
+                first_line(&reason.text),
+            ]);
+        }
+        for command in &why.commands {
+            facts.push(vec![
+                why_label("runs"),
+                "command".into(),
+                first_line(command),
+            ]);
+        }
+        // Blocking gates are among the wait reasons already.
+        for gate in why
+            .task
+            .gates
+            .iter()
+            .filter(|gate_result| gate_result.verdict == GateVerdict::Warn)
+        {
+            facts.push(vec![
+                why_label("gate"),
+                gate.gate.name().into(),
+                first_line(&gate.reason),
+            ]);
+        }
+        text += &format_table(&facts);
+        if !why.clear.is_empty() {
+            let clear: Vec<String> = why
+                .clear
+                .iter()
+                .map(|wait_reason| {
+                    format!(
+                        "{} {}",
+                        wait_reason.kind.name(),
+                        first_line(&wait_reason.text)
+                    )
+                })
+                .collect();
+            text += &format!("clear  {}\n", clear.join(" · "));
+        }
+        text += &format_table(&life.map(past_rows).unwrap_or_default());
+        let tried = |task_history: &TaskHistoryView| {
+            vec![
+                why_label("tried"),
+                format!("{} ago", format_age(task_history.wall)),
+                first_line(&task_history.text),
+            ]
+        };
+        text += &format_table(&why.past.iter().map(tried).collect::<Vec<_>>());
+        let ways: Vec<Vec<String>> = ways
+            .iter()
+            .map(|(way, what)| vec![why_label("try"), way.clone(), (*what).into()])
+            .collect();
+        text += &format_table(&ways);
+        text
+    })
+}
+
+fn print_agent_why(app: &CommandContext, agent_why: &AgentWhyView) -> CommandResult {
+    let next: Vec<String> = agent_why
+        .agent
+        .tasks
+        .iter()
+        .chain(&agent_why.line)
+        .take(2)
+        .map(|id| format!("regatta why {id}"))
+        .collect();
+    app.output
+        .print_answer("agent.why", agent_why, &next, |out| {
+            let at: Vec<String> = agent_why
+                .agent
+                .tasks
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            let mut text = format!(
+                "{}   {} {}\n",
+                agent_why.agent.agent.name,
+                out.format_state(&agent_why.agent.state),
+                at.join(" ")
+            );
+            text = text.trim_end().to_owned() + "\n";
+            let fact = |(nth, wait_reason): (usize, &WaitReason)| {
+                vec![
+                    if nth == 0 { "now" } else { "then" }.to_owned(),
+                    wait_reason.kind.name().into(),
+                    first_line(&wait_reason.text),
+                ]
+            };
+            text += &format_table(
+                &agent_why
+                    .waits
+                    .iter()
+                    .enumerate()
+                    .map(fact)
+                    .collect::<Vec<_>>(),
+            );
+            if !agent_why.line.is_empty() {
+                let names: Vec<String> = agent_why.line.iter().map(ToString::to_string).collect();
+                text += &format!("queued  {}\n", names.join(" "));
+            }
+            text
+        })
+}
+
+/// Returns the first column of a line of `why`, padded so that the second columns are aligned.
+fn why_label(word: &str) -> String {
+    format!("{word:<5}")
+}
+
+/// Names an activity of a task in one word.
+pub(crate) fn activity_label(activity: Activity) -> &'static str {
+    match activity {
+        Activity::Working => "working",
+        Activity::Checking => "checking",
+        Activity::Waiting(kind) => kind.name(),
+    }
+}
+
+/// The number of past periods of a task that `why` prints.
+const MAX_PAST_PERIODS: usize = 12;
+
+/// Returns the rows about a task's past: each period with its times and its duration.
+fn past_rows(life: &TaskTimeline) -> Vec<Vec<String>> {
+    let over: Vec<_> = life
+        .intervals
+        .iter()
+        .filter(|activity_interval| activity_interval.to_unix_ms.is_some())
+        .collect();
+    let skipped = over.len().saturating_sub(MAX_PAST_PERIODS);
+    let mut rows = Vec::new();
+    let earlier = life.omitted_count + skipped as u64;
+    if earlier > 0 {
+        rows.push(vec![
+            why_label("past"),
+            format!("{earlier} earlier periods"),
+            String::new(),
+            "see --json".into(),
+        ]);
+    }
+    for activity_interval in &over[skipped..] {
+        let to = activity_interval
+            .to_unix_ms
+            .unwrap_or(activity_interval.from_unix_ms);
+        let hours = format!(
+            "{}-{}",
+            format_time_to_second(activity_interval.from_unix_ms),
+            format_time_to_second(to)
+        );
+        let what = format!(
+            "{} {}",
+            activity_label(activity_interval.activity),
+            format_short_duration(to - activity_interval.from_unix_ms)
+        );
+        rows.push(vec![
+            why_label("past"),
+            hours,
+            what,
+            first_line(&activity_interval.text),
+        ]);
+    }
+    rows
+}
+
+/// Formats a duration, in milliseconds below one second.
+pub(crate) fn format_short_duration(ms: u64) -> String {
+    if ms < 1_000 {
+        format!("{ms}ms")
+    } else {
+        short_duration(ms)
+    }
+}
+
+/// Returns true if a wait reason names a claim on a file.
+fn mentions_file(reason: &str) -> bool {
+    reason
+        .split_whitespace()
+        .any(|word| word.starts_with("file://"))
+}
+
+/// Returns commands that help a waiting or failed task, each with an explanation.
+fn remedies(
+    view: &TaskView,
+    past: &[TaskHistoryView],
+    asked: Option<&InboxView>,
+) -> Vec<(String, &'static str)> {
+    let task = &view.task;
+    let mut ways = Vec::new();
+    // The wait reason contains only the first error of a check.
+    if past.last().is_some_and(|attempt| attempt.failed_check)
+        || task
+            .fixup
+            .as_ref()
+            .is_some_and(|fixup| fixup.output.is_some())
+    {
+        ways.push((
+            format!("regatta logs {} --check", task.id),
+            "see the whole output of the failed check",
+        ));
+    }
+    if let Some(asked) =
+        asked.filter(|inbox| matches!(inbox.kind.as_str(), "permission" | "question" | "stuck"))
+    {
+        let what = |step: &str| match step.split(' ').nth(1) {
+            Some("allow") => "allow it once",
+            Some("deny") => "refuse it",
+            _ => "answer it",
+        };
+        let steps = crate::commands::inbox::answer_commands(asked, false).into_iter();
+        ways.splice(0..0, steps.map(|step| (step.clone(), what(&step))));
+        if asked.kind == "permission" {
+            ways.insert(
+                1.min(ways.len()),
+                (
+                    format!("regatta allow {} --for task", asked.id),
+                    "allow this and similar requests for this task",
+                ),
+            );
+        }
+        return ways;
+    }
+    if !matches!(task.status, TaskStatus::Failed | TaskStatus::Cancelled) {
+        let first = view.waits.first().map(|wait_reason| wait_reason.kind);
+        match first {
+            Some(WaitKind::Dependency) => {
+                // Blockers that have landed no longer matter.
+                let holds = |id: &&TaskId| {
+                    let names = |wait_reason: &WaitReason| {
+                        wait_reason
+                            .text
+                            .split(|c: char| !c.is_alphanumeric())
+                            .any(|text| text == id.to_string())
+                    };
+                    view.waits.iter().any(|wait_reason| {
+                        wait_reason.kind == WaitKind::Dependency && names(wait_reason)
+                    })
+                };
+                let open = task.blocked_by.iter().filter(holds).take(3);
+                ways.extend(
+                    open.map(|id| (format!("regatta why {id}"), "see why that task waits")),
+                );
+            }
+            Some(WaitKind::Claim) => {
+                // Fewer files help only if the claim is on files, not on the trunk or the task.
+                let is_files = view
+                    .waits
+                    .iter()
+                    .any(|wait| wait.kind == WaitKind::Claim && mentions_file(&wait.text));
+                if is_files && task.status != TaskStatus::Landing {
+                    ways.push((
+                        format!("regatta edit {} --files …", task.id),
+                        "list only files that are free now",
+                    ));
+                }
+                ways.push((
+                    "regatta claim list".into(),
+                    "see the claims, their holders and when they end",
+                ));
+            }
+            Some(WaitKind::Slot | WaitKind::Runner) if task.assignee.is_some() => {
+                ways.push((
+                    format!("regatta assign {} NAME", task.id),
+                    "assign it to an agent with a free slot",
+                ));
+            }
+            Some(WaitKind::Conflict) if task.status == TaskStatus::NeedsHuman => {
+                match &task.submission {
+                    Some(work) if work.reverts => {
+                        let commit = &work.commit.as_str()[..10];
+                        ways.push((
+                            format!("git revert {commit}"),
+                            "revert it in your checkout, and resolve the conflict",
+                        ));
+                        ways.push((
+                            format!("regatta drop {}", task.id),
+                            "cancel the undo, and keep the landed work",
+                        ));
+                    }
+                    _ => {
+                        ways.push((
+                            format!("regatta takeover {}", task.id),
+                            "resolve the conflict by hand in a workspace",
+                        ));
+                        ways.push((format!("regatta diff {}", task.id), "see its changes"));
+                        ways.push((
+                            format!("regatta retry {}", task.id),
+                            "let an agent try again",
+                        ));
+                    }
+                }
+            }
+            Some(WaitKind::Paused) => {
+                ways.push((format!("regatta resume {}", task.id), "resume it"))
+            }
+            Some(WaitKind::Backoff) => {
+                ways.push((format!("regatta retry {}", task.id), "try again now"))
+            }
+            Some(WaitKind::Review)
+                if task.status == TaskStatus::NeedsHuman && task.submission.is_none() =>
+            {
+                if !past.is_empty() {
+                    ways.push((
+                        format!("regatta logs {}", task.id),
+                        "see the output of its last attempt",
+                    ));
+                }
+                ways.push((
+                    format!("regatta retry {}", task.id),
+                    "let an agent try again",
+                ));
+                ways.push((format!("regatta task cancel {}", task.id), "cancel it"));
+            }
+            Some(WaitKind::Review) => {
+                ways.push((format!("regatta diff {}", task.id), "see its changes"));
+                ways.push((format!("regatta land {}", task.id), "land it"));
+            }
+            Some(WaitKind::Queue) => {
+                ways.push((
+                    format!("regatta land {} --first", task.id),
+                    "move it to the front of the queue",
+                ));
+                ways.push(("regatta queue".into(), "see the whole queue"));
+            }
+            Some(WaitKind::Runner) if task.mission.is_none() => {
+                ways.push(("regatta run --yes".into(), "start all waiting tasks"));
+            }
+            None if is_taken_over(view) => {
+                ways.push((
+                    format!("regatta takeover {}", task.id),
+                    "open a shell in its workspace",
+                ));
+                ways.push((
+                    format!("regatta land {}", task.id),
+                    "check your work and land it",
+                ));
+                ways.push((
+                    format!("regatta retry {}", task.id),
+                    "give the task back to an agent",
+                ));
+            }
+            None if task.attempt.is_some() => ways.push((
+                format!("regatta logs {} -f", task.id),
+                "follow the output of its agent",
+            )),
+            Some(WaitKind::Budget) => ways.push((
+                "regatta budget list".into(),
+                "see the budgets and the spending",
+            )),
+            _ => {}
+        }
+        return ways;
+    }
+    if !past.is_empty() {
+        ways.push((
+            format!("regatta logs {}", task.id),
+            "see the output of its last attempt",
+        ));
+    }
+    ways.push((
+        format!("regatta retry {}", task.id),
+        "try the same work as a new task that knows how this one ended",
+    ));
+    ways
+}
