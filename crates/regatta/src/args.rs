@@ -66,6 +66,7 @@ use crate::commands::team::TeamSubcommand;
 use crate::commands::token::TokenCommand;
 use crate::commands::undo::UndoArgs;
 use crate::commands::up::UpArgs;
+use crate::commands::upgrade::UpgradeArgs;
 use crate::commands::why::WhyArgs;
 use crate::settings::duration_ms;
 
@@ -110,7 +111,7 @@ Set up    agent      manage agents; provider finds their programs
           config     show the settings, and where they come from
 
 Plumbing  serve project plan task scope rule claim msg hook token audit runner mcp name schema
-          completions man version backup restore migrate guide help
+          completions man version backup restore migrate upgrade guide help
 
 Options:
   -C, --repo PATH     act as if started in PATH
@@ -144,7 +145,7 @@ pub(crate) const EXIT_CODES: &str = "\
 ";
 
 #[derive(Debug, Parser)]
-#[command(name = "regatta", version, override_help = HELP, disable_help_subcommand = true, args_conflicts_with_subcommands = false)]
+#[command(name = "regatta", version = crate::version::text(), override_help = HELP, disable_help_subcommand = true, args_conflicts_with_subcommands = false)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: GlobalArgs,
@@ -382,6 +383,9 @@ pub(crate) enum CliCommand {
     /// Restore the store from a copy; the daemon must be down
     #[command(hide = true)]
     Restore(RestoreArgs),
+    /// Explain how this copy was installed, and how to update it
+    #[command(hide = true)]
+    Upgrade(UpgradeArgs),
     /// Print help on a command or a topic
     #[command(hide = true)]
     Help(HelpArgs),
@@ -416,6 +420,7 @@ impl CliCommand {
             | CliCommand::Inbox(_)
             | CliCommand::Audit(_)
             | CliCommand::Provider
+            | CliCommand::Upgrade(_)
             | CliCommand::Backup(_) => true,
             CliCommand::Queue(args) => args.command.is_none(),
             CliCommand::Undo(args) => args.id.is_none(),

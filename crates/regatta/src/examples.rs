@@ -14,6 +14,7 @@ pub(crate) const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("demo", &["regatta demo", "regatta demo --size 30 --serve"]),
     ("doctor", &["regatta doctor", "regatta doctor --end-strays"]),
+    ("upgrade", &["regatta upgrade --check"]),
     ("up", &["regatta up", "regatta up --restart"]),
     ("down", &["regatta down", "regatta down --keep-agents"]),
     (

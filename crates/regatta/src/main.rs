@@ -31,6 +31,7 @@ mod settings; // settings: flag > environment > regatta.toml > config.toml > def
 #[cfg(test)]
 mod settings_page; // the test that docs/settings.md is complete
 mod tls_client; // TLS to a daemon on another machine
+mod version; // the version, with the commit of a release
 mod watch; // the live view of `regatta watch`
 
 use std::process::ExitCode;

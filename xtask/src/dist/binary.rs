@@ -57,8 +57,14 @@ pub(crate) fn build(build: &Build) -> anyhow::Result<PathBuf> {
         )
         .env("SOURCE_DATE_EPOCH", build.time_unix_s.to_string())
         // Both are printed by `regatta --version`.
-        .env("REGATTA_BUILD_COMMIT", git_output(build.root, &["rev-parse", "--short=10", "HEAD"])?)
-        .env("REGATTA_BUILD_DATE", git_output(build.root, &["log", "-1", "--format=%cs"])?)
+        .env(
+            "REGATTA_BUILD_COMMIT",
+            git_output(build.root, &["rev-parse", "--short=10", "HEAD"])?,
+        )
+        .env(
+            "REGATTA_BUILD_DATE",
+            git_output(build.root, &["log", "-1", "--format=%cs"])?,
+        )
         .env("XDG_CACHE_HOME", build.tools.cache())
         .env("ZIG_GLOBAL_CACHE_DIR", build.tools.cache().join("zig"))
         .env("ZIG_LOCAL_CACHE_DIR", build.tools.cache().join("zig"))

@@ -279,6 +279,24 @@ pub(crate) fn agent(app: &CommandContext, command: AgentCommand) -> CommandResul
     }
 }
 
+/// Returns the request of a complete command line, such as `regatta agent add a --preset codex`.
+pub(crate) fn request_of_command(command: &str) -> Result<input::AgentAdd, CommandError> {
+    let typed: Vec<std::ffi::OsString> = command.split(' ').map(Into::into).collect();
+    let parsed = crate::command_line::parse_args(&typed).map_err(|error| {
+        usage_error(
+            error.to_string(),
+            "add the agent by hand: regatta agent add --help",
+        )
+    })?;
+    match parsed.command {
+        Some(crate::args::CliCommand::Agent(AgentCommand::Add(args))) => agent_add_request(*args),
+        _ => Err(usage_error(
+            format!("`{command}` adds no agent"),
+            "add the agent by hand: regatta agent add --help",
+        )),
+    }
+}
+
 /// Turns the arguments of `agent add` into a request. Settings of a preset fill the gaps.
 fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError> {
     let command = ask.command.as_deref().map(split_command_line).transpose()?;

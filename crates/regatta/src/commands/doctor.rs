@@ -96,6 +96,7 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
         checks.extend(check_strays(dir, args.end_strays));
     }
     checks.push(check_sandbox());
+    checks.extend(check_path());
     checks.extend(check_providers(has_agents));
     let count = |level| {
         checks
@@ -119,6 +120,27 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
     } else {
         Err(CommandError::Exit(1))
     }
+}
+
+/// Returns a warning if the shell starts another program for `regatta`. An unrelated program of the
+/// same name exists on PyPI.
+fn check_path() -> Option<DoctorCheck> {
+    let own = std::env::current_exe()
+        .and_then(|path| path.canonicalize())
+        .ok()?;
+    let first = crate::commands::upgrade::first_on_path().filter(|first| *first != own)?;
+    Some(check_line(
+        "path",
+        CheckLevel::Warn,
+        format!(
+            "the command `regatta` starts another program: {}",
+            first.display()
+        ),
+        format!(
+            "put {} first on the PATH",
+            own.parent().unwrap_or(&own).display()
+        ),
+    ))
 }
 
 /// Draws checks as a table. In a narrow window the text is wrapped and the fix is printed below it,

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
+use crate::commands::starter_agents;
 use crate::output::{CommandError, CommandResult, command_error, usage_error};
 use crate::settings::value_of;
 use crate::{composition, settings};
@@ -40,6 +41,9 @@ struct InitResult {
     wrote: Option<String>,
     /// The hook that routes messages of the project's channel.
     router: Option<HookId>,
+    /// The agents that were added, because their programs are installed and signed in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    agents: Vec<String>,
     /// Remarks about submodules, LFS content and checks that cannot pass.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
@@ -97,19 +101,24 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
         Some(install_router(&client, &project.data.name)?)
     };
     let agents: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let proposal = starter_agents::propose(app, &client, &agents.data)?;
     let is_scripted = |view: &AgentView| matches!(view.agent.runtime, Runtime::Scripted);
-    let next = if agents.data.iter().all(is_scripted) {
-        ["regatta provider".to_owned(), "regatta demo".to_owned()]
-    } else {
-        [
-            "regatta agent list".to_owned(),
-            "regatta run --help".to_owned(),
+    let has_agents = !proposal.added.is_empty() || !agents.data.iter().all(is_scripted);
+    let next: Vec<String> = if has_agents {
+        vec![
+            "regatta run \"WHAT TO DO\"".into(),
+            "regatta agent list".into(),
         ]
+    } else if proposal.commands.is_empty() {
+        vec!["regatta provider".into(), "regatta demo".into()]
+    } else {
+        proposal.commands.clone()
     };
     let done = InitResult {
         project: project.data,
         wrote,
         router,
+        agents: proposal.added,
         notes,
     };
     app.output.print_answer("init", &done, &next, |_| {
@@ -132,6 +141,9 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
                 "chat    regatta msg send {} '!help' lists what you can ask for ({hook})\n",
                 project.name
             );
+        }
+        if !done.agents.is_empty() {
+            text += &format!("agents  {}\n", done.agents.join(", "));
         }
         for note in &done.notes {
             text += &format!("note    {note}\n");

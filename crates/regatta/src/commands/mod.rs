@@ -60,6 +60,7 @@ pub(crate) mod schema;
 pub(crate) mod scope;
 pub(crate) mod serve;
 pub(crate) mod show;
+mod starter_agents;
 pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod takeover;
@@ -68,6 +69,7 @@ pub(crate) mod team;
 pub(crate) mod token;
 pub(crate) mod undo;
 pub(crate) mod up;
+pub(crate) mod upgrade;
 pub(crate) mod why;
 
 use std::ffi::OsString;
@@ -427,6 +429,7 @@ fn dispatch(app: &CommandContext, command: Option<CliCommand>) -> CommandResult 
         CliCommand::Demo(args) => demo::demo(app, &args),
         CliCommand::Doctor(args) => doctor::doctor(app, &args),
         CliCommand::Up(args) => up::up(app, &args),
+        CliCommand::Upgrade(args) => upgrade::upgrade(app, &args),
         CliCommand::Down(args) => down::down(app, &args),
         CliCommand::Run(args) => run::run(app, &args),
         CliCommand::Add(args) => add::add(app, *args),

@@ -12,7 +12,7 @@ pub(crate) fn provider_lines() -> Vec<ProviderProgram> {
     find_presets().iter().map(provider_line).collect()
 }
 
-fn find_presets() -> Vec<FoundProgram> {
+pub(crate) fn find_presets() -> Vec<FoundProgram> {
     program_discovery::discover_all(
         &presets::PRESETS.iter().collect::<Vec<_>>(),
         &MachineFacts::this_machine(),

@@ -10,28 +10,71 @@ use crate::commands::CommandContext;
 use crate::commands::task::task_rows;
 use crate::output::{CommandError, CommandResult, Output, first_line, format_age, format_table};
 
-/// Runs `regatta` without a command: prints the status inside a managed repository, and the first
-/// steps elsewhere.
+/// The place from which `regatta` was started, when it is no project of a running daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+enum StartingPoint {
+    /// A directory outside of any git repository.
+    NoRepository,
+    /// A git repository that was never put under management.
+    NewRepository,
+    /// A repository with a `regatta.toml`, while no daemon runs.
+    StoppedDaemon,
+}
+
+impl StartingPoint {
+    fn describe(self, directory: &std::path::Path) -> String {
+        let place = first_line(&directory.display().to_string());
+        match self {
+            StartingPoint::NoRepository => format!("{place} is not in a git repository"),
+            StartingPoint::NewRepository => {
+                format!("{place} is a git repository that Regatta does not manage yet")
+            }
+            StartingPoint::StoppedDaemon => {
+                format!("{place} has a regatta.toml, and the daemon is not running")
+            }
+        }
+    }
+
+    fn next_command(self) -> &'static str {
+        match self {
+            StartingPoint::NoRepository => "regatta demo",
+            StartingPoint::NewRepository => "regatta init",
+            StartingPoint::StoppedDaemon => "regatta up",
+        }
+    }
+}
+
+/// Runs `regatta` without a command: prints the status inside a managed repository. Elsewhere it
+/// says where the person stands, and the one command to type next.
 pub(crate) fn run_without_command(app: &CommandContext) -> CommandResult {
     let data_dir = app.data_dir()?;
-    if let Some(client) = Client::find(&data_dir, app.timeout())?
-        && app.project(&client)?.is_some()
+    let client = Client::find(&data_dir, app.timeout())?;
+    if let Some(client) = &client
+        && app.project(client)?.is_some()
     {
         return status(app);
     }
-    let text = "\
-regatta demo          see a whole run in ten seconds, on a throw-away repository
-regatta init          put this repository under management
-regatta run PLAN      run a plan; regatta run PLAN --agents scripted rehearses it
-regatta status        what every agent is doing
-regatta --help        all commands
-";
-    app.output.print_answer(
-        "start",
-        &serde_json::json!({ "words": ["demo", "init", "run", "status"] }),
-        &[],
-        |_| text.into(),
-    )
+    let here = app.working_dir()?;
+    let repository = app.current_repository()?;
+    let point = match &repository {
+        None => StartingPoint::NoRepository,
+        Some(top) if client.is_none() && top.join("regatta.toml").exists() => {
+            StartingPoint::StoppedDaemon
+        }
+        Some(_) => StartingPoint::NewRepository,
+    };
+    let next = point.next_command();
+    let answer = serde_json::json!({ "state": point, "next": next });
+    app.output.print_answer("start", &answer, &[], |_| {
+        let place = point.describe(repository.as_deref().unwrap_or(&here));
+        format!(
+            "{place}\nnext   {next}\n\n\
+             regatta demo     see a whole run in ten seconds, on a throw-away repository\n\
+             regatta doctor   find problems in the setup\n\
+             regatta --help   all commands\n"
+        )
+    })
 }
 
 /// Runs `regatta status`.
