@@ -53,16 +53,21 @@ pub(crate) use trial_result::{announce, on_fence_expired, on_lent_fence_expired,
 pub fn median_time_ms<'a>(
     ended: impl Iterator<Item = (&'a Landing, Option<&'a Task>)>,
 ) -> Option<u64> {
-    let landed = ended
-        .filter_map(|(landing, task)| Some((landing, task.filter(|task| task.landed.is_some())?)));
-    let mut took: Vec<u64> = landed
-        .map(|(landing, task)| task.updated_unix_ms.saturating_sub(landing.queued_unix_ms))
+    let mut durations_ms: Vec<u64> = ended
+        .filter_map(|(landing, task)| {
+            let landed = task.filter(|task| task.landed.is_some())?;
+            Some(
+                landed
+                    .updated_unix_ms
+                    .saturating_sub(landing.queued_unix_ms),
+            )
+        })
         .collect();
-    took.sort_unstable();
-    took.get(took.len() / 2).copied()
+    durations_ms.sort_unstable();
+    durations_ms.get(durations_ms.len() / 2).copied()
 }
 
-/// Where a landing is.
+/// The state of a landing's latest trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
@@ -256,7 +261,10 @@ impl Landing {
 
     /// Returns whether the landing is held now, until `retry_at` or until somebody asks for it.
     pub(crate) fn is_held_now(&self, now: Now) -> bool {
-        self.held.is_some() && self.retry_fleet_ms.is_none_or(|at| at > now.fleet_ms)
+        let is_retry_due = self
+            .retry_fleet_ms
+            .is_some_and(|retry_fleet_ms| retry_fleet_ms <= now.fleet_ms);
+        self.held.is_some() && !is_retry_due
     }
 
     /// Returns the landings of the trial that ends in this one, in merge order, with this landing
@@ -268,7 +276,7 @@ impl Landing {
             LandingState::Validated { carries, .. } | LandingState::Moving { carries, .. } => {
                 carries
                     .iter()
-                    .map(|carried_landing| carried_landing.landing)
+                    .map(|carried| carried.landing)
                     .filter(|id| *id != self.id)
                     .collect()
             }

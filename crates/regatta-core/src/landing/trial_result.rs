@@ -7,8 +7,8 @@ use crate::board::{Board, Draft};
 use crate::bus;
 use crate::claim::{self, ClaimOwner};
 use crate::event::Event;
-use crate::ids::{CommitId, Label, LandingId, Now, ProjectName};
-use crate::pattern::PathPattern;
+use crate::ids::{CommitId, Label, LandingId, Now, ProjectName, TaskId};
+use crate::pattern::{PathPattern, Uri};
 use crate::project::ConflictPolicy;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
@@ -94,22 +94,22 @@ pub fn on_trial_result(
         return Err(Refusal::StaleLanding { landing: id });
     };
     let project = landing.project.clone();
-    let train = landing.trial_landings();
+    let trial = landing.trial_landings();
     // Only the report of a move decides about the landings that it carries, so this trial may not
     // (Q12).
-    let moves = |id: &LandingId| fault::carrying_move(draft.board(), *id).is_some();
+    let is_moving = |id: &LandingId| fault::carrying_move(draft.board(), *id).is_some();
     match found {
         _ if void => requeue(draft, id, "another landing of its trial has left the queue"),
         TrialOutcome::Passed { old, new, carries }
             if is_based_on(&old, &carries, base.as_ref()) =>
         {
-            let mut carries: Vec<CarriedLanding> = train
+            let mut carries: Vec<CarriedLanding> = trial
                 .iter()
                 .filter_map(|id| carried_commit(&carries, *id, &new))
                 .collect();
-            carries.iter_mut().for_each(|carried_landing| {
-                carried_landing.unverified = unverified.contains(&carried_landing.landing)
-            });
+            for carried in &mut carries {
+                carried.unverified = unverified.contains(&carried.landing);
+            }
             // Some landings ahead may have landed since. The trunk is then at their commit, on
             // which this trial stands.
             let old = base.unwrap_or(old);
@@ -125,7 +125,7 @@ pub fn on_trial_result(
             id,
             "the landings ahead of it landed as other commits; merging again",
         ),
-        TrialOutcome::Failed { .. } | TrialOutcome::CommitFailed { .. } if moves(&id) => {
+        TrialOutcome::Failed { .. } | TrialOutcome::CommitFailed { .. } if is_moving(&id) => {
             requeue(draft, id, MOVE_UNDER_WAY)
         }
         // Every commit that lands is green (Q1), so the commits of this landing are squashed.
@@ -135,7 +135,7 @@ pub fn on_trial_result(
                 reason,
             }))
         }
-        TrialOutcome::AlreadyOnTrunk { .. } if train.iter().any(moves) => {
+        TrialOutcome::AlreadyOnTrunk { .. } if trial.iter().any(is_moving) => {
             requeue(draft, id, MOVE_UNDER_WAY)
         }
         TrialOutcome::Failed {
@@ -155,10 +155,10 @@ pub fn on_trial_result(
             let known = |id| {
                 landed_as
                     .iter()
-                    .find(|landed_a| landed_a.0 == id)
-                    .map(|landed_a| landed_a.1.clone())
+                    .find(|(landing, _)| *landing == id)
+                    .map(|(_, commit)| commit.clone())
             };
-            let carries: Vec<CarriedLanding> = train
+            let carries: Vec<CarriedLanding> = trial
                 .iter()
                 .map(|id| CarriedLanding {
                     nothing_new: Some(NothingNew {
@@ -170,22 +170,23 @@ pub fn on_trial_result(
             land_all(draft, &carries, &tip, now)?;
         }
         TrialOutcome::Conflict {
-            landing: at,
+            landing: conflicting,
             paths,
             kinds,
         } => {
-            let place = train.iter().position(|id| *id == at);
-            let decides = place.is_some() && !moves(&at);
-            if train[0] != at || at != id || !decides {
+            let position = trial.iter().position(|id| *id == conflicting);
+            let position = position.filter(|_| !is_moving(&conflicting));
+            let is_alone = position == Some(0) && conflicting == id;
+            if !is_alone {
                 requeue(draft, id, "another landing of its trial conflicts");
             }
-            match place.filter(|_| decides) {
+            match position {
                 None => {}
-                Some(0) => on_conflict(draft, at, (paths, kinds), now)?,
-                Some(place) => {
-                    let behind = conflicting_landings(draft.board(), &train[..place], &paths);
+                Some(0) => on_conflict(draft, conflicting, (paths, kinds), now)?,
+                Some(position) => {
+                    let behind = conflicting_landings(draft.board(), &trial[..position], &paths);
                     draft.record(Event::LandingDeferred(LandingDeferred {
-                        landing: at,
+                        landing: conflicting,
                         behind,
                         paths,
                     }));
@@ -199,14 +200,14 @@ pub fn on_trial_result(
             }));
         }
         TrialOutcome::Held {
-            landing: at,
+            landing: cause,
             reason,
         } => {
-            let about = at.filter(|id| train.contains(id)).unwrap_or(id);
-            let decides = !moves(&about);
+            let cause = cause.filter(|id| trial.contains(id)).unwrap_or(id);
+            let may_hold = !is_moving(&cause);
             requeue(draft, id, &reason);
-            if decides {
-                hold_with_backoff(draft, about, reason, now)?;
+            if may_hold {
+                hold_with_backoff(draft, cause, reason, now)?;
             }
         }
     }
@@ -218,12 +219,7 @@ const MOVE_UNDER_WAY: &str = "a move of the trunk carries it, and its report dec
 /// Returns whether a trial that was merged onto `old` still stands on the trunk: the landings that
 /// landed since it began are in the trial as the same commits.
 fn is_based_on(old: &CommitId, carries: &[CarriedLanding], base: Option<&CommitId>) -> bool {
-    base.is_none_or(|base| {
-        base == old
-            || carries
-                .iter()
-                .any(|carried_landing| carried_landing.commit == *base)
-    })
+    base.is_none_or(|base| base == old || carries.iter().any(|carried| carried.commit == *base))
 }
 
 /// Returns the commit that `landing` became in a trial with the tip `new`.
@@ -234,7 +230,7 @@ fn carried_commit(
 ) -> Option<CarriedLanding> {
     let known = carries
         .iter()
-        .find(|carried_landing| carried_landing.landing == landing)
+        .find(|carried| carried.landing == landing)
         .cloned();
     // In a trial of one landing, the landing's commit is the tip.
     known.or_else(|| {
@@ -297,7 +293,7 @@ fn on_conflict(
 fn describe_conflict(path: &str, conflicts: &[Conflict]) -> String {
     let found = conflicts.iter().find(|conflict| conflict.path == path);
     match found.and_then(|conflict| conflict.kind.description()) {
-        Some(words) => format!("{path} ({words})"),
+        Some(description) => format!("{path} ({description})"),
         None => path.to_owned(),
     }
 }
@@ -340,21 +336,21 @@ pub fn on_move_result(
     let LandingState::Moving {
         old,
         new,
-        fence: live,
+        fence: current_fence,
         carries,
     } = landing.state.clone()
     else {
         return Err(Refusal::StaleLanding { landing: id });
     };
-    if live != fence {
+    if current_fence != fence {
         return Err(Refusal::StaleLanding { landing: id });
     }
-    let train = landing.trial_landings();
+    let trial = landing.trial_landings();
     match found {
         MoveOutcome::Moved => {
-            for carried_landing in &carries {
-                if let Some(dropped) = &carried_landing.dropped {
-                    add_follow_up(draft, carried_landing.landing, dropped, now)?;
+            for carried in &carries {
+                if let Some(dropped) = &carried.dropped {
+                    add_follow_up(draft, carried.landing, dropped, now)?;
                 }
             }
             // Rows of older versions have no list of commits and carry only their own landing.
@@ -377,7 +373,7 @@ pub fn on_move_result(
                 .projects
                 .get(&landing.project)
                 .map(|project| project.trunk.to_string());
-            let reason = |task: crate::ids::TaskId| {
+            let reason = |task: TaskId| {
                 format!(
                     "the checkout of {} has changes in {}, which {task} changes too: commit, \
                     stash or move them, and it lands",
@@ -388,7 +384,7 @@ pub fn on_move_result(
             return_trunk(draft, &landing, "the checkout of the trunk has changes");
             // Only landings that touch the changed files wait for the person; the others continue
             // (Q9).
-            let members: Vec<_> = train
+            let members: Vec<_> = trial
                 .iter()
                 .filter_map(|id| draft.board().landings.get(id).cloned())
                 .collect();
@@ -399,8 +395,11 @@ pub fn on_move_result(
                     .iter()
                     .any(|path| paths.contains(path))
             };
-            let all = !members.iter().any(|landing| touches(landing));
-            for member in members.iter().filter(|landing| all || touches(landing)) {
+            let nobody_touches = !members.iter().any(|landing| touches(landing));
+            for member in members
+                .iter()
+                .filter(|landing| nobody_touches || touches(landing))
+            {
                 hold_with_backoff(draft, member.id, reason(member.task), now)?;
             }
         }
@@ -453,7 +452,7 @@ fn add_follow_up(
         task.id,
         first_few(&names)
     );
-    let ask = task::AddTask {
+    let request = task::AddTask {
         issue_type: task.issue_type,
         files: dropped
             .paths
@@ -466,7 +465,7 @@ fn add_follow_up(
         expects: Expects::Changes,
         ..task::AddTask::new_report(task.project.clone(), &subject, description)
     };
-    task::add(draft, ask, None, now).map(|_| ())
+    task::add(draft, request, None, now).map(|_| ())
 }
 
 /// Records that every landing of a trial has landed, in order.
@@ -571,20 +570,16 @@ fn notify_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> R
         .collect();
     for task in tasks {
         let changed = landing.submission.changed.iter().map(String::as_str);
-        let theirs: Vec<&str> = changed
-            .filter(|path| {
-                task.files
-                    .iter()
-                    .any(|path_pattern| path_pattern.matches(path))
-            })
+        let common: Vec<&str> = changed
+            .filter(|path| task.files.iter().any(|pattern| pattern.matches(path)))
             .collect();
-        if !theirs.is_empty() {
+        if !common.is_empty() {
             let text = format!(
                 "{} has landed as {commit} and changed {}, which you work on. Your work is merged \
                  with it when you are \
                  done: see what it did with `git show {commit}` and keep to it.",
                 landing.task,
-                first_few(&theirs)
+                first_few(&common)
             );
             intervention::send_message(draft, task.id, text)?;
         }
@@ -630,16 +625,16 @@ pub(crate) fn on_wait_timeout(
         .map(|project| project.name.clone())
         .collect();
     for name in names {
-        let uri = [crate::pattern::Uri::for_trunk(&name)];
+        let uri = [Uri::for_trunk(&name)];
         let holders =
             claim::conflicting_holders(draft, &uri, claim::ClaimMode::Exclusive, None, now);
-        let held = holders.first().map_or(String::new(), |claim_holder| {
-            format!(", which {} holds", claim_holder.owner)
+        let holder = holders.first().map_or(String::new(), |holder| {
+            format!(", which {} holds", holder.owner)
         });
-        let waited = now.unix_ms.saturating_sub(wait.since_unix_ms) / 1_000;
+        let waited_seconds = now.unix_ms.saturating_sub(wait.since_unix_ms) / 1_000;
         let text = format!(
-            "{} waited {waited} s for the trunk of {name}{held}; its merge is left for later, and \
-            it takes other work",
+            "{} waited {waited_seconds} s for the trunk of {name}{holder}; its merge is left \
+            for later, and it takes other work",
             wait.owner
         );
         announce(draft, &name, "coord:wait", text, now)?;
@@ -695,8 +690,8 @@ pub(super) fn eject(
         .projects
         .get(&landing.project)
         .map(|project| project.settings.landing.on_conflict);
-    let hopeless = landing.reverts || on_conflict == Some(ConflictPolicy::Fail);
-    let retry = task.fixups < task::MAX_FIXUPS && !hopeless;
+    let is_final = landing.reverts || on_conflict == Some(ConflictPolicy::Fail);
+    let retry = task.fixups < task::MAX_FIXUPS && !is_final;
     draft.record(Event::LandingEnded(LandingEnded {
         landing: landing.id,
         task: landing.task,
@@ -705,7 +700,7 @@ pub(super) fn eject(
         fault: Some(true),
     }));
     claim::release_all(draft, &ClaimOwner::Landing(landing.id));
-    if hopeless {
+    if is_final {
         let kind = if fixup.paths.is_empty() {
             WaitKind::Review
         } else {
@@ -737,13 +732,13 @@ pub(super) fn eject(
 /// Adds to `reason` the files that were held back from this work, because they may be the missing
 /// part.
 fn with_held_back_files(task: &task::Task, landing: &Landing, reason: &str) -> String {
-    let of_this = |escape: &&ScopeEscape| {
+    let is_held_back = |escape: &&ScopeEscape| {
         escape.attempt == landing.submission.attempt && escape.source == EscapeSource::Diff
     };
     let names: Vec<&str> = task
         .escapes
         .iter()
-        .filter(of_this)
+        .filter(is_held_back)
         .flat_map(|escape| &escape.suggested_files)
         .map(String::as_str)
         .collect();
@@ -762,14 +757,13 @@ pub(crate) fn on_lent_fence_expired(
     token: u64,
     now: Now,
 ) -> Result<(), Refusal> {
-    let moves = |landing: &Landing| matches!(landing.state, LandingState::Moving { fence, .. } if fence == token);
-    let moving = draft
-        .board()
-        .landings
-        .values()
-        .find(|landing| moves(landing))
-        .map(|landing| landing.id);
-    moving.map_or(Ok(()), |id| on_fence_expired(draft, id, token, now))
+    let moving = draft.board().landings.values().find(
+        |landing| matches!(landing.state, LandingState::Moving { fence, .. } if fence == token),
+    );
+    let Some(id) = moving.map(|landing| landing.id) else {
+        return Ok(());
+    };
+    on_fence_expired(draft, id, token, now)
 }
 
 /// Gives up a move whose claim expired before the report arrived.
