@@ -13,8 +13,8 @@ use crate::ids::Now;
 use crate::refusal::Refusal;
 use crate::task::{Task, TaskStatus};
 use crate::{
-    approval, budget, bus, conversation, hook, landing, launch, lead, mission, policy, reconcile,
-    router, thread_answers,
+    approval, budget, bus, conversation, hook, landing, launch, lead, mission, policy, router,
+    thread_answers,
 };
 
 /// Decides the consequences of `event` and returns the effects that the shell must perform.
@@ -144,7 +144,7 @@ pub(crate) fn react(
             launch::relaunch_if_requested(draft, *launch_changed.launch(), now)?;
             launch::announce(draft, *launch_changed.launch(), now)?;
         }
-        Event::FleetResumed(_) => reconcile::reconcile_all(draft, now),
+        Event::FleetResumed(_) => launch::recovery::reconcile_all(draft, now),
         Event::MessagePosted(message_posted) => {
             lead::on_message_posted(draft, message_posted.message());
             bus::deliver_to_members(draft, message_posted.message());

@@ -4,22 +4,27 @@
 //! of the three is inferred from the absence of another: a team that was never launched has no
 //! launch, and a launch that lost its lanes reports that.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod checks; // checks of a team before it is recorded
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{MAX_TASKS, SandboxLevel, SecretVariable};
+use crate::agent::{SandboxLevel, SecretVariable};
 use crate::board::{Board, Draft};
 use crate::command::CommandOutcome;
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, LaunchId, MemberName, Now, ProjectName, TeamName};
-use crate::lane::{self, LaneSettings, PlannedMember, RosterProblem};
+
+use crate::lane::{self, LaneSettings, PlannedMember};
 use crate::launch::{self, TeamLaunch};
 use crate::provider_name;
 use crate::refusal::Refusal;
-use crate::spelling;
-use crate::unknown_fields::{self, UnknownFields};
+use crate::unknown_fields::UnknownFields;
+
+pub(crate) use checks::roster_refusal;
+use checks::{check, check_spelling};
 
 /// The separation of a member from the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,20 +187,6 @@ pub struct Team {
     #[serde(flatten)]
     pub extra: UnknownFields,
 }
-
-/// The fields of a stored [`Team`]. No unknown field of a request may have one of these names (D9).
-const FIELDS: &[&str] = &[
-    "name",
-    "project",
-    "lead",
-    "members",
-    "environments",
-    "launch",
-    "again",
-    "deleted_wall",
-    "created_wall",
-    "updated_wall",
-];
 
 impl Team {
     /// Returns all members, the lead first.
@@ -624,182 +615,4 @@ pub fn lane_policy(board: &Board, team: &Team) -> LaneSettings {
         .get(&team.project)
         .map(|project| project.settings.lanes.clone())
         .unwrap_or_default()
-}
-
-/// Combines all problems of a roster in one refusal.
-pub(crate) fn roster_refusal(objections: &[RosterProblem]) -> Refusal {
-    let said: Vec<String> = objections.iter().map(ToString::to_string).collect();
-    let hints: BTreeSet<String> = objections.iter().map(RosterProblem::hint).collect();
-    Refusal::invalid(
-        said.join("; "),
-        hints.into_iter().collect::<Vec<_>>().join("; "),
-    )
-}
-
-/// Checks a team's project, fields, members and lanes.
-fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
-    if !board.projects.contains_key(&team.project) {
-        return Err(Refusal::NoSuchProject {
-            project: team.project.clone(),
-        });
-    }
-    let unknown = std::iter::once((&team.extra, FIELDS))
-        .chain(team.roster().map(|member| (&member.extra, &[][..])))
-        .chain(
-            team.environments
-                .values()
-                .map(|environment| (&environment.extra, &[][..])),
-        );
-    for (extra, known) in unknown {
-        if let Some(why) = unknown_fields::problem(extra, known) {
-            return Err(Refusal::invalid(
-                format!("team {}: {why}", team.name),
-                "leave that field out",
-            ));
-        }
-    }
-    for member in team.roster() {
-        check_member(team, member)?;
-    }
-    let (lead, members) = team.planned_members();
-    lane::plan(&lead, &members, &lane_policy(board, team))
-        .map(|_| ())
-        .map_err(|problems| roster_refusal(&problems))
-}
-
-/// Refuses unknown fields that are most likely misspelt known ones, and providers that nobody
-/// knows.
-///
-/// A misspelt `provider` would put its member on the lead's lane. Other unknown fields are kept,
-/// because a newer version may have written them. A team that is restored from a backup is not
-/// checked, for the same reason.
-fn check_spelling(board: &Board, team: &Team) -> Result<(), Refusal> {
-    const TEAM_FIELDS: &[&str] = &["name", "project", "lead", "members", "environments"];
-    let members = team.roster().map(|member| {
-        (
-            format!("member {}", member.name),
-            &member.extra,
-            TeamMember::FIELDS,
-        )
-    });
-    let environments = team.environments.iter().map(|(name, environment)| {
-        (
-            format!("environment {name}"),
-            &environment.extra,
-            TeamEnvironment::FIELDS,
-        )
-    });
-    let own = std::iter::once((format!("team {}", team.name), &team.extra, TEAM_FIELDS));
-    for (place, extra, known) in own.chain(members).chain(environments) {
-        for field in extra
-            .keys()
-            .filter(|field| !known.contains(&field.as_str()))
-        {
-            if let Some(meant) = spelling::nearest(field, known) {
-                return Err(Refusal::invalid(
-                    format!("{place} has no field {field}"),
-                    format!("write {meant}"),
-                ));
-            }
-        }
-    }
-    let policy = lane_policy(board, team);
-    team.roster()
-        .try_for_each(|member| check_provider(team, member, &policy))
-}
-
-/// Refuses a provider that neither this version nor the project's policy knows, because its lane
-/// could never start.
-fn check_provider(team: &Team, member: &TeamMember, policy: &LaneSettings) -> Result<(), Refusal> {
-    let Some(written) = member
-        .provider
-        .as_deref()
-        .filter(|name| !policy.is_known(name))
-    else {
-        return Ok(());
-    };
-    let own: Vec<&str> = provider_name::PROVIDERS
-        .iter()
-        .map(|(name, _)| *name)
-        .collect();
-    let hint = match provider_name::nearest(written) {
-        Some(meant) => format!("write {meant}; the others are in: regatta provider"),
-        None => format!(
-            "it is one of {}; for a provider of your own add a rule to regatta.toml: \
-            [lanes.policy] {written} = \"secondary\"",
-            own.join(", ")
-        ),
-    };
-    Err(Refusal::invalid(
-        format!(
-            "team {}: the provider of {} is unknown: {written}",
-            team.name, member.name
-        ),
-        hint,
-    ))
-}
-
-/// Checks the settings of one member.
-fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
-    let name = &member.name;
-    let bad = |what: String, hint: &str| Err(Refusal::invalid(what, hint));
-    let word = |s: &str| {
-        (1..=64).contains(&s.len())
-            && s.bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/@[]".contains(&byte))
-    };
-    for (field, value, longest) in [
-        ("provider", &member.provider, 32),
-        ("backend", &member.backend, 64),
-        ("effort", &member.effort, 32),
-        ("environment", &member.environment, 64),
-        ("model", &member.model, 64),
-    ] {
-        if let Some(value) = value
-            && (!word(value) || value.len() > longest)
-        {
-            return bad(
-                format!("the {field} of {name} is not a name of 1 to {longest} characters"),
-                "it has letters, digits and - _ . : / @ only",
-            );
-        }
-    }
-    for (field, value) in [("role", &member.role), ("workflow", &member.workflow)] {
-        if value.as_ref().is_some_and(|value| value.len() > 16 * 1024) {
-            return bad(
-                format!("the {field} of {name} is longer than 16 KiB"),
-                "put it into a file and name that",
-            );
-        }
-    }
-    if let Some(cwd) = &member.cwd
-        && (cwd.is_empty()
-            || cwd.len() > 500
-            || cwd.starts_with('/')
-            || cwd.contains('\0')
-            || cwd.split('/').any(|cwd| cwd == ".."))
-    {
-        return bad(
-            format!("the cwd of {name} is not a directory of the project"),
-            "give it relative to the project's root",
-        );
-    }
-    if let Some(environment) = &member.environment
-        && !team.environments.contains_key(environment)
-    {
-        return bad(
-            format!("{name} asks for the environment {environment}, which the team does not have"),
-            "add it to the team: [environments.NAME]",
-        );
-    }
-    if member
-        .max_tasks
-        .is_some_and(|max_task| !(1..=MAX_TASKS).contains(&max_task))
-    {
-        return bad(
-            format!("max_tasks of {name} is 1 to 20"),
-            "give a number in that range",
-        );
-    }
-    Ok(())
 }

@@ -1,37 +1,33 @@
-//! The coordinator of launches: starts the lanes and sessions of a team, and stops them.
+//! The coordinator of launches: starts the lanes and sessions of a team.
 //!
 //! It holds no state of its own. [`advance`] reads the record and performs the next step, whoever
 //! changed the record. A daemon that was killed at any point therefore continues from the record.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::agent::{self, Profile, RegisterAgent, Role, Runtime, SecretVariable};
 use crate::attempt;
 use crate::board::{Board, Draft};
 use crate::event::Event;
-use crate::ids::{AgentName, AttemptId, LaunchId, MemberName, Now, TaskId, TeamName};
+use crate::ids::{AttemptId, LaunchId, MemberName, Now, TaskId, TeamName};
 use crate::intervention;
-use crate::lane::{self, LaneKind, LanePlan, LaneSettings, PlannedMember};
+use crate::lane;
 use crate::provider_outage;
-use crate::reconcile;
 use crate::refusal::Refusal;
 use crate::task::{self, AddTask, Expects, IssueType};
 use crate::team::{self, Team, TeamMember};
 use crate::unknown_fields::UnknownFields;
 
+use super::plan::{new_entry, planned_members};
+use super::stop::wind_down;
 use super::{
-    EvidenceSource, LaneRef, LaunchBegun, LaunchChanged, LaunchEntry, LaunchMember, MAX_EVIDENCE,
-    MAX_MODELS, MemberCauseKind, MemberEvidence, MemberIdentity, MemberResolution, MemberState,
-    ProgramFacts, SessionOf, TeamLaunch, has_session, is_member_running, is_up, latest_launch,
-    live_attempts,
+    EvidenceSource, LaunchBegun, LaunchChanged, LaunchEntry, LaunchMember, MAX_EVIDENCE,
+    MAX_MODELS, MemberCauseKind, MemberEvidence, MemberResolution, MemberState, ProgramFacts,
+    SessionOf, TeamLaunch, has_session, is_up, latest_launch, recovery,
 };
 
 /// The default script of a scripted member: it answers that it is present.
 const DEFAULT_SCRIPT: &str = r#"[{"say": "I am here."}]"#;
-
-/// The backend that stands in for the program of any provider.
-const SCRIPTED_BACKEND: &str = "scripted";
 
 /// Launches a team: records the plan now, and has the members' programs checked next.
 pub fn begin(
@@ -108,119 +104,6 @@ pub fn begin(
     }));
     team::set_launch(draft, name, id, false);
     Ok(id)
-}
-
-/// Returns the lead and the members as they are planned now, with an explanation for each member
-/// that the policy moved to another provider because its own accepts no work.
-fn planned_members(
-    board: &Board,
-    team: &Team,
-    policy: &LaneSettings,
-) -> (PlannedMember, Vec<PlannedMember>, Vec<(MemberName, String)>) {
-    let parked = |s: &str| {
-        board
-            .parked
-            .get(s)
-            .filter(|provider_outage| !provider_outage.has_resumed)
-    };
-    let mut moved = Vec::new();
-    let mut settle = |seat: PlannedMember| {
-        let Some(why) = parked(&seat.provider) else {
-            return seat;
-        };
-        let Some(other) = policy
-            .failover_of(&seat.provider)
-            .find(|other| parked(other).is_none())
-        else {
-            return seat;
-        };
-        let said = format!("moved from {} to {other}: {}", seat.provider, why.reason);
-        moved.push((seat.name.clone(), said));
-        PlannedMember {
-            provider: other.to_owned(),
-            ..seat
-        }
-    };
-    let (lead, members) = team.planned_members();
-    let lead = settle(lead);
-    let members = members.into_iter().map(settle).collect();
-    (lead, members, moved)
-}
-
-/// Returns a member's entry with its requested settings, and with the settings that its lane
-/// allows.
-fn new_entry(
-    team: &Team,
-    member: &TeamMember,
-    seat: &PlannedMember,
-    plan: &LanePlan,
-) -> LaunchEntry {
-    let lead = &team.lead;
-    let is_lead = member.name == lead.name;
-    let of_lead = team.provider(member) == team.provider(lead);
-    let asked = MemberIdentity {
-        provider: team.provider(member).to_owned(),
-        backend: member.backend.clone(),
-        model: member
-            .model
-            .clone()
-            .or_else(|| lead.model.clone().filter(|_| of_lead)),
-        effort: member
-            .effort
-            .clone()
-            .or_else(|| lead.effort.clone().filter(|_| of_lead)),
-        fast_mode: member.fast_mode,
-        cwd: member.cwd.clone(),
-    };
-    let lane = plan.lane_of(&member.name);
-    let mut got = MemberIdentity {
-        provider: seat.provider.clone(),
-        ..asked.clone()
-    };
-    let mut notes = Vec::new();
-    if seat.provider != asked.provider {
-        // Settings for one provider mean nothing to another.
-        (got.backend, got.model, got.effort) = (None, None, None);
-    }
-    if lane.is_none_or(|lane| lane.kind == LaneKind::Primary) && !is_lead {
-        // The primary lane has one owner, whose backend and fast mode hold for its members. A
-        // backend is a program of one provider, so a member of another provider keeps its own; only
-        // the stand-in fits every provider.
-        let is_shared = seat.provider == team.provider(lead)
-            || lead.backend.as_deref() == Some(SCRIPTED_BACKEND);
-        if is_shared && got.backend != lead.backend {
-            got.backend = lead.backend.clone();
-            notes.push(inherited_note(
-                "backend",
-                got.backend.as_deref().unwrap_or("its provider's usual one"),
-            ));
-        }
-        if got.fast_mode != lead.fast_mode {
-            got.fast_mode = lead.fast_mode;
-            let mode = got.fast_mode.map_or(
-                "its program's own",
-                |is_on| if is_on { "on" } else { "off" },
-            );
-            notes.push(inherited_note("fast mode", mode));
-        }
-    }
-    let lane = lane.map(|lane| LaneRef {
-        id: lane.id.clone(),
-        kind: lane.kind,
-        owner: lane.owner.clone(),
-    });
-    LaunchEntry {
-        lane,
-        requested: asked,
-        effective: got,
-        notes,
-        ..LaunchEntry::new(team, &member.name)
-    }
-}
-
-/// Returns the note about a setting that a member inherits from the lead.
-fn inherited_note(setting: &str, value: &str) -> String {
-    format!("{setting} is the lead's on the primary lane: {value}")
 }
 
 /// Marks the team's latest launch as replaced, if there is one.
@@ -588,178 +471,6 @@ fn open_session(
         })
 }
 
-/// Stops a team, first the secondary lanes and then the primary one. The team counts as stopped
-/// only when none of its processes runs (P10).
-pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refusal> {
-    let team = team::find(draft.board(), name)?;
-    if team.relaunch_after_stop {
-        team::set_launch(draft, name, team.launch.unwrap_or_default(), false);
-    }
-    request_stop(draft, &team, reason);
-    stop_unrecorded(draft, &team, reason);
-    // If nothing ran, the stop is complete at once.
-    if let Some(launch) = team.launch.filter(|_| !is_up(draft.board(), &team)) {
-        let now = draft.now();
-        record_reconciled(draft, launch, now);
-    }
-    Ok(())
-}
-
-/// Stops attempts of members that the team's record lacks, or all of them if there is no record.
-fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
-    let recorded: Vec<AgentName> = match latest_launch(draft.board(), team) {
-        Some(launch) => launch
-            .members
-            .iter()
-            .map(|entry| entry.agent.clone())
-            .collect(),
-        None => vec![],
-    };
-    let agents: BTreeSet<AgentName> = live_attempts(draft.board(), team)
-        .map(|attempt| attempt.agent.clone())
-        .collect();
-    for agent in agents.into_iter().filter(|agent| !recorded.contains(agent)) {
-        stop_member(draft, &agent, reason);
-    }
-}
-
-/// Records that a team is to stop, if any part of it runs.
-fn request_stop(draft: &mut Draft, team: &Team, reason: &str) {
-    let Some(launch) = latest_launch(draft.board(), team).cloned() else {
-        return;
-    };
-    if is_up(draft.board(), team) && launch.stopping.is_none() {
-        draft.record(Event::LaunchChanged(LaunchChanged {
-            launch: launch.id,
-            stopping: Some(reason.to_owned()),
-            reconciled_wall: None,
-            superseded: false,
-            told: None,
-        }));
-    }
-}
-
-/// Performs the next step of stopping a launch.
-fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
-    let reason = launch.stopping.clone().unwrap_or_default();
-    for entry in &launch.members {
-        // The member gets no more work, and if it has not started, it does not start.
-        if draft
-            .board()
-            .agents
-            .get(&entry.agent)
-            .is_some_and(|agent| agent.offline.is_none())
-        {
-            let left = agent::take_offline(draft, &entry.agent, "its team is being stopped", now);
-            debug_assert!(left.is_ok(), "an agent that is there can leave");
-        }
-        if entry.state.is_pending() && !has_session(draft.board(), entry) {
-            let stopped = LaunchEntry {
-                state: MemberState::Stopped,
-                ended_unix_ms: Some(now.unix_ms),
-                ..entry.clone()
-            };
-            record_entry(
-                draft,
-                launch.id,
-                stopped.with_cause(MemberCauseKind::Stopped, reason.clone()),
-            );
-        }
-    }
-    let living: Vec<&LaunchEntry> = launch
-        .members
-        .iter()
-        .filter(|launch| is_member_running(draft.board(), launch))
-        .collect();
-    // A member with an unknown lane does not count as a primary one (T4).
-    let primary = |launch: &&&LaunchEntry| {
-        launch.lead
-            || launch
-                .lane
-                .as_ref()
-                .is_some_and(|lane_ref| lane_ref.kind == LaneKind::Primary)
-    };
-    let aside: Vec<&LaunchEntry> = living
-        .iter()
-        .filter(|launch| !primary(launch))
-        .copied()
-        .collect();
-    let turn = if aside.is_empty() { living } else { aside };
-    if turn.is_empty() {
-        draft.record(Event::LaunchChanged(LaunchChanged {
-            launch: launch.id,
-            stopping: None,
-            reconciled_wall: Some(now.unix_ms),
-            superseded: false,
-            told: None,
-        }));
-    }
-    for entry in turn {
-        stop_member(draft, &entry.agent, &reason);
-    }
-}
-
-/// Stops all attempts of a member: its session and its tasks. Its unfinished tasks wait for another
-/// agent.
-fn stop_member(draft: &mut Draft, agent: &AgentName, reason: &str) {
-    let of = |attempt: &&Arc<attempt::Attempt>| attempt.agent == *agent && attempt.supervised;
-    let running: Vec<_> = draft
-        .board()
-        .attempts
-        .values()
-        .filter(of)
-        .cloned()
-        .collect();
-    for attempt in running {
-        attempt::stop(
-            draft,
-            attempt.id,
-            attempt::AttemptCause::Stopped,
-            reason.to_owned(),
-        );
-        if attempt.session_of.is_none()
-            && attempt.stopping.is_none()
-            && draft.board().tasks.contains_key(&attempt.task)
-        {
-            let back = task::return_for_retry(draft, attempt.task, reason);
-            debug_assert!(back.is_ok(), "what runs can wait again");
-        }
-    }
-}
-
-/// Stops a team if it runs, and launches it again with its current settings.
-pub fn relaunch(draft: &mut Draft, name: &TeamName, now: Now) -> Result<Option<LaunchId>, Refusal> {
-    let team = team::find(draft.board(), name)?;
-    if !is_up(draft.board(), &team) {
-        return begin(draft, name, &[], now).map(Some);
-    }
-    // An invalid roster is refused now and not after the stop.
-    let policy = team::lane_policy(draft.board(), &team);
-    let (lead, members, _) = planned_members(draft.board(), &team, &policy);
-    lane::plan(&lead, &members, &policy).map_err(|problems| team::roster_refusal(&problems))?;
-    team::set_launch(draft, name, team.launch.unwrap_or_default(), true);
-    request_stop(draft, &team, "it is launched again");
-    Ok(None)
-}
-
-/// Launches a stopped team again, if a relaunch was requested.
-pub(crate) fn relaunch_if_requested(
-    draft: &mut Draft,
-    id: LaunchId,
-    now: Now,
-) -> Result<(), Refusal> {
-    let Some(launch) = draft.board().launches.get(&id).cloned() else {
-        return Ok(());
-    };
-    let Some(team) = draft.board().teams.get(&launch.team).cloned() else {
-        return Ok(());
-    };
-    if team.relaunch_after_stop && team.launch == Some(id) && !is_up(draft.board(), &team) {
-        begin(draft, &launch.team, &[], now)?;
-    }
-    Ok(())
-}
-
 /// Retries the lane of a member that did not come up or is down.
 pub fn retry(
     draft: &mut Draft,
@@ -781,7 +492,7 @@ pub fn retry(
         ));
     };
     if entry.lane.is_none()
-        || reconcile::lane_knowledge(&team, &launch, &team::lane_policy(draft.board(), &team))
+        || recovery::lane_knowledge(&team, &launch, &team::lane_policy(draft.board(), &team))
             .has_missing_lanes()
     {
         return Err(Refusal::invalid(
@@ -847,7 +558,7 @@ pub(crate) fn restore(
         draft.board().teams.get(name).cloned().ok_or(refusal)
     })?;
     if let Some(there) = latest_launch(draft.board(), &team)
-        && reconcile::preferred_side(there, &record) == reconcile::RecordSide::Left
+        && recovery::preferred_side(there, &record) == recovery::RecordSide::Left
     {
         return Ok(());
     }
@@ -889,7 +600,7 @@ pub(crate) fn restore(
         launch: launch.into(),
     }));
     team::set_launch(draft, name, id, false);
-    reconcile::reconcile(draft, id, now);
+    recovery::reconcile(draft, id, now);
     Ok(())
 }
 

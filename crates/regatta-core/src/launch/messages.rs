@@ -3,9 +3,9 @@
 
 use crate::board::Board;
 use crate::lane;
-use crate::reconcile::{self, LaneKnowledge};
 use crate::team::{self, Team};
 
+use super::recovery::{self, LaneKnowledge};
 use super::{
     LaunchEntry, LaunchOutcome, LaunchPhase, MemberCauseKind, MemberState, TeamLaunch,
     latest_launch,
@@ -209,7 +209,7 @@ pub fn explain(board: &Board, team: &Team) -> Vec<String> {
         launch.phase().name(),
         launch.outcome().name()
     ));
-    if let LaneKnowledge::Missing(why) = reconcile::lane_knowledge(team, launch, &policy) {
+    if let LaneKnowledge::Missing(why) = recovery::lane_knowledge(team, launch, &policy) {
         lines.push(format!("  degraded: {why}; relaunch it"));
     }
     let names: Vec<&str> = launch

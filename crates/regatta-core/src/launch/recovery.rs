@@ -15,8 +15,14 @@ use crate::attempt::Attempt;
 use crate::board::Draft;
 use crate::ids::{LaunchId, Now, TeamName};
 use crate::lane::{LaneKind, LaneSettings};
-use crate::launch::{self, MemberCauseKind, MemberState, TeamLaunch};
 use crate::team::{self, Team};
+
+use super::coordinator::{mark_down, record_reconciled, supersede_record};
+use super::evidence::{begin_from_evidence, fill_roster, record_session};
+use super::{
+    LaunchPhase, MemberCauseKind, MemberState, TeamLaunch, has_session, latest_launch,
+    live_attempts,
+};
 
 /// One of two compared records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +174,7 @@ fn choose_record(draft: &mut Draft, team: &Team) {
         });
     let Some(best) = best else { return };
     for other in records.iter().filter(|other| other.id != best.id) {
-        launch::supersede_record(draft, other);
+        supersede_record(draft, other);
     }
     if team.launch != Some(best.id) {
         team::set_launch(draft, &team.name, best.id, team.relaunch_after_stop);
@@ -181,7 +187,7 @@ fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
     let Some(team) = draft.board().teams.get(name).cloned() else {
         return;
     };
-    let sessions: Vec<Arc<Attempt>> = launch::live_attempts(draft.board(), &team)
+    let sessions: Vec<Arc<Attempt>> = live_attempts(draft.board(), &team)
         .filter(|attempt| attempt.session_of.is_some())
         .cloned()
         .collect();
@@ -190,15 +196,15 @@ fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
         .filter_map(|session| session.session_of.as_ref())
         .map(|standing| standing.launch)
         .max();
-    let known = launch::latest_launch(draft.board(), &team).map(|launch| launch.id);
+    let known = latest_launch(draft.board(), &team).map(|launch| launch.id);
     if let (None, Some(newest)) = (known, newest) {
-        launch::begin_from_evidence(draft, &team, newest, now);
+        begin_from_evidence(draft, &team, newest, now);
     }
     let Some(id) = known.or(newest) else { return };
     for session in sessions {
-        launch::record_session(draft, &team, id, &session, now);
+        record_session(draft, &team, id, &session, now);
     }
-    launch::fill_roster(draft, &team, id, now);
+    fill_roster(draft, &team, id, now);
 }
 
 /// Compares one record with the running sessions.
@@ -214,7 +220,7 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
         LaneKnowledge::Known | LaneKnowledge::OnlyPrimary => None,
     };
     for entry in &found.members {
-        let lives = launch::has_session(draft.board(), entry);
+        let lives = has_session(draft.board(), entry);
         let should = entry.state == MemberState::Alive
             || entry.state.is_pending() && entry.state != MemberState::Queued;
         let unplaced = entry
@@ -223,7 +229,7 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
             .is_none_or(|lane_ref| lane_ref.kind == LaneKind::Secondary);
         match &lost {
             Some(why) if !lives && unplaced && entry.state != MemberState::Stopped => {
-                launch::mark_down(
+                mark_down(
                     draft,
                     id,
                     entry.clone(),
@@ -233,7 +239,7 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
             }
             _ if should && !lives => {
                 let text = "nothing of it was found after a restart";
-                launch::mark_down(draft, id, entry.clone(), (MemberCauseKind::Lost, text), now);
+                mark_down(draft, id, entry.clone(), (MemberCauseKind::Lost, text), now);
             }
             _ => {}
         }
@@ -242,8 +248,8 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
         .board()
         .launches
         .get(&id)
-        .is_some_and(|team_launch| team_launch.phase() != launch::LaunchPhase::Active);
+        .is_some_and(|team_launch| team_launch.phase() != LaunchPhase::Active);
     if over {
-        launch::record_reconciled(draft, id, now);
+        record_reconciled(draft, id, now);
     }
 }

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::board::Board;
 use crate::ids::{LaunchId, MemberName, ProjectName, TeamName};
 use crate::lane::LaneKind;
-use crate::reconcile::{self, LaneKnowledge};
 use crate::team::{self, Team};
 
+use super::recovery::{self, LaneKnowledge};
 use super::{
     LaunchOutcome, LaunchPhase, MemberState, describe, latest_launch, live_attempts, messages,
 };
@@ -115,7 +115,7 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
             members: wanted().collect(),
         };
     };
-    let lost = match reconcile::lane_knowledge(team, launch, &policy) {
+    let lost = match recovery::lane_knowledge(team, launch, &policy) {
         LaneKnowledge::Missing(why) => Some(why),
         LaneKnowledge::Known | LaneKnowledge::OnlyPrimary => None,
     };

@@ -1,0 +1,114 @@
+//! The outlook of a mission: counts of its open tasks, and of those that wait for a person.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::Board;
+use crate::ids::{MissionId, TaskId};
+use crate::mission;
+use crate::task::{Task, TaskStatus};
+
+use super::{current_step, has_only_parked_agents, is_active};
+
+/// Counts of a mission's open tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MissionOutlook {
+    pub open: usize,
+    pub running: usize,
+    pub landing: usize,
+    /// Open tasks that only a person can move: they need a decision, their contract is incomplete,
+    /// or a blocker is stuck.
+    pub stuck: usize,
+    /// Landings that wait for a person to clean up the checkout.
+    pub held: usize,
+}
+
+impl MissionOutlook {
+    /// Returns whether nothing more happens without a person.
+    pub fn is_settled(&self) -> bool {
+        self.running == 0 && self.landing == self.held && self.stuck + self.held == self.open
+    }
+}
+
+/// Counts the open tasks of a mission.
+pub fn outlook(board: &Board, mission: MissionId) -> MissionOutlook {
+    let open: Vec<_> = board
+        .open_tasks_of(mission)
+        .filter_map(|(_, id)| board.tasks.get(&id))
+        .collect();
+    let dead = stuck_tasks(board, mission, &open);
+    let mut out = MissionOutlook::default();
+    for task in &open {
+        out.open += 1;
+        match task.status {
+            status if status.is_running() => out.running += 1,
+            TaskStatus::Landing => {
+                out.landing += 1;
+                out.held += usize::from(needs_clean_checkout(board, task));
+            }
+            _ if dead.contains(&task.id) => out.stuck += 1,
+            _ => {}
+        }
+    }
+    out
+}
+
+/// Returns whether a task's landing is held until a person has cleaned up the checkout.
+pub(super) fn needs_clean_checkout(board: &Board, task: &Task) -> bool {
+    task.landing
+        .and_then(|id| board.landings.get(&id))
+        .is_some_and(|landing| landing.held.is_some())
+}
+
+/// Returns a mission's open tasks that do not continue without a person.
+pub(super) fn stuck_tasks(
+    board: &Board,
+    mission: MissionId,
+    open: &[&Arc<Task>],
+) -> BTreeSet<TaskId> {
+    let Some(mission) = board.missions.get(&mission) else {
+        return BTreeSet::new();
+    };
+    let hopeless = |task: &Task| {
+        task.status != TaskStatus::Landing
+            && (!is_active(board, task) || has_only_parked_agents(board, mission, task))
+    };
+    let mut dead: BTreeSet<TaskId> = open
+        .iter()
+        .filter(|task| hopeless(task))
+        .map(|task| task.id)
+        .collect();
+    // A task that waits for a held landing waits for a person, and so do all tasks that wait for
+    // that task.
+    let by_hand: BTreeSet<TaskId> = open
+        .iter()
+        .filter(|task| needs_clean_checkout(board, task))
+        .map(|task| task.id)
+        .collect();
+    let at_work = current_step(board, mission.id);
+    loop {
+        let stands = |id: &TaskId| dead.contains(id) || by_hand.contains(id);
+        // A wave in which nothing moves blocks the later waves.
+        let barrier = mission.mode == mission::StartMode::Waves
+            && !by_hand.is_empty()
+            && open
+                .iter()
+                .filter(|task| task.step() == at_work)
+                .all(|task| stands(&task.id));
+        let more: Vec<TaskId> = open
+            .iter()
+            .filter(|task| task.status.is_waiting() && !dead.contains(&task.id))
+            .filter(|task| {
+                task.blocked_by.iter().any(stands) || (barrier && task.step() != at_work)
+            })
+            .map(|task| task.id)
+            .collect();
+        if more.is_empty() {
+            return dead;
+        }
+        dead.extend(more);
+    }
+}

@@ -1,0 +1,205 @@
+//! The return of a task to the agents for another attempt, and the end of a task that has no attempts
+//! left.
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::{AttemptCause, ResumePoint};
+use crate::board::{Board, Draft};
+use crate::event::Event;
+use crate::ids::{CommitId, TaskId};
+use crate::refusal::Refusal;
+use crate::schedule::WaitKind;
+use crate::scope_escape::ScopeEscape;
+
+use super::{
+    Fixup, Task, TaskDue, TaskReturned, TaskStatus, fail, find, needs_human, next_status,
+    send_to_fixup,
+};
+
+/// Default number of failed attempts after which a task fails or needs a person.
+pub const DEFAULT_MAX_FAILURES: u32 = 3;
+
+/// Returns the maximum number of failed attempts of a task, from its project's settings.
+pub(crate) fn max_failures(board: &Board, task: &Task) -> u32 {
+    board
+        .projects
+        .get(&task.project)
+        .map_or(DEFAULT_MAX_FAILURES, |project| {
+            project.settings.run.attempts.max(1)
+        })
+}
+
+/// Returns a task to the agents for another attempt, without counting a failure.
+pub(crate) fn return_for_retry(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
+    requeue_inner(draft, id, reason, NextAttempt::default())
+}
+
+/// Returns a task to the agents after a reviewer looked at its finished work.
+pub(crate) fn send_back(
+    draft: &mut Draft,
+    id: TaskId,
+    reviewed: CommitId,
+    reason: &str,
+) -> Result<(), Refusal> {
+    requeue_inner(
+        draft,
+        id,
+        reason,
+        NextAttempt {
+            reviewed: Some(reviewed),
+            ..NextAttempt::default()
+        },
+    )
+}
+
+/// The conditions of a task's next attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct NextAttempt {
+    /// The last attempt counts as a failure.
+    #[serde(rename = "counts")]
+    pub counts_as_failure: bool,
+    /// The last attempt was interrupted, so the next delay is longer.
+    #[serde(rename = "tried")]
+    pub was_interrupted: bool,
+    #[serde(rename = "not_before")]
+    pub not_before_fleet_ms: Option<u64>,
+    pub resume: Option<ResumePoint>,
+    /// The task rests until something wakes it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "asleep")]
+    pub resting: bool,
+    /// Messages of people to the next attempt are dropped.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub forget_notes: bool,
+    /// The fix that the finished work needs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fixup: Option<Box<Fixup>>,
+    /// The reviewed commit that was sent back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reviewed: Option<CommitId>,
+}
+
+/// Lets a delayed or resting task start at once.
+pub(crate) fn clear_delay(draft: &mut Draft, id: TaskId) {
+    if draft
+        .board()
+        .tasks
+        .get(&id)
+        .is_some_and(|task| task.not_before_fleet_ms.is_some() || task.resting)
+    {
+        draft.record(Event::TaskDue(TaskDue { task: id }));
+    }
+}
+
+/// Returns a task for another attempt after one ended with `cause`. After the maximum number of
+/// failures the task fails if its work was rejected, and otherwise needs a person.
+pub(crate) fn retry_after(
+    draft: &mut Draft,
+    id: TaskId,
+    cause: AttemptCause,
+    reason: &str,
+    again: NextAttempt,
+) -> Result<(), Refusal> {
+    let task = find(draft.board(), id)?;
+    if task.session_of.is_some() {
+        return Ok(()); // the task ends with its session, and its team decides what follows
+    }
+    // A failed fix-up counts as a fix-up, not as a failure, because the submitted work is
+    // unchanged.
+    if again.counts_as_failure && task.fixup.is_some() {
+        return send_to_fixup(
+            draft,
+            id,
+            reason,
+            NextAttempt {
+                fixup: task.fixup.clone().map(Box::new),
+                ..again
+            },
+        );
+    }
+    if again.counts_as_failure && task.failures + 1 >= max_failures(draft.board(), &task) {
+        let reason = format!(
+            "{} attempts failed; the last one: {reason}",
+            task.failures + 1
+        );
+        return match decision_when_exhausted(cause) {
+            Some(kind) => needs_human(draft, id, kind, &reason),
+            None => fail(draft, id, &reason),
+        };
+    }
+    requeue_inner(draft, id, reason, again)
+}
+
+/// Returns the kind of decision that a task without remaining attempts needs, by the cause of its
+/// last end. Returns `None` if the task fails for good, because its checks rejected the work.
+pub(super) fn decision_when_exhausted(cause: AttemptCause) -> Option<WaitKind> {
+    match cause {
+        AttemptCause::Invalid | AttemptCause::Rejected => None,
+        AttemptCause::ScopeEscape => Some(WaitKind::Policy),
+        AttemptCause::Environment
+        | AttemptCause::Crashed
+        | AttemptCause::TimedOut
+        | AttemptCause::Hung
+        | AttemptCause::Lost => Some(WaitKind::Runner),
+        AttemptCause::Overloaded
+        | AttemptCause::ContextFull
+        | AttemptCause::Refused
+        | AttemptCause::Auth
+        | AttemptCause::BadConfig
+        | AttemptCause::Parked => Some(WaitKind::Provider),
+        AttemptCause::OverBudget => Some(WaitKind::Budget),
+        AttemptCause::Submitted
+        | AttemptCause::Reported
+        | AttemptCause::Rested
+        | AttemptCause::GaveUp
+        | AttemptCause::Blocked
+        | AttemptCause::NothingChanged
+        | AttemptCause::Stopped
+        | AttemptCause::Cancelled => Some(WaitKind::Review),
+    }
+}
+
+/// Returns a task to the agents for another attempt, because somebody asked.
+pub(crate) fn requeue(
+    draft: &mut Draft,
+    id: TaskId,
+    reason: &str,
+    again: NextAttempt,
+) -> Result<(), Refusal> {
+    requeue_inner(draft, id, reason, again)
+}
+
+/// Records that a task waits for an agent again.
+pub(super) fn requeue_inner(
+    draft: &mut Draft,
+    id: TaskId,
+    reason: &str,
+    again: NextAttempt,
+) -> Result<(), Refusal> {
+    let task = find(draft.board(), id)?;
+    if task.session_of.is_some() {
+        return Ok(());
+    }
+    let counts = again.counts_as_failure;
+    let status = if task.assignee.is_some() {
+        TaskStatus::Pending
+    } else {
+        TaskStatus::Unassigned
+    };
+    next_status(id, task.status, status)?;
+    let plain = NextAttempt {
+        counts_as_failure: counts,
+        ..NextAttempt::default()
+    } == again;
+    let again = (!plain).then_some(again);
+    draft.record(Event::TaskReturned(TaskReturned {
+        task: id,
+        status,
+        reason: reason.to_owned(),
+        counts,
+        again,
+    }));
+    Ok(())
+}
