@@ -329,7 +329,7 @@ impl LaunchEntry {
     pub fn is_on_secondary_lane(&self) -> bool {
         self.lane
             .as_ref()
-            .is_some_and(|lane_ref| lane_ref.kind == LaneKind::Secondary)
+            .is_some_and(|lane| lane.kind == LaneKind::Secondary)
     }
 
     /// Returns the entry with this cause.
@@ -387,12 +387,12 @@ pub struct TeamLaunch {
 impl TeamLaunch {
     /// Returns the entry of a member.
     pub fn entry(&self, name: &MemberName) -> Option<&LaunchEntry> {
-        self.members.iter().find(|launch| launch.name == *name)
+        self.members.iter().find(|entry| entry.name == *name)
     }
 
     /// Returns the lead's entry.
     pub fn lead(&self) -> Option<&LaunchEntry> {
-        self.members.iter().find(|launch| launch.lead)
+        self.members.iter().find(|entry| entry.lead)
     }
 
     /// Returns whether some members are on secondary lanes.
@@ -403,7 +403,7 @@ impl TeamLaunch {
     /// Returns the phase, derived from the members (T2). The launch stays active until every
     /// planned lane has reached an end, whatever the primary lane does.
     pub fn phase(&self) -> LaunchPhase {
-        if self.stopping.is_some() || self.members.iter().any(|launch| launch.state.is_pending()) {
+        if self.stopping.is_some() || self.members.iter().any(|entry| entry.state.is_pending()) {
             LaunchPhase::Active
         } else if self.reconciled_unix_ms.is_some() {
             LaunchPhase::Reconciled

@@ -20,7 +20,8 @@ use crate::attempt::{self, Attempt, AttemptCause, resume_point};
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
 use crate::ids::{
-    AgentName, AttemptId, ChannelName, Label, MessageId, MissionId, Now, ProjectName, TaskId,
+    AgentName, AttemptId, ChannelName, CommitId, Label, MessageId, MissionId, Now, ProjectName,
+    TaskId,
 };
 use crate::mission::{Mission, MissionState};
 use crate::refusal::Refusal;
@@ -31,7 +32,7 @@ pub(crate) use edits::adopt_edits;
 pub(crate) use news::{
     add_news, mission_labels, notify_lead, on_approval_asked, on_message_posted,
 };
-use news::{post_to_requester, wake};
+use news::{notify_siblings, post_about_mission, post_to_requester, wake};
 
 pub use start::{LeadRequest, base_name, led_missions, queue_position, request_mission};
 pub(crate) use start::{choose_lead, start_queued_missions, unassign_orphaned_task};
@@ -76,7 +77,7 @@ pub struct Lead {
     /// The lead's final report; with it the mission ends after this turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<String>,
-    /// Time of the mission's next summary on the fleet clock. `said` is the last summary.
+    /// Time of the mission's next summary on the fleet clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "checkpoint_at")]
     pub checkpoint_fleet_ms: Option<u64>,
@@ -238,15 +239,17 @@ fn count_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
             "end your turn; use a new mission for the rest",
         ));
     }
-    let settings = draft
+    let max_children = draft
         .board()
         .projects
         .get(&mission.project)
-        .map(|project| project.settings.leads.max_children);
-    let most = settings.unwrap_or(u32::MAX);
-    if lead.children >= most {
+        .map_or(u32::MAX, |project| project.settings.leads.max_children);
+    if lead.children >= max_children {
         return Err(Refusal::invalid(
-            format!("{id} has had {} of at most {most} tasks", lead.children),
+            format!(
+                "{id} has had {} of at most {max_children} tasks",
+                lead.children
+            ),
             "put the rest into the existing tasks or into your report; the limit is [leads] \
             max_children",
         ));
@@ -278,11 +281,11 @@ pub fn finish(
     (task, attempt, token): (TaskId, AttemptId, u64),
     report: String,
 ) -> Result<(), Refusal> {
-    let live = attempt::require_attempt_of_task(draft.board(), task, attempt, token)?;
-    let of = task::find(draft.board(), task)?;
-    let found = live
+    let attempt_record = attempt::require_attempt_of_task(draft.board(), task, attempt, token)?;
+    let duty = task::find(draft.board(), task)?.duty.clone();
+    let found = attempt_record
         .mission
-        .filter(|_| of.duty == Some(TaskDuty::Lead))
+        .filter(|_| duty == Some(TaskDuty::Lead))
         .and_then(|id| lead_of(draft.board(), id));
     let Some((mission, lead)) = found else {
         return Err(Refusal::invalid(
@@ -328,22 +331,24 @@ pub(crate) fn on_turn_finished(
     draft: &mut Draft,
     task: &Task,
     attempt: &Attempt,
-    (said, adopted): (&str, Option<TaskId>),
+    (last_text, adopted): (&str, Option<TaskId>),
 ) -> Result<(), Refusal> {
     let found = task.mission.and_then(|id| lead_of(draft.board(), id));
-    let Some((mission, lead)) = found.filter(|found| found.1.task == Some(task.id)) else {
+    let Some((mission, lead)) = found.filter(|(_, lead)| lead.task == Some(task.id)) else {
         attempt::end(draft, attempt.id, AttemptCause::Reported, "");
         return task::complete(draft, task.id, None);
     };
     let open = open_children(draft.board(), mission.id);
-    let asks = approval::open_question(draft.board(), task.id).map(|asked| asked.id);
-    if open.is_empty() && (lead.report.is_some() || (!lead.has_urgent_news && asks.is_none())) {
-        let words = if said.trim().is_empty() {
-            "Its lead gave no report."
-        } else {
-            said.trim()
+    let open_question = approval::open_question(draft.board(), task.id).map(|approval| approval.id);
+    if open.is_empty()
+        && (lead.report.is_some() || (!lead.has_urgent_news && open_question.is_none()))
+    {
+        let last_text = last_text.trim();
+        let report = match &lead.report {
+            Some(report) => report.clone(),
+            None if last_text.is_empty() => "Its lead gave no report.".to_owned(),
+            None => last_text.to_owned(),
         };
-        let report = lead.report.clone().unwrap_or_else(|| words.to_owned());
         record_lead(
             draft,
             mission.id,
@@ -360,18 +365,18 @@ pub(crate) fn on_turn_finished(
     // After edits of its own the lead starts in a fresh workspace, so that the same change is not
     // taken twice.
     let resume = adopted.is_none().then(|| resume_point(attempt, true));
-    let again = NextAttempt {
+    let next_attempt = NextAttempt {
         resume,
         resting: true,
         ..NextAttempt::default()
     };
-    let reason = match asks {
-        Some(asks) if open.is_empty() => {
-            format!("its turn is over, and it waits for the answer to {asks}")
+    let reason = match open_question {
+        Some(open_question) if open.is_empty() => {
+            format!("its turn is over, and it waits for the answer to {open_question}")
         }
         _ => format!("its turn is over, and {} of its tasks are open", open.len()),
     };
-    task::retry_after(draft, task.id, AttemptCause::Rested, &reason, again)?;
+    task::retry_after(draft, task.id, AttemptCause::Rested, &reason, next_attempt)?;
     attempt::end(draft, attempt.id, AttemptCause::Rested, &reason);
     if lead.has_urgent_news {
         wake(draft, mission.id);
@@ -382,38 +387,43 @@ pub(crate) fn on_turn_finished(
 /// Runs a lead's timers: posts a due summary, and ends the lead at its deadline.
 pub(crate) fn on_timer(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal> {
     let Some((mission, lead)) =
-        lead_of(draft.board(), id).filter(|pair| pair.1.acting_name().is_some())
+        lead_of(draft.board(), id).filter(|(_, lead)| lead.acting_name().is_some())
     else {
         return Ok(());
     };
-    if lead.deadline_fleet_ms.is_some_and(|at| at <= now.fleet_ms) {
+    if lead
+        .deadline_fleet_ms
+        .is_some_and(|deadline| deadline <= now.fleet_ms)
+    {
         return lose_lead(draft, &mission, "its time is up ([leads] timeout)", now);
     }
     if lead
         .checkpoint_fleet_ms
-        .is_some_and(|at| at <= now.fleet_ms)
+        .is_some_and(|deadline| deadline <= now.fleet_ms)
     {
-        let every = draft
+        let interval_ms = draft
             .board()
             .projects
             .get(&mission.project)
             .map_or(0, |project| project.settings.leads.checkpoint_interval.ms());
-        let said = summary(draft.board(), &mission);
-        let news = said != lead.last_summary;
-        let checkpoint_at = Some(every).filter(|n| *n > 0).map(|n| now.fleet_ms + n);
+        let new_summary = summary(draft.board(), &mission);
+        let is_changed = new_summary != lead.last_summary;
+        let checkpoint_fleet_ms = Some(interval_ms)
+            .filter(|interval_ms| *interval_ms > 0)
+            .map(|interval_ms| now.fleet_ms + interval_ms);
         record_lead(
             draft,
             id,
             Lead {
-                checkpoint_fleet_ms: checkpoint_at,
-                last_summary: said.clone(),
+                checkpoint_fleet_ms,
+                last_summary: new_summary.clone(),
                 ..lead
             },
             None,
             None,
         );
-        if news {
-            post_to_requester(draft, id, "feedback", said, now)?;
+        if is_changed {
+            post_to_requester(draft, id, "feedback", new_summary, now)?;
         }
     }
     Ok(())
@@ -422,30 +432,27 @@ pub(crate) fn on_timer(draft: &mut Draft, id: MissionId, now: Now) -> Result<(),
 /// Returns a mission's state in a sentence, from the board alone.
 pub fn summary(board: &Board, mission: &Mission) -> String {
     let open = open_children(board, mission.id);
-    let count = |what: fn(TaskStatus) -> bool| open.iter().filter(|task| what(task.status)).count();
+    let count = |has_status: fn(TaskStatus) -> bool| {
+        open.iter().filter(|task| has_status(task.status)).count()
+    };
     let children = mission.lead.as_ref().map_or(0, |lead| lead.children) as usize;
     let parts = [
         (children.saturating_sub(open.len()), "ended"),
-        (count(|task_status| task_status.is_running()), "working"),
+        (count(|status| status.is_running()), "working"),
+        (count(|status| status == TaskStatus::Landing), "landing"),
         (
-            count(|task_status| task_status == TaskStatus::Landing),
-            "landing",
-        ),
-        (
-            count(|task_status| task_status.is_waiting() || task_status == TaskStatus::Backlog),
+            count(|status| status.is_waiting() || status == TaskStatus::Backlog),
             "waiting",
         ),
         (
-            count(|task_status| {
-                matches!(task_status, TaskStatus::NeedsHuman | TaskStatus::InReview)
-            }),
+            count(|status| matches!(status, TaskStatus::NeedsHuman | TaskStatus::InReview)),
             "for a person",
         ),
     ];
     let parts: Vec<String> = parts
         .iter()
-        .filter(|part| part.0 > 0)
-        .map(|(count, what)| format!("{count} {what}"))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, status)| format!("{count} {status}"))
         .collect();
     let parts = if parts.is_empty() {
         "no task yet".to_owned()
@@ -465,13 +472,17 @@ pub struct SiblingLead {
     /// The open tasks that it or its workers have.
     pub tasks: Vec<TaskId>,
     /// The trunk's commit with the last landed work of its mission.
-    pub landed: Option<crate::ids::CommitId>,
+    pub landed: Option<CommitId>,
 }
 
 /// Returns the other leads of a project.
-pub fn siblings(board: &Board, project: &ProjectName, but: Option<MissionId>) -> Vec<SiblingLead> {
+pub fn siblings(
+    board: &Board,
+    project: &ProjectName,
+    except: Option<MissionId>,
+) -> Vec<SiblingLead> {
     led_missions(board, project)
-        .filter(|mission| Some(mission.id) != but)
+        .filter(|mission| Some(mission.id) != except)
         .filter_map(|mission| {
             Some(SiblingLead {
                 lead: mission.lead.as_ref()?.acting_name()?.clone(),

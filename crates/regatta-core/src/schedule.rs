@@ -1,8 +1,11 @@
 //! Scheduling: the choice of the next task for an agent, and the reasons why a task has no agent
 //! yet.
 //!
-//! Agents get tasks only through [`poll`]. [`wait_reasons`] checks the same conditions in
-//! the same order and describes the ones that fail to people (W1: every waiting task has a reason).
+//! Agents get tasks only through [`poll`]. [`wait_reasons`] checks the same conditions in the same
+//! order and describes the failed conditions to people (W1: every waiting task has a reason).
+//!
+//! Left to others: the start itself ([`crate::task`]), the gates ([`crate::start_gates`]) and the
+//! index of ready tasks ([`crate::board`]).
 
 mod outlook; // counts of the open tasks of a mission
 mod reasons; // the reasons why one task waits
@@ -88,22 +91,22 @@ pub struct PollGrant {
 /// then tasks assigned to it, then the tasks of its missions and of the pool. Returns `None` when
 /// there is no free slot or no ready task.
 ///
-/// `facts` come with a poll of the shell, which runs the attempt. They are observations of the
+/// `facts` come with a poll of the engine, which runs the attempt. They are observations of the
 /// world that the gates check.
 pub fn poll(
     draft: &mut Draft,
-    ask: &PollRequest,
+    request: &PollRequest,
     facts: Option<&StartFacts>,
     now: Now,
 ) -> Result<Option<PollGrant>, Refusal> {
-    if let Some(task) = ask.task.filter(|_| ask.by_hand && facts.is_none()) {
+    if let Some(task) = request.task.filter(|_| request.by_hand && facts.is_none()) {
         return intervention::take_over(draft, task, now).map(Some);
     }
     let board = draft.board();
-    let agent = agent::find(board, &ask.agent)?;
-    if facts.is_none() && !ask.by_hand && agent.is_run_by_regatta() {
+    let agent = agent::find(board, &request.agent)?;
+    if facts.is_none() && !request.by_hand && agent.is_run_by_regatta() {
         return Err(Refusal::RunByRegatta {
-            agent: ask.agent.clone(),
+            agent: request.agent.clone(),
         });
     }
     if agent.offline.is_some() {
@@ -114,58 +117,58 @@ pub fn poll(
     }
     let runner = facts.and_then(|start_facts| start_facts.runner.as_ref());
     // Turns of a lead and answers take no slot of the machine.
-    let light = ask
+    let is_light = request
         .task
         .and_then(|id| board.tasks.get(&id))
         .is_some_and(|task| task.is_light());
-    let full = match facts {
-        Some(_) if light && runner.is_none() => !agent.profile.labels.is_empty(),
-        None if light => false,
+    let is_full = match facts {
+        Some(_) if is_light && runner.is_none() => !agent.profile.labels.is_empty(),
+        None if is_light => false,
         Some(_) => runner::full_reason(board, runner, agent).is_some(),
         None => machine_full_reason(board).is_some(),
     };
     if agent::capacity(board, agent).available == 0
-        || full
-        || !claim::name_holders(board, &ask.agent, now).is_empty()
+        || is_full
+        || !claim::name_holders(board, &request.agent, now).is_empty()
     {
         return Ok(None);
     }
     if let Some(facts) = facts
-        && record_failing_gates(draft, ask, facts, now)
+        && record_failing_gates(draft, request, facts, now)
     {
         return Ok(None);
     }
     // The search uses and corrects the cached index, so the index is put back in any case.
-    let mut lots = draft.take_ready_index();
+    let mut ready_index = draft.take_ready_index();
     let next = next_task(
         draft.board(),
-        &mut lots,
-        ask,
+        &mut ready_index,
+        request,
         facts.map(|start_facts| start_facts.runner.as_ref()),
         now,
     );
-    draft.put_ready_index(lots);
+    draft.put_ready_index(ready_index);
     let Some(next) = next else { return Ok(None) };
     let task = task::find(draft.board(), next)?;
-    let bare = ask.no_workspace && facts.is_none() && task.needs_no_workspace();
+    let no_workspace = request.no_workspace && facts.is_none() && task.needs_no_workspace();
     let unknown = StartFacts::default();
-    let by = BeginAttempt {
-        agent: ask.agent.clone(),
+    let begin = BeginAttempt {
+        agent: request.agent.clone(),
         supervised: facts.is_some(),
         runner: runner.cloned(),
-        lease_ms: ask
+        lease_ms: request
             .lease_ms
             .unwrap_or(attempt::DEFAULT_LEASE_MS)
             .clamp(1_000, 7 * 24 * 3_600_000),
-        no_workspace: bare,
+        no_workspace,
         by_hand: false,
         gates: start_gates::notable_results(
             start_gates::evaluate(draft.board(), &task, facts.unwrap_or(&unknown), now),
-            bare,
+            no_workspace,
         ),
     };
-    let attempt = task::start(draft, next, &by, now)?;
-    let live = draft
+    let attempt = task::start(draft, next, &begin, now)?;
+    let attempt_record = draft
         .board()
         .attempts
         .get(&attempt)
@@ -173,42 +176,44 @@ pub fn poll(
         .ok_or(Refusal::NoSuchTask { task: next })?;
     Ok(Some(PollGrant {
         attempt,
-        token: live.token,
+        token: attempt_record.token,
         task: next,
-        project: live.project.clone(),
+        project: attempt_record.project.clone(),
     }))
 }
 
 /// Returns whether a poll of an outside agent would succeed or be refused now. A waiting poller is
 /// woken only then.
-pub fn would_grant(board: &Board, ask: &PollRequest, now: Now) -> bool {
-    let Some(agent) = board.agents.get(&ask.agent) else {
+pub fn would_grant(board: &Board, request: &PollRequest, now: Now) -> bool {
+    let Some(agent) = board.agents.get(&request.agent) else {
+        // The poll is refused, and the caller should get the refusal at once.
         return true;
-    }; // the poll is refused
-    if agent.is_run_by_regatta() && !ask.by_hand {
-        return true; // the poll is refused, and the caller should get the refusal at once
+    };
+    // This poll is refused, too.
+    if agent.is_run_by_regatta() && !request.by_hand {
+        return true;
     }
     agent.offline.is_none()
         && board.ready_count() > 0
         && agent::capacity(board, agent).available > 0
         && machine_full_reason(board).is_none()
-        && claim::name_holders(board, &ask.agent, now).is_empty()
-        && next_task(board, &mut board.ready_index.clone(), ask, None, now).is_some()
+        && claim::name_holders(board, &request.agent, now).is_empty()
+        && next_task(board, &mut board.ready_index.clone(), request, None, now).is_some()
 }
 
 /// Returns the first task that only a budget keeps from an agent, with the budget's reason.
 pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(TaskId, String)> {
     /// Maximum number of tasks to check per queue; the first few are enough.
     const MAX_CHECKED_TASKS: usize = 100;
-    let own = [
+    let assigned = [
         ReadyFor::Offered(agent.clone()),
         ReadyFor::Agent(agent.clone()),
     ];
-    let lines = own
+    let queues = assigned
         .into_iter()
         .chain(board.projects.keys().cloned().map(ReadyFor::Pool));
-    let first = |line: ReadyFor| {
-        let waiting: Vec<TaskId> = board.ready_for(&line).take(MAX_CHECKED_TASKS).collect();
+    let first_in = |queue: ReadyFor| {
+        let waiting: Vec<TaskId> = board.ready_for(&queue).take(MAX_CHECKED_TASKS).collect();
         let kept = |id: TaskId| {
             Some((
                 id,
@@ -217,52 +222,52 @@ pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(Tas
         };
         waiting.into_iter().find_map(kept)
     };
-    lines.into_iter().find_map(first)
+    queues.into_iter().find_map(first_in)
 }
 
 /// Records the gates that fail for this mission. Returns whether one of them blocks the whole
 /// mission.
 fn record_failing_gates(
     draft: &mut Draft,
-    ask: &PollRequest,
+    request: &PollRequest,
     facts: &StartFacts,
     now: Now,
 ) -> bool {
-    let Some(mission) = ask
+    let Some(mission) = request
         .mission
         .and_then(|id| draft.board().missions.get(&id))
         .cloned()
     else {
         return false;
     };
-    let against = start_gates::mission_blocks(draft.board(), &mission, facts, now);
-    let blocked = against.iter().any(|passage| passage.tasks.is_empty());
-    mission::record_gates(draft, mission.id, against);
+    let blocks = start_gates::mission_blocks(draft.board(), &mission, facts, now);
+    let blocked = blocks.iter().any(|result| result.tasks.is_empty());
+    mission::record_gates(draft, mission.id, blocks);
     blocked
 }
 
 /// Returns whether an agent of `provider` may take a task that only agents of `wanted` may take.
-fn provider_matches(provider: Option<&str>, wanted: &str) -> bool {
-    provider.is_some_and(|provider| provider_name::is_same(provider, wanted))
+fn provider_matches(provider: Option<&str>, required: &str) -> bool {
+    provider.is_some_and(|provider| provider_name::is_same(provider, required))
 }
 
 /// Returns the first ready task that fits a poll. `place` is `None` for an outside agent,
 /// `Some(None)` for this machine, and otherwise the runner that polls.
 fn next_task(
     board: &Board,
-    lots: &mut ReadyIndex,
-    ask: &PollRequest,
+    ready_index: &mut ReadyIndex,
+    request: &PollRequest,
     place: Option<Option<&RunnerName>>,
     now: Now,
 ) -> Option<TaskId> {
-    let agent = board.agents.get(&ask.agent)?;
+    let agent = board.agents.get(&request.agent)?;
     // Conditions of a whole mission are checked once.
     let missions: BTreeMap<MissionId, Option<PlanStep>> = board
         .missions
         .values()
         .map(|mission| (mission.id, open_step(board, mission)))
         .collect();
-    let paced = |task: &Task| match task.mission.map(|id| missions.get(&id)) {
+    let may_start_in_mission = |task: &Task| match task.mission.map(|id| missions.get(&id)) {
         _ if !task.is_polled() => task
             .mission
             .and_then(|id| board.missions.get(&id))
@@ -271,53 +276,62 @@ fn next_task(
         Some(Some(None)) => false,
         Some(Some(Some(step))) => *step == PlanStep::ANY || *step == task.step(),
     };
-    let short_of_ports = projects_short_of_ports(board, now);
+    let projects_without_ports = projects_short_of_ports(board, now);
     let fits = |task: &Task| {
-        ask.project
+        request
+            .project
             .as_ref()
             .is_none_or(|project| *project == task.project)
-            && ask.mission.is_none_or(|id| task.mission == Some(id))
-            && ask.task.is_none_or(|id| task.id == id)
+            && request.mission.is_none_or(|id| task.mission == Some(id))
+            && request.task.is_none_or(|id| task.id == id)
             && task
                 .provider
                 .as_deref()
-                .is_none_or(|wanted| provider_matches(agent.provider.as_deref(), wanted))
-            && paced(task)
+                .is_none_or(|required| provider_matches(agent.provider.as_deref(), required))
+            && may_start_in_mission(task)
             && place.is_none_or(|runner| can_run_at(board, task, runner))
-            && !short_of_ports.contains(&task.project)
+            && !projects_without_ports.contains(&task.project)
             && collision_forecast::reason_to_wait(board, task).is_none()
             && !is_held_back(board, task)
-            && budget::blocking_budget(board, task, &ask.agent, now).is_none()
+            && budget::blocking_budget(board, task, &request.agent, now).is_none()
     };
-    let mut first = |line: &ReadyFor| board.first_startable(lots, line, &ask.agent, fits);
-    let own = first(&ReadyFor::Offered(ask.agent.clone()));
-    if let Some(own) = own.or_else(|| first(&ReadyFor::Agent(ask.agent.clone()))) {
-        return Some(own);
+    let mut first_in =
+        |queue: &ReadyFor| board.first_startable(ready_index, queue, &request.agent, fits);
+    let assigned = first_in(&ReadyFor::Offered(request.agent.clone()));
+    if let Some(assigned) = assigned.or_else(|| first_in(&ReadyFor::Agent(request.agent.clone()))) {
+        return Some(assigned);
     }
     let pools = board
         .projects
         .keys()
         .filter(|project| {
-            ask.mission.is_none() && ask.project.as_ref().is_none_or(|asked| asked == *project)
+            request.mission.is_none()
+                && request
+                    .project
+                    .as_ref()
+                    .is_none_or(|requested| requested == *project)
         })
         .cloned()
         .map(ReadyFor::Pool);
-    let asked = |id: &MissionId| ask.mission.is_none_or(|asked| asked == *id);
-    let open = board
+    let is_requested_mission =
+        |id: &MissionId| request.mission.is_none_or(|requested| requested == *id);
+    let mission_queues = board
         .missions
         .values()
-        .filter(|mission| asked(&mission.id) && mission.agents.contains(&ask.agent))
+        .filter(|mission| {
+            is_requested_mission(&mission.id) && mission.agents.contains(&request.agent)
+        })
         .filter_map(|mission| match (*missions.get(&mission.id)?)? {
             PlanStep::ANY => Some(ReadyFor::Mission(mission.id)),
             step => Some(ReadyFor::Step(mission.id, step)),
         });
     // The first task of each queue, then the best of those.
-    let firsts: BTreeSet<(u8, TaskId)> = open
+    let first_of_queues: BTreeSet<(u8, TaskId)> = mission_queues
         .chain(pools)
-        .filter_map(|line| first(&line))
+        .filter_map(|queue| first_in(&queue))
         .filter_map(|id| board.tasks.get(&id).map(|task| (task.priority, id)))
         .collect();
-    firsts.into_iter().next().map(|first| first.1)
+    first_of_queues.into_iter().next().map(|(_, id)| id)
 }
 
 /// Returns whether a task starts without a mission, because it is assigned to an agent whose
@@ -344,7 +358,7 @@ fn is_held_back(board: &Board, task: &Task) -> bool {
         mission
             .blocking_gates
             .iter()
-            .any(|passage| passage.tasks.contains(&task.id))
+            .any(|result| result.tasks.contains(&task.id))
     })
 }
 
@@ -354,16 +368,16 @@ fn can_run_at(board: &Board, task: &Task, runner: Option<&RunnerName>) -> bool {
     let Some(resume) = &task.resume else {
         return true;
     };
-    let gone = |runner: &RunnerName| {
+    let is_gone = |runner: &RunnerName| {
         board
             .runners
             .get(runner)
             .is_none_or(|runner| !runner.is_present())
     };
-    resume.runner.as_ref() == runner || resume.runner.as_ref().is_some_and(gone)
+    resume.runner.as_ref() == runner || resume.runner.as_ref().is_some_and(is_gone)
 }
 
-/// Returns the step of a mission whose tasks may start now, or [`Step::ANY`] in flow mode. Returns
+/// Returns the step of a mission whose tasks may start now, or [`PlanStep::ANY`] in flow mode. Returns
 /// `None` while the mission drains or has its maximum number of workers.
 fn open_step(board: &Board, mission: &Mission) -> Option<PlanStep> {
     if mission.state != mission::MissionState::Active
@@ -395,9 +409,9 @@ pub fn machine_running(board: &Board) -> usize {
 
 /// Returns the reason why the machine takes no more attempts, if it is full.
 pub fn machine_full_reason(board: &Board) -> Option<String> {
-    let (running, most) = (machine_running(board), board.limits.max_attempts);
-    (running as u32 >= most)
-        .then(|| format!("this machine runs {running} of at most {most} attempts"))
+    let (running, max_attempts) = (machine_running(board), board.limits.max_attempts);
+    (running as u32 >= max_attempts)
+        .then(|| format!("this machine runs {running} of at most {max_attempts} attempts"))
 }
 
 /// Returns the reason why a mission takes no more workers, if it is full.
@@ -407,9 +421,13 @@ pub(crate) fn mission_full_reason(board: &Board, mission: &Mission) -> Option<St
         .values()
         .filter(|attempt| attempt.mission == Some(mission.id) && !attempt.takes_no_slot)
         .count();
-    let most = mission.max_workers;
-    (running >= most as usize)
-        .then(|| format!("{} runs {running} of at most {most} workers", mission.id))
+    let max_attempts = mission.max_workers;
+    (running >= max_attempts as usize).then(|| {
+        format!(
+            "{} runs {running} of at most {max_attempts} workers",
+            mission.id
+        )
+    })
 }
 
 /// Returns the reason why it is not the turn of a task's wave, if that is so.
@@ -417,10 +435,10 @@ pub(crate) fn wave_closed_reason(board: &Board, mission: &Mission, task: &Task) 
     if mission.mode == mission::StartMode::Flow {
         return None;
     }
-    let at_work = current_step(board, mission.id);
-    (task.step() != at_work).then(|| {
+    let current = current_step(board, mission.id);
+    (task.step() != current).then(|| {
         format!(
-            "it is in wave {}, and wave {at_work} is at work",
+            "it is in wave {}, and wave {current} is at work",
             task.step()
         )
     })
@@ -461,7 +479,7 @@ fn current_step(board: &Board, mission: MissionId) -> PlanStep {
                 .get(id)
                 .is_some_and(|task| !waits_for_person(board, task) && !is_stuck(board, task))
         })
-        .map_or(PlanStep::default(), |board| board.0)
+        .map_or(PlanStep::default(), |(step, _)| step)
 }
 
 /// Returns whether only a person can move a task forward: it needs a decision, it is paused or in
@@ -481,12 +499,12 @@ fn waits_for_person(board: &Board, task: &Task) -> bool {
 /// Returns whether an open task continues without a person's help.
 pub(crate) fn is_active(board: &Board, task: &Task) -> bool {
     let mission = task.mission.and_then(|id| board.missions.get(&id));
-    let rests = task.status.is_waiting()
+    let is_resting = task.status.is_waiting()
         && task.attempt.is_none()
         && mission
             .is_some_and(|mission| is_stopped_for_person(mission) || is_held_back(board, task));
     task.status.is_running()
-        || !(rests || task.resting || waits_for_person(board, task) || is_stuck(board, task))
+        || !(is_resting || task.resting || waits_for_person(board, task) || is_stuck(board, task))
 }
 
 /// Returns whether a task waits to start and each agent that could start it is parked until a
@@ -509,7 +527,7 @@ fn has_only_parked_agents(board: &Board, mission: &Mission, task: &Task) -> bool
 /// Returns whether a mission starts nothing until a person acts.
 fn is_stopped_for_person(mission: &Mission) -> bool {
     let stops_all =
-        |passage: &GateResult| passage.kind == Some(WaitKind::Gate) && passage.tasks.is_empty();
+        |result: &GateResult| result.kind == Some(WaitKind::Gate) && result.tasks.is_empty();
     mission.state != mission::MissionState::Active || mission.blocking_gates.iter().any(stops_all)
 }
 
@@ -517,11 +535,11 @@ fn is_stopped_for_person(mission: &Mission) -> bool {
 /// forward.
 fn is_stuck(board: &Board, task: &Task) -> bool {
     let mut open: Vec<TaskId> = task.blocked_by.clone();
-    let mut seen = BTreeSet::new();
+    let mut visited = BTreeSet::new();
     while let Some(id) = open.pop() {
         match (board.tasks.get(&id), board.ended_status(id)) {
             (_, Some(TaskStatus::Failed | TaskStatus::Cancelled)) => return true,
-            (Some(blocker), _) if seen.insert(id) => {
+            (Some(blocker), _) if visited.insert(id) => {
                 if waits_for_person(board, blocker) {
                     return true;
                 }
@@ -571,8 +589,7 @@ pub fn missing_contract_part(board: &Board, task: &Task) -> Option<String> {
     if !task.validation.has_structure() {
         return Some(format!(
             "nothing checks its result: name a file that must exist with regatta edit {} --exists \
-             FILE, or give the project \
-             checks of its own ([validation] commands)",
+             FILE, or give the project checks of its own ([validation] commands)",
             task.id
         ));
     }

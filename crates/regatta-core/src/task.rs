@@ -1,4 +1,4 @@
-//! Tasks: one unit of work, one state machine ([`next_status`]), and the verbs that drive it.
+//! Tasks: the unit of work, its state machine ([`next_status`]), and the verbs that drive it.
 //!
 //! "Blocked" is not a state, because it follows from the blockers. A retry is not a state either: a
 //! task that comes back is pending or unassigned again, with one more attempt in its history.
@@ -42,9 +42,7 @@ pub use fixup::{Conflict, ConflictKind, Fixup, MAX_FIXUPS, SettledPath};
 pub use status::{TaskStatus, next_status};
 
 pub use retry::{DEFAULT_MAX_FAILURES, NextAttempt};
-pub(crate) use retry::{
-    clear_delay, max_failures, requeue, retry_after, return_for_retry, send_back,
-};
+pub(crate) use retry::{clear_delay, requeue, retry_after, return_for_retry, send_back};
 
 pub use assignment::{AssignMode, OFFER_TTL_MS, answer_offer, assign, expire_offer};
 
@@ -406,7 +404,7 @@ impl Task {
     pub fn file_claims(&self) -> Vec<Uri> {
         self.files
             .iter()
-            .map(|path_pattern| Uri::for_file(&self.project, path_pattern))
+            .map(|pattern| Uri::for_file(&self.project, pattern))
             .collect()
     }
 }
@@ -436,8 +434,8 @@ facts! {
     TaskCancelled { task: TaskId, reason: String }
 }
 
-fn is_zero(n: &u32) -> bool {
-    *n == 0
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Starts an attempt on a task: the attempt, its token, its claims and the status change are
@@ -503,8 +501,8 @@ pub fn finish(
     token: u64,
     output: Option<String>,
 ) -> Result<(), Refusal> {
-    let live = attempt::require_attempt_of_task(draft.board(), id, attempt, token)?;
-    if live.stopping.is_some() {
+    let attempt_record = attempt::require_attempt_of_task(draft.board(), id, attempt, token)?;
+    if attempt_record.stopping.is_some() {
         return Err(Refusal::StaleAttempt {
             task: id,
             attempt,
@@ -541,22 +539,20 @@ pub fn give_up(
     token: u64,
     reason: Option<String>,
 ) -> Result<(), Refusal> {
-    let live = attempt::require_attempt_of_task(draft.board(), id, attempt, token)?;
-    if live.stopping.is_some() {
+    let attempt_record = attempt::require_attempt_of_task(draft.board(), id, attempt, token)?;
+    if attempt_record.stopping.is_some() {
         return Err(Refusal::StaleAttempt {
             task: id,
             attempt,
             live: None,
         });
     }
-    if live.supervised {
-        // The process still runs, and its claims are released only when it has ended.
-        let reason = reason.unwrap_or_else(|| "Unknown failure".into());
-        attempt::stop(draft, attempt, AttemptCause::GaveUp, reason.clone());
-        fail(draft, id, &reason)?;
-        return Ok(());
-    }
     let reason = reason.unwrap_or_else(|| "Unknown failure".into());
+    if attempt_record.supervised {
+        // The process still runs, and its claims are released only when it has ended.
+        attempt::stop(draft, attempt, AttemptCause::GaveUp, reason.clone());
+        return fail(draft, id, &reason);
+    }
     attempt::end(draft, attempt, AttemptCause::GaveUp, &reason);
     fail(draft, id, &reason)
 }

@@ -1,4 +1,5 @@
-//! Teams: a lead and its members, as a person wants them. This module has the desired state only.
+//! Teams: a lead and its members, as a person asked for them. This module has the desired state
+//! only.
 //!
 //! The launch ([`crate::launch`]) has the resolved state, and the attempts are the live state. None
 //! of the three is inferred from the absence of another: a team that was never launched has no
@@ -196,7 +197,7 @@ impl Team {
 
     /// Returns the member with this name.
     pub fn member(&self, name: &MemberName) -> Option<&TeamMember> {
-        self.roster().find(|team_member| team_member.name == *name)
+        self.roster().find(|member| member.name == *name)
     }
 
     /// Returns a member's provider, or the lead's if the member names none, by the provider's own
@@ -212,11 +213,14 @@ impl Team {
 
     /// Returns the lead and the members as the planner needs them.
     pub fn planned_members(&self) -> (PlannedMember, Vec<PlannedMember>) {
-        let seat = |team_member: &TeamMember| PlannedMember {
-            name: team_member.name.clone(),
-            provider: self.provider(team_member).to_owned(),
+        let planned = |member: &TeamMember| PlannedMember {
+            name: member.name.clone(),
+            provider: self.provider(member).to_owned(),
         };
-        (seat(&self.lead), self.members.iter().map(seat).collect())
+        (
+            planned(&self.lead),
+            self.members.iter().map(planned).collect(),
+        )
     }
 
     /// Returns the agents that take tasks: all members except the lead. A lead without members
@@ -227,9 +231,7 @@ impl Team {
         } else {
             &self.members
         };
-        all.iter()
-            .map(|team_member| self.agent(&team_member.name))
-            .collect()
+        all.iter().map(|member| self.agent(&member.name)).collect()
     }
 
     /// Returns the agent name of a member.
@@ -327,12 +329,17 @@ pub enum TeamCommand {
 /// Carries out a command about teams.
 pub(crate) fn run(
     draft: &mut Draft,
-    ask: TeamCommand,
+    request: TeamCommand,
     now: Now,
 ) -> Result<CommandOutcome, Refusal> {
-    match ask {
-        TeamCommand::Create(ask) => return Ok(CommandOutcome::Team(create(draft, ask, now)?)),
-        TeamCommand::Edit { team, edit: ask } => edit(draft, &team, ask, now)?,
+    match request {
+        TeamCommand::Create(request) => {
+            return Ok(CommandOutcome::Team(create(draft, request, now)?));
+        }
+        TeamCommand::Edit {
+            team,
+            edit: request,
+        } => edit(draft, &team, request, now)?,
         TeamCommand::Delete { team } => delete(draft, &team, now)?,
         TeamCommand::Undelete { team } => undelete(draft, &team, now)?,
         TeamCommand::Restore { backup } => {
@@ -355,31 +362,31 @@ pub(crate) fn run(
 }
 
 /// Adds a team. An equal existing team is left unchanged.
-pub fn create(draft: &mut Draft, ask: CreateTeam, now: Now) -> Result<TeamName, Refusal> {
+pub fn create(draft: &mut Draft, request: CreateTeam, now: Now) -> Result<TeamName, Refusal> {
     let team = Team {
-        name: ask.name,
-        project: ask.project,
-        lead: ask.lead,
-        members: ask.members,
-        environments: ask.environments,
+        name: request.name,
+        project: request.project,
+        lead: request.lead,
+        members: request.members,
+        environments: request.environments,
         launch: None,
         relaunch_after_stop: false,
         deleted_unix_ms: None,
         created_unix_ms: now.unix_ms,
         updated_unix_ms: now.unix_ms,
-        extra: ask.extra,
+        extra: request.extra,
     };
     check_spelling(draft.board(), &team)?;
     check(draft.board(), &team)?;
     let name = team.name.clone();
-    if let Some(there) = draft.board().teams.get(&name) {
-        if there.deleted_unix_ms.is_some() {
+    if let Some(existing) = draft.board().teams.get(&name) {
+        if existing.deleted_unix_ms.is_some() {
             return Err(Refusal::invalid(
                 format!("team {name} was deleted, and its name is reserved for it"),
                 format!("bring it back, or choose another name: regatta team undelete {name}"),
             ));
         }
-        let same = has_same_settings(there, &team);
+        let same = has_same_settings(existing, &team);
         return if same {
             Ok(name)
         } else {
@@ -393,37 +400,42 @@ pub fn create(draft: &mut Draft, ask: CreateTeam, now: Now) -> Result<TeamName, 
 }
 
 /// Returns whether two teams have the same desired settings.
-fn has_same_settings(one: &Team, other: &Team) -> bool {
+fn has_same_settings(left: &Team, right: &Team) -> bool {
     (
-        &one.project,
-        &one.lead,
-        &one.members,
-        &one.environments,
-        &one.extra,
+        &left.project,
+        &left.lead,
+        &left.members,
+        &left.environments,
+        &left.extra,
     ) == (
-        &other.project,
-        &other.lead,
-        &other.members,
-        &other.environments,
-        &other.extra,
+        &right.project,
+        &right.lead,
+        &right.members,
+        &right.environments,
+        &right.extra,
     )
 }
 
 /// Changes a team's settings. Changes to the roster of a mixed team that runs are refused, because
 /// the launch has fixed the owners of its lanes.
-pub fn edit(draft: &mut Draft, name: &TeamName, ask: EditTeam, now: Now) -> Result<(), Refusal> {
-    let there = find(draft.board(), name)?;
-    let mut team = Team::clone(&there);
-    team.lead = ask.lead.unwrap_or(team.lead);
-    team.members = ask.members.unwrap_or(team.members);
-    team.environments = ask.environments.unwrap_or(team.environments);
-    team.extra.extend(ask.extra);
+pub fn edit(
+    draft: &mut Draft,
+    name: &TeamName,
+    request: EditTeam,
+    now: Now,
+) -> Result<(), Refusal> {
+    let existing = find(draft.board(), name)?;
+    let mut team = Team::clone(&existing);
+    team.lead = request.lead.unwrap_or(team.lead);
+    team.members = request.members.unwrap_or(team.members);
+    team.environments = request.environments.unwrap_or(team.environments);
+    team.extra.extend(request.extra);
     check_spelling(draft.board(), &team)?;
     check(draft.board(), &team)?;
-    if launch::is_up(draft.board(), &there)
-        && (is_mixed(draft.board(), &there) || is_mixed(draft.board(), &team))
+    if launch::is_up(draft.board(), &existing)
+        && (is_mixed(draft.board(), &existing) || is_mixed(draft.board(), &team))
     {
-        let changes = roster_changes(&there, &team);
+        let changes = roster_changes(&existing, &team);
         if !changes.is_empty() {
             return Err(Refusal::TeamRuns {
                 team: name.clone(),
@@ -431,53 +443,62 @@ pub fn edit(draft: &mut Draft, name: &TeamName, ask: EditTeam, now: Now) -> Resu
             });
         }
     }
-    if !has_same_settings(&there, &team) {
+    if !has_same_settings(&existing, &team) {
         team.updated_unix_ms = now.unix_ms;
         draft.record(Event::TeamChanged(TeamChanged { team: team.into() }));
     }
     Ok(())
 }
 
+/// The part of a member's settings that matters while it runs.
+#[derive(PartialEq)]
+struct MemberRun {
+    settings: TeamMember,
+    provider: String,
+    environment: Option<TeamEnvironment>,
+}
+
 /// Returns the changes that affect the members that run or their settings. A changed role or
 /// workflow does not count.
 fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
-    let runs = |team: &Team, team_member: &TeamMember| {
-        let words = (team_member.role.clone(), team_member.workflow.clone());
-        let plain = TeamMember {
+    let run_of = |team: &Team, member: &TeamMember| {
+        let settings = TeamMember {
             role: None,
             workflow: None,
             extra: UnknownFields::new(),
-            ..team_member.clone()
+            ..member.clone()
         };
-        (
-            plain,
-            team.provider(team_member).to_owned(),
-            team_member
+        MemberRun {
+            settings,
+            provider: team.provider(member).to_owned(),
+            environment: member
                 .environment
                 .as_ref()
                 .and_then(|environment| team.environments.get(environment))
                 .cloned(),
-            words,
-        )
+        }
     };
     let mut found = Vec::new();
     for member in after.roster() {
         match before.member(&member.name) {
             None => found.push(format!("add {}", member.name)),
             Some(old) => {
-                let (old, new) = (runs(before, old), runs(after, member));
-                if old.1 != new.1 {
-                    found.push(format!("move {} from {} to {}", member.name, old.1, new.1));
-                } else if (&old.0, &old.2) != (&new.0, &new.2) {
+                let (old, new) = (run_of(before, old), run_of(after, member));
+                if old.provider != new.provider {
+                    found.push(format!(
+                        "move {} from {} to {}",
+                        member.name, old.provider, new.provider
+                    ));
+                } else if old != new {
                     found.push(format!("change how {} runs", member.name));
                 }
             }
         }
     }
-    let gone = before
+    let removed = before
         .roster()
-        .filter(|team_member| after.member(&team_member.name).is_none());
-    found.extend(gone.map(|team_member| format!("remove {}", team_member.name)));
+        .filter(|member| after.member(&member.name).is_none());
+    found.extend(removed.map(|member| format!("remove {}", member.name)));
     if found.is_empty() && before.lead.name != after.lead.name {
         found.push(format!("let {} lead", after.lead.name));
     }
@@ -488,14 +509,14 @@ fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
 fn is_mixed(board: &Board, team: &Team) -> bool {
     let (lead, members) = team.planned_members();
     let planned = lane::plan(&lead, &members, &lane_policy(board, team))
-        .is_ok_and(|lane_plan| lane_plan.mix == lane::TeamMix::Mixed);
-    planned || launch::latest_launch(board, team).is_some_and(|team_launch| team_launch.is_mixed())
+        .is_ok_and(|plan| plan.mix == lane::TeamMix::Mixed);
+    planned || launch::latest_launch(board, team).is_some_and(|launch| launch.is_mixed())
 }
 
 /// Marks a team as deleted. It can be restored unchanged.
 pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusal> {
-    let there = find(draft.board(), name)?;
-    if launch::is_up(draft.board(), &there) {
+    let existing = find(draft.board(), name)?;
+    if launch::is_up(draft.board(), &existing) {
         return Err(Refusal::TeamRuns {
             team: name.clone(),
             cannot: "delete it".into(),
@@ -504,7 +525,7 @@ pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusa
     let team = Team {
         deleted_unix_ms: Some(now.unix_ms),
         updated_unix_ms: now.unix_ms,
-        ..Team::clone(&there)
+        ..Team::clone(&existing)
     };
     draft.record(Event::TeamChanged(TeamChanged { team: team.into() }));
     Ok(())
@@ -512,14 +533,14 @@ pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusa
 
 /// Restores a deleted team without launching it.
 pub fn undelete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusal> {
-    let Some(there) = draft.board().teams.get(name).cloned() else {
+    let Some(existing) = draft.board().teams.get(name).cloned() else {
         return Err(Refusal::NoSuchTeam { team: name.clone() });
     };
-    if there.deleted_unix_ms.is_some() {
+    if existing.deleted_unix_ms.is_some() {
         let team = Team {
             deleted_unix_ms: None,
             updated_unix_ms: now.unix_ms,
-            ..Team::clone(&there)
+            ..Team::clone(&existing)
         };
         draft.record(Event::TeamChanged(TeamChanged { team: team.into() }));
     }
@@ -531,9 +552,9 @@ pub fn undelete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refu
 pub fn restore(draft: &mut Draft, backup: TeamBackup, now: Now) -> Result<TeamName, Refusal> {
     let TeamBackup { team, launch, .. } = backup;
     check(draft.board(), &team)?;
-    let there = draft.board().teams.get(&team.name).cloned();
-    if let Some(there) = &there
-        && launch::is_up(draft.board(), there)
+    let existing = draft.board().teams.get(&team.name).cloned();
+    if let Some(existing) = &existing
+        && launch::is_up(draft.board(), existing)
     {
         return Err(Refusal::TeamRuns {
             team: team.name.clone(),
@@ -541,14 +562,14 @@ pub fn restore(draft: &mut Draft, backup: TeamBackup, now: Now) -> Result<TeamNa
         });
     }
     let name = team.name.clone();
-    let last = there.as_ref().and_then(|team| team.launch);
+    let last_launch = existing.as_ref().and_then(|team| team.launch);
     let team = Team {
-        launch: last,
+        launch: last_launch,
         relaunch_after_stop: false,
         updated_unix_ms: now.unix_ms,
         ..team
     };
-    draft.record(match there {
+    draft.record(match existing {
         None => Event::TeamCreated(TeamCreated { team: team.into() }),
         Some(_) => Event::TeamChanged(TeamChanged { team: team.into() }),
     });
@@ -572,11 +593,11 @@ pub(crate) fn set_launch(draft: &mut Draft, name: &TeamName, launch: LaunchId, a
 
 /// Returns the team with this name, unless it was deleted.
 pub fn find(board: &Board, name: &TeamName) -> Result<Arc<Team>, Refusal> {
-    let there = board
+    let existing = board
         .teams
         .get(name)
         .filter(|team| team.deleted_unix_ms.is_none());
-    there
+    existing
         .cloned()
         .ok_or_else(|| Refusal::NoSuchTeam { team: name.clone() })
 }

@@ -1,4 +1,4 @@
-//! A project's queue as people see it: batches in the order in which they will reach the trunk.
+//! A project's queue for display: batches in the order in which they will reach the trunk.
 //!
 //! A trial's state is kept in the row of its last landing. The landings before it in the same trial
 //! have the stored state `Queued`, although they are being tested or moved, too. This module gives

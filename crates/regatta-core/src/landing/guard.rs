@@ -419,15 +419,14 @@ pub fn never_lands_reason(changed: &[String], special: &[SpecialFile]) -> Option
                 let target = target.as_deref().unwrap_or_default();
                 let place = forbidden_target(path, target)?;
                 Some(format!(
-                    "the symbolic link {path} points {place}, to {target}; make it a \
-                    file, or point it inside"
+                    "the symbolic link {path} points {place}, to {target}; make it a file, or \
+                    point it inside"
                 ))
             }
             (Some(FileKind::GitDirectory), Some(FileKind::GitDirectory)) => None,
             (_, Some(FileKind::GitDirectory)) => Some(format!(
                 "{} is a git directory (HEAD, objects, refs), in which git would run commands of \
-                 its own configuration; \
-                 remove it, or make it when the tests run",
+                 its own configuration; remove it, or make it when the tests run",
                 if path.is_empty() {
                     "the top folder"
                 } else {
@@ -466,8 +465,8 @@ fn describe_special(file: &SpecialFile) -> Option<String> {
             let commit = target.get(..10).unwrap_or(target);
             format!(
                 "{path} (a submodule, moved to {commit}, which its remote is not known to have; \
-                 nobody else can check it out \
-                 until you push it: git -C {path} push origin {commit}:refs/heads/NAME)"
+                 nobody else can check it out until you push it: git -C {path} push origin \
+                 {commit}:refs/heads/NAME)"
             )
         }
         (Some(FileKind::Submodule), None) => format!("{path} (a submodule, which is removed)"),

@@ -186,8 +186,7 @@ fn add_sync_task(
     let subject = format!("Bring in the commits of {remote}/{trunk}");
     let description = format!(
         "Somebody pushed to {remote}/{trunk}. Work that landed here and is not there yet is \
-         replayed on top of it, validated, \
-         and pushed."
+         replayed on top of it, validated, and pushed."
     );
     let request = task::AddTask {
         priority: 0,
@@ -366,8 +365,7 @@ pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
     let hint = if board.tasks.contains_key(&id) {
         format!(
             "fix it in your checkout of {trunk}: git pull --rebase {remote} {trunk}, then regatta \
-             land {id}; or regatta drop \
-             {id}, and the next landing tries it again"
+             land {id}; or regatta drop {id}, and the next landing tries it again"
         )
     } else {
         "there is nothing to do: the next landing tries it again".into()

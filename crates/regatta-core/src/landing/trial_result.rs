@@ -438,9 +438,8 @@ fn add_follow_up(
     let names: Vec<&str> = dropped.paths.iter().map(String::as_str).collect();
     let description = format!(
         "{} landed although it conflicted with the trunk, and only one side of {} was taken. The \
-         other side is \
-         kept as {} ({}): `git show {}` shows what it would change. Bring back whatever is still \
-         needed.",
+         other side is kept as {} ({}): `git show {}` shows what it would change. Bring back \
+         whatever is still needed.",
         task.id,
         names.join(", "),
         dropped.commit,
@@ -576,8 +575,8 @@ fn notify_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> R
         if !common.is_empty() {
             let text = format!(
                 "{} has landed as {commit} and changed {}, which you work on. Your work is merged \
-                 with it when you are \
-                 done: see what it did with `git show {commit}` and keep to it.",
+                 with it when you are done: see what it did with `git show {commit}` and keep to \
+                 it.",
                 landing.task,
                 first_few(&common)
             );

@@ -43,12 +43,12 @@ pub fn begin(
             cannot: "launch it again while it runs".into(),
         });
     }
-    if let Some(odd) = left_out
+    if let Some(unknown) = left_out
         .iter()
         .find(|member| team.member(member).is_none() || **member == team.lead.name)
     {
         return Err(Refusal::invalid(
-            format!("{odd} is not a member of {name} that can be left out"),
+            format!("{unknown} is not a member of {name} that can be left out"),
             "name a member; the lead always starts",
         ));
     }
@@ -57,13 +57,13 @@ pub fn begin(
     let plan =
         lane::plan(&lead, &members, &policy).map_err(|problems| team::roster_refusal(&problems))?;
     let id = LaunchId(draft.board().counters.launch + 1);
-    let seats = std::iter::once(&lead).chain(&members);
-    let entries = team.roster().zip(seats).map(|(member, seat)| {
-        let entry = new_entry(&team, member, seat, &plan);
+    let planned_roster = std::iter::once(&lead).chain(&members);
+    let entries = team.roster().zip(planned_roster).map(|(member, planned)| {
+        let entry = new_entry(&team, member, planned, &plan);
         let moved = moved
             .iter()
-            .find(|moved| moved.0 == member.name)
-            .map(|moved| moved.1.clone());
+            .find(|(name, _)| *name == member.name)
+            .map(|(_, note)| note.clone());
         let entry = LaunchEntry {
             notes: moved.into_iter().chain(entry.notes.clone()).collect(),
             ..entry
@@ -82,10 +82,7 @@ pub fn begin(
         id,
         team: name.clone(),
         project: team.project.clone(),
-        expected_members: team
-            .roster()
-            .map(|team_member| team_member.name.clone())
-            .collect(),
+        expected_members: team.roster().map(|member| member.name.clone()).collect(),
         bootstrap_expected_members: plan.bootstrap_members().to_vec(),
         members: entries.collect(),
         lanes: plan.lanes,
@@ -140,7 +137,8 @@ pub fn on_resolved(
             continue;
         };
         if entry.state != MemberState::Queued || entry.prepared {
-            continue; // it was already checked, or left out in the meantime
+            // The member was already checked, or was left out in the meantime.
+            continue;
         }
         let MemberResolution {
             runtime,
@@ -153,10 +151,9 @@ pub fn on_resolved(
             problem,
             ..
         } = resolution;
-        program
-            .models
-            .iter_mut()
-            .for_each(|models| models.truncate(MAX_MODELS));
+        if let Some(models) = &mut program.models {
+            models.truncate(MAX_MODELS);
+        }
         let mut entry = add_evidence(
             entry,
             EvidenceSource::Process,
@@ -297,27 +294,37 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
         .get(&launch.team)
         .map(|team| team::lane_policy(draft.board(), team))
         .unwrap_or_default();
-    let most = policy.concurrency.max(1) as usize;
-    let coming =
-        |launch: &&LaunchEntry| launch.state.is_pending() && launch.state != MemberState::Queued;
-    let waits = |launch: &&LaunchEntry| launch.state == MemberState::Queued && launch.prepared;
+    let max_starting = policy.concurrency.max(1) as usize;
+    let is_starting =
+        |entry: &&LaunchEntry| entry.state.is_pending() && entry.state != MemberState::Queued;
+    let is_ready = |entry: &&LaunchEntry| entry.state == MemberState::Queued && entry.prepared;
     // The primary lane starts first, with exactly its own members and the lead before all others.
-    let (aside, own): (Vec<&LaunchEntry>, Vec<&LaunchEntry>) = launch
+    let (secondary, primary): (Vec<&LaunchEntry>, Vec<&LaunchEntry>) = launch
         .members
         .iter()
-        .partition(|launch| launch.is_on_secondary_lane());
-    let room = most.saturating_sub(own.iter().filter(|launch| coming(launch)).count());
-    for entry in own.iter().filter(|launch| waits(launch)).take(room) {
+        .partition(|entry| entry.is_on_secondary_lane());
+    let free_slots =
+        max_starting.saturating_sub(primary.iter().filter(|entry| is_starting(entry)).count());
+    for entry in primary
+        .iter()
+        .filter(|entry| is_ready(entry))
+        .take(free_slots)
+    {
         start_member(draft, &launch, (*entry).clone(), vec![], now);
     }
     // Secondary lanes attach only when the lead is up.
     let lead = launch
         .lead()
-        .map_or(MemberState::Degraded, |launch| launch.state);
+        .map_or(MemberState::Degraded, |entry| entry.state);
     match lead {
         MemberState::Alive => {
-            let room = most.saturating_sub(aside.iter().filter(|launch| coming(launch)).count());
-            for entry in aside.iter().filter(|launch| waits(launch)).take(room) {
+            let free_slots = max_starting
+                .saturating_sub(secondary.iter().filter(|entry| is_starting(entry)).count());
+            for entry in secondary
+                .iter()
+                .filter(|entry| is_ready(entry))
+                .take(free_slots)
+            {
                 start_member(draft, &launch, (*entry).clone(), vec![], now);
             }
         }
@@ -325,9 +332,9 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
         | MemberState::Skipped
         | MemberState::Degraded
         | MemberState::Stopped => {
-            for entry in aside
+            for entry in secondary
                 .into_iter()
-                .filter(|launch| launch.state == MemberState::Queued)
+                .filter(|entry| entry.state == MemberState::Queued)
             {
                 let text = "the lead is not up, so there is no team to attach to";
                 let skipped = LaunchEntry {
@@ -350,11 +357,11 @@ pub(super) fn restart_session(
     draft: &mut Draft,
     id: LaunchId,
     entry: LaunchEntry,
-    words: Vec<String>,
+    notes: Vec<String>,
     now: Now,
 ) {
     if let Some(launch) = draft.board().launches.get(&id).cloned() {
-        start_member(draft, &launch, entry, words, now);
+        start_member(draft, &launch, entry, notes, now);
     }
 }
 
@@ -363,10 +370,10 @@ fn start_member(
     draft: &mut Draft,
     launch: &TeamLaunch,
     entry: LaunchEntry,
-    words: Vec<String>,
+    notes: Vec<String>,
     now: Now,
 ) {
-    match open_session(draft, launch, &entry, words, now) {
+    match open_session(draft, launch, &entry, notes, now) {
         Ok((task, attempt)) => {
             let entry = add_evidence(
                 entry,
@@ -374,12 +381,12 @@ fn start_member(
                 format!("its session {attempt} is being created"),
                 now,
             );
-            let started_wall = Some(now.unix_ms);
+            let started_unix_ms = Some(now.unix_ms);
             let entry = LaunchEntry {
                 state: MemberState::Starting,
                 task: Some(task),
                 attempt: Some(attempt),
-                started_unix_ms: started_wall,
+                started_unix_ms,
                 ..entry
             };
             record_entry(draft, launch.id, entry);
@@ -393,7 +400,7 @@ fn open_session(
     draft: &mut Draft,
     launch: &TeamLaunch,
     entry: &LaunchEntry,
-    words: Vec<String>,
+    notes: Vec<String>,
     now: Now,
 ) -> Result<(TaskId, AttemptId), (MemberCauseKind, String)> {
     let member = draft
@@ -401,14 +408,14 @@ fn open_session(
         .teams
         .get(&launch.team)
         .and_then(|team| team.member(&entry.name));
-    let scripted = draft
+    let is_scripted = draft
         .board()
         .agents
         .get(&entry.agent)
         .is_some_and(|agent| agent.runtime == Runtime::Scripted);
     let script = member
-        .and_then(|team_member| team_member.script.clone())
-        .or_else(|| scripted.then(|| DEFAULT_SCRIPT.to_owned()));
+        .and_then(|member| member.script.clone())
+        .or_else(|| is_scripted.then(|| DEFAULT_SCRIPT.to_owned()));
     if let Some(parked) = draft
         .board()
         .agents
@@ -421,7 +428,7 @@ fn open_session(
         ));
     }
     let rank = if entry.lead { "lead" } else { "member" };
-    let add = AddTask {
+    let request = AddTask {
         project: launch.project.clone(),
         subject: format!("{rank} {} of team {}", entry.name, launch.team),
         description: String::new(),
@@ -439,7 +446,7 @@ fn open_session(
         alias: None,
         backlog: false,
     };
-    let by = attempt::BeginAttempt {
+    let begin = attempt::BeginAttempt {
         agent: entry.agent.clone(),
         supervised: true,
         runner: None,
@@ -448,24 +455,24 @@ fn open_session(
         by_hand: false,
         gates: vec![],
     };
-    let standing = SessionOf {
+    let session = SessionOf {
         launch: launch.id,
         member: entry.name.clone(),
     };
-    let ours = |refusal: Refusal| (MemberCauseKind::Environment, refusal.message());
-    let task = task::add(draft, add, None, now).map_err(ours)?;
-    task::set_session_of(draft, task, standing).map_err(ours)?;
-    for word in words {
-        intervention::leave_note(draft, task, word);
+    let environment_cause = |refusal: Refusal| (MemberCauseKind::Environment, refusal.message());
+    let task = task::add(draft, request, None, now).map_err(environment_cause)?;
+    task::set_session_of(draft, task, session).map_err(environment_cause)?;
+    for note in notes {
+        intervention::leave_note(draft, task, note);
     }
-    task::start(draft, task, &by, now)
+    task::start(draft, task, &begin, now)
         .map(|id| (task, id))
         .map_err(|refusal| {
             let text = refusal.message();
             let cancelled = task::cancel(draft, task, &text);
             debug_assert!(
                 cancelled.is_ok(),
-                "a task that is just made can be cancelled"
+                "a task that was just added can be cancelled"
             );
             (MemberCauseKind::Environment, text)
         })
@@ -509,7 +516,7 @@ pub fn retry(
     if entry.is_on_secondary_lane()
         && launch
             .lead()
-            .is_none_or(|launch| launch.state != MemberState::Alive)
+            .is_none_or(|entry| entry.state != MemberState::Alive)
     {
         return Err(Refusal::invalid(
             format!("the lead of {name} is not up, so {member} has no team to attach to"),
@@ -519,7 +526,7 @@ pub fn retry(
             ),
         ));
     }
-    let again = LaunchEntry {
+    let retried = LaunchEntry {
         state: MemberState::Queued,
         cause: None,
         prepared: false,
@@ -534,7 +541,7 @@ pub fn retry(
         draft,
         launch.id,
         add_evidence(
-            again,
+            retried,
             EvidenceSource::Decision,
             "its lane is being retried".into(),
             now,
@@ -557,8 +564,8 @@ pub(crate) fn restore(
         // record.
         draft.board().teams.get(name).cloned().ok_or(refusal)
     })?;
-    if let Some(there) = latest_launch(draft.board(), &team)
-        && recovery::preferred_side(there, &record) == recovery::RecordSide::Left
+    if let Some(existing) = latest_launch(draft.board(), &team)
+        && recovery::preferred_side(existing, &record) == recovery::RecordSide::Left
     {
         return Ok(());
     }
@@ -628,13 +635,13 @@ pub(crate) fn mark_down(
     (kind, text): (MemberCauseKind, &str),
     now: Now,
 ) {
-    let ended_wall = entry.ended_unix_ms.or(Some(now.unix_ms));
+    let ended_unix_ms = entry.ended_unix_ms.or(Some(now.unix_ms));
     record_entry(
         draft,
         id,
         LaunchEntry {
             state: MemberState::Degraded,
-            ended_unix_ms: ended_wall,
+            ended_unix_ms,
             ..entry
         }
         .with_cause(kind, text),
@@ -643,9 +650,12 @@ pub(crate) fn mark_down(
 
 /// Records that a launch was compared with the running processes.
 pub(crate) fn record_reconciled(draft: &mut Draft, id: LaunchId, now: Now) {
-    if draft.board().launches.get(&id).is_some_and(|team_launch| {
-        team_launch.reconciled_unix_ms.is_none() && team_launch.stopping.is_none()
-    }) {
+    if draft
+        .board()
+        .launches
+        .get(&id)
+        .is_some_and(|launch| launch.reconciled_unix_ms.is_none() && launch.stopping.is_none())
+    {
         draft.record(Event::LaunchChanged(LaunchChanged {
             launch: id,
             stopping: None,
@@ -661,20 +671,20 @@ pub(super) fn current_entry(board: &Board, id: LaunchId, name: &MemberName) -> O
     board
         .launches
         .get(&id)
-        .and_then(|team_launch| team_launch.entry(name))
+        .and_then(|launch| launch.entry(name))
         .cloned()
 }
 
 /// Adds evidence to an entry, and drops the oldest beyond [`MAX_EVIDENCE`].
 pub(super) fn add_evidence(
     mut entry: LaunchEntry,
-    sign: EvidenceSource,
+    source: EvidenceSource,
     text: String,
     now: Now,
 ) -> LaunchEntry {
     entry.evidence.push(MemberEvidence {
         unix_ms: now.unix_ms,
-        source: sign,
+        source,
         text,
     });
     let more = entry.evidence.len().saturating_sub(MAX_EVIDENCE);

@@ -17,34 +17,32 @@ pub(super) fn planned_members(
     team: &Team,
     policy: &LaneSettings,
 ) -> (PlannedMember, Vec<PlannedMember>, Vec<(MemberName, String)>) {
-    let parked = |s: &str| {
-        board
-            .parked
-            .get(s)
-            .filter(|provider_outage| !provider_outage.has_resumed)
-    };
-    let mut moved = Vec::new();
-    let mut settle = |seat: PlannedMember| {
-        let Some(why) = parked(&seat.provider) else {
-            return seat;
+    let parked = |name: &str| board.parked.get(name).filter(|outage| !outage.has_resumed);
+    let mut moves = Vec::new();
+    let mut apply_failover = |planned: PlannedMember| {
+        let Some(outage) = parked(&planned.provider) else {
+            return planned;
         };
-        let Some(other) = policy
-            .failover_of(&seat.provider)
-            .find(|other| parked(other).is_none())
+        let Some(substitute) = policy
+            .failover_of(&planned.provider)
+            .find(|substitute| parked(substitute).is_none())
         else {
-            return seat;
+            return planned;
         };
-        let said = format!("moved from {} to {other}: {}", seat.provider, why.reason);
-        moved.push((seat.name.clone(), said));
+        let note = format!(
+            "moved from {} to {substitute}: {}",
+            planned.provider, outage.reason
+        );
+        moves.push((planned.name.clone(), note));
         PlannedMember {
-            provider: other.to_owned(),
-            ..seat
+            provider: substitute.to_owned(),
+            ..planned
         }
     };
     let (lead, members) = team.planned_members();
-    let lead = settle(lead);
-    let members = members.into_iter().map(settle).collect();
-    (lead, members, moved)
+    let lead = apply_failover(lead);
+    let members = members.into_iter().map(apply_failover).collect();
+    (lead, members, moves)
 }
 
 /// Returns a member's entry with its requested settings, and with the settings that its lane
@@ -52,55 +50,59 @@ pub(super) fn planned_members(
 pub(super) fn new_entry(
     team: &Team,
     member: &TeamMember,
-    seat: &PlannedMember,
+    planned: &PlannedMember,
     plan: &LanePlan,
 ) -> LaunchEntry {
     let lead = &team.lead;
     let is_lead = member.name == lead.name;
-    let of_lead = team.provider(member) == team.provider(lead);
-    let asked = MemberIdentity {
+    let has_lead_provider = team.provider(member) == team.provider(lead);
+    let requested = MemberIdentity {
         provider: team.provider(member).to_owned(),
         backend: member.backend.clone(),
         model: member
             .model
             .clone()
-            .or_else(|| lead.model.clone().filter(|_| of_lead)),
+            .or_else(|| lead.model.clone().filter(|_| has_lead_provider)),
         effort: member
             .effort
             .clone()
-            .or_else(|| lead.effort.clone().filter(|_| of_lead)),
+            .or_else(|| lead.effort.clone().filter(|_| has_lead_provider)),
         fast_mode: member.fast_mode,
         cwd: member.cwd.clone(),
     };
     let lane = plan.lane_of(&member.name);
-    let mut got = MemberIdentity {
-        provider: seat.provider.clone(),
-        ..asked.clone()
+    let mut effective = MemberIdentity {
+        provider: planned.provider.clone(),
+        ..requested.clone()
     };
     let mut notes = Vec::new();
-    if seat.provider != asked.provider {
+    if planned.provider != requested.provider {
         // Settings for one provider mean nothing to another.
-        (got.backend, got.model, got.effort) = (None, None, None);
+        (effective.backend, effective.model, effective.effort) = (None, None, None);
     }
     if lane.is_none_or(|lane| lane.kind == LaneKind::Primary) && !is_lead {
         // The primary lane has one owner, whose backend and fast mode hold for its members. A
         // backend is a program of one provider, so a member of another provider keeps its own; only
         // the stand-in fits every provider.
-        let is_shared = seat.provider == team.provider(lead)
+        let is_shared = planned.provider == team.provider(lead)
             || lead.backend.as_deref() == Some(SCRIPTED_BACKEND);
-        if is_shared && got.backend != lead.backend {
-            got.backend = lead.backend.clone();
+        if is_shared && effective.backend != lead.backend {
+            effective.backend = lead.backend.clone();
             notes.push(inherited_note(
                 "backend",
-                got.backend.as_deref().unwrap_or("its provider's usual one"),
+                effective
+                    .backend
+                    .as_deref()
+                    .unwrap_or("its provider's usual one"),
             ));
         }
-        if got.fast_mode != lead.fast_mode {
-            got.fast_mode = lead.fast_mode;
-            let mode = got.fast_mode.map_or(
-                "its program's own",
-                |is_on| if is_on { "on" } else { "off" },
-            );
+        if effective.fast_mode != lead.fast_mode {
+            effective.fast_mode = lead.fast_mode;
+            let mode =
+                effective.fast_mode.map_or(
+                    "its program's own",
+                    |is_on| if is_on { "on" } else { "off" },
+                );
             notes.push(inherited_note("fast mode", mode));
         }
     }
@@ -111,8 +113,8 @@ pub(super) fn new_entry(
     });
     LaunchEntry {
         lane,
-        requested: asked,
-        effective: got,
+        requested,
+        effective,
         notes,
         ..LaunchEntry::new(team, &member.name)
     }

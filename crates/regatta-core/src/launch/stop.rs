@@ -36,7 +36,7 @@ pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refu
 }
 
 /// Stops attempts of members that the team's record lacks, or all of them if there is no record.
-pub(super) fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
+fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
     let recorded: Vec<AgentName> = match latest_launch(draft.board(), team) {
         Some(launch) => launch
             .members
@@ -54,7 +54,7 @@ pub(super) fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
 }
 
 /// Records that a team is to stop, if any part of it runs.
-pub(super) fn request_stop(draft: &mut Draft, team: &Team, reason: &str) {
+fn request_stop(draft: &mut Draft, team: &Team, reason: &str) {
     let Some(launch) = latest_launch(draft.board(), team).cloned() else {
         return;
     };
@@ -80,8 +80,9 @@ pub(super) fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
             .get(&entry.agent)
             .is_some_and(|agent| agent.offline.is_none())
         {
-            let left = agent::take_offline(draft, &entry.agent, "its team is being stopped", now);
-            debug_assert!(left.is_ok(), "an agent that is there can leave");
+            let taken_offline =
+                agent::take_offline(draft, &entry.agent, "its team is being stopped", now);
+            debug_assert!(taken_offline.is_ok(), "a registered agent can go offline");
         }
         if entry.state.is_pending() && !has_session(draft.board(), entry) {
             let stopped = LaunchEntry {
@@ -96,26 +97,30 @@ pub(super) fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
             );
         }
     }
-    let living: Vec<&LaunchEntry> = launch
+    let running: Vec<&LaunchEntry> = launch
         .members
         .iter()
-        .filter(|launch| is_member_running(draft.board(), launch))
+        .filter(|entry| is_member_running(draft.board(), entry))
         .collect();
     // A member with an unknown lane does not count as a primary one (T4).
-    let primary = |launch: &&&LaunchEntry| {
-        launch.lead
-            || launch
+    let is_primary = |entry: &&&LaunchEntry| {
+        entry.lead
+            || entry
                 .lane
                 .as_ref()
-                .is_some_and(|lane_ref| lane_ref.kind == LaneKind::Primary)
+                .is_some_and(|lane| lane.kind == LaneKind::Primary)
     };
-    let aside: Vec<&LaunchEntry> = living
+    let secondary: Vec<&LaunchEntry> = running
         .iter()
-        .filter(|launch| !primary(launch))
+        .filter(|entry| !is_primary(entry))
         .copied()
         .collect();
-    let turn = if aside.is_empty() { living } else { aside };
-    if turn.is_empty() {
+    let next_to_stop = if secondary.is_empty() {
+        running
+    } else {
+        secondary
+    };
+    if next_to_stop.is_empty() {
         draft.record(Event::LaunchChanged(LaunchChanged {
             launch: launch.id,
             stopping: None,
@@ -124,20 +129,21 @@ pub(super) fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
             told: None,
         }));
     }
-    for entry in turn {
+    for entry in next_to_stop {
         stop_member(draft, &entry.agent, &reason);
     }
 }
 
 /// Stops all attempts of a member: its session and its tasks. Its unfinished tasks wait for another
 /// agent.
-pub(super) fn stop_member(draft: &mut Draft, agent: &AgentName, reason: &str) {
-    let of = |attempt: &&Arc<attempt::Attempt>| attempt.agent == *agent && attempt.supervised;
+fn stop_member(draft: &mut Draft, agent: &AgentName, reason: &str) {
+    let belongs_to_member =
+        |attempt: &&Arc<attempt::Attempt>| attempt.agent == *agent && attempt.supervised;
     let running: Vec<_> = draft
         .board()
         .attempts
         .values()
-        .filter(of)
+        .filter(belongs_to_member)
         .cloned()
         .collect();
     for attempt in running {
@@ -151,8 +157,8 @@ pub(super) fn stop_member(draft: &mut Draft, agent: &AgentName, reason: &str) {
             && attempt.stopping.is_none()
             && draft.board().tasks.contains_key(&attempt.task)
         {
-            let back = task::return_for_retry(draft, attempt.task, reason);
-            debug_assert!(back.is_ok(), "what runs can wait again");
+            let returned = task::return_for_retry(draft, attempt.task, reason);
+            debug_assert!(returned.is_ok(), "a running task can be returned");
         }
     }
 }

@@ -49,14 +49,13 @@ pub(super) fn lose_lead(
             &format!("nobody leads {} any more", mission.id),
         )?;
     }
-    let who = lead
+    let lead_name = lead
         .name
         .as_ref()
         .map_or_else(|| "nobody".to_owned(), ToString::to_string);
     let text = format!(
-        "{} is without a lead ({who}): {reason}. Its work is kept. Next: regatta mission handover \
-         {0}, or regatta \
-         mission cancel {0}",
+        "{} is without a lead ({lead_name}): {reason}. Its work is kept. Next: regatta mission \
+         handover {0}, or regatta mission cancel {0}",
         mission.id
     );
     post_to_requester(draft, mission.id, "mission:lost", text, now)?;
@@ -64,7 +63,7 @@ pub(super) fn lose_lead(
 }
 
 /// Releases the name of a lead that has ended, and starts the next queued mission.
-pub(super) fn release_lead(
+fn release_lead(
     draft: &mut Draft,
     mission: &Mission,
     lead: &Lead,
@@ -102,7 +101,7 @@ pub(crate) fn on_task_lost(
 pub fn hand_over(
     draft: &mut Draft,
     id: MissionId,
-    to: Option<AgentName>,
+    agent: Option<AgentName>,
     now: Now,
 ) -> Result<(), Refusal> {
     let Some((mission, lead)) = lead_of(draft.board(), id) else {
@@ -115,8 +114,8 @@ pub fn hand_over(
     let Some(project) = draft.board().projects.get(&mission.project).cloned() else {
         return Ok(());
     };
-    let agent = match to {
-        Some(to) => choose_lead(draft.board(), &project, Some(to))?,
+    let agent = match agent {
+        Some(agent) => choose_lead(draft.board(), &project, Some(agent))?,
         None => lead.agent.clone(),
     };
     agent::find(draft.board(), &agent)?;
@@ -124,8 +123,8 @@ pub fn hand_over(
         record_lead(draft, id, Lead { agent, ..lead }, None, None);
         return start_queued_missions(draft, &mission.project, now);
     }
-    let old = lead.clone();
-    let next = Lead {
+    let former_lead = lead.clone();
+    let next_lead = Lead {
         agent,
         name: None,
         task: None,
@@ -135,11 +134,14 @@ pub fn hand_over(
         deadline_fleet_ms: None,
         ..lead
     };
-    record_lead(draft, id, next, None, Some(MissionState::Queued));
-    if let Some(task) = old.task.filter(|id| draft.board().tasks.contains_key(id)) {
+    record_lead(draft, id, next_lead, None, Some(MissionState::Queued));
+    if let Some(task) = former_lead
+        .task
+        .filter(|id| draft.board().tasks.contains_key(id))
+    {
         task::cancel(draft, task, "its mission was handed over")?;
     }
-    release_lead(draft, &mission, &old, now)
+    release_lead(draft, &mission, &former_lead, now)
 }
 
 /// Announces the result of an ended mission, and starts the next queued one.
@@ -152,7 +154,7 @@ pub(crate) fn on_mission_ended(
     let Some(lead) = before.lead.clone() else {
         return Ok(());
     };
-    let (how, label, report) = match end {
+    let (ending, label, report) = match end {
         Some(end) if end.how == mission::MissionEndKind::Cancelled => {
             ("was cancelled", "mission:cancelled", end.report.as_str())
         }
@@ -160,7 +162,7 @@ pub(crate) fn on_mission_ended(
         None => ("is over", "mission:done", ""),
     };
     let text = format!(
-        "{} \"{}\" {how}.{} {report}",
+        "{} \"{}\" {ending}.{} {report}",
         before.id,
         before.title,
         describe_cost(&before.spent)
@@ -170,8 +172,8 @@ pub(crate) fn on_mission_ended(
 }
 
 /// Returns a sentence about a mission's attempts, tokens and, if known, cost.
-pub(super) fn describe_cost(spent: &Spend) -> String {
-    let money = spent.usage.micro_usd.map_or(String::new(), |micro_usd| {
+fn describe_cost(spent: &Spend) -> String {
+    let cost = spent.usage.micro_usd.map_or(String::new(), |micro_usd| {
         format!(", ${:.2}", micro_usd as f64 / 1e6)
     });
     let attempts = if spent.attempts == 1 {
@@ -180,7 +182,7 @@ pub(super) fn describe_cost(spent: &Spend) -> String {
         format!("{} attempts", spent.attempts)
     };
     format!(
-        " It took {attempts} and {} tokens{money}.",
+        " It took {attempts} and {} tokens{cost}.",
         spent.usage.tokens()
     )
 }
@@ -188,7 +190,7 @@ pub(super) fn describe_cost(spent: &Spend) -> String {
 /// Removes the agents that were named for ended missions, once nothing of theirs runs.
 pub(crate) fn remove_idle_agents(draft: &mut Draft) {
     let board = draft.board();
-    let needed = |name: &AgentName| {
+    let is_needed = |name: &AgentName| {
         board.missions.values().any(|mission| {
             mission.agents.contains(name)
                 || mission
@@ -201,15 +203,15 @@ pub(crate) fn remove_idle_agents(draft: &mut Draft) {
                 .values()
                 .any(|task| task.assignee.as_ref() == Some(name))
     };
-    let named = board
+    let mission_agents = board
         .agents
         .values()
         .filter(|agent| agent.derived_from.is_some() && agent.name.as_str().contains('/'));
-    let gone: Vec<AgentName> = named
+    let idle: Vec<AgentName> = mission_agents
         .map(|agent| agent.name.clone())
-        .filter(|agent| !needed(agent))
+        .filter(|agent| !is_needed(agent))
         .collect();
-    for name in gone {
+    for name in idle {
         agent::remove_derived(draft, &name);
     }
 }

@@ -1,4 +1,6 @@
 //! The events that a lead gets with its next turn, and the posts about its mission.
+//!
+//! An urgent event wakes a resting lead. Other events wait for the next turn.
 
 use crate::board::Draft;
 use crate::bus::{self, Message};
@@ -12,7 +14,7 @@ use crate::task::{self, Task};
 use super::{Lead, label_of, lead_of, led_missions, record_lead};
 
 /// Maximum number of pending events that are kept for a lead.
-pub(super) const MAX_NEWS: usize = 60;
+const MAX_NEWS: usize = 60;
 
 /// Starts a resting lead's next turn, with a note about the events since its last turn.
 pub(super) fn wake(draft: &mut Draft, id: MissionId) {
@@ -60,7 +62,7 @@ pub(super) fn wake(draft: &mut Draft, id: MissionId) {
 /// Adds an event for a mission's lead. With `wakes` the lead gets a turn now.
 pub(crate) fn add_news(draft: &mut Draft, id: MissionId, text: &str, wakes: bool) {
     let Some((_, mut lead)) =
-        lead_of(draft.board(), id).filter(|pair| pair.1.acting_name().is_some())
+        lead_of(draft.board(), id).filter(|(_, lead)| lead.acting_name().is_some())
     else {
         return;
     };
@@ -80,12 +82,12 @@ pub(crate) fn add_news(draft: &mut Draft, id: MissionId, text: &str, wakes: bool
 }
 
 /// Notifies the lead of a task's mission about the task.
-pub(crate) fn notify_lead(draft: &mut Draft, task: &Task, what: &str) {
+pub(crate) fn notify_lead(draft: &mut Draft, task: &Task, change: &str) {
     if let (Some(mission), true) = (task.mission, task.is_polled()) {
         add_news(
             draft,
             mission,
-            &format!("{} \"{}\" {what}", task.id, task.subject),
+            &format!("{} \"{}\" {change}", task.id, task.subject),
             true,
         );
     }
@@ -93,17 +95,18 @@ pub(crate) fn notify_lead(draft: &mut Draft, task: &Task, what: &str) {
 
 /// Notifies the leads that a posted message concerns.
 pub(crate) fn on_message_posted(draft: &mut Draft, message: &Message) {
-    let coordinates = |label: &str| message.labels.iter().any(|item| item.as_str() == label);
-    let (merged, conflict) = (coordinates("coord:merge"), coordinates("coord:conflict"));
+    let has_label = |label: &str| message.labels.iter().any(|known| known.as_str() == label);
+    let is_merge = has_label("coord:merge");
+    let is_conflict = has_label("coord:conflict");
     let mailbox = message
         .channel
         .as_str()
         .strip_prefix('@')
         .and_then(|channel| AgentName::new(channel).ok());
-    if !merged && !conflict && message.mentions.is_empty() && mailbox.is_none() {
+    if !is_merge && !is_conflict && message.mentions.is_empty() && mailbox.is_none() {
         return;
     }
-    let live: Vec<(MissionId, AgentName, ProjectName)> = draft
+    let leads: Vec<(MissionId, AgentName, ProjectName)> = draft
         .board()
         .missions
         .values()
@@ -115,20 +118,20 @@ pub(crate) fn on_message_posted(draft: &mut Draft, message: &Message) {
             ))
         })
         .collect();
-    for (mission, name, project) in live {
+    for (mission, name, project) in leads {
         if message.sender == Actor::Agent(name.clone()) {
             continue;
         }
-        let called = message.mentions.contains(&name) || mailbox.as_ref() == Some(&name);
-        let near = message.channel == bus::channel_of(&project);
-        if called {
+        let is_addressed = message.mentions.contains(&name) || mailbox.as_ref() == Some(&name);
+        let is_in_channel = message.channel == bus::channel_of(&project);
+        if is_addressed {
             let text = format!(
                 "{} wrote to you ({}): {}",
                 message.sender, message.id, message.text
             );
             add_news(draft, mission, &text, true);
-        } else if near && (merged || conflict) {
-            let label = if merged {
+        } else if is_in_channel && (is_merge || is_conflict) {
+            let label = if is_merge {
                 "coord:merge"
             } else {
                 "coord:conflict"
@@ -140,15 +143,15 @@ pub(crate) fn on_message_posted(draft: &mut Draft, message: &Message) {
 
 /// Notifies the lead of a mission about an open request of one of its attempts.
 pub(crate) fn on_approval_asked(draft: &mut Draft, approval: crate::ids::ApprovalId) {
-    let Some(item) = draft.board().approvals.get(&approval).cloned() else {
+    let Some(request) = draft.board().approvals.get(&approval).cloned() else {
         return;
     };
-    let Some(attempt) = draft.board().attempts.get(&item.attempt).cloned() else {
+    let Some(attempt) = draft.board().attempts.get(&request.attempt).cloned() else {
         return;
     };
     let Some(mission) = attempt
         .mission
-        .filter(|_| !attempt.takes_no_slot && item.is_open())
+        .filter(|_| !attempt.takes_no_slot && request.is_open())
     else {
         return;
     };
@@ -156,7 +159,7 @@ pub(crate) fn on_approval_asked(draft: &mut Draft, approval: crate::ids::Approva
         "{} asks {approval} for {}: {}",
         attempt.agent,
         attempt.task,
-        item.subject()
+        request.subject()
     );
     add_news(draft, mission, &text, true);
 }
@@ -165,12 +168,12 @@ pub(crate) fn on_approval_asked(draft: &mut Draft, approval: crate::ids::Approva
 pub(super) fn notify_siblings(
     draft: &mut Draft,
     project: &ProjectName,
-    but: MissionId,
+    except: MissionId,
     text: &str,
 ) {
     let others: Vec<MissionId> = led_missions(draft.board(), project)
         .map(|mission| mission.id)
-        .filter(|id| *id != but)
+        .filter(|id| *id != except)
         .collect();
     for id in others {
         add_news(draft, id, text, false);
@@ -214,12 +217,12 @@ pub(super) fn post_about_mission(
     text: String,
     now: Now,
 ) -> Result<(), Refusal> {
-    let own = [
+    let labels = [
         Label::new(label).ok(),
         Label::new(&mission.id.to_string()).ok(),
         lead.name.as_ref().and_then(label_of),
     ];
-    let labels = own.into_iter().flatten().collect();
+    let labels = labels.into_iter().flatten().collect();
     // The text may have an agent's own words of any length. The length limit must not stop the
     // record of the event.
     let text: String = text

@@ -11,9 +11,9 @@ use crate::budget::Spend;
 use crate::ids::{AgentName, ChannelName, MessageId, MissionId, Now, ProjectName, TaskId};
 use crate::mission::{self, LandedWork, Mission, MissionState, StartMode};
 use crate::name_generator::{self, NameLength};
-use crate::project::Project;
+use crate::project::{Millis, Project};
 use crate::refusal::Refusal;
-use crate::task::{self, AddTask, AssignMode, Task, TaskDuty};
+use crate::task::{self, AddTask, AssignMode, TaskDuty};
 use crate::{bus, claim};
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
     post_to_requester, record_lead, remove_idle_agents,
 };
 
-/// A request for a mission with a lead; see [`ask`].
+/// A request for a mission with a lead; see [`request_mission`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeadRequest {
@@ -41,33 +41,33 @@ pub struct LeadRequest {
 }
 
 /// Maximum length of a goal in bytes.
-pub(super) const MAX_GOAL_BYTES: usize = 64 * 1024;
+const MAX_GOAL_BYTES: usize = 64 * 1024;
 
 /// Requests a mission with a lead. It starts at once if the project may have another lead, and is
 /// queued otherwise.
 pub fn request_mission(
     draft: &mut Draft,
-    ask: LeadRequest,
+    request: LeadRequest,
     now: Now,
 ) -> Result<MissionId, Refusal> {
     let board = draft.board();
-    let Some(project) = board.projects.get(&ask.project).cloned() else {
+    let Some(project) = board.projects.get(&request.project).cloned() else {
         return Err(Refusal::NoSuchProject {
-            project: ask.project,
+            project: request.project,
         });
     };
-    let goal = ask.goal.trim();
+    let goal = request.goal.trim();
     if goal.is_empty() || goal.len() > MAX_GOAL_BYTES {
         return Err(Refusal::invalid(
             "a mission's goal has 1 byte to 64 KiB",
             "describe the goal in a few sentences; put the rest into a file of the repository",
         ));
     }
-    if let LeadSubject::Task(id) = ask.subject {
-        check_free_task(board, id, &ask.project)?;
+    if let LeadSubject::Task(id) = request.subject {
+        check_free_task(board, id, &request.project)?;
     }
-    let agent = choose_lead(board, &project, ask.agent)?;
-    let channel = ask
+    let agent = choose_lead(board, &project, request.agent)?;
+    let channel = request
         .channel
         .unwrap_or_else(|| bus::channel_of(&project.name));
     let id = MissionId(board.counters.mission + 1);
@@ -76,8 +76,8 @@ pub fn request_mission(
         name: None,
         task: None,
         channel,
-        message: ask.message,
-        subject: ask.subject,
+        message: request.message,
+        subject: request.subject,
         news: vec![],
         dropped_news_count: 0,
         has_urgent_news: false,
@@ -90,7 +90,7 @@ pub fn request_mission(
     };
     let mission = Mission {
         id,
-        project: ask.project.clone(),
+        project: request.project.clone(),
         title: task::one_line(goal, 120),
         agents: vec![],
         max_workers: project.settings.leads.max_workers,
@@ -109,16 +109,15 @@ pub fn request_mission(
         created_unix_ms: now.unix_ms,
     };
     mission::begin(draft, mission);
-    start_queued_missions(draft, &ask.project, now)?;
-    if let Some(place) = queue_position(draft.board(), id) {
-        let (busy, most) = (
-            led_missions(draft.board(), &ask.project).count(),
+    start_queued_missions(draft, &request.project, now)?;
+    if let Some(position) = queue_position(draft.board(), id) {
+        let (active_count, max_leads) = (
+            led_missions(draft.board(), &request.project).count(),
             project.settings.leads.max_leads,
         );
         let text = format!(
-            "{id} waits for a lead: it is number {place} in the queue, and {busy} of {most} leads \
-             are at work. It starts \
-             automatically when one ends."
+            "{id} waits for a lead: it is number {position} in the queue, and {active_count} of \
+             {max_leads} leads are at work. It starts automatically when one ends."
         );
         post_to_requester(draft, id, "spawn-ack", text, now)?;
     }
@@ -130,7 +129,7 @@ pub fn led_missions<'a>(
     board: &'a Board,
     project: &ProjectName,
 ) -> impl Iterator<Item = &'a Arc<Mission>> {
-    let led = |mission: &&Arc<Mission>| {
+    let has_lead = |mission: &&Arc<Mission>| {
         mission
             .lead
             .as_ref()
@@ -140,7 +139,7 @@ pub fn led_missions<'a>(
         .missions
         .values()
         .filter(move |mission| mission.project == *project)
-        .filter(led)
+        .filter(has_lead)
 }
 
 /// Returns a mission's position in the queue for a lead, from 1, or `None` if it is not queued.
@@ -148,11 +147,11 @@ pub fn queue_position(board: &Board, id: MissionId) -> Option<usize> {
     let project = &board.missions.get(&id)?.project;
     queued_missions(board, project)
         .position(|mission| mission.id == id)
-        .map(|queued_mission| queued_mission + 1)
+        .map(|index| index + 1)
 }
 
 /// Returns the queued missions of a project, in order.
-pub(super) fn queued_missions<'a>(
+fn queued_missions<'a>(
     board: &'a Board,
     project: &ProjectName,
 ) -> impl Iterator<Item = &'a Arc<Mission>> {
@@ -167,10 +166,10 @@ pub(super) fn queued_missions<'a>(
 pub(crate) fn choose_lead(
     board: &Board,
     project: &Project,
-    asked: Option<AgentName>,
+    requested: Option<AgentName>,
 ) -> Result<AgentName, Refusal> {
     let settings = &project.settings;
-    let named = asked.or_else(|| settings.leads.agent.clone());
+    let preferred = requested.or_else(|| settings.leads.agent.clone());
     let first = || {
         settings
             .run
@@ -179,7 +178,7 @@ pub(crate) fn choose_lead(
             .first()
             .and_then(|agent| AgentName::new(agent).ok())
     };
-    if let Some(name) = named.or_else(first) {
+    if let Some(name) = preferred.or_else(first) {
         let found = agent::find(board, &name)?;
         return match found.derived_from {
             None => Ok(name),
@@ -189,22 +188,22 @@ pub(crate) fn choose_lead(
             )),
         };
     }
-    let mut own: Vec<&AgentName> = board
+    let mut candidates: Vec<&AgentName> = board
         .agents
         .values()
         .filter(|agent| agent.derived_from.is_none())
         .map(|agent| &agent.name)
         .collect();
-    let leads = |agent: &&&AgentName| {
+    let is_lead_agent = |agent: &&&AgentName| {
         board
             .agents
             .get(**agent)
             .is_some_and(|agent| agent.role == Role::Lead)
     };
-    if own.iter().filter(leads).count() == 1 {
-        own.retain(|agent| leads(&agent));
+    if candidates.iter().filter(is_lead_agent).count() == 1 {
+        candidates.retain(|agent| is_lead_agent(&agent));
     }
-    match own.as_slice() {
+    match candidates.as_slice() {
         [only] => Ok((*only).clone()),
         [] => Err(Refusal::invalid(
             "there is no agent that could lead",
@@ -226,14 +225,14 @@ pub(crate) fn start_queued_missions(
 ) -> Result<(), Refusal> {
     loop {
         let board = draft.board();
-        let Some(most) = board
+        let Some(max_leads) = board
             .projects
             .get(project)
             .map(|project| project.settings.leads.max_leads)
         else {
             return Ok(());
         };
-        if led_missions(board, project).count() >= most as usize {
+        if led_missions(board, project).count() >= max_leads as usize {
             return Ok(());
         }
         let Some(next) = queued_missions(board, project).next().cloned() else {
@@ -247,7 +246,7 @@ pub(crate) fn start_queued_missions(
 }
 
 /// Starts a mission's lead and workers. All checks that can refuse come before the first record.
-pub(super) fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refusal> {
+fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refusal> {
     let board = draft.board();
     let Some(lead) = mission.lead.clone() else {
         return Ok(());
@@ -257,15 +256,15 @@ pub(super) fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Resu
     };
     let settings = &project.settings.leads;
     agent::find(board, &lead.agent)?;
-    let mut sorts = settings.workers.clone();
-    sorts.retain(|agent| {
+    let mut worker_sources = settings.workers.clone();
+    worker_sources.retain(|agent| {
         board
             .agents
             .get(agent)
             .is_some_and(|agent| agent.derived_from.is_none())
     });
-    if sorts.is_empty() {
-        sorts.push(lead.agent.clone());
+    if worker_sources.is_empty() {
+        worker_sources.push(lead.agent.clone());
     }
     let base = base_name(&mission.project)?;
     let name = name_generator::unused_name(
@@ -284,10 +283,10 @@ pub(super) fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Resu
     )?;
 
     agent::derive(draft, &lead.agent, name.clone(), (Role::Lead, 1), now)?;
-    for (nth, worker) in workers.iter().enumerate() {
+    for (index, worker) in workers.iter().enumerate() {
         agent::derive(
             draft,
-            &sorts[nth % sorts.len()],
+            &worker_sources[index % worker_sources.len()],
             worker.clone(),
             (Role::Worker, 1),
             now,
@@ -300,12 +299,12 @@ pub(super) fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Resu
         now,
     );
     let goal = mission.goal.clone().unwrap_or_default();
-    let add = AddTask::new_report(
+    let request = AddTask::new_report(
         mission.project.clone(),
         &format!("Lead {}: {}", mission.id, mission.title),
         goal,
     );
-    let task = task::add(draft, add, Some((mission.id, Default::default())), now)?;
+    let task = task::add(draft, request, Some((mission.id, Default::default())), now)?;
     task::set_duty(draft, task, TaskDuty::Lead, None)?;
     task::assign(draft, task, Some(name.clone()), AssignMode::Queue, now)?;
     if let LeadSubject::Task(id) = lead.subject
@@ -318,17 +317,17 @@ pub(super) fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Resu
             &mission.project,
         )?;
     }
-    let span = |millis: crate::project::Millis| {
+    let deadline_after = |millis: Millis| {
         Some(millis.ms())
-            .filter(|n| *n > 0)
-            .map(|n| now.fleet_ms + n)
+            .filter(|ms| *ms > 0)
+            .map(|ms| now.fleet_ms + ms)
     };
     let lead = Lead {
         name: Some(name.clone()),
         task: Some(task),
         lost_reason: None,
-        checkpoint_fleet_ms: span(settings.checkpoint_interval),
-        deadline_fleet_ms: span(settings.timeout),
+        checkpoint_fleet_ms: deadline_after(settings.checkpoint_interval),
+        deadline_fleet_ms: deadline_after(settings.timeout),
         ..lead
     };
     record_lead(
@@ -370,18 +369,16 @@ pub(crate) fn unassign_orphaned_task(
     ) else {
         return Ok(());
     };
-    let led = mission.lead.is_some() && mission.state == MissionState::Active;
-    let named = board
+    let has_lead = mission.lead.is_some() && mission.state == MissionState::Active;
+    let is_derived = board
         .agents
         .get(name)
         .is_none_or(|agent| agent.derived_from.is_some());
-    let member = board.launches.values().any(|team_launch| {
-        team_launch
-            .members
-            .iter()
-            .any(|launch| launch.agent == *name)
-    });
-    if led && named && !member && !mission.agents.contains(name) {
+    let is_team_member = board
+        .launches
+        .values()
+        .any(|launch| launch.members.iter().any(|entry| entry.agent == *name));
+    if has_lead && is_derived && !is_team_member && !mission.agents.contains(name) {
         task::assign(draft, id, None, AssignMode::Direct, now)?;
     }
     Ok(())

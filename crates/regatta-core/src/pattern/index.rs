@@ -1,4 +1,7 @@
-//! An index of patterns by owner number, for a fast search of overlapping patterns.
+//! An index of claimed patterns, for a fast search of the patterns that overlap a URI.
+//!
+//! A pattern is filed under its literal prefix. Two patterns can overlap only if one prefix is a
+//! prefix of the other, so a search looks at few entries. The test itself is in `overlap.rs`.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -20,9 +23,10 @@ impl PatternIndex {
         for uri in uris {
             let prefix = uri.literal_prefix();
             match self.by_prefix.get_mut(prefix) {
-                Some(here) => {
-                    let at = here.partition_point(|here| (here.0, &here.1) < (number, uri));
-                    here.insert(at, (number, uri.clone()));
+                Some(entries) => {
+                    let index = entries
+                        .partition_point(|(owner, pattern)| (*owner, pattern) < (number, uri));
+                    entries.insert(index, (number, uri.clone()));
                 }
                 // A URI without wildcards is its own prefix, so its text can be shared.
                 None if prefix.len() == uri.0.len() => {
@@ -43,37 +47,39 @@ impl PatternIndex {
     pub fn remove(&mut self, number: u64, uris: &[Uri]) {
         for uri in uris {
             let prefix = uri.literal_prefix();
-            let Some(here) = self.by_prefix.get_mut(prefix) else {
+            let Some(entries) = self.by_prefix.get_mut(prefix) else {
                 continue;
             };
-            if let Some(at) = here
+            let index = entries
                 .iter()
-                .position(|here| here.0 == number && here.1 == *uri)
-            {
-                here.remove(at);
+                .position(|(owner, pattern)| *owner == number && pattern == uri);
+            if let Some(index) = index {
+                entries.remove(index);
             }
-            if here.is_empty() {
+            if entries.is_empty() {
                 self.by_prefix.remove(prefix);
             }
         }
     }
 
-    /// Returns the numbers of owners with this very pattern or with `**` of a directory at or above
-    /// it. Everything that `uri` matches, their patterns match, too.
+    /// Returns the numbers of owners with the same pattern, or with `**` of a directory at or above
+    /// it. Their patterns match everything that `uri` matches.
     pub(crate) fn covering<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = u64> + 'a {
         let prefix = uri.literal_prefix();
         let folders = prefix
             .match_indices('/')
-            .map(move |(at, _)| &prefix[..at])
+            .map(move |(slash, _)| &prefix[..slash])
             .chain([prefix]);
         folders
             .filter(|folder| !folder.ends_with('/'))
             .flat_map(move |folder| {
-                let here = self.by_prefix.get(folder).into_iter().flatten();
-                let all =
-                    move |uri: &Uri| uri.0.len() == folder.len() + 3 && uri.0.ends_with("/**");
-                here.filter(move |here| here.1 == *uri || all(&here.1))
-                    .map(|here| here.0)
+                let entries = self.by_prefix.get(folder).into_iter().flatten();
+                let is_whole_folder = move |pattern: &Uri| {
+                    pattern.0.len() == folder.len() + 3 && pattern.0.ends_with("/**")
+                };
+                entries
+                    .filter(move |(_, pattern)| pattern == uri || is_whole_folder(pattern))
+                    .map(|(owner, _)| *owner)
             })
     }
 
@@ -84,23 +90,28 @@ impl PatternIndex {
         // same trimmed prefix, which must count once.
         let ancestors = prefix
             .match_indices('/')
-            .filter(move |(at, _)| !prefix[..*at].ends_with('/'))
-            .map(move |(at, _)| &prefix[..at])
+            .filter(move |(slash, _)| !prefix[..*slash].ends_with('/'))
+            .map(move |(slash, _)| &prefix[..slash])
             .chain([prefix])
             .filter(|_| !self.by_prefix.is_empty());
-        let here = ancestors.filter_map(|ancestor| self.by_prefix.get(ancestor));
+        let at_or_above = ancestors.filter_map(|ancestor| self.by_prefix.get(ancestor));
         // Longer prefixes start with this prefix and a slash. Only a pattern with a wildcard
         // reaches below its prefix.
-        let reaches = prefix.len() < uri.0.len() && !self.by_prefix.is_empty();
-        let below = reaches.then(|| {
-            let (from, to) = (format!("{prefix}/"), format!("{prefix}0"));
+        let reaches_below = prefix.len() < uri.0.len() && !self.by_prefix.is_empty();
+        let below = reaches_below.then(|| {
+            // The character `0` follows `/`.
+            let (start, end) = (format!("{prefix}/"), format!("{prefix}0"));
             self.by_prefix
-                .range::<_, str>((Bound::Included(from.as_str()), Bound::Excluded(to.as_str())))
-                .map(|by_prefix| by_prefix.1)
+                .range::<_, str>((
+                    Bound::Included(start.as_str()),
+                    Bound::Excluded(end.as_str()),
+                ))
+                .map(|(_, entries)| entries)
         });
-        here.chain(below.into_iter().flatten())
+        at_or_above
+            .chain(below.into_iter().flatten())
             .flatten()
-            .filter(move |here| here.1.overlaps(uri))
-            .map(|here| (here.0, &here.1))
+            .filter(move |(_, pattern)| pattern.overlaps(uri))
+            .map(|(owner, pattern)| (*owner, pattern))
     }
 }

@@ -5,10 +5,12 @@
 
 use super::escape::{self, Symbol};
 
+/// Returns whether some single path is matched by both patterns.
 pub(super) fn paths_overlap(a: &str, b: &str, spelling: Spelling) -> bool {
     segments_overlap(&segments(a, spelling), &segments(b, spelling))
 }
 
+/// Splits a pattern into its segments.
 pub(super) fn segments(pattern: &str, spelling: Spelling) -> Vec<PatternSegment<'_>> {
     pattern
         .split('/')
@@ -47,10 +49,12 @@ impl<'a> PatternSegment<'a> {
         }
     }
 
-    fn literal(text: &'a str) -> PatternSegment<'a> {
+    /// Returns the segment of a literal path, in which `*` and `?` are plain characters.
+    pub(super) fn literal(text: &'a str) -> PatternSegment<'a> {
         PatternSegment::Plain(text, Spelling::Raw)
     }
 
+    /// Returns whether some single name is matched by both segments.
     fn overlaps(self, other: PatternSegment) -> bool {
         match (self, other) {
             (PatternSegment::AnyDepth, _) | (_, PatternSegment::AnyDepth) => true,
@@ -60,6 +64,7 @@ impl<'a> PatternSegment<'a> {
         }
     }
 
+    /// Returns the segment's characters and wildcards.
     fn tokens(self) -> Vec<GlobToken> {
         let wildcard = |raw: char, symbol: Symbol| match raw {
             '*' => GlobToken::Star,
@@ -97,14 +102,16 @@ pub(super) fn segments_overlap(a: &[PatternSegment], b: &[PatternSegment]) -> bo
     )
 }
 
+/// A character or wildcard of a segment.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum GlobToken {
+enum GlobToken {
     One(Symbol),
     Any,
     Star,
 }
 
-pub(super) fn globs_overlap(a: &[GlobToken], b: &[GlobToken]) -> bool {
+/// Returns whether two segments match a common name.
+fn globs_overlap(a: &[GlobToken], b: &[GlobToken]) -> bool {
     let meet = |i: usize, j: usize| match (a[i], b[j]) {
         (GlobToken::One(x), GlobToken::One(y)) => x == y,
         _ => true,
@@ -121,7 +128,7 @@ pub(super) fn globs_overlap(a: &[GlobToken], b: &[GlobToken]) -> bool {
 /// Returns whether two patterns of `n` and `m` steps match a common text, by walking their product.
 /// `row[j]` is true if the state (i, j) can be reached. The `star` functions mark steps that repeat
 /// any number of times.
-pub(super) fn has_common_text(
+fn has_common_text(
     n: usize,
     m: usize,
     star_a: impl Fn(usize) -> bool,

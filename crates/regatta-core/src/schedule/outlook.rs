@@ -39,76 +39,73 @@ pub fn outlook(board: &Board, mission: MissionId) -> MissionOutlook {
         .open_tasks_of(mission)
         .filter_map(|(_, id)| board.tasks.get(&id))
         .collect();
-    let dead = stuck_tasks(board, mission, &open);
-    let mut out = MissionOutlook::default();
+    let stuck = stuck_tasks(board, mission, &open);
+    let mut outlook = MissionOutlook::default();
     for task in &open {
-        out.open += 1;
+        outlook.open += 1;
         match task.status {
-            status if status.is_running() => out.running += 1,
+            status if status.is_running() => outlook.running += 1,
             TaskStatus::Landing => {
-                out.landing += 1;
-                out.held += usize::from(needs_clean_checkout(board, task));
+                outlook.landing += 1;
+                outlook.held += usize::from(needs_clean_checkout(board, task));
             }
-            _ if dead.contains(&task.id) => out.stuck += 1,
+            _ if stuck.contains(&task.id) => outlook.stuck += 1,
             _ => {}
         }
     }
-    out
+    outlook
 }
 
 /// Returns whether a task's landing is held until a person has cleaned up the checkout.
-pub(super) fn needs_clean_checkout(board: &Board, task: &Task) -> bool {
+fn needs_clean_checkout(board: &Board, task: &Task) -> bool {
     task.landing
         .and_then(|id| board.landings.get(&id))
         .is_some_and(|landing| landing.held.is_some())
 }
 
 /// Returns a mission's open tasks that do not continue without a person.
-pub(super) fn stuck_tasks(
-    board: &Board,
-    mission: MissionId,
-    open: &[&Arc<Task>],
-) -> BTreeSet<TaskId> {
+fn stuck_tasks(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeSet<TaskId> {
     let Some(mission) = board.missions.get(&mission) else {
         return BTreeSet::new();
     };
-    let hopeless = |task: &Task| {
+    let is_hopeless = |task: &Task| {
         task.status != TaskStatus::Landing
             && (!is_active(board, task) || has_only_parked_agents(board, mission, task))
     };
-    let mut dead: BTreeSet<TaskId> = open
+    let mut stuck: BTreeSet<TaskId> = open
         .iter()
-        .filter(|task| hopeless(task))
+        .filter(|task| is_hopeless(task))
         .map(|task| task.id)
         .collect();
     // A task that waits for a held landing waits for a person, and so do all tasks that wait for
     // that task.
-    let by_hand: BTreeSet<TaskId> = open
+    let held: BTreeSet<TaskId> = open
         .iter()
         .filter(|task| needs_clean_checkout(board, task))
         .map(|task| task.id)
         .collect();
-    let at_work = current_step(board, mission.id);
+    let current = current_step(board, mission.id);
     loop {
-        let stands = |id: &TaskId| dead.contains(id) || by_hand.contains(id);
+        let is_stopped = |id: &TaskId| stuck.contains(id) || held.contains(id);
         // A wave in which nothing moves blocks the later waves.
-        let barrier = mission.mode == mission::StartMode::Waves
-            && !by_hand.is_empty()
+        let is_wave_blocked = mission.mode == mission::StartMode::Waves
+            && !held.is_empty()
             && open
                 .iter()
-                .filter(|task| task.step() == at_work)
-                .all(|task| stands(&task.id));
+                .filter(|task| task.step() == current)
+                .all(|task| is_stopped(&task.id));
         let more: Vec<TaskId> = open
             .iter()
-            .filter(|task| task.status.is_waiting() && !dead.contains(&task.id))
+            .filter(|task| task.status.is_waiting() && !stuck.contains(&task.id))
             .filter(|task| {
-                task.blocked_by.iter().any(stands) || (barrier && task.step() != at_work)
+                task.blocked_by.iter().any(is_stopped)
+                    || (is_wave_blocked && task.step() != current)
             })
             .map(|task| task.id)
             .collect();
         if more.is_empty() {
-            return dead;
+            return stuck;
         }
-        dead.extend(more);
+        stuck.extend(more);
     }
 }

@@ -1,11 +1,12 @@
 //! The reasons why a task waits, for people.
 //!
-//! [`wait_reasons`] checks the same conditions as [`super::poll`] in the same order and describes the
-//! ones that fail (W1: every waiting task has a reason).
+//! [`wait_reasons`] checks the same conditions as [`super::poll`] in the same order and describes
+//! the failed ones (W1: every waiting task has a reason).
 
 use crate::board::{Board, Draft};
 use crate::ids::{AgentName, Now};
-use crate::landing::{LandingState, wave_commit};
+use crate::landing::{Landing, LandingState, wave_commit};
+use crate::pattern::Uri;
 use crate::provider_outage::{self, ProviderOutage};
 use crate::refusal::{ClaimHolder, seconds};
 use crate::task::{Task, TaskStatus};
@@ -23,7 +24,7 @@ use super::{
 /// has ended (W1).
 pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
     let mut reasons = Vec::new();
-    let mut say = |kind, text: String| reasons.push(WaitReason { kind, text });
+    let mut add = |kind, text: String| reasons.push(WaitReason { kind, text });
     let asked = approval::question_blocking_work(board, task);
     match task.status {
         TaskStatus::InProgress
@@ -33,7 +34,7 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
         | TaskStatus::Cancelled => {
             return reasons;
         }
-        TaskStatus::Backlog => say(
+        TaskStatus::Backlog => add(
             WaitKind::Policy,
             format!("it is in the backlog: regatta edit {} --ready", task.id),
         ),
@@ -48,21 +49,21 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                 asked.id,
                 asked.subject()
             );
-            say(WaitKind::Question, format!("{text}. regatta inbox"));
+            add(WaitKind::Question, format!("{text}. regatta inbox"));
         }
         TaskStatus::InReview => {
             let reason = task
                 .reason
                 .clone()
                 .unwrap_or_else(|| "somebody must review it".into());
-            say(
+            add(
                 WaitKind::Review,
                 format!("{reason}, then regatta land {}", task.id),
             );
         }
         TaskStatus::NeedsHuman => {
             let kind = task.needed_decision.unwrap_or(WaitKind::Review);
-            say(
+            add(
                 kind,
                 task.reason
                     .clone()
@@ -70,129 +71,45 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
             );
         }
         TaskStatus::Landing => match task.landing.and_then(|id| board.landings.get(&id)) {
-            Some(landing) => {
-                let ahead = board
-                    .queue_of(&landing.project)
-                    .take_while(|board| board.id != landing.id)
-                    .count();
-                let stopped = board
-                    .projects
-                    .get(&landing.project)
-                    .and_then(|project| project.queue.held.as_ref());
-                let awaited = wave_commit::wave_of(board, landing)
-                    .map(|pair| wave_commit::awaited_tasks(board, pair))
-                    .unwrap_or_default();
-                match (&landing.held, &landing.state) {
-                    (Some(reason), _) => say(WaitKind::Policy, reason.clone()),
-                    (None, LandingState::Moving { .. }) => {
-                        say(WaitKind::Queue, "it is moving the trunk".into())
-                    }
-                    (None, _) if stopped.is_some() => {
-                        let (by, why) = stopped
-                            .map_or(("", ""), |queue_hold| (&queue_hold.by, &queue_hold.reason));
-                        say(
-                            WaitKind::Policy,
-                            format!("{by} holds the queue: {why}. regatta queue release"),
-                        );
-                    }
-                    (None, LandingState::Validated { .. }) => {
-                        say(WaitKind::Claim, trunk_holder(board, landing, now))
-                    }
-                    (None, LandingState::Trying { ahead, .. }) if ahead.is_empty() => {
-                        say(WaitKind::Queue, "it is being merged and validated".into())
-                    }
-                    (None, LandingState::Trying { ahead, .. }) => say(
-                        WaitKind::Queue,
-                        format!(
-                            "it is being merged and validated on top of {} more",
-                            ahead.len()
-                        ),
-                    ),
-                    (None, _) if !landing.deferred_behind.is_empty() && landing.faults > 0 => {
-                        let names: Vec<String> = landing
-                            .deferred_behind
-                            .iter()
-                            .filter_map(|id| Some(board.landings.get(id)?.task.to_string()))
-                            .collect();
-                        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                        say(
-                            WaitKind::Queue,
-                            format!(
-                                "it failed a check once merged; it is tried again after {}",
-                                attempt::first_few(&names)
-                            ),
-                        )
-                    }
-                    (None, _) if !landing.deferred_behind.is_empty() => {
-                        let names: Vec<String> = landing
-                            .deferred_behind
-                            .iter()
-                            .filter_map(|id| Some(board.landings.get(id)?.task.to_string()))
-                            .collect();
-                        let text = match names.as_slice() {
-                            [one] => format!("it conflicts with {one}, which lands first"),
-                            several => format!(
-                                "it conflicts with one of {}, which land first",
-                                several.join(", ")
-                            ),
-                        };
-                        say(WaitKind::Conflict, text)
-                    }
-                    (None, LandingState::Queued) if !awaited.is_empty() => {
-                        let names: Vec<String> = awaited.iter().map(ToString::to_string).collect();
-                        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                        say(
-                            WaitKind::Wave,
-                            format!(
-                                "its wave lands as one commit, with {}",
-                                attempt::first_few(&names)
-                            ),
-                        )
-                    }
-                    (None, _) => say(
-                        WaitKind::Queue,
-                        format!("it is number {} in the landing queue", ahead + 1),
-                    ),
-                }
-            }
-            None => say(
+            Some(landing) => reasons.push(landing_reason(board, landing, now)),
+            None => add(
                 WaitKind::Queue,
                 "it is on its way into the landing queue".into(),
             ),
         },
         TaskStatus::Unassigned | TaskStatus::Offered | TaskStatus::Pending => {
             if task.resting && task.is_conversation() {
-                say(
+                add(
                     WaitKind::Question,
                     "its turn is over; it continues when somebody writes in its thread".into(),
                 );
             } else if task.resting {
-                say(
+                add(
                     WaitKind::Lead,
                     "its turn is over; it continues when an event concerns its mission".into(),
                 );
             }
             if let Some(reason) = &task.paused {
-                say(WaitKind::Paused, format!("it is paused: {reason}"));
+                add(WaitKind::Paused, format!("it is paused: {reason}"));
             }
             if let Some(attempt) = task.attempt {
-                say(
+                add(
                     WaitKind::Runner,
                     format!("its last attempt {attempt} is still being stopped"),
                 );
             }
             for blocker in &task.blocked_by {
                 match (board.tasks.get(blocker), board.ended_status(*blocker)) {
-                    (Some(other), _) => say(
+                    (Some(open), _) => add(
                         WaitKind::Dependency,
                         format!(
                             "needs {blocker} \"{}\", which {}",
-                            other.subject,
-                            describe_blocker(board, other, now)
+                            open.subject,
+                            describe_blocker(board, open, now)
                         ),
                     ),
                     (None, Some(TaskStatus::Completed)) => {}
-                    (None, Some(status)) => say(
+                    (None, Some(status)) => add(
                         WaitKind::Dependency,
                         format!(
                             "needs {blocker}, which {}: take the blocker away, or cancel this",
@@ -202,23 +119,21 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                     (None, None) => {}
                 }
             }
-            if let Some(at) = task.not_before_fleet_ms {
-                let wait = seconds(at.saturating_sub(now.fleet_ms));
-                say(
+            if let Some(not_before_fleet_ms) = task.not_before_fleet_ms {
+                let wait = seconds(not_before_fleet_ms.saturating_sub(now.fleet_ms));
+                add(
                     WaitKind::Backoff,
                     format!("its last attempt was interrupted; the next starts in {wait}"),
                 );
             }
             if let Some(gate) = missing_contract_part(board, task) {
-                say(WaitKind::Gate, gate);
+                add(WaitKind::Gate, gate);
             }
             if let Some(rule) = project_rules::blocking_rule(board, task) {
-                say(WaitKind::Policy, rule);
+                add(WaitKind::Policy, rule);
             }
-            let (uris, mode) = (
-                manifest::claims_of_task(board, task),
-                manifest::claim_mode(board, task),
-            );
+            let uris = manifest::claims_of_task(board, task);
+            let mode = manifest::claim_mode(board, task);
             let mut holders =
                 claim::conflicting_holders(&Draft::new(board, now), &uris, mode, None, now);
             holders.extend(claim::task_holders(
@@ -228,23 +143,24 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                 now,
             ));
             for holder in holders.iter().take(5) {
-                say(WaitKind::Claim, describe_holder(board, holder));
+                add(WaitKind::Claim, describe_holder(board, holder));
             }
-            if let Some(hot) = collision_forecast::reason_to_wait(board, task) {
-                say(WaitKind::Conflict, hot);
+            if let Some(collision) = collision_forecast::reason_to_wait(board, task) {
+                add(WaitKind::Conflict, collision);
             }
-            if let Some(short) = port_shortage(&Draft::new(board, now), &task.project, now) {
-                say(
+            if let Some(shortage) = port_shortage(&Draft::new(board, now), &task.project, now) {
+                add(
                     WaitKind::Claim,
-                    format!("it needs ports: {}", short.message()),
+                    format!("it needs ports: {}", shortage.message()),
                 );
             }
-            if let Some(who) = report_agent_waits(board, task, now, &mut say) {
+            if let Some(agent_name) = report_agent_waits(board, task, now, &mut add) {
                 let text = if reasons.is_empty() {
-                    format!("{who} is about to start on it")
+                    format!("{agent_name} is about to start on it")
                 } else {
                     format!(
-                        "{who} has a free slot and starts on it when the reasons above are gone"
+                        "{agent_name} has a free slot and starts on it when the reasons above are \
+                         gone"
                     )
                 };
                 reasons.push(WaitReason {
@@ -257,9 +173,102 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
     reasons
 }
 
+/// Returns the reason why a landing has not landed yet.
+fn landing_reason(board: &Board, landing: &Landing, now: Now) -> WaitReason {
+    let reason = |kind, text: String| WaitReason { kind, text };
+    if let Some(held) = &landing.held {
+        return reason(WaitKind::Policy, held.clone());
+    }
+    if matches!(landing.state, LandingState::Moving { .. }) {
+        return reason(WaitKind::Queue, "it is moving the trunk".into());
+    }
+    let queue_hold = board
+        .projects
+        .get(&landing.project)
+        .and_then(|project| project.queue.held.as_ref());
+    if let Some(hold) = queue_hold {
+        let text = format!(
+            "{} holds the queue: {}. regatta queue release",
+            hold.by, hold.reason
+        );
+        return reason(WaitKind::Policy, text);
+    }
+    match &landing.state {
+        LandingState::Validated { .. } => {
+            return reason(WaitKind::Claim, trunk_holder(board, landing, now));
+        }
+        LandingState::Trying { ahead, .. } if ahead.is_empty() => {
+            return reason(WaitKind::Queue, "it is being merged and validated".into());
+        }
+        LandingState::Trying { ahead, .. } => {
+            let text = format!(
+                "it is being merged and validated on top of {} more",
+                ahead.len()
+            );
+            return reason(WaitKind::Queue, text);
+        }
+        LandingState::Queued | LandingState::Moving { .. } => {}
+    }
+    if !landing.deferred_behind.is_empty() {
+        return deferral_reason(board, landing);
+    }
+    let awaited = wave_commit::wave_of(board, landing)
+        .map(|wave| wave_commit::awaited_tasks(board, wave))
+        .unwrap_or_default();
+    if !awaited.is_empty() {
+        let names: Vec<String> = awaited.iter().map(ToString::to_string).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let text = format!(
+            "its wave lands as one commit, with {}",
+            attempt::first_few(&names)
+        );
+        return reason(WaitKind::Wave, text);
+    }
+    let ahead = board
+        .queue_of(&landing.project)
+        .take_while(|queued| queued.id != landing.id)
+        .count();
+    reason(
+        WaitKind::Queue,
+        format!("it is number {} in the landing queue", ahead + 1),
+    )
+}
+
+/// Returns the reason of a landing that is deferred behind others, because it failed together with
+/// them or conflicts with one of them.
+fn deferral_reason(board: &Board, landing: &Landing) -> WaitReason {
+    let names: Vec<String> = landing
+        .deferred_behind
+        .iter()
+        .filter_map(|id| Some(board.landings.get(id)?.task.to_string()))
+        .collect();
+    if landing.faults > 0 {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let text = format!(
+            "it failed a check once merged; it is tried again after {}",
+            attempt::first_few(&names)
+        );
+        return WaitReason {
+            kind: WaitKind::Queue,
+            text,
+        };
+    }
+    let text = match names.as_slice() {
+        [other] => format!("it conflicts with {other}, which lands first"),
+        several => format!(
+            "it conflicts with one of {}, which land first",
+            several.join(", ")
+        ),
+    };
+    WaitReason {
+        kind: WaitKind::Conflict,
+        text,
+    }
+}
+
 /// Returns the current state of a blocker as part of a sentence, including the person or agent for
 /// which it waits. Its own blockers are left out, because they are shown with that task.
-pub(super) fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
+fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
     let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
     match task.status {
         TaskStatus::InProgress | TaskStatus::Validating => match attempt {
@@ -277,7 +286,7 @@ pub(super) fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
             Some(landing) if matches!(landing.state, LandingState::Queued) => {
                 let ahead = board
                     .queue_of(&landing.project)
-                    .take_while(|board| board.id != landing.id)
+                    .take_while(|queued| queued.id != landing.id)
                     .count();
                 format!("is number {} in the landing queue", ahead + 1)
             }
@@ -304,8 +313,8 @@ pub(super) fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
 }
 
 /// Returns a sentence about the holder of the trunk for which a landing waits.
-pub(super) fn trunk_holder(board: &Board, landing: &crate::landing::Landing, now: Now) -> String {
-    let uri = crate::pattern::Uri::for_trunk(&landing.project);
+fn trunk_holder(board: &Board, landing: &Landing, now: Now) -> String {
+    let uri = Uri::for_trunk(&landing.project);
     let draft = Draft::new(board, now);
     match claim::conflicting_holders(
         &draft,
@@ -322,7 +331,7 @@ pub(super) fn trunk_holder(board: &Board, landing: &crate::landing::Landing, now
 }
 
 /// Returns a sentence that names the holder of a URI and the remaining time.
-pub(super) fn describe_holder(board: &Board, holder: &ClaimHolder) -> String {
+fn describe_holder(board: &Board, holder: &ClaimHolder) -> String {
     let ends = holder.ends_in_ms.map_or(String::new(), |ms| {
         format!(" for {} more unless renewed", seconds(ms))
     });
@@ -333,7 +342,8 @@ pub(super) fn describe_holder(board: &Board, holder: &ClaimHolder) -> String {
     )
 }
 
-pub(super) fn describe_owner(board: &Board, owner: &claim::ClaimOwner) -> String {
+/// Returns the words for the owner of a claim.
+fn describe_owner(board: &Board, owner: &claim::ClaimOwner) -> String {
     match owner {
         claim::ClaimOwner::Agent(name) => name.to_string(),
         claim::ClaimOwner::Attempt(id) => match board.attempts.get(id) {
@@ -349,11 +359,11 @@ pub(super) fn describe_owner(board: &Board, owner: &claim::ClaimOwner) -> String
 
 /// Reports the reasons why the agents of a task do not start it. Returns the agent that has a free
 /// slot for it, if there is one.
-pub(super) fn report_agent_waits(
+fn report_agent_waits(
     board: &Board,
     task: &Task,
     now: Now,
-    say: &mut impl FnMut(WaitKind, String),
+    add: &mut impl FnMut(WaitKind, String),
 ) -> Option<String> {
     let candidates: Vec<&AgentName> = match (
         &task.assignee,
@@ -364,15 +374,15 @@ pub(super) fn report_agent_waits(
         (None, None) => vec![],
     };
     // Agents that wait for a person for the same reason are named together.
-    let of = |name: &&AgentName| {
+    let outage_of = |name: &&AgentName| {
         board
             .agents
             .get(*name)
             .and_then(|agent| provider_outage::find_parked(board, agent))
     };
-    let mut stuck: Vec<&ProviderOutage> = candidates
+    let mut waiting_for_person: Vec<&ProviderOutage> = candidates
         .iter()
-        .filter_map(of)
+        .filter_map(outage_of)
         .filter(|parked| parked.deadline_fleet_ms.is_none())
         .collect();
     for agent in candidates
@@ -380,37 +390,41 @@ pub(super) fn report_agent_waits(
         .filter_map(|agent| board.agents.get(*agent))
     {
         if let Some(why) = &agent.offline {
-            say(
+            add(
                 WaitKind::Runner,
                 format!("{} is offline until it registers again: {why}", agent.name),
             );
         }
         match provider_outage::find_parked(board, agent) {
             Some(parked) if parked.deadline_fleet_ms.is_some() => {
-                say(WaitKind::RateLimit, provider_outage::describe(parked, now))
+                add(WaitKind::RateLimit, provider_outage::describe(parked, now))
             }
             Some(parked) => {
-                let alike = |other: &&ProviderOutage| {
+                let is_alike = |other: &&ProviderOutage| {
                     (other.class, &other.reason) == (parked.class, &parked.reason)
                 };
-                let (same, others): (Vec<_>, Vec<_>) = stuck.into_iter().partition(alike);
-                stuck = others;
-                match same.len() {
+                let (alike_outages, others): (Vec<_>, Vec<_>) =
+                    waiting_for_person.into_iter().partition(is_alike);
+                waiting_for_person = others;
+                match alike_outages.len() {
                     0 => {}
-                    1 => say(WaitKind::Provider, provider_outage::describe(parked, now)),
-                    _ => say(WaitKind::Provider, provider_outage::describe_all(&same)),
+                    1 => add(WaitKind::Provider, provider_outage::describe(parked, now)),
+                    _ => add(
+                        WaitKind::Provider,
+                        provider_outage::describe_all(&alike_outages),
+                    ),
                 }
             }
             None => {}
         }
         if let Some(holder) = claim::name_holders(board, &agent.name, now).first() {
-            say(WaitKind::Claim, describe_holder(board, holder));
+            add(WaitKind::Claim, describe_holder(board, holder));
         }
         if let Some(text) = budget::blocking_budget(board, task, &agent.name, now) {
-            say(WaitKind::Budget, text);
+            add(WaitKind::Budget, text);
         }
         if let Some(text) = runner::no_runner_reason(board, agent) {
-            say(WaitKind::Runner, text);
+            add(WaitKind::Runner, text);
         }
     }
     if let Some(name) = task
@@ -422,86 +436,83 @@ pub(super) fn report_agent_waits(
             .get(name)
             .is_some_and(|runner| runner.is_present())
     {
-        say(
+        add(
             WaitKind::Runner,
             format!("its unfinished work is on runner {name}, so it waits for a free slot there"),
         );
     }
-    if let Some(full) = machine_full_reason(board).filter(|_| !task.is_light()) {
-        say(WaitKind::Machine, full);
+    if let Some(limit) = machine_full_reason(board).filter(|_| !task.is_light()) {
+        add(WaitKind::Machine, limit);
     }
     let mission = task.mission.and_then(|id| board.missions.get(&id));
     if let Some(mission) = mission {
         if mission.state != mission::MissionState::Active {
-            say(
+            add(
                 WaitKind::Paused,
                 format!("{} is draining: regatta run --resume", mission.id),
             );
         }
         if let Some(reason) = wave_closed_reason(board, mission, task) {
-            say(WaitKind::Wave, reason);
+            add(WaitKind::Wave, reason);
         }
-        if let Some(full) = mission_full_reason(board, mission).filter(|_| task.is_polled()) {
-            say(WaitKind::Slot, full);
+        if let Some(limit) = mission_full_reason(board, mission).filter(|_| task.is_polled()) {
+            add(WaitKind::Slot, limit);
         }
-        for gate_result in mission
+        for result in mission
             .blocking_gates
             .iter()
-            .filter(|passage| passage.concerns(task.id))
+            .filter(|result| result.concerns(task.id))
         {
-            say(
-                gate_result.kind.unwrap_or(WaitKind::Gate),
-                gate_result.reason.clone(),
-            );
+            add(result.kind.unwrap_or(WaitKind::Gate), result.reason.clone());
         }
     }
-    let slots = |name: &AgentName| {
-        let room = board
+    let slot_use = |name: &AgentName| {
+        let capacity = board
             .agents
             .get(name)
             .map(|agent| agent::capacity(board, agent))?;
         Some((
-            room.available == 0,
-            format!("{name} {}/{}", room.current, room.max),
+            capacity.available == 0,
+            format!("{name} {}/{}", capacity.current, capacity.max),
         ))
     };
     match (&task.assignee, mission) {
-        (Some(name), _) => match slots(name) {
-            Some((true, text)) => say(WaitKind::Slot, format!("its agent is at capacity: {text}")),
+        (Some(name), _) => match slot_use(name) {
+            Some((true, text)) => add(WaitKind::Slot, format!("its agent is at capacity: {text}")),
             _ if mission.is_some() || task.duty.is_some() || starts_by_assignment(board, task) => {
                 return Some(name.to_string());
             }
-            _ if let Some(team) = launch::team_of(board, name) => say(
+            _ if let Some(team) = launch::team_of(board, name) => add(
                 WaitKind::Lane,
                 format!("{name} is a member of team {team}, and works while the team is up"),
             ),
-            _ if task.status == TaskStatus::Offered => say(
+            _ if task.status == TaskStatus::Offered => add(
                 WaitKind::Offer,
                 format!("it is offered to {name}, which has not answered"),
             ),
-            _ => say(
+            _ => add(
                 WaitKind::Runner,
                 format!("{name} has not asked for it yet: regatta task poll --as {name}"),
             ),
         },
         (None, Some(mission)) => {
-            let full: Vec<String> = mission
+            let full_agents: Vec<String> = mission
                 .agents
                 .iter()
-                .filter_map(&slots)
-                .filter(|agent| agent.0)
-                .map(|agent| agent.1)
+                .filter_map(&slot_use)
+                .filter(|(is_full, _)| *is_full)
+                .map(|(_, text)| text)
                 .collect();
-            if full.len() == mission.agents.len() {
-                say(
+            if full_agents.len() == mission.agents.len() {
+                add(
                     WaitKind::Slot,
-                    format!("its agents are at capacity: {}", full.join(", ")),
+                    format!("its agents are at capacity: {}", full_agents.join(", ")),
                 );
             } else {
                 return Some("an agent".into());
             }
         }
-        (None, None) => say(
+        (None, None) => add(
             WaitKind::Runner,
             format!(
                 "no mission or agent has it: regatta run, or regatta assign {} NAME",

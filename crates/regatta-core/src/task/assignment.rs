@@ -32,7 +32,7 @@ pub fn assign(
     draft: &mut Draft,
     id: TaskId,
     to: Option<AgentName>,
-    how: AssignMode,
+    mode: AssignMode,
     now: Now,
 ) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
@@ -55,12 +55,12 @@ pub fn assign(
         return Ok(());
     };
     let agent = agent::find(draft.board(), &to)?;
-    let room = agent::capacity(draft.board(), agent);
-    match how {
-        AssignMode::Direct if room.available == 0 => Err(Refusal::AtCapacity {
+    let capacity = agent::capacity(draft.board(), agent);
+    match mode {
+        AssignMode::Direct if capacity.available == 0 => Err(Refusal::AtCapacity {
             agent: to,
-            running: room.current,
-            max: room.max,
+            running: capacity.current,
+            max: capacity.max,
         }),
         AssignMode::Direct | AssignMode::Queue => {
             next_status(id, task.status, TaskStatus::Pending)?;
@@ -112,11 +112,11 @@ pub fn answer_offer(
 
 /// Withdraws an expired offer, so that the task is not stranded.
 pub fn expire_offer(draft: &mut Draft, id: TaskId, now: Now) {
-    let due = draft.board().tasks.get(&id).is_some_and(|task| {
+    let is_expired = draft.board().tasks.get(&id).is_some_and(|task| {
         task.offer_until_fleet_ms
-            .is_some_and(|at| at <= now.fleet_ms)
+            .is_some_and(|deadline| deadline <= now.fleet_ms)
     });
-    if due {
+    if is_expired {
         draft.record(Event::TaskAssigned(TaskAssigned {
             task: id,
             to: None,

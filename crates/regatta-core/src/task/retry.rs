@@ -1,5 +1,5 @@
-//! The return of a task to the agents for another attempt, and the end of a task that has no attempts
-//! left.
+//! The return of a task to the agents for another attempt, and the end of a task that has no
+//! attempts left.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,6 @@ use crate::event::Event;
 use crate::ids::{CommitId, TaskId};
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
-use crate::scope_escape::ScopeEscape;
 
 use super::{
     Fixup, Task, TaskDue, TaskReturned, TaskStatus, fail, find, needs_human, next_status,
@@ -100,26 +99,27 @@ pub(crate) fn retry_after(
     id: TaskId,
     cause: AttemptCause,
     reason: &str,
-    again: NextAttempt,
+    next_attempt: NextAttempt,
 ) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.session_of.is_some() {
-        return Ok(()); // the task ends with its session, and its team decides what follows
+        // The task ends with its session, and its team decides the next step.
+        return Ok(());
     }
     // A failed fix-up counts as a fix-up, not as a failure, because the submitted work is
     // unchanged.
-    if again.counts_as_failure && task.fixup.is_some() {
+    if next_attempt.counts_as_failure && task.fixup.is_some() {
         return send_to_fixup(
             draft,
             id,
             reason,
             NextAttempt {
                 fixup: task.fixup.clone().map(Box::new),
-                ..again
+                ..next_attempt
             },
         );
     }
-    if again.counts_as_failure && task.failures + 1 >= max_failures(draft.board(), &task) {
+    if next_attempt.counts_as_failure && task.failures + 1 >= max_failures(draft.board(), &task) {
         let reason = format!(
             "{} attempts failed; the last one: {reason}",
             task.failures + 1
@@ -129,7 +129,7 @@ pub(crate) fn retry_after(
             None => fail(draft, id, &reason),
         };
     }
-    requeue_inner(draft, id, reason, again)
+    requeue_inner(draft, id, reason, next_attempt)
 }
 
 /// Returns the kind of decision that a task without remaining attempts needs, by the cause of its
@@ -166,9 +166,9 @@ pub(crate) fn requeue(
     draft: &mut Draft,
     id: TaskId,
     reason: &str,
-    again: NextAttempt,
+    next_attempt: NextAttempt,
 ) -> Result<(), Refusal> {
-    requeue_inner(draft, id, reason, again)
+    requeue_inner(draft, id, reason, next_attempt)
 }
 
 /// Records that a task waits for an agent again.
@@ -176,30 +176,30 @@ pub(super) fn requeue_inner(
     draft: &mut Draft,
     id: TaskId,
     reason: &str,
-    again: NextAttempt,
+    next_attempt: NextAttempt,
 ) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.session_of.is_some() {
         return Ok(());
     }
-    let counts = again.counts_as_failure;
+    let counts = next_attempt.counts_as_failure;
     let status = if task.assignee.is_some() {
         TaskStatus::Pending
     } else {
         TaskStatus::Unassigned
     };
     next_status(id, task.status, status)?;
-    let plain = NextAttempt {
+    let is_plain = NextAttempt {
         counts_as_failure: counts,
         ..NextAttempt::default()
-    } == again;
-    let again = (!plain).then_some(again);
+    } == next_attempt;
+    let next_attempt = (!is_plain).then_some(next_attempt);
     draft.record(Event::TaskReturned(TaskReturned {
         task: id,
         status,
         reason: reason.to_owned(),
         counts,
-        again,
+        again: next_attempt,
     }));
     Ok(())
 }

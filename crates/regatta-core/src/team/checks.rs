@@ -25,11 +25,11 @@ const FIELDS: &[&str] = &[
 ];
 
 /// Combines all problems of a roster in one refusal.
-pub(crate) fn roster_refusal(objections: &[RosterProblem]) -> Refusal {
-    let said: Vec<String> = objections.iter().map(ToString::to_string).collect();
-    let hints: BTreeSet<String> = objections.iter().map(RosterProblem::hint).collect();
+pub(crate) fn roster_refusal(problems: &[RosterProblem]) -> Refusal {
+    let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let hints: BTreeSet<String> = problems.iter().map(RosterProblem::hint).collect();
     Refusal::invalid(
-        said.join("; "),
+        messages.join("; "),
         hints.into_iter().collect::<Vec<_>>().join("; "),
     )
 }
@@ -49,9 +49,9 @@ pub(super) fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
                 .map(|environment| (&environment.extra, &[][..])),
         );
     for (extra, known) in unknown {
-        if let Some(why) = unknown_fields::problem(extra, known) {
+        if let Some(problem) = unknown_fields::problem(extra, known) {
             return Err(Refusal::invalid(
-                format!("team {}: {why}", team.name),
+                format!("team {}: {problem}", team.name),
                 "leave that field out",
             ));
         }
@@ -87,16 +87,16 @@ pub(super) fn check_spelling(board: &Board, team: &Team) -> Result<(), Refusal> 
             TeamEnvironment::FIELDS,
         )
     });
-    let own = std::iter::once((format!("team {}", team.name), &team.extra, TEAM_FIELDS));
-    for (place, extra, known) in own.chain(members).chain(environments) {
+    let team_fields = std::iter::once((format!("team {}", team.name), &team.extra, TEAM_FIELDS));
+    for (place, extra, known) in team_fields.chain(members).chain(environments) {
         for field in extra
             .keys()
             .filter(|field| !known.contains(&field.as_str()))
         {
-            if let Some(meant) = spelling::nearest(field, known) {
+            if let Some(suggestion) = spelling::nearest(field, known) {
                 return Err(Refusal::invalid(
                     format!("{place} has no field {field}"),
-                    format!("write {meant}"),
+                    format!("write {suggestion}"),
                 ));
             }
         }
@@ -116,16 +116,16 @@ fn check_provider(team: &Team, member: &TeamMember, policy: &LaneSettings) -> Re
     else {
         return Ok(());
     };
-    let own: Vec<&str> = provider_name::PROVIDERS
+    let known_names: Vec<&str> = provider_name::PROVIDERS
         .iter()
         .map(|(name, _)| *name)
         .collect();
     let hint = match provider_name::nearest(written) {
-        Some(meant) => format!("write {meant}; the others are in: regatta provider"),
+        Some(suggestion) => format!("write {suggestion}; the others are in: regatta provider"),
         None => format!(
             "it is one of {}; for a provider of your own add a rule to regatta.toml: \
             [lanes.policy] {written} = \"secondary\"",
-            own.join(", ")
+            known_names.join(", ")
         ),
     };
     Err(Refusal::invalid(
@@ -141,12 +141,13 @@ fn check_provider(team: &Team, member: &TeamMember, policy: &LaneSettings) -> Re
 fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
     let name = &member.name;
     let bad = |what: String, hint: &str| Err(Refusal::invalid(what, hint));
-    let word = |s: &str| {
-        (1..=64).contains(&s.len())
-            && s.bytes()
+    let is_word = |text: &str| {
+        (1..=64).contains(&text.len())
+            && text
+                .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/@[]".contains(&byte))
     };
-    for (field, value, longest) in [
+    for (field, value, max_chars) in [
         ("provider", &member.provider, 32),
         ("backend", &member.backend, 64),
         ("effort", &member.effort, 32),
@@ -154,10 +155,10 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
         ("model", &member.model, 64),
     ] {
         if let Some(value) = value
-            && (!word(value) || value.len() > longest)
+            && (!is_word(value) || value.len() > max_chars)
         {
             return bad(
-                format!("the {field} of {name} is not a name of 1 to {longest} characters"),
+                format!("the {field} of {name} is not a name of 1 to {max_chars} characters"),
                 "it has letters, digits and - _ . : / @ only",
             );
         }
@@ -175,7 +176,7 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
             || cwd.len() > 500
             || cwd.starts_with('/')
             || cwd.contains('\0')
-            || cwd.split('/').any(|cwd| cwd == ".."))
+            || cwd.split('/').any(|part| part == ".."))
     {
         return bad(
             format!("the cwd of {name} is not a directory of the project"),
@@ -192,7 +193,7 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
     }
     if member
         .max_tasks
-        .is_some_and(|max_task| !(1..=MAX_TASKS).contains(&max_task))
+        .is_some_and(|max_tasks| !(1..=MAX_TASKS).contains(&max_tasks))
     {
         return bad(
             format!("max_tasks of {name} is 1 to 20"),
