@@ -400,7 +400,7 @@ impl Task {
     }
 
     /// Returns the claims on its manifest. An attempt also holds others: see
-    /// [`crate::manifest::claims`].
+    /// [`crate::manifest::claims_of_task`].
     pub fn file_claims(&self) -> Vec<Uri> {
         self.files
             .iter()
