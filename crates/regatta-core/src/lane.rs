@@ -403,7 +403,9 @@ pub fn plan(
         !is_pure && lanes.rule(&member.provider).lane == LaneKind::Secondary
     };
     let has_provider = !lead.provider.trim().is_empty();
-    if let (false, LeadableTeams::Pure, true) = (is_pure, lead_rule.leads, has_provider)
+    if !is_pure
+        && has_provider
+        && lead_rule.leads == LeadableTeams::Pure
         && let Some(other) = members
             .iter()
             .find(|member| member.provider != lead.provider)
@@ -428,7 +430,10 @@ pub fn plan(
                 .push(member.name.clone());
         }
     }
-    for (provider, members) in stores.into_iter().filter(|store| store.1.len() > 1) {
+    for (provider, members) in stores {
+        if members.len() < 2 {
+            continue;
+        }
         problems.push(RosterProblem::SharedStore {
             provider: provider.to_owned(),
             members,
@@ -451,10 +456,12 @@ pub fn plan(
         owner: member.provider.clone(),
         members: vec![member.name.clone()],
     }));
-    let mix = match (is_pure, planned_lanes.len()) {
-        (true, _) => TeamMix::Pure,
-        (false, 1) => TeamMix::Primary,
-        (false, _) => TeamMix::Mixed,
+    let mix = if is_pure {
+        TeamMix::Pure
+    } else if planned_lanes.len() == 1 {
+        TeamMix::Primary
+    } else {
+        TeamMix::Mixed
     };
     Ok(LanePlan {
         mix,

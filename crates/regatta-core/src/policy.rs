@@ -1,9 +1,9 @@
-//! Policy: rules that allow or deny an agent's tool calls without a person. The first rule that
-//! fits decides.
+//! Policy: rules that allow or deny an agent's tool calls without a person. The first matching rule
+//! decides.
 //!
 //! A person's grant for one task or mission comes first, then the agent's own rules, then the rules
-//! of its role, then the rules for everybody. If no rule fits, calls that the sandbox contains are
-//! allowed and the others need a person.
+//! of its role, then the rules for everybody. If no rule matches, calls that the sandbox contains
+//! are allowed and the others need a person.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub enum RuleScope {
     All,
 }
 
-/// The tool calls that a rule covers. A field that is left out fits anything.
+/// The tool calls that a rule covers. An omitted field matches anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -152,7 +152,7 @@ pub(crate) fn is_compound(line: &str) -> bool {
     COMMAND_JOINERS.iter().any(|joiner| line.contains(joiner))
 }
 
-/// Returns the commands of a line, split at its joints.
+/// Returns the commands of a line, split where several commands are joined or nested.
 fn split_commands(line: &str) -> impl Iterator<Item = &str> {
     line.split(['&', '|', ';', '`', '\n', '(', ')', '<', '>', '{', '}'])
         .map(str::trim)

@@ -164,7 +164,8 @@ pub(crate) fn react(
                 launch::on_session_ended(
                     draft,
                     ended,
-                    (*attempt_ended.cause(), attempt_ended.detail()),
+                    *attempt_ended.cause(),
+                    attempt_ended.detail(),
                     now,
                 )?;
             }

@@ -394,7 +394,7 @@ fn handle(
             Err(refusal) => Err(refusal),
         },
         RouterCommand::Dev { count, words, .. } => {
-            request_missions(draft, project, message, (count, words), now)
+            request_missions(draft, project, message, count, words, now)
         }
         RouterCommand::Leads(None) => reply(
             draft,
@@ -411,7 +411,7 @@ fn handle(
                     list_leads(draft.board(), &project.name),
                     now,
                 ),
-                more => request_missions(draft, project, message, (more, ""), now),
+                more => request_missions(draft, project, message, more, "", now),
             }
         }
         RouterCommand::Task(words) => {
@@ -471,7 +471,8 @@ fn request_missions(
     draft: &mut Draft,
     project: &Project,
     message: &Message,
-    (count, words): (u32, &str),
+    count: u32,
+    words: &str,
     now: Now,
 ) -> Result<(), Refusal> {
     let (subject, goal) = if words.is_empty() {

@@ -115,7 +115,7 @@ pub fn poll(
     if facts.is_some() && provider_outage::find_parked(board, agent).is_some() {
         return Ok(None);
     }
-    let runner = facts.and_then(|start_facts| start_facts.runner.as_ref());
+    let runner = facts.and_then(|facts| facts.runner.as_ref());
     // Turns of a lead and answers take no slot of the machine.
     let is_light = request
         .task
@@ -144,14 +144,14 @@ pub fn poll(
         draft.board(),
         &mut ready_index,
         request,
-        facts.map(|start_facts| start_facts.runner.as_ref()),
+        facts.map(|facts| facts.runner.as_ref()),
         now,
     );
     draft.put_ready_index(ready_index);
     let Some(next) = next else { return Ok(None) };
     let task = task::find(draft.board(), next)?;
     let no_workspace = request.no_workspace && facts.is_none() && task.needs_no_workspace();
-    let unknown = StartFacts::default();
+    let no_facts = StartFacts::default();
     let begin = BeginAttempt {
         agent: request.agent.clone(),
         supervised: facts.is_some(),
@@ -163,7 +163,7 @@ pub fn poll(
         no_workspace,
         by_hand: false,
         gates: start_gates::notable_results(
-            start_gates::evaluate(draft.board(), &task, facts.unwrap_or(&unknown), now),
+            start_gates::evaluate(draft.board(), &task, facts.unwrap_or(&no_facts), now),
             no_workspace,
         ),
     };
@@ -214,13 +214,11 @@ pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(Tas
         .chain(board.projects.keys().cloned().map(ReadyFor::Pool));
     let first_in = |queue: ReadyFor| {
         let waiting: Vec<TaskId> = board.ready_for(&queue).take(MAX_CHECKED_TASKS).collect();
-        let kept = |id: TaskId| {
-            Some((
-                id,
-                budget::blocking_budget(board, board.tasks.get(&id)?, agent, now)?,
-            ))
-        };
-        waiting.into_iter().find_map(kept)
+        waiting.into_iter().find_map(|id| {
+            let task = board.tasks.get(&id)?;
+            let reason = budget::blocking_budget(board, task, agent, now)?;
+            Some((id, reason))
+        })
     };
     queues.into_iter().find_map(first_in)
 }
@@ -241,12 +239,12 @@ fn record_failing_gates(
         return false;
     };
     let blocks = start_gates::mission_blocks(draft.board(), &mission, facts, now);
-    let blocked = blocks.iter().any(|result| result.tasks.is_empty());
+    let is_blocked = blocks.iter().any(|result| result.tasks.is_empty());
     mission::record_gates(draft, mission.id, blocks);
-    blocked
+    is_blocked
 }
 
-/// Returns whether an agent of `provider` may take a task that only agents of `wanted` may take.
+/// Returns whether an agent of `provider` may take a task that only agents of `required` may take.
 fn provider_matches(provider: Option<&str>, required: &str) -> bool {
     provider.is_some_and(|provider| provider_name::is_same(provider, required))
 }
@@ -325,13 +323,13 @@ fn next_task(
             PlanStep::ANY => Some(ReadyFor::Mission(mission.id)),
             step => Some(ReadyFor::Step(mission.id, step)),
         });
-    // The first task of each queue, then the best of those.
-    let first_of_queues: BTreeSet<(u8, TaskId)> = mission_queues
+    // The best of the first tasks of all queues.
+    mission_queues
         .chain(pools)
         .filter_map(|queue| first_in(&queue))
         .filter_map(|id| board.tasks.get(&id).map(|task| (task.priority, id)))
-        .collect();
-    first_of_queues.into_iter().next().map(|(_, id)| id)
+        .min()
+        .map(|(_, id)| id)
 }
 
 /// Returns whether a task starts without a mission, because it is assigned to an agent whose

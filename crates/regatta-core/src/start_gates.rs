@@ -246,6 +246,7 @@ pub fn base_warning(upstream: Option<&str>, behind: u32) -> Option<String> {
     ))
 }
 
+/// Checks that the trunk can be read and is not behind its upstream.
 fn base_sync(facts: &StartFacts) -> GateResult {
     match &facts.base {
         Some(TrunkState::Broken { reason }) => {
@@ -264,6 +265,7 @@ fn base_sync(facts: &StartFacts) -> GateResult {
     }
 }
 
+/// Checks that the task names its files and checks.
 fn file_manifest(board: &Board, task: &Task) -> GateResult {
     match schedule::missing_contract_part(board, task) {
         Some(reason) => GateResult::block(StartGate::FileManifest, WaitKind::Gate, reason),
@@ -276,6 +278,7 @@ fn file_manifest(board: &Board, task: &Task) -> GateResult {
     }
 }
 
+/// Checks that all blockers of the task are completed.
 fn dependency_graph(board: &Board, task: &Task) -> GateResult {
     let missing: Vec<String> = task
         .blocked_by
@@ -307,6 +310,7 @@ fn misalignment_breaker(task: &Task) -> GateResult {
     }
 }
 
+/// Checks that the machine and the mission have room, and that it is the turn of the task's wave.
 fn wave_cap(
     board: &Board,
     task: &Task,
@@ -426,6 +430,7 @@ fn blocks_for_lost_blockers(
     lost_landings(facts).iter().filter_map(block_for).collect()
 }
 
+/// Returns the block for a task of which a blocker landed and was lost from the trunk.
 fn lost_blocker_block(lost: &LostLanding) -> GateResult {
     let commit = &lost.commit.as_str()[..10];
     let reason = format!(
@@ -436,6 +441,7 @@ fn lost_blocker_block(lost: &LostLanding) -> GateResult {
     GateResult::block(StartGate::BaseAncestry, WaitKind::Gate, reason)
 }
 
+/// Returns the landed commits that the trunk lost, as far as the facts name them.
 fn lost_landings(facts: &StartFacts) -> &[LostLanding] {
     match &facts.base {
         Some(TrunkState::Present { lost, .. }) => lost,
@@ -443,6 +449,8 @@ fn lost_landings(facts: &StartFacts) -> &[LostLanding] {
     }
 }
 
+/// Checks that the trunk contains everything that landed before, and names the files of the task's
+/// manifest that the wave before changed.
 fn base_ancestry(task: &Task, mission: Option<&Mission>, facts: &StartFacts) -> GateResult {
     let Some(mission) = mission else {
         return GateResult::pass(StartGate::BaseAncestry);

@@ -298,7 +298,7 @@ pub(crate) fn finish(
     let answer: String = answer.chars().take(bus::MAX_TEXT_BYTES / 4).collect();
     match &task.duty {
         Some(duty @ TaskDuty::Answer { channel, root }) => {
-            let posted = post_answer(draft, &attempt.agent, (channel, *root), answer, now)?;
+            let posted = post_answer(draft, &attempt.agent, channel, *root, answer, now)?;
             let thread = find_thread(draft.board(), &task.project, *root).cloned();
             if let Some(mut thread) = thread {
                 add_message(&mut thread.messages, posted);
@@ -319,18 +319,12 @@ pub(crate) fn finish(
             }
         }
         Some(TaskDuty::Triage { channel, message }) => {
-            let outcome = apply_triage(
-                draft,
-                task,
-                &attempt.agent,
-                (channel, *message),
-                &answer,
-                now,
-            );
+            let outcome =
+                apply_triage(draft, task, &attempt.agent, channel, *message, &answer, now);
             // A refusal is posted as the answer, because the attempt is over in any case.
             if let Err(refusal) = outcome {
                 let text = format!("{}. {}", refusal.message(), refusal.hint());
-                post_answer(draft, &attempt.agent, (channel, *message), text, now)?;
+                post_answer(draft, &attempt.agent, channel, *message, text, now)?;
             }
         }
         Some(TaskDuty::Lead | TaskDuty::Converse { .. } | TaskDuty::Plan { .. }) | None => {}
@@ -376,14 +370,15 @@ fn apply_triage(
     draft: &mut Draft,
     task: &Task,
     by: &AgentName,
-    (channel, message): (&ChannelName, MessageId),
+    channel: &ChannelName,
+    message: MessageId,
     answer: &str,
     now: Now,
 ) -> Result<(), Refusal> {
     match parse_triage(answer) {
         TriageDecision::Nothing => Ok(()),
         TriageDecision::Answer(text) => {
-            post_answer(draft, by, (channel, message), text.to_owned(), now).map(|_| ())
+            post_answer(draft, by, channel, message, text.to_owned(), now).map(|_| ())
         }
         TriageDecision::Task(text) => {
             let id = add_backlog_task(draft, &task.project, text, now)?;
@@ -391,7 +386,7 @@ fn apply_triage(
                 "{id} is in the backlog: {}. regatta edit {id} --ready --files … makes it ready",
                 task::one_line(text, 200)
             );
-            post_answer(draft, by, (channel, message), text, now).map(|_| ())
+            post_answer(draft, by, channel, message, text, now).map(|_| ())
         }
         TriageDecision::Lead(goal) => {
             let request = lead::LeadRequest {
@@ -428,7 +423,8 @@ pub(crate) fn add_backlog_task(
 fn post_answer(
     draft: &mut Draft,
     by: &AgentName,
-    (channel, reply_to): (&ChannelName, MessageId),
+    channel: &ChannelName,
+    reply_to: MessageId,
     text: String,
     now: Now,
 ) -> Result<MessageId, Refusal> {

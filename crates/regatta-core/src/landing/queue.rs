@@ -43,7 +43,8 @@ pub(crate) fn submit(
     pass_gates(
         draft,
         task,
-        (attempt, ClaimSource::FromAttempt),
+        attempt,
+        ClaimSource::FromAttempt,
         submission,
         now,
     )
@@ -59,7 +60,7 @@ pub(crate) fn submit_edits(
     now: Now,
 ) -> Result<bool, Refusal> {
     let task = task::find(draft.board(), id)?;
-    Ok(pass_gates(draft, &task, (attempt, ClaimSource::New), work, now)?.is_some())
+    Ok(pass_gates(draft, &task, attempt, ClaimSource::New, work, now)?.is_some())
 }
 
 /// Takes finished work through the gates before the queue, in their order: changes that never land,
@@ -68,7 +69,8 @@ pub(crate) fn submit_edits(
 fn pass_gates(
     draft: &mut Draft,
     task: &Task,
-    (attempt, claims): (&Attempt, ClaimSource),
+    attempt: &Attempt,
+    claims: ClaimSource,
     submission: Submission,
     now: Now,
 ) -> Result<Option<LandingId>, Refusal> {

@@ -182,7 +182,7 @@ pub fn on_trial_result(
             }
             match position {
                 None => {}
-                Some(0) => on_conflict(draft, conflicting, (paths, kinds), now)?,
+                Some(0) => on_conflict(draft, conflicting, paths, kinds, now)?,
                 Some(position) => {
                     let behind = conflicting_landings(draft.board(), &trial[..position], &paths);
                     draft.record(Event::LandingDeferred(LandingDeferred {
@@ -265,7 +265,8 @@ fn conflicting_landings(board: &Board, ahead: &[LandingId], paths: &[String]) ->
 fn on_conflict(
     draft: &mut Draft,
     id: LandingId,
-    (paths, conflicts): (Vec<String>, Vec<Conflict>),
+    paths: Vec<String>,
+    conflicts: Vec<Conflict>,
     now: Now,
 ) -> Result<(), Refusal> {
     let Some(first) = draft.board().landings.get(&id).cloned() else {

@@ -21,14 +21,12 @@ pub(crate) fn announce(draft: &mut Draft, id: LaunchId, now: Now) -> Result<(), 
     if launch.phase() == LaunchPhase::Active || launch.announced.as_ref() == Some(&headline) {
         return Ok(());
     }
-    let (stopping, reconciled_wall) = (launch.stopping.clone(), launch.reconciled_unix_ms);
-    let told = Some(headline.clone());
     draft.record(Event::LaunchChanged(LaunchChanged {
         launch: id,
-        stopping,
-        reconciled_wall,
+        stopping: launch.stopping.clone(),
+        reconciled_wall: launch.reconciled_unix_ms,
         superseded: false,
-        told,
+        told: Some(headline.clone()),
     }));
     let labels = Label::new(&format!("team:{}", team.name))
         .into_iter()

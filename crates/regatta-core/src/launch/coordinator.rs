@@ -18,7 +18,7 @@ use crate::task::{self, AddTask, Expects, IssueType};
 use crate::team::{self, Team, TeamMember};
 use crate::unknown_fields::UnknownFields;
 
-use super::plan::{new_entry, planned_members};
+use super::plan::{PlannedRoster, new_entry};
 use super::stop::wind_down;
 use super::{
     EvidenceSource, LaunchBegun, LaunchChanged, LaunchEntry, LaunchMember, MAX_EVIDENCE,
@@ -53,19 +53,20 @@ pub fn begin(
         ));
     }
     let policy = team::lane_policy(draft.board(), &team);
-    let (lead, members, moved) = planned_members(draft.board(), &team, &policy);
-    let plan =
-        lane::plan(&lead, &members, &policy).map_err(|problems| team::roster_refusal(&problems))?;
+    let roster = PlannedRoster::new(draft.board(), &team, &policy);
+    let plan = lane::plan(&roster.lead, &roster.members, &policy)
+        .map_err(|problems| team::roster_refusal(&problems))?;
     let id = LaunchId(draft.board().counters.launch + 1);
-    let planned_roster = std::iter::once(&lead).chain(&members);
-    let entries = team.roster().zip(planned_roster).map(|(member, planned)| {
+    let planned_members = std::iter::once(&roster.lead).chain(&roster.members);
+    let entries = team.roster().zip(planned_members).map(|(member, planned)| {
         let entry = new_entry(&team, member, planned, &plan);
-        let moved = moved
+        let move_note = roster
+            .moves
             .iter()
             .find(|(name, _)| *name == member.name)
             .map(|(_, note)| note.clone());
         let entry = LaunchEntry {
-            notes: moved.into_iter().chain(entry.notes.clone()).collect(),
+            notes: move_note.into_iter().chain(entry.notes.clone()).collect(),
             ..entry
         };
         if left_out.contains(&member.name) {
@@ -632,7 +633,8 @@ pub(crate) fn mark_down(
     draft: &mut Draft,
     id: LaunchId,
     entry: LaunchEntry,
-    (kind, text): (MemberCauseKind, &str),
+    kind: MemberCauseKind,
+    text: &str,
     now: Now,
 ) {
     let ended_unix_ms = entry.ended_unix_ms.or(Some(now.unix_ms));

@@ -261,7 +261,8 @@ fn on_agent_event(entry: LaunchEntry, event: &AgentEvent, now: Now) -> LaunchEnt
 pub(crate) fn on_session_ended(
     draft: &mut Draft,
     attempt: &Attempt,
-    (cause, detail): (attempt::AttemptCause, &str),
+    cause: attempt::AttemptCause,
+    detail: &str,
     now: Now,
 ) -> Result<(), Refusal> {
     let Some(session) = attempt.session_of.clone() else {
@@ -414,6 +415,7 @@ fn close_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal
     Ok(())
 }
 
+/// Returns the first 300 characters of a text.
 fn shorten(text: &str) -> String {
     text.chars().take(300).collect()
 }

@@ -10,39 +10,49 @@ use super::{LaneRef, LaunchEntry, MemberIdentity};
 /// The backend that stands in for the program of any provider.
 const SCRIPTED_BACKEND: &str = "scripted";
 
-/// Returns the lead and the members as they are planned now, with an explanation for each member
-/// that the policy moved to another provider because its own accepts no work.
-pub(super) fn planned_members(
-    board: &Board,
-    team: &Team,
-    policy: &LaneSettings,
-) -> (PlannedMember, Vec<PlannedMember>, Vec<(MemberName, String)>) {
-    let parked = |name: &str| board.parked.get(name).filter(|outage| !outage.has_resumed);
-    let mut moves = Vec::new();
-    let mut apply_failover = |planned: PlannedMember| {
-        let Some(outage) = parked(&planned.provider) else {
-            return planned;
+/// A team's roster as it is planned at one time.
+pub(super) struct PlannedRoster {
+    pub(super) lead: PlannedMember,
+    pub(super) members: Vec<PlannedMember>,
+    /// An explanation for each member that the policy moved to another provider.
+    pub(super) moves: Vec<(MemberName, String)>,
+}
+
+impl PlannedRoster {
+    /// Returns the roster as it is planned now. A member whose provider accepts no work moves to
+    /// another provider if the policy names one.
+    pub(super) fn new(board: &Board, team: &Team, policy: &LaneSettings) -> PlannedRoster {
+        let parked = |name: &str| board.parked.get(name).filter(|outage| !outage.has_resumed);
+        let mut moves = Vec::new();
+        let mut apply_failover = |planned: PlannedMember| {
+            let Some(outage) = parked(&planned.provider) else {
+                return planned;
+            };
+            let Some(substitute) = policy
+                .failover_of(&planned.provider)
+                .find(|substitute| parked(substitute).is_none())
+            else {
+                return planned;
+            };
+            let note = format!(
+                "moved from {} to {substitute}: {}",
+                planned.provider, outage.reason
+            );
+            moves.push((planned.name.clone(), note));
+            PlannedMember {
+                provider: substitute.to_owned(),
+                ..planned
+            }
         };
-        let Some(substitute) = policy
-            .failover_of(&planned.provider)
-            .find(|substitute| parked(substitute).is_none())
-        else {
-            return planned;
-        };
-        let note = format!(
-            "moved from {} to {substitute}: {}",
-            planned.provider, outage.reason
-        );
-        moves.push((planned.name.clone(), note));
-        PlannedMember {
-            provider: substitute.to_owned(),
-            ..planned
+        let (lead, members) = team.planned_members();
+        let lead = apply_failover(lead);
+        let members = members.into_iter().map(apply_failover).collect();
+        PlannedRoster {
+            lead,
+            members,
+            moves,
         }
-    };
-    let (lead, members) = team.planned_members();
-    let lead = apply_failover(lead);
-    let members = members.into_iter().map(apply_failover).collect();
-    (lead, members, moves)
+    }
 }
 
 /// Returns a member's entry with its requested settings, and with the settings that its lane
@@ -98,11 +108,11 @@ pub(super) fn new_entry(
         }
         if effective.fast_mode != lead.fast_mode {
             effective.fast_mode = lead.fast_mode;
-            let mode =
-                effective.fast_mode.map_or(
-                    "its program's own",
-                    |is_on| if is_on { "on" } else { "off" },
-                );
+            let mode = match effective.fast_mode {
+                Some(true) => "on",
+                Some(false) => "off",
+                None => "its program's own",
+            };
             notes.push(inherited_note("fast mode", mode));
         }
     }

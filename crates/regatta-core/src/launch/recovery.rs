@@ -31,8 +31,8 @@ pub enum RecordSide {
     Right,
 }
 
-/// Returns how complete a record is: by its lanes first, then its providers, then its roster. Its
-/// age does not count.
+/// Returns a measure of a record's completeness, which compares its lanes first, then its
+/// providers, then its roster. The record's age does not count.
 fn completeness(launch: &TeamLaunch) -> (bool, usize, usize, usize) {
     let lanes = launch
         .members
@@ -228,7 +228,7 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
         };
     for entry in &launch.members {
         let has_session_now = has_session(draft.board(), entry);
-        let should_run = entry.state == MemberState::Alive
+        let is_expected_up = entry.state == MemberState::Alive
             || entry.state.is_pending() && entry.state != MemberState::Queued;
         let may_be_secondary = entry
             .lane
@@ -242,13 +242,14 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
                     draft,
                     id,
                     entry.clone(),
-                    (MemberCauseKind::LaneUnknown, why),
+                    MemberCauseKind::LaneUnknown,
+                    why,
                     now,
                 );
             }
-            _ if should_run && !has_session_now => {
+            _ if is_expected_up && !has_session_now => {
                 let text = "nothing of it was found after a restart";
-                mark_down(draft, id, entry.clone(), (MemberCauseKind::Lost, text), now);
+                mark_down(draft, id, entry.clone(), MemberCauseKind::Lost, text, now);
             }
             _ => {}
         }

@@ -1,4 +1,5 @@
-//! The stop and the relaunch of a team.
+//! The stop and the relaunch of a team. A stop ends the secondary lanes first and the primary lane
+//! last, and takes as many steps as it needs; see [`wind_down`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::team::{self, Team};
 use crate::{agent, attempt, task};
 
 use super::coordinator::{begin, record_entry, record_reconciled};
-use super::plan::planned_members;
+use super::plan::PlannedRoster;
 use super::{
     LaunchChanged, LaunchEntry, MemberCauseKind, MemberState, TeamLaunch, has_session,
     is_member_running, is_up, latest_launch, live_attempts,
@@ -171,8 +172,9 @@ pub fn relaunch(draft: &mut Draft, name: &TeamName, now: Now) -> Result<Option<L
     }
     // An invalid roster is refused now and not after the stop.
     let policy = team::lane_policy(draft.board(), &team);
-    let (lead, members, _) = planned_members(draft.board(), &team, &policy);
-    lane::plan(&lead, &members, &policy).map_err(|problems| team::roster_refusal(&problems))?;
+    let roster = PlannedRoster::new(draft.board(), &team, &policy);
+    lane::plan(&roster.lead, &roster.members, &policy)
+        .map_err(|problems| team::roster_refusal(&problems))?;
     team::set_launch(draft, name, team.launch.unwrap_or_default(), true);
     request_stop(draft, &team, "it is launched again");
     Ok(None)

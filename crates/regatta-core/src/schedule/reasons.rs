@@ -430,7 +430,7 @@ fn report_agent_waits(
     if let Some(name) = task
         .resume
         .as_ref()
-        .and_then(|resume_point| resume_point.runner.as_ref())
+        .and_then(|resume| resume.runner.as_ref())
         && board
             .runners
             .get(name)

@@ -30,7 +30,7 @@ pub(crate) fn max_failures(board: &Board, task: &Task) -> u32 {
 
 /// Returns a task to the agents for another attempt, without counting a failure.
 pub(crate) fn return_for_retry(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
-    requeue_inner(draft, id, reason, NextAttempt::default())
+    requeue(draft, id, reason, NextAttempt::default())
 }
 
 /// Returns a task to the agents after a reviewer looked at its finished work.
@@ -40,7 +40,7 @@ pub(crate) fn send_back(
     reviewed: CommitId,
     reason: &str,
 ) -> Result<(), Refusal> {
-    requeue_inner(
+    requeue(
         draft,
         id,
         reason,
@@ -129,12 +129,12 @@ pub(crate) fn retry_after(
             None => fail(draft, id, &reason),
         };
     }
-    requeue_inner(draft, id, reason, next_attempt)
+    requeue(draft, id, reason, next_attempt)
 }
 
 /// Returns the kind of decision that a task without remaining attempts needs, by the cause of its
 /// last end. Returns `None` if the task fails for good, because its checks rejected the work.
-pub(super) fn decision_when_exhausted(cause: AttemptCause) -> Option<WaitKind> {
+fn decision_when_exhausted(cause: AttemptCause) -> Option<WaitKind> {
     match cause {
         AttemptCause::Invalid | AttemptCause::Rejected => None,
         AttemptCause::ScopeEscape => Some(WaitKind::Policy),
@@ -161,18 +161,8 @@ pub(super) fn decision_when_exhausted(cause: AttemptCause) -> Option<WaitKind> {
     }
 }
 
-/// Returns a task to the agents for another attempt, because somebody asked.
-pub(crate) fn requeue(
-    draft: &mut Draft,
-    id: TaskId,
-    reason: &str,
-    next_attempt: NextAttempt,
-) -> Result<(), Refusal> {
-    requeue_inner(draft, id, reason, next_attempt)
-}
-
 /// Records that a task waits for an agent again.
-pub(super) fn requeue_inner(
+pub(crate) fn requeue(
     draft: &mut Draft,
     id: TaskId,
     reason: &str,
