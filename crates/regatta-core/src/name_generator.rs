@@ -117,7 +117,7 @@ pub fn is_used(board: &Board, name: &AgentName) -> bool {
             .missions
             .values()
             .any(|mission| mission.agents.contains(name))
-        || board.cursors.keys().any(|cursor| cursor.0 == *name)
+        || board.cursors.keys().any(|(reader, _)| reader == name)
 }
 
 /// Hashes two numbers to one (the finish of SplitMix64).

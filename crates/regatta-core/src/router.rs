@@ -114,13 +114,13 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
     let end = rest
         .find(|c: char| !c.is_ascii_alphanumeric())
         .unwrap_or(rest.len());
-    let (word, mut words) = rest.split_at(end);
-    let word = word.to_ascii_lowercase();
+    let (name, mut words) = rest.split_at(end);
+    let command = name.to_ascii_lowercase();
     let mut model = None;
     if let Some(inner) = words.strip_prefix('(') {
         let Some((name, after)) = inner.split_once(')') else {
             return RouterCommand::Unclear(format!(
-                "`!{word}(` names a model and does not close: write `!q(opus) …`"
+                "`!{command}(` names a model and does not close: write `!q(opus) …`"
             ));
         };
         (model, words) = (Some(name.trim().to_owned()), after);
@@ -134,10 +134,10 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
     {
         return RouterCommand::Unclear("a model's name is one word: write `!q(opus) …`".into());
     }
-    if model.is_some() && !matches!(word.as_str(), "q" | "qq" | "bigq" | "oneshot") {
-        return RouterCommand::Unclear(format!("`!{word}` takes no model: only questions do"));
+    if model.is_some() && !matches!(command.as_str(), "q" | "qq" | "bigq" | "oneshot") {
+        return RouterCommand::Unclear(format!("`!{command}` takes no model: only questions do"));
     }
-    match word.as_str() {
+    match command.as_str() {
         "dev" => parse_dev(words),
         "mission" if words.is_empty() => RouterCommand::Unclear(
             "name the goal of the mission: `!mission Add rate limits`".into(),
@@ -195,11 +195,11 @@ fn parse_question<'a>(
     text: &'a str,
     effort: QuestionEffort,
     model: Option<String>,
-    word: &str,
+    command: &str,
 ) -> RouterCommand<'a> {
     match text {
         "" => RouterCommand::Unclear(format!(
-            "add the question: `{word} Where is the login checked?`"
+            "add the question: `{command} Where is the login checked?`"
         )),
         text => RouterCommand::Question(QuestionRequest {
             text,
@@ -359,11 +359,11 @@ fn handle(
     let base = lead::base_name(&project.name)?;
     let command = parse(&message.text, base.as_str());
     let thread = thread_answers::thread_of(project, message).cloned();
-    let what = request_kind(&command, thread.is_some(), project.settings.router.triage);
+    let kind = request_kind(&command, thread.is_some(), project.settings.router.triage);
     draft.record(Event::MessageHandled(MessageHandled {
         project: project.name.clone(),
         message: message.id,
-        what: what.to_owned(),
+        what: kind.to_owned(),
     }));
     let outcome = match command {
         RouterCommand::PlainText(_) if thread.is_some() => match thread {

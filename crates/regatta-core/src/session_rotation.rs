@@ -49,7 +49,7 @@ pub(crate) fn on_turn_ended(
                 .last_turn_end
                 .as_ref()
                 .map(|turn_end| turn_end.detail.trim())
-                .filter(|last_turn_end| !last_turn_end.is_empty());
+                .filter(|summary| !summary.is_empty());
             let text = summary.map_or_else(
                 || {
                     "The session before this one was full and left no summary: look at the state \

@@ -445,7 +445,7 @@ pub fn undo(
     if let Some(own) = done.submission.as_ref().filter(|_| done.shares_commit) {
         commit = own.commit.clone();
     }
-    let why = format!("Takes back commit {commit}, which landed {id}.");
+    let description = format!("Takes back commit {commit}, which landed {id}.");
     let undoing = task::add(
         draft,
         task::AddTask {
@@ -455,7 +455,7 @@ pub fn undo(
             ..task::AddTask::new_report(
                 done.project.clone(),
                 &format!("Undo {id}: {}", done.subject),
-                why,
+                description,
             )
         },
         None,

@@ -209,8 +209,8 @@ pub fn explain(board: &Board, team: &Team) -> Vec<String> {
         launch.phase().name(),
         launch.outcome().name()
     ));
-    if let LaneKnowledge::Missing(why) = recovery::lane_knowledge(team, launch, &policy) {
-        lines.push(format!("  degraded: {why}; relaunch it"));
+    if let LaneKnowledge::Missing(reason) = recovery::lane_knowledge(team, launch, &policy) {
+        lines.push(format!("  degraded: {reason}; relaunch it"));
     }
     let names: Vec<&str> = launch
         .bootstrap_expected_members

@@ -223,7 +223,7 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
     };
     let missing_lanes =
         match lane_knowledge(&team, &launch, &team::lane_policy(draft.board(), &team)) {
-            LaneKnowledge::Missing(why) => Some(format!("{why}: relaunch the team")),
+            LaneKnowledge::Missing(reason) => Some(format!("{reason}: relaunch the team")),
             LaneKnowledge::Known | LaneKnowledge::OnlyPrimary => None,
         };
     for entry in &launch.members {
@@ -235,7 +235,7 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
             .as_ref()
             .is_none_or(|lane| lane.kind == LaneKind::Secondary);
         match &missing_lanes {
-            Some(why)
+            Some(reason)
                 if !has_session_now && may_be_secondary && entry.state != MemberState::Stopped =>
             {
                 mark_down(
@@ -243,7 +243,7 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
                     id,
                     entry.clone(),
                     MemberCauseKind::LaneUnknown,
-                    why,
+                    reason,
                     now,
                 );
             }

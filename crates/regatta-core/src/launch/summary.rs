@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::ids::{LaunchId, MemberName, ProjectName, TeamName};
-use crate::lane::LaneKind;
+use crate::lane::{self, LaneKind, TeamMix};
 use crate::team::{self, Team};
 
 use super::recovery::{self, LaneKnowledge};
@@ -86,6 +86,9 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
         })
     };
     let Some(launch) = launch else {
+        let (lead, planned_members) = team.planned_members();
+        let is_mixed = lane::plan(&lead, &planned_members, &policy)
+            .is_ok_and(|plan| plan.mix == TeamMix::Mixed);
         return TeamSummary {
             team: team.name.clone(),
             project: team.project.clone(),
@@ -93,12 +96,7 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
             revision: 0,
             phase: None,
             outcome: None,
-            mixed: crate::lane::plan(
-                &team.planned_members().0,
-                &team.planned_members().1,
-                &policy,
-            )
-            .is_ok_and(|lane_plan| lane_plan.mix == crate::lane::TeamMix::Mixed),
+            mixed: is_mixed,
             alive: 0,
             expected: team.roster().count() as u32,
             deleted: team.deleted_unix_ms.is_some(),
@@ -116,7 +114,7 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
         };
     };
     let missing_lanes = match recovery::lane_knowledge(team, launch, &policy) {
-        LaneKnowledge::Missing(why) => Some(why),
+        LaneKnowledge::Missing(reason) => Some(reason),
         LaneKnowledge::Known | LaneKnowledge::OnlyPrimary => None,
     };
     let mut members: Vec<MemberSummary> = launch

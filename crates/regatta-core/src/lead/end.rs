@@ -90,10 +90,13 @@ pub(crate) fn on_task_lost(
     now: Now,
 ) -> Result<(), Refusal> {
     let found = task.mission.and_then(|id| lead_of(draft.board(), id));
-    match found.filter(|found| task.duty == Some(TaskDuty::Lead) && found.1.task == Some(task.id)) {
-        Some((mission, _)) => lose_lead(draft, &mission, reason, now),
-        None => Ok(()),
+    let Some((mission, lead)) = found else {
+        return Ok(());
+    };
+    if task.duty != Some(TaskDuty::Lead) || lead.task != Some(task.id) {
+        return Ok(());
     }
+    lose_lead(draft, &mission, reason, now)
 }
 
 /// Gives a mission another lead, at once if the project may have one more, and otherwise from the

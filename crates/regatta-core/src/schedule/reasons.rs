@@ -389,10 +389,13 @@ fn report_agent_waits(
         .iter()
         .filter_map(|agent| board.agents.get(*agent))
     {
-        if let Some(why) = &agent.offline {
+        if let Some(reason) = &agent.offline {
             add(
                 WaitKind::Runner,
-                format!("{} is offline until it registers again: {why}", agent.name),
+                format!(
+                    "{} is offline until it registers again: {reason}",
+                    agent.name
+                ),
             );
         }
         match provider_outage::find_parked(board, agent) {

@@ -80,12 +80,14 @@ impl TaskStatus {
 
     /// Returns the word that people see.
     pub fn label(self) -> &'static str {
-        self.labels().0
+        let (label, _) = self.labels();
+        label
     }
 
     /// Returns the words for a sentence, such as "is working".
     pub fn phrase(self) -> &'static str {
-        self.labels().1
+        let (_, phrase) = self.labels();
+        phrase
     }
 
     /// Returns the words for the refusal of a change to an ended task, such as "is already done".
