@@ -77,7 +77,8 @@ pub enum LandingState {
     Trying {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ahead: Vec<LandingId>,
-        /// The trunk's tip on which the trial stands, once some of the landings ahead have landed.
+        /// The trunk's tip on which the trial is based, once some of the landings ahead have
+        /// landed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base: Option<CommitId>,
         /// Landings ahead of it whose own tree is not validated (`verify = "tip"`).

@@ -126,8 +126,8 @@ const TEST_HELPERS: [&str; 28] = [
 const SHARED_MODULES: [&str; 6] = ["common", "support", "util", "utils", "helper", "helpers"];
 
 /// Returns the packages of a tree whose tasks run one after the other, as patterns of their files:
-/// packages whose tests share a helper, and packages with more than five test files. `settings` adds
-/// (`PATH`) and removes (`!PATH`) packages.
+/// packages whose tests share a helper, and packages with more than five test files. `settings`
+/// adds (`PATH`) and removes (`!PATH`) packages.
 ///
 /// A package of Go is one directory. In other languages a helper serves all directories below it,
 /// too. The top directory's package is its own files, never the whole tree.

@@ -375,8 +375,8 @@ fn can_run_at(board: &Board, task: &Task, runner: Option<&RunnerName>) -> bool {
     resume.runner.as_ref() == runner || resume.runner.as_ref().is_some_and(is_gone)
 }
 
-/// Returns the step of a mission whose tasks may start now, or [`PlanStep::ANY`] in flow mode. Returns
-/// `None` while the mission drains or has its maximum number of workers.
+/// Returns the step of a mission whose tasks may start now, or [`PlanStep::ANY`] in flow mode.
+/// Returns `None` while the mission drains or has its maximum number of workers.
 fn open_step(board: &Board, mission: &Mission) -> Option<PlanStep> {
     if mission.state != mission::MissionState::Active
         || mission_full_reason(board, mission).is_some()

@@ -22,7 +22,7 @@ use crate::task::{Task, TaskStatus};
 pub enum StartGate {
     /// The trunk exists and is not behind its upstream.
     BaseSync,
-    /// The task says which files it changes and how it is checked.
+    /// The task names the files that it changes and its checks.
     FileManifest,
     /// All blockers of the task are completed.
     DependencyGraph,

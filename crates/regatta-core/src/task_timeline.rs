@@ -5,7 +5,7 @@
 //! log, would cost each commit a check of all waiting tasks, and could contradict the events.
 //!
 //! W1 over time: from the time it is added until it ends, a task is in exactly one interval, and an
-//! interval in which nobody works on it has a reason of the closed set.
+//! interval in which nobody works on it has a reason from the closed set.
 
 use serde::{Deserialize, Serialize};
 

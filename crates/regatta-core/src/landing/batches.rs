@@ -37,7 +37,7 @@ pub enum LandingProgress {
 pub struct QueueBatch {
     pub progress: LandingProgress,
     pub landings: Vec<LandingId>,
-    /// The last landing of the batch below this one; `None` if this batch stands on the trunk.
+    /// The last landing of the batch below this one; `None` if this batch is based on the trunk.
     pub stands_on: Option<LandingId>,
     /// Reason for which the trial of this batch failed.
     pub failed: Option<String>,

@@ -3,7 +3,7 @@
 //! validated as that exact tree (Q1), and the trunk moves to it by compare-and-swap (Q2). The old
 //! trunk stays under a keep-ref (Q3). Then the trunk can be pushed.
 //!
-//! Such a landing stands on another tip than all others, so it is tried alone and before them. If
+//! Such a landing is based on another tip than all others, so it is tried alone and before them. If
 //! the two histories conflict, a person must merge them. Until then the queue is held with
 //! instructions, so that local and remote do not drift further apart.
 

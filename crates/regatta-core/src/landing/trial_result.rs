@@ -27,8 +27,8 @@ use super::{
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TrialOutcome {
-    /// The merge passed as exactly the tree of `new`, which stands on the tip `old`. `carries` has
-    /// the commit of each landing.
+    /// The merge passed as exactly the tree of `new`, which is based on the tip `old`. `carries`
+    /// has the commit of each landing.
     Passed {
         old: CommitId,
         new: CommitId,
@@ -111,7 +111,7 @@ pub fn on_trial_result(
                 carried.unverified = unverified.contains(&carried.landing);
             }
             // Some landings ahead may have landed since. The trunk is then at their commit, on
-            // which this trial stands.
+            // which this trial is based.
             let old = base.unwrap_or(old);
             draft.record(Event::LandingValidated(LandingValidated {
                 landing: id,
@@ -216,8 +216,8 @@ pub fn on_trial_result(
 
 const MOVE_UNDER_WAY: &str = "a move of the trunk carries it, and its report decides";
 
-/// Returns whether a trial that was merged onto `old` still stands on the trunk: the landings that
-/// landed since it began are in the trial as the same commits.
+/// Returns whether a trial that was merged onto `old` is still based on the trunk: the landings
+/// that landed since it began are in the trial as the same commits.
 fn is_based_on(old: &CommitId, carries: &[CarriedLanding], base: Option<&CommitId>) -> bool {
     base.is_none_or(|base| base == old || carries.iter().any(|carried| carried.commit == *base))
 }
