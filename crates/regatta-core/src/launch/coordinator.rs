@@ -187,8 +187,8 @@ pub fn on_resolved(
         };
         if let (None, Some(runtime), Some(member)) = (&problem, runtime, team.member(&entry.name)) {
             provider_outage::clear_own_outage(draft, &entry.agent);
-            let ask = registration(&team, member, &entry, (runtime, keys, files));
-            match agent::register(draft, ask, now) {
+            let request = registration(&team, member, &entry, runtime, keys, files);
+            match agent::register(draft, request, now) {
                 Ok(_) => entry.prepared = true,
                 Err(refusal) => {
                     entry = failed_entry(entry, MemberCauseKind::Program, &refusal.message(), now)
@@ -228,16 +228,22 @@ fn registration(
     team: &Team,
     member: &TeamMember,
     entry: &LaunchEntry,
-    (runtime, keys, files): (Runtime, Vec<SecretVariable>, Vec<String>),
+    runtime: Runtime,
+    keys: Vec<SecretVariable>,
+    files: Vec<String>,
 ) -> RegisterAgent {
-    let shares =
+    let shares_environment =
         !entry.is_on_secondary_lane() && entry.effective.provider == team.provider(&team.lead);
-    let named = member
+    let lead_environment = team
+        .lead
         .environment
         .as_ref()
-        .or(team.lead.environment.as_ref().filter(|_| shares));
-    let environment = named
-        .and_then(|named| team.environments.get(named))
+        .filter(|_| shares_environment);
+    let environment = member
+        .environment
+        .as_ref()
+        .or(lead_environment)
+        .and_then(|name| team.environments.get(name))
         .cloned()
         .unwrap_or_default();
     // A member with keys of its own does not get the user's keys or sign-in files.
@@ -314,10 +320,10 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
         start_member(draft, &launch, (*entry).clone(), vec![], now);
     }
     // Secondary lanes attach only when the lead is up.
-    let lead = launch
+    let lead_state = launch
         .lead()
         .map_or(MemberState::Degraded, |entry| entry.state);
-    match lead {
+    match lead_state {
         MemberState::Alive => {
             let free_slots = max_starting
                 .saturating_sub(secondary.iter().filter(|entry| is_starting(entry)).count());
