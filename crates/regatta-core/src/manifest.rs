@@ -139,11 +139,11 @@ pub fn serial_packages<'a>(
     let mut serial: BTreeSet<(&str, bool)> = BTreeSet::new();
     for path in paths {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let deep = !name.ends_with(".go");
+        let is_deep = !name.ends_with(".go");
         if let Some(package) = helper_directory(folder, name) {
-            serial.insert((package, deep));
+            serial.insert((package, is_deep));
         } else if is_test(folder, name) {
-            *tests.entry((folder, deep)).or_default() += 1;
+            *tests.entry((folder, is_deep)).or_default() += 1;
         }
     }
     serial.extend(
@@ -163,25 +163,28 @@ pub fn serial_packages<'a>(
     // A name that is not a valid pattern cannot be in a manifest, so it cannot collide.
     let mut found: BTreeSet<PathPattern> = serial
         .iter()
-        .filter_map(|(folder, deep)| PathPattern::new(&package_pattern(folder, *deep)).ok())
+        .filter_map(|(folder, is_deep)| PathPattern::new(&package_pattern(folder, *is_deep)).ok())
         .collect();
-    for folder_setting in added {
-        let folder = folder_setting.trim_end_matches('/');
-        found.insert(PathPattern::new(&if folder.contains(['*', '?']) {
-            folder.into()
+    for package in added {
+        let folder = package.trim_end_matches('/');
+        let pattern = if folder.contains(['*', '?']) {
+            folder.to_owned()
         } else {
             package_pattern(folder, true)
-        })?);
+        };
+        found.insert(PathPattern::new(&pattern)?);
     }
     Ok(found.into_iter().collect())
 }
 
-/// Returns the pattern of a package's files.
-fn package_pattern(folder: &str, deep: bool) -> String {
-    match (folder, deep) {
-        ("" | ".", _) => "*".into(),
-        (folder, true) => format!("{folder}/**"),
-        (folder, false) => format!("{folder}/*"),
+/// Returns the pattern of a package's files. A deep package includes all directories below it.
+fn package_pattern(folder: &str, is_deep: bool) -> String {
+    if matches!(folder, "" | ".") {
+        "*".into()
+    } else if is_deep {
+        format!("{folder}/**")
+    } else {
+        format!("{folder}/*")
     }
 }
 
@@ -326,10 +329,12 @@ pub fn ownership(
         for part in &parts_of_wave {
             let reachable = &reaches[part];
             for pattern in &held[*part] {
-                let reason = match pattern {
-                    pattern if parts[*part].files.contains(pattern) => OwnershipReason::Manifest,
-                    pattern if reachable.contains(pattern) => OwnershipReason::Derived,
-                    _ => OwnershipReason::Serial,
+                let reason = if parts[*part].files.contains(pattern) {
+                    OwnershipReason::Manifest
+                } else if reachable.contains(pattern) {
+                    OwnershipReason::Derived
+                } else {
+                    OwnershipReason::Serial
                 };
                 patterns
                     .entry(pattern)

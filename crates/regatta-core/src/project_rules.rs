@@ -1,8 +1,9 @@
 //! A project's standing rules, which are applied before a start and before a landing.
 //!
 //! They are settings of the project (`[[rule]]`). Before a start only a task's type and manifest
-//! are known; before a landing its diff is known, too. Permissions of agents are a different topic:
-//! see `policy`.
+//! are known; before a landing its diff is known, too.
+//!
+//! Left to others: permissions of agents, which are in [`crate::policy`].
 
 use crate::board::Board;
 use crate::pattern::PathPattern;
