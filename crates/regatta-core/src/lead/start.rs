@@ -184,7 +184,7 @@ pub(crate) fn choose_lead(
             None => Ok(name),
             Some(_) => Err(Refusal::invalid(
                 format!("{name} was named for one mission and ends with it"),
-                "name an agent that was added by a person: regatta agents",
+                "name an agent that was added by a person: regatta agent list",
             )),
         };
     }
