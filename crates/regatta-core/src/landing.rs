@@ -18,8 +18,9 @@ mod queue; // admission, merge order, and progress of the queue
 pub mod remote_sync; // merging commits that a remote has and the local trunk lacks
 pub(crate) mod review; // reviews by another agent
 pub mod speculation; // the choice of the prefixes to validate next
-mod trial_result; // reports of trials and of moves
+mod trial_result; // reports of trials
 pub mod trunk_check; // comparison of the trunk with the board
+mod trunk_move; // reports of moves of the trunk
 pub mod wave_commit; // one commit for all landings of a wave
 
 use std::collections::BTreeMap;
@@ -44,8 +45,10 @@ pub(crate) use operator::{
     begin_review, hold_landing, is_free_to_land, on_checkout_changed, resume_landing,
 };
 pub(crate) use queue::{advance, retry, submit, submit_edits, withdraw};
-pub use trial_result::{MoveOutcome, TrialOutcome, on_move_result, on_trial_result};
-pub(crate) use trial_result::{announce, on_fence_expired, on_lent_fence_expired, on_wait_timeout};
+pub use trial_result::{TrialOutcome, on_trial_result};
+pub(crate) use trial_result::{announce, on_wait_timeout};
+pub use trunk_move::{MoveOutcome, on_move_result};
+pub(crate) use trunk_move::{on_fence_expired, on_lent_fence_expired};
 
 /// Returns the median time in milliseconds from queueing to landing, or `None` if nothing has
 /// landed. The median is used because a single slow landing hardly moves it. `ended` has ended
