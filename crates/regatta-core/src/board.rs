@@ -29,6 +29,7 @@ use crate::conversation::{Conversation, DeliveryRecord};
 use crate::event::Event;
 use crate::graph::PlanStep;
 use crate::hook::{Firing, Hook};
+use crate::idempotency::StoredAnswer;
 use crate::ids::{
     AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, ConversationId, FiringId, HookId,
     LandingId, LaunchId, MessageId, MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName,
@@ -37,7 +38,7 @@ use crate::ids::{
 use crate::inbox::InboxItem;
 use crate::landing::Landing;
 use crate::launch::TeamLaunch;
-use crate::limits::{MachineLimits, StoredAnswer};
+use crate::limits::MachineLimits;
 use crate::mission::Mission;
 use crate::pattern::PatternIndex;
 use crate::policy::PolicyRule;

@@ -21,9 +21,9 @@ use crate::limits::{self, MachineLimits};
 use crate::refusal::Refusal;
 use crate::{
     agent, approval, attempt, bridge_health, budget, bus, claim, collision_forecast, conversation,
-    hook, inbox, intervention, isolation_breach, landing, launch, lead, manifest_discovery,
-    mission, plan_request, policy, project, provider_outage, react, router, runner, schedule,
-    scope_escape, start_gates, task, team,
+    hook, idempotency, inbox, intervention, isolation_breach, landing, launch, lead,
+    manifest_discovery, mission, plan_request, policy, project, provider_outage, react, router,
+    runner, schedule, scope_escape, start_gates, task, team,
 };
 
 pub use actor::Actor;
@@ -597,7 +597,7 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
     if let Some((key, command)) = known_as
         && draft.has_recorded()
     {
-        limits::store_answer(&mut draft, key, command, outcome.clone(), now);
+        idempotency::store_answer(&mut draft, key, command, outcome.clone(), now);
     }
     let (mut events, mut effects) = (Vec::new(), Vec::new());
     let mut revision = board.revision;

@@ -10,9 +10,10 @@ use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
-    agent, approval, attempt, budget, bus, claim, collision_forecast, conversation, hook, inbox,
-    intervention, isolation_breach, landing, launch, lead, limits, mission, policy, project,
-    provider_outage, router, runner, scope_escape, session_rotation, task, team, thread_answers,
+    agent, approval, attempt, budget, bus, claim, collision_forecast, conversation, hook,
+    idempotency, inbox, intervention, isolation_breach, landing, launch, lead, limits, mission,
+    policy, project, provider_outage, router, runner, scope_escape, session_rotation, task, team,
+    thread_answers,
 };
 
 /// Declares event payloads with private fields and public getters.
@@ -64,8 +65,8 @@ macro_rules! events {
 events! {
     FleetResumed(limits::FleetResumed) "fleet.resumed" |_| "fleet".into();
     FleetLimited(limits::FleetLimited) "fleet.limited" |_| "fleet".into();
-    RequestAnswered(limits::RequestAnswered) "request.answered" |event| event.key().to_string();
-    RequestForgotten(limits::RequestForgotten) "request.forgotten" |event| event.key().to_string();
+    RequestAnswered(idempotency::RequestAnswered) "request.answered" |event| event.key().to_string();
+    RequestForgotten(idempotency::RequestForgotten) "request.forgotten" |event| event.key().to_string();
     EventUnreadable(limits::EventUnreadable) "event.unreadable" |_| "store".into();
     ProjectAdded(project::ProjectAdded) "project.added" |event| event.project().name.to_string();
     ProjectChanged(project::ProjectChanged) "project.changed" |event| event.project().name.to_string();

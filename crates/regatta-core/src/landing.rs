@@ -18,8 +18,9 @@ mod queue; // admission, merge order, and progress of the queue
 pub mod remote_sync; // merging commits that a remote has and the local trunk lacks
 pub(crate) mod review; // reviews by another agent
 pub mod speculation; // the choice of the prefixes to validate next
-mod trial_result; // reports of trials and of moves
+mod trial_result; // reports of trials
 pub mod trunk_check; // comparison of the trunk with the board
+mod trunk_move; // reports of moves of the trunk
 pub mod wave_commit; // one commit for all landings of a wave
 
 use std::collections::BTreeMap;
@@ -44,8 +45,10 @@ pub(crate) use operator::{
     begin_review, hold_landing, is_free_to_land, on_checkout_changed, resume_landing,
 };
 pub(crate) use queue::{advance, retry, submit, submit_edits, withdraw};
-pub use trial_result::{MoveOutcome, TrialOutcome, on_move_result, on_trial_result};
-pub(crate) use trial_result::{announce, on_fence_expired, on_lent_fence_expired, on_wait_timeout};
+pub use trial_result::{TrialOutcome, on_trial_result};
+pub(crate) use trial_result::{announce, on_wait_timeout};
+pub use trunk_move::{MoveOutcome, on_move_result};
+pub(crate) use trunk_move::{on_fence_expired, on_lent_fence_expired};
 
 /// Returns the median time in milliseconds from queueing to landing, or `None` if nothing has
 /// landed. The median is used because a single slow landing hardly moves it. `ended` has ended
@@ -53,16 +56,21 @@ pub(crate) use trial_result::{announce, on_fence_expired, on_lent_fence_expired,
 pub fn median_time_ms<'a>(
     ended: impl Iterator<Item = (&'a Landing, Option<&'a Task>)>,
 ) -> Option<u64> {
-    let landed = ended
-        .filter_map(|(landing, task)| Some((landing, task.filter(|task| task.landed.is_some())?)));
-    let mut took: Vec<u64> = landed
-        .map(|(landing, task)| task.updated_unix_ms.saturating_sub(landing.queued_unix_ms))
+    let mut durations_ms: Vec<u64> = ended
+        .filter_map(|(landing, task)| {
+            let landed = task.filter(|task| task.landed.is_some())?;
+            Some(
+                landed
+                    .updated_unix_ms
+                    .saturating_sub(landing.queued_unix_ms),
+            )
+        })
         .collect();
-    took.sort_unstable();
-    took.get(took.len() / 2).copied()
+    durations_ms.sort_unstable();
+    durations_ms.get(durations_ms.len() / 2).copied()
 }
 
-/// Where a landing is.
+/// The state of a landing's latest trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
@@ -72,7 +80,8 @@ pub enum LandingState {
     Trying {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ahead: Vec<LandingId>,
-        /// The trunk's tip on which the trial stands, once some of the landings ahead have landed.
+        /// The trunk's tip on which the trial is based, once some of the landings ahead have
+        /// landed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base: Option<CommitId>,
         /// Landings ahead of it whose own tree is not validated (`verify = "tip"`).
@@ -256,7 +265,10 @@ impl Landing {
 
     /// Returns whether the landing is held now, until `retry_at` or until somebody asks for it.
     pub(crate) fn is_held_now(&self, now: Now) -> bool {
-        self.held.is_some() && self.retry_fleet_ms.is_none_or(|at| at > now.fleet_ms)
+        let is_retry_due = self
+            .retry_fleet_ms
+            .is_some_and(|retry_fleet_ms| retry_fleet_ms <= now.fleet_ms);
+        self.held.is_some() && !is_retry_due
     }
 
     /// Returns the landings of the trial that ends in this one, in merge order, with this landing
@@ -268,7 +280,7 @@ impl Landing {
             LandingState::Validated { carries, .. } | LandingState::Moving { carries, .. } => {
                 carries
                     .iter()
-                    .map(|carried_landing| carried_landing.landing)
+                    .map(|carried| carried.landing)
                     .filter(|id| *id != self.id)
                     .collect()
             }

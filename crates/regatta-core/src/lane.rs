@@ -124,14 +124,14 @@ impl From<WrittenLaneRule> for LaneRule {
             },
             WrittenLaneRule::Rule(table) => table,
         };
-        let usual = if table.lane == LaneKind::Primary {
+        let default_leads = if table.lane == LaneKind::Primary {
             LeadableTeams::Any
         } else {
             LeadableTeams::Pure
         };
         LaneRule {
             lane: table.lane,
-            leads: table.leads.unwrap_or(usual),
+            leads: table.leads.unwrap_or(default_leads),
             store: table.store,
         }
     }
@@ -339,8 +339,7 @@ impl fmt::Display for RosterProblem {
                 write!(
                     f,
                     "{provider} keeps one store for a whole team, so a mixed team has at most one \
-                     {provider} member, \
-                     not {}: {}",
+                     {provider} member, not {}: {}",
                     names.len(),
                     names.join(", ")
                 )
@@ -362,13 +361,12 @@ impl RosterProblem {
             }
             RosterProblem::CannotLead { provider, .. } => format!(
                 "let another provider lead, or make all of them {provider}; if this {provider} can \
-                 own a mixed team, say so: \
-                 [lanes.policy] {provider} = {{ lane = \"secondary\", leads = \"any\" }}"
+                 own a mixed team, say so: [lanes.policy] {provider} = {{ lane = \"secondary\", \
+                 leads = \"any\" }}"
             ),
             RosterProblem::SharedStore { provider, .. } => format!(
                 "keep one of them; if its lanes can have a store each, say so: [lanes.policy] \
-                 {provider} = {{ lane = \
-                 \"secondary\", store = \"lane\" }}"
+                 {provider} = {{ lane = \"secondary\", store = \"lane\" }}"
             ),
         }
     }
@@ -380,37 +378,39 @@ pub fn plan(
     members: &[PlannedMember],
     lanes: &LaneSettings,
 ) -> Result<LanePlan, Vec<RosterProblem>> {
-    let mut objections = Vec::new();
+    let mut problems = Vec::new();
     if members.len() > MAX_MEMBERS {
-        objections.push(RosterProblem::TooMany(members.len()));
+        problems.push(RosterProblem::TooMany(members.len()));
     }
     let mut names = BTreeSet::new();
-    let mut twice = BTreeSet::new();
-    for seat in std::iter::once(lead).chain(members) {
-        if !names.insert(&seat.name) && twice.insert(&seat.name) {
-            objections.push(RosterProblem::SameName(seat.name.clone()));
+    let mut repeated = BTreeSet::new();
+    for member in std::iter::once(lead).chain(members) {
+        if !names.insert(&member.name) && repeated.insert(&member.name) {
+            problems.push(RosterProblem::SameName(member.name.clone()));
         }
-        if seat.provider.trim().is_empty() {
-            objections.push(RosterProblem::NoProvider(seat.name.clone()));
+        if member.provider.trim().is_empty() {
+            problems.push(RosterProblem::NoProvider(member.name.clone()));
         }
     }
-    let own = lanes.rule(&lead.provider);
+    let lead_rule = lanes.rule(&lead.provider);
     // If all members have one provider that needs its own owner, that owner owns the primary lane
     // alone.
-    let pure = own.lane == LaneKind::Secondary
+    let is_pure = lead_rule.lane == LaneKind::Secondary
         && members
             .iter()
-            .all(|planned_member| planned_member.provider == lead.provider);
-    let aside = |planned_member: &&PlannedMember| {
-        !pure && lanes.rule(&planned_member.provider).lane == LaneKind::Secondary
+            .all(|member| member.provider == lead.provider);
+    let needs_own_lane = |member: &&PlannedMember| {
+        !is_pure && lanes.rule(&member.provider).lane == LaneKind::Secondary
     };
-    let named = !lead.provider.trim().is_empty();
-    if let (false, LeadableTeams::Pure, true) = (pure, own.leads, named)
+    let has_provider = !lead.provider.trim().is_empty();
+    if !is_pure
+        && has_provider
+        && lead_rule.leads == LeadableTeams::Pure
         && let Some(other) = members
             .iter()
-            .find(|planned_member| planned_member.provider != lead.provider)
+            .find(|member| member.provider != lead.provider)
     {
-        objections.push(RosterProblem::CannotLead {
+        problems.push(RosterProblem::CannotLead {
             lead: lead.name.clone(),
             provider: lead.provider.clone(),
             other: other.name.clone(),
@@ -418,76 +418,75 @@ pub fn plan(
         });
     }
     let mut stores: BTreeMap<&str, Vec<MemberName>> = BTreeMap::new();
-    for seat in std::iter::once(lead)
-        .filter(|_| !pure)
-        .chain(members.iter().filter(aside))
+    for member in std::iter::once(lead)
+        .filter(|_| !is_pure)
+        .chain(members.iter().filter(needs_own_lane))
     {
-        let rule = lanes.rule(&seat.provider);
+        let rule = lanes.rule(&member.provider);
         if rule.store == StoreScope::Team && rule.lane == LaneKind::Secondary {
             stores
-                .entry(&seat.provider)
+                .entry(&member.provider)
                 .or_default()
-                .push(seat.name.clone());
+                .push(member.name.clone());
         }
     }
-    for (provider, members) in stores.into_iter().filter(|store| store.1.len() > 1) {
-        objections.push(RosterProblem::SharedStore {
+    for (provider, members) in stores {
+        if members.len() < 2 {
+            continue;
+        }
+        problems.push(RosterProblem::SharedStore {
             provider: provider.to_owned(),
             members,
         });
     }
-    if !objections.is_empty() {
-        return Err(objections);
+    if !problems.is_empty() {
+        return Err(problems);
     }
-    let together = std::iter::once(lead).chain(
-        members
-            .iter()
-            .filter(|planned_member| !aside(planned_member)),
-    );
-    let mut planned = vec![Lane {
+    let on_primary =
+        std::iter::once(lead).chain(members.iter().filter(|member| !needs_own_lane(member)));
+    let mut planned_lanes = vec![Lane {
         id: PRIMARY.to_owned(),
         kind: LaneKind::Primary,
         owner: lead.provider.clone(),
-        members: together
-            .map(|planned_member| planned_member.name.clone())
-            .collect(),
+        members: on_primary.map(|member| member.name.clone()).collect(),
     }];
-    planned.extend(members.iter().filter(aside).map(|planned_member| Lane {
-        id: secondary_id(&planned_member.provider, &planned_member.name),
+    planned_lanes.extend(members.iter().filter(needs_own_lane).map(|member| Lane {
+        id: secondary_id(&member.provider, &member.name),
         kind: LaneKind::Secondary,
-        owner: planned_member.provider.clone(),
-        members: vec![planned_member.name.clone()],
+        owner: member.provider.clone(),
+        members: vec![member.name.clone()],
     }));
-    let mix = match (pure, planned.len()) {
-        (true, _) => TeamMix::Pure,
-        (false, 1) => TeamMix::Primary,
-        (false, _) => TeamMix::Mixed,
+    let mix = if is_pure {
+        TeamMix::Pure
+    } else if planned_lanes.len() == 1 {
+        TeamMix::Primary
+    } else {
+        TeamMix::Mixed
     };
     Ok(LanePlan {
         mix,
-        lanes: planned,
+        lanes: planned_lanes,
     })
 }
 
 /// Returns the plan in words, one sentence for each member, the lead first.
 pub fn explain(lead: &PlannedMember, members: &[PlannedMember], plan: &LanePlan) -> Vec<String> {
-    let first = format!(
+    let lead_sentence = format!(
         "lead {} owns the primary lane ({})",
         lead.name, lead.provider
     );
-    let rest = members
+    let member_sentences = members
         .iter()
-        .map(|planned_member| match plan.lane_of(&planned_member.name) {
+        .map(|member| match plan.lane_of(&member.name) {
             Some(lane) if lane.kind == LaneKind::Secondary => {
-                format!(
-                    "member {} goes to secondary lane {}",
-                    planned_member.name, lane.id
-                )
+                format!("member {} goes to secondary lane {}", member.name, lane.id)
             }
             _ => format!(
                 "member {} stays on the primary lane ({})",
-                planned_member.name, planned_member.provider
+                member.name, member.provider
             ),
         });
-    std::iter::once(first).chain(rest).collect()
+    std::iter::once(lead_sentence)
+        .chain(member_sentences)
+        .collect()
 }

@@ -2,15 +2,18 @@
 //! each expected member.
 //!
 //! Aggregates are never stored: [`TeamLaunch::phase`] and [`TeamLaunch::outcome`] are derived from
-//! the members' states (T2). The coordinator in `launch/coordinate.rs` changes members' states.
+//! the members' states (T2). The coordinator in `launch/coordinator.rs` changes members' states.
 //! Each report names exactly one member, so that a failure cannot affect another (T3).
 
 mod announce; // announcements on the bus
 mod coordinator; // the next step of a launch
 mod evidence; // records rebuilt from running sessions
 mod member_state; // observations of a member's session
-mod messages;
-mod summary; // the one summary for every reader // descriptions for people
+mod messages; // descriptions for people
+mod plan; // the provider and settings of each member when a launch begins
+pub mod recovery; // the choice of a record after a restart, and its comparison with the sessions
+mod stop; // the stop and the relaunch of a team
+mod summary; // the one summary for every reader
 
 use std::sync::Arc;
 
@@ -26,14 +29,13 @@ use crate::team::Team;
 use crate::unknown_fields::UnknownFields;
 
 pub(crate) use announce::announce;
-pub(crate) use coordinator::{
-    advance, mark_down, record_reconciled, relaunch_if_requested, restore, supersede_record,
-};
-pub use coordinator::{begin, on_resolved, relaunch, retry, stop};
-pub(crate) use evidence::{begin_from_evidence, fill_roster, record_session};
+pub(crate) use coordinator::{advance, restore};
+pub use coordinator::{begin, on_resolved, retry};
 pub use member_state::{MemberActivity, activity, activity_of_task};
 pub(crate) use member_state::{on_session_ended, on_session_event};
 pub use messages::{describe, explain};
+pub(crate) use stop::relaunch_if_requested;
+pub use stop::{relaunch, stop};
 pub use summary::{MAX_SUMMARY_BYTES, MemberSummary, TeamSummary, summary};
 
 /// The state of a member within a launch.
@@ -327,7 +329,7 @@ impl LaunchEntry {
     pub fn is_on_secondary_lane(&self) -> bool {
         self.lane
             .as_ref()
-            .is_some_and(|lane_ref| lane_ref.kind == LaneKind::Secondary)
+            .is_some_and(|lane| lane.kind == LaneKind::Secondary)
     }
 
     /// Returns the entry with this cause.
@@ -385,12 +387,12 @@ pub struct TeamLaunch {
 impl TeamLaunch {
     /// Returns the entry of a member.
     pub fn entry(&self, name: &MemberName) -> Option<&LaunchEntry> {
-        self.members.iter().find(|launch| launch.name == *name)
+        self.members.iter().find(|entry| entry.name == *name)
     }
 
     /// Returns the lead's entry.
     pub fn lead(&self) -> Option<&LaunchEntry> {
-        self.members.iter().find(|launch| launch.lead)
+        self.members.iter().find(|entry| entry.lead)
     }
 
     /// Returns whether some members are on secondary lanes.
@@ -401,7 +403,7 @@ impl TeamLaunch {
     /// Returns the phase, derived from the members (T2). The launch stays active until every
     /// planned lane has reached an end, whatever the primary lane does.
     pub fn phase(&self) -> LaunchPhase {
-        if self.stopping.is_some() || self.members.iter().any(|launch| launch.state.is_pending()) {
+        if self.stopping.is_some() || self.members.iter().any(|entry| entry.state.is_pending()) {
             LaunchPhase::Active
         } else if self.reconciled_unix_ms.is_some() {
             LaunchPhase::Reconciled

@@ -54,7 +54,6 @@ pub mod task_timeline;
 
 pub mod lane; // the owner that may launch a member of a team
 pub mod launch; // one start of a team, with an outcome for each member
-pub mod reconcile; // choice between two launch records after a crash
 pub mod team;
 // fields that a newer version wrote // a lead and its members, as a person asked for them
 pub mod unknown_fields;
@@ -63,9 +62,10 @@ pub mod bridge_health; // broken credentials of bridges
 pub mod bus; // messages
 pub mod collision_forecast; // forecast of collisions between running work
 pub mod hook; // rules that start a command or an agent
+pub mod idempotency; // stored answers to repeated requests
 pub mod landing; // the landing queue and its moves of the trunk
 pub mod lead; // the lead of a mission, and its turns
-pub mod limits; // limits, restarts and answers to repeated requests
+pub mod limits; // limits of the machine, and restarts
 pub mod mission; // a goal, its tasks and its agents
 pub mod name_generator; // unused readable names
 pub mod natural_sort; // natural sort order of names

@@ -1,12 +1,14 @@
-//! The fleet: limits, restarts, and answers to repeated requests. They concern everything that one
+//! The limits of the whole machine, and the restart of the daemon. Both concern everything that one
 //! store holds.
+//!
+//! Left to others: the limits of one agent ([`crate::agent`]), of one mission
+//! ([`crate::mission`]) and of spending ([`crate::budget`]).
 
 use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
-use crate::command::CommandOutcome;
 use crate::event::{Event, facts};
-use crate::ids::{Now, RequestKey};
+use crate::ids::Now;
 use crate::refusal::Refusal;
 use crate::{attempt, claim, runner};
 
@@ -66,27 +68,10 @@ impl Default for MachineLimits {
 /// The largest allowed value of `shutdown_ms`.
 const MAX_SHUTDOWN_MS: u64 = 10 * 60_000;
 
-/// The answer to a request with a key, so that repeating the request does nothing again (J9).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredAnswer {
-    pub key: RequestKey,
-    /// A fingerprint of the command. The same key with another command is a mistake.
-    #[serde(rename = "command")]
-    pub command_fingerprint: u64,
-    pub outcome: CommandOutcome,
-    /// The revision of the first answer.
-    pub revision: u64,
-    /// The time at which the answer may be forgotten, on the fleet clock.
-    #[serde(rename = "until_at")]
-    pub deadline_fleet_ms: u64,
-}
-
 facts! {
     /// A daemon took over the board; every lease got one fresh TTL.
     FleetResumed { pid: u32 }
     FleetLimited { limits: MachineLimits }
-    RequestAnswered { key: RequestKey, command: u64, outcome: CommandOutcome, until_at: u64 }
-    RequestForgotten { key: RequestKey }
     /// Replaces an event in the log that this program cannot read. No command records it.
     EventUnreadable { why: String }
 }
@@ -97,12 +82,9 @@ pub fn unreadable_event(why: String) -> Event {
     Event::EventUnreadable(EventUnreadable { why })
 }
 
-/// The time for which an answer is kept: a day.
-pub const ANSWER_RETENTION_MS: u64 = 24 * 3_600_000;
-
 /// Takes over the board after a restart.
 ///
-/// Callers that waited over a connection are gone, so their waits end. Claims go on.
+/// Callers that waited over a connection are gone, so their waits end. Claims continue.
 pub fn resume_after_restart(draft: &mut Draft, pid: u32, now: Now) {
     draft.record(Event::FleetResumed(FleetResumed { pid }));
     let waits: Vec<_> = draft.board().waits.keys().copied().collect();
@@ -122,14 +104,16 @@ pub fn set_limits(draft: &mut Draft, limits: MachineLimits) -> Result<(), Refusa
             "give a number in that range",
         ));
     }
-    let times = [
+    let time_limits_ms = [
         limits.attempt_timeout_ms,
         limits.lead_timeout_ms,
         limits.startup_ms,
         limits.silence_ms,
         limits.escalate_ms,
     ];
-    if times.iter().any(|time| *time < 100) || limits.max_retry_delay_ms < limits.retry_delay_ms {
+    if time_limits_ms.iter().any(|limit_ms| *limit_ms < 100)
+        || limits.max_retry_delay_ms < limits.retry_delay_ms
+    {
         return Err(Refusal::invalid(
             "a time limit must be at least 100 ms, and the longest pause at least as long as the \
             first",
@@ -146,34 +130,4 @@ pub fn set_limits(draft: &mut Draft, limits: MachineLimits) -> Result<(), Refusa
         draft.record(Event::FleetLimited(FleetLimited { limits }));
     }
     Ok(())
-}
-
-/// Stores the answer to the request with this key.
-pub(crate) fn store_answer(
-    draft: &mut Draft,
-    key: RequestKey,
-    command: u64,
-    outcome: CommandOutcome,
-    now: Now,
-) {
-    draft.record(Event::RequestAnswered(RequestAnswered {
-        key,
-        command,
-        outcome,
-        until_at: now.fleet_ms + ANSWER_RETENTION_MS,
-    }));
-}
-
-/// Removes an answer whose time has passed.
-pub fn forget_answer(draft: &mut Draft, key: &RequestKey, now: Now) {
-    if draft
-        .board()
-        .answers
-        .get(key)
-        .is_some_and(|stored_answer| stored_answer.deadline_fleet_ms <= now.fleet_ms)
-    {
-        draft.record(Event::RequestForgotten(RequestForgotten {
-            key: key.clone(),
-        }));
-    }
 }

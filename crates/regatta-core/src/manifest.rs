@@ -26,16 +26,16 @@ pub fn with_derived_files(run: &RunSettings, files: &[PathPattern]) -> Vec<PathP
         return all;
     }
     // Files may be derived from other derived files.
-    let mut left: Vec<_> = run.derived.iter().collect();
-    while let Some(at) = left.iter().position(|derived_file| {
+    let mut remaining: Vec<_> = run.derived.iter().collect();
+    while let Some(index) = remaining.iter().position(|derived_file| {
         derived_file
             .from
             .iter()
             .any(|from| all.iter().any(|has| has.overlaps(from)))
     }) {
-        let made = &left.swap_remove(at).file;
-        if !all.contains(made) {
-            all.push(made.clone());
+        let derived = &remaining.swap_remove(index).file;
+        if !all.contains(derived) {
+            all.push(derived.clone());
         }
     }
     all
@@ -55,7 +55,7 @@ pub fn claims_of_task(board: &Board, task: &Task) -> Vec<Uri> {
     }
     held_patterns(&project.settings.run, serial, &task.files)
         .iter()
-        .map(|path_pattern| Uri::for_file(&task.project, path_pattern))
+        .map(|pattern| Uri::for_file(&task.project, pattern))
         .collect()
 }
 
@@ -77,7 +77,7 @@ fn held_patterns(
     let mut all = with_derived_files(run, files);
     for package in serial
         .iter()
-        .filter(|path_pattern| files.iter().any(|has| has.overlaps(path_pattern)))
+        .filter(|pattern| files.iter().any(|has| has.overlaps(pattern)))
     {
         if !all.contains(package) {
             all.push(package.clone());
@@ -126,67 +126,71 @@ const TEST_HELPERS: [&str; 28] = [
 const SHARED_MODULES: [&str; 6] = ["common", "support", "util", "utils", "helper", "helpers"];
 
 /// Returns the packages of a tree whose tasks run one after the other, as patterns of their files:
-/// packages whose tests share a helper, and packages with more than five test files. `set` adds
-/// (`PATH`) and removes (`!PATH`) packages.
+/// packages whose tests share a helper, and packages with more than five test files. `settings`
+/// adds (`PATH`) and removes (`!PATH`) packages.
 ///
 /// A package of Go is one directory. In other languages a helper serves all directories below it,
 /// too. The top directory's package is its own files, never the whole tree.
 pub fn serial_packages<'a>(
     paths: impl IntoIterator<Item = &'a str>,
-    set: &[String],
+    settings: &[String],
 ) -> Result<Vec<PathPattern>, BadName> {
     let mut tests: BTreeMap<(&str, bool), usize> = BTreeMap::new();
     let mut serial: BTreeSet<(&str, bool)> = BTreeSet::new();
     for path in paths {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let deep = !name.ends_with(".go");
+        let is_deep = !name.ends_with(".go");
         if let Some(package) = helper_directory(folder, name) {
-            serial.insert((package, deep));
+            serial.insert((package, is_deep));
         } else if is_test(folder, name) {
-            *tests.entry((folder, deep)).or_default() += 1;
+            *tests.entry((folder, is_deep)).or_default() += 1;
         }
     }
     serial.extend(
         tests
             .into_iter()
-            .filter(|test| test.1 > MAX_PARALLEL_TEST_FILES)
-            .map(|test| test.0),
+            .filter(|(_, count)| *count > MAX_PARALLEL_TEST_FILES)
+            .map(|(package, _)| package),
     );
-    let (without, with): (Vec<&String>, Vec<&String>) =
-        set.iter().partition(|set| set.starts_with('!'));
+    let (removed, added): (Vec<&String>, Vec<&String>) = settings
+        .iter()
+        .partition(|setting| setting.starts_with('!'));
     serial.retain(|(folder, _)| {
-        !without
+        !removed
             .iter()
-            .any(|without| without[1..].trim_end_matches('/') == *folder)
+            .any(|removed| removed[1..].trim_end_matches('/') == *folder)
     });
     // A name that is not a valid pattern cannot be in a manifest, so it cannot collide.
     let mut found: BTreeSet<PathPattern> = serial
         .iter()
-        .filter_map(|(folder, deep)| PathPattern::new(&package_pattern(folder, *deep)).ok())
+        .filter_map(|(folder, is_deep)| PathPattern::new(&package_pattern(folder, *is_deep)).ok())
         .collect();
-    for s in with {
-        let folder = s.trim_end_matches('/');
-        found.insert(PathPattern::new(&if folder.contains(['*', '?']) {
-            folder.into()
+    for package in added {
+        let folder = package.trim_end_matches('/');
+        let pattern = if folder.contains(['*', '?']) {
+            folder.to_owned()
         } else {
             package_pattern(folder, true)
-        })?);
+        };
+        found.insert(PathPattern::new(&pattern)?);
     }
     Ok(found.into_iter().collect())
 }
 
-/// Returns the pattern of a package's files.
-fn package_pattern(folder: &str, deep: bool) -> String {
-    match (folder, deep) {
-        ("" | ".", _) => "*".into(),
-        (folder, true) => format!("{folder}/**"),
-        (folder, false) => format!("{folder}/*"),
+/// Returns the pattern of a package's files. A deep package includes all directories below it.
+fn package_pattern(folder: &str, is_deep: bool) -> String {
+    if matches!(folder, "" | ".") {
+        "*".into()
+    } else if is_deep {
+        format!("{folder}/**")
+    } else {
+        format!("{folder}/*")
     }
 }
 
 /// Returns the directory whose tests share this file, if the file is a test helper.
 fn helper_directory<'a>(folder: &'a str, name: &str) -> Option<&'a str> {
-    let is_tests = |s: &str| s == "tests" || s.ends_with("/tests");
+    let is_tests = |folder: &str| folder == "tests" || folder.ends_with("/tests");
     if TEST_HELPERS.contains(&name) {
         return Some(folder);
     }
@@ -290,8 +294,8 @@ impl PlanOwnership {
     pub fn conflict_count(&self) -> usize {
         self.waves
             .iter()
-            .flat_map(|wave_ownership| &wave_ownership.owned)
-            .filter(|owned_pattern| owned_pattern.is_conflict())
+            .flat_map(|wave| &wave.owned)
+            .filter(|owned| owned.is_conflict())
             .count()
     }
 }
@@ -304,69 +308,67 @@ pub fn ownership(
 ) -> Result<PlanOwnership, Vec<usize>> {
     let held: Vec<Vec<PathPattern>> = parts
         .iter()
-        .map(|ownership_task| held_patterns(rules.run, rules.serial, &ownership_task.files))
+        .map(|part| held_patterns(rules.run, rules.serial, &part.files))
         .collect();
     let steps = steps(parts, rules)?;
-    let last = steps
+    let wave_count = steps
         .iter()
-        .map(|plan_step| plan_step.wave as usize + 1)
+        .map(|step| step.wave as usize + 1)
         .max()
         .unwrap_or(0);
-    let mut waves = Vec::with_capacity(last);
-    for number in 0..last {
-        let here: Vec<usize> = (0..parts.len())
-            .filter(|n| steps[*n].wave as usize == number)
+    let mut waves = Vec::with_capacity(wave_count);
+    for number in 0..wave_count {
+        let parts_of_wave: Vec<usize> = (0..parts.len())
+            .filter(|part| steps[*part].wave as usize == number)
             .collect();
-        let reaches: BTreeMap<usize, Vec<PathPattern>> = here
+        let reaches: BTreeMap<usize, Vec<PathPattern>> = parts_of_wave
             .iter()
             .map(|part| (*part, with_derived_files(rules.run, &parts[*part].files)))
             .collect();
         let mut patterns: BTreeMap<&PathPattern, OwnershipReason> = BTreeMap::new();
-        for part in &here {
-            let reach = &reaches[part];
+        for part in &parts_of_wave {
+            let reachable = &reaches[part];
             for pattern in &held[*part] {
-                let because = match pattern {
-                    path_pattern if parts[*part].files.contains(path_pattern) => {
-                        OwnershipReason::Manifest
-                    }
-                    path_pattern if reach.contains(path_pattern) => OwnershipReason::Derived,
-                    _ => OwnershipReason::Serial,
+                let reason = if parts[*part].files.contains(pattern) {
+                    OwnershipReason::Manifest
+                } else if reachable.contains(pattern) {
+                    OwnershipReason::Derived
+                } else {
+                    OwnershipReason::Serial
                 };
                 patterns
                     .entry(pattern)
-                    .and_modify(|ownership_reason| {
-                        *ownership_reason = because.min(*ownership_reason)
-                    })
-                    .or_insert(because);
+                    .and_modify(|known_reason| *known_reason = reason.min(*known_reason))
+                    .or_insert(reason);
             }
         }
-        let owned = patterns.into_iter().map(|(pattern, because)| {
+        let owned = patterns.into_iter().map(|(pattern, reason)| {
             // A task holds a package only so that the package's tasks run in turn. It may not
             // change all of its files.
-            let wanted = |part: usize| {
-                if because == OwnershipReason::Serial {
+            let patterns_of = |part: usize| {
+                if reason == OwnershipReason::Serial {
                     &held[part]
                 } else {
                     &reaches[&part]
                 }
             };
-            let owners: Vec<usize> = here
+            let owners: Vec<usize> = parts_of_wave
                 .iter()
                 .copied()
-                .filter(|part| wanted(*part).iter().any(|has| has.overlaps(pattern)))
+                .filter(|part| patterns_of(*part).iter().any(|has| has.overlaps(pattern)))
                 .collect();
-            let subs = owners.iter().map(|owner| steps[*owner].sub).collect();
+            let sub_waves = owners.iter().map(|owner| steps[*owner].sub).collect();
             OwnedPattern {
                 pattern: pattern.clone(),
-                reason: because,
+                reason,
                 owners,
-                sub_waves: subs,
+                sub_waves,
             }
         });
-        let moved = here
+        let moved = parts_of_wave
             .iter()
-            .filter(|here| steps[**here].sub > 0)
-            .map(|here| (*here, steps[*here].sub))
+            .filter(|part| steps[**part].sub > 0)
+            .map(|part| (*part, steps[*part].sub))
             .collect();
         waves.push(WaveOwnership {
             owned: owned.collect(),
@@ -378,10 +380,7 @@ pub fn ownership(
 
 /// Returns the step of each part.
 fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>, Vec<usize>> {
-    let depends_on: Vec<Vec<usize>> = parts
-        .iter()
-        .map(|ownership_task| ownership_task.after.clone())
-        .collect();
+    let depends_on: Vec<Vec<usize>> = parts.iter().map(|part| part.after.clone()).collect();
     if rules.isolate {
         return graph::steps(&depends_on, |_| vec![]);
     }
@@ -391,12 +390,12 @@ fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>
     graph::steps(&depends_on, |part| {
         let uris: Vec<Uri> = held_patterns(rules.run, rules.serial, &parts[part].files)
             .iter()
-            .map(|path_pattern| Uri::for_file(&project, path_pattern))
+            .map(|pattern| Uri::for_file(&project, pattern))
             .collect();
         let others: BTreeSet<usize> = uris
             .iter()
-            .flat_map(|uris| index.overlapping(uris))
-            .map(|uris| uris.0 as usize)
+            .flat_map(|uri| index.overlapping(uri))
+            .map(|(part, _)| part as usize)
             .collect();
         index.insert(part as u64, &uris);
         others.into_iter().collect()

@@ -16,52 +16,61 @@ const MAX_PATHS: usize = 200;
 
 /// Adds a task that finds the files of task `id`, or returns such a task if it already exists.
 pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal> {
-    let of = task::find(draft.board(), id)?;
-    if let Some(known) = draft
+    let explored = task::find(draft.board(), id)?;
+    if let Some(explorer) = draft
         .board()
         .tasks
         .values()
         .find(|task| task.explores == Some(id))
     {
-        return Ok(known.id);
+        return Ok(explorer.id);
     }
-    if !of.files.is_empty() {
+    if !explored.files.is_empty() {
         return Err(Refusal::invalid(
             format!("{id} already has a manifest"),
             format!("change it: regatta edit {id} --files …"),
         ));
     }
-    if !of.status.is_waiting() && of.status != TaskStatus::Backlog {
+    if !explored.status.is_waiting() && explored.status != TaskStatus::Backlog {
         return Err(Refusal::InUse {
             what: id.to_string(),
-            by: of.status.to_string(),
+            by: explored.status.to_string(),
         });
     }
-    let subject = format!("Find the files of {id}: {}", of.subject);
+    let subject = format!("Find the files of {id}: {}", explored.subject);
     let description = format!(
         "Read the repository and find out which files this task will create or change. Change \
          nothing yourself.\n\
          The `detail` of your result is a JSON array of paths or patterns, relative to the top of \
-         the repository: \
-         [\"src/a.rs\", \"tests/**\"]. Name few files, but every file that the task needs.\n\n# \
-         The task\n{}\n\n{}",
-        of.subject, of.description
+         the repository: [\"src/a.rs\", \"tests/**\"]. Name few files, but every file that the \
+         task needs.\n\n# The task\n{}\n\n{}",
+        explored.subject, explored.description
     );
-    let add = AddTask {
-        priority: of.priority,
+    let request = AddTask {
+        priority: explored.priority,
         effort: Some("low".into()),
-        provider: of.provider.clone(),
-        ..AddTask::new_report(of.project.clone(), &subject, description)
+        provider: explored.provider.clone(),
+        ..AddTask::new_report(explored.project.clone(), &subject, description)
     };
-    let explorer = task::add(draft, add, None, now)?;
+    let explorer = task::add(draft, request, None, now)?;
     task::set_explored_task(draft, explorer, id)?;
-    if let Some(mission) = of
+    if let Some(mission) = explored
         .mission
         .filter(|id| draft.board().missions.contains_key(id))
     {
-        task::adopt(draft, explorer, (mission, of.step()), &of.project)?;
+        task::adopt(
+            draft,
+            explorer,
+            (mission, explored.step()),
+            &explored.project,
+        )?;
     }
-    let blocked_by = of.blocked_by.iter().copied().chain([explorer]).collect();
+    let blocked_by = explored
+        .blocked_by
+        .iter()
+        .copied()
+        .chain([explorer])
+        .collect();
     task::edit(
         draft,
         id,
@@ -73,40 +82,45 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
     Ok(explorer)
 }
 
-/// Gives the explored task its manifest. An `Err` says why the report cannot be used.
+/// Gives the explored task its manifest. An `Err` has the reason why the report cannot be used.
 pub(crate) fn finish(
     draft: &mut Draft,
     explorer: &Task,
     result: Option<&WorkResult>,
 ) -> Result<(), String> {
-    let Some(of) = explorer.explores else {
+    let Some(explored) = explorer.explores else {
         return Ok(());
     };
-    let said = result
-        .map(|work_result| work_result.detail.as_str())
+    let report = result
+        .map(|result| result.detail.as_str())
         .filter(|result| !result.trim().is_empty());
-    let files = parse_paths(said.or(explorer.output.as_deref()).unwrap_or_default())?;
-    let waits = |task: &Task| {
+    let files = parse_paths(report.or(explorer.output.as_deref()).unwrap_or_default())?;
+    let is_open = |task: &Task| {
         task.files.is_empty() && (task.status.is_waiting() || task.status == TaskStatus::Backlog)
     };
-    if draft.board().tasks.get(&of).is_some_and(|task| waits(task)) {
+    if draft
+        .board()
+        .tasks
+        .get(&explored)
+        .is_some_and(|task| is_open(task))
+    {
         let edit = EditTask {
             files: Some(files),
             ..EditTask::default()
         };
-        task::edit(draft, of, edit).map_err(|refusal| refusal.message())?;
+        task::edit(draft, explored, edit).map_err(|refusal| refusal.message())?;
     }
     Ok(())
 }
 
 /// Reads the paths out of a report. The report must contain a JSON array, and each path must be
 /// inside the repository.
-fn parse_paths(said: &str) -> Result<Vec<PathPattern>, String> {
-    let array = said
+fn parse_paths(report: &str) -> Result<Vec<PathPattern>, String> {
+    let array = report
         .find('[')
-        .zip(said.rfind(']'))
-        .filter(|said| said.0 < said.1)
-        .map(|(from, to)| &said[from..=to]);
+        .zip(report.rfind(']'))
+        .filter(|(start, end)| start < end)
+        .map(|(start, end)| &report[start..=end]);
     let names: Vec<String> = array
         .and_then(parse_string_array)
         .ok_or("the result contains no JSON array of paths")?;
@@ -118,7 +132,7 @@ fn parse_paths(said: &str) -> Result<Vec<PathPattern>, String> {
     }
     let mut files = Vec::new();
     for name in &names {
-        if name.starts_with('/') || name.split('/').any(|name| name == "..") {
+        if name.starts_with('/') || name.split('/').any(|part| part == "..") {
             return Err(format!("{name:?} leads out of the repository"));
         }
         let file =
@@ -159,13 +173,9 @@ mod tests {
 
     #[test]
     fn paths_are_read_from_a_report_and_checked() {
-        let read = |said: &str| {
-            parse_paths(said).map(|path_patterns| {
-                path_patterns
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-            })
+        let read = |report: &str| {
+            parse_paths(report)
+                .map(|patterns| patterns.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         assert_eq!(
             read(r#"["src/a.rs", "tests/**"]"#).unwrap(),

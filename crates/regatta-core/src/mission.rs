@@ -1,4 +1,7 @@
 //! Missions: a goal, its tasks, and the agents that may work on them.
+//!
+//! Left to others: the lead of a mission ([`crate::lead`]), the choice of its next task
+//! ([`crate::schedule`]), and its budget ([`crate::budget`]).
 
 use std::sync::Arc;
 
@@ -80,7 +83,7 @@ pub struct Mission {
     /// Landed work of the mission, as far as the next start needs it.
     #[serde(default, skip_serializing_if = "LandedWork::is_nothing")]
     pub landed: LandedWork,
-    /// Gates that keep it from starting anything, as of the shell's last check.
+    /// Gates that keep it from starting anything, as of the engine's last check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "held")]
     pub blocking_gates: Vec<GateResult>,
@@ -162,17 +165,14 @@ impl LandedWork {
 
     /// Returns the files of a task's manifest that the previous step changed.
     pub fn changed_in_manifest(&self, task: &Task) -> Vec<String> {
-        let wake = if task.step() > self.step {
+        let changed = if task.step() > self.step {
             &self.changed
         } else {
             &self.before
         };
-        wake.iter()
-            .filter(|path| {
-                task.files
-                    .iter()
-                    .any(|path_pattern| path_pattern.matches(path))
-            })
+        changed
+            .iter()
+            .filter(|path| task.files.iter().any(|pattern| pattern.matches(path)))
             .cloned()
             .collect()
     }
@@ -180,7 +180,7 @@ impl LandedWork {
 
 facts! {
     MissionStarted { mission: Arc<Mission> }
-    /// The shell's check of the gates had another result than before.
+    /// The engine's check of the gates had another result than before.
     MissionWeighed { mission: MissionId, held: Vec<GateResult> }
     MissionChanged { mission: MissionId, state: MissionState }
     /// All its work is done, or somebody cancelled it.
@@ -212,17 +212,22 @@ pub struct StartMission {
 }
 
 /// Starts a mission. The same command adds its tasks.
-pub(crate) fn start(draft: &mut Draft, ask: StartMission, now: Now) -> Result<MissionId, Refusal> {
-    if !draft.board().projects.contains_key(&ask.project) {
+pub(crate) fn start(
+    draft: &mut Draft,
+    request: StartMission,
+    now: Now,
+) -> Result<MissionId, Refusal> {
+    if !draft.board().projects.contains_key(&request.project) {
         return Err(Refusal::NoSuchProject {
-            project: ask.project,
+            project: request.project,
         });
     }
-    let mut agents = ask.agents;
-    if let Some(team) = &ask.team {
-        let more = team::workers(draft.board(), team, &ask.project)?;
+    let mut agents = request.agents;
+    if let Some(team) = &request.team {
+        let members = team::workers(draft.board(), team, &request.project)?;
         agents.extend(
-            more.into_iter()
+            members
+                .into_iter()
                 .filter(|agent| !agents.contains(agent))
                 .collect::<Vec<_>>(),
         );
@@ -236,13 +241,13 @@ pub(crate) fn start(draft: &mut Draft, ask: StartMission, now: Now) -> Result<Mi
     for agent in &agents {
         crate::agent::find(draft.board(), agent)?;
     }
-    if ask.max_workers == 0 || ask.max_workers > 1_000 {
+    if request.max_workers == 0 || request.max_workers > 1_000 {
         return Err(Refusal::invalid(
             "max_workers is 1 to 1000",
             "give a number in that range",
         ));
     }
-    if ask.wave_commits && ask.mode == StartMode::Flow {
+    if request.wave_commits && request.mode == StartMode::Flow {
         return Err(Refusal::invalid(
             "one commit per wave needs waves, and flow mode has none",
             "run it in waves with --mode waves, or use one commit per task",
@@ -251,15 +256,15 @@ pub(crate) fn start(draft: &mut Draft, ask: StartMission, now: Now) -> Result<Mi
     let id = MissionId(draft.board().counters.mission + 1);
     let mission = Mission {
         id,
-        project: ask.project,
-        title: ask.title,
+        project: request.project,
+        title: request.title,
         agents,
-        max_workers: ask.max_workers,
-        mode: ask.mode,
-        isolate: ask.isolate,
+        max_workers: request.max_workers,
+        mode: request.mode,
+        isolate: request.isolate,
         serialised_reason: None,
-        wave_commits: ask.wave_commits,
-        serial: ask.serial,
+        wave_commits: request.wave_commits,
+        serial: request.serial,
         state: MissionState::Active,
         goal: None,
         lead: None,
@@ -270,8 +275,8 @@ pub(crate) fn start(draft: &mut Draft, ask: StartMission, now: Now) -> Result<Mi
         created_unix_ms: now.unix_ms,
     };
     begin(draft, mission);
-    if ask.budget != Ceiling::default() {
-        budget::set(draft, BudgetScope::Mission(id), ask.budget)?;
+    if request.budget != Ceiling::default() {
+        budget::set(draft, BudgetScope::Mission(id), request.budget)?;
     }
     Ok(id)
 }
@@ -289,7 +294,7 @@ pub(crate) fn record_gates(draft: &mut Draft, id: MissionId, held: Vec<GateResul
     let kinds = |gate_results: &[GateResult]| {
         gate_results
             .iter()
-            .map(|gate_result| (gate_result.gate, gate_result.kind))
+            .map(|result| (result.gate, result.kind))
             .collect::<Vec<_>>()
     };
     if draft
@@ -329,21 +334,21 @@ pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal>
     if mission.state != MissionState::Draining {
         return Ok(());
     }
-    if let Some(why) = mission
+    if let Some(lost_reason) = mission
         .lead
         .as_ref()
         .and_then(|lead| lead.lost_reason.as_ref())
     {
         return Err(Refusal::invalid(
-            format!("nobody leads {id} any more: {why}"),
+            format!("nobody leads {id} any more: {lost_reason}"),
             format!("give it another lead: regatta mission handover {id}"),
         ));
     }
-    let waits = mission
+    let needs_lead = mission
         .lead
         .as_ref()
         .is_some_and(|lead| lead.name.is_none());
-    let state = if waits {
+    let state = if needs_lead {
         MissionState::Queued
     } else {
         MissionState::Active
@@ -357,7 +362,7 @@ pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal>
     for task in tasks {
         landing::resume_landing(draft, task)?;
     }
-    if waits {
+    if needs_lead {
         lead::start_queued_missions(draft, &mission.project, now)
     } else {
         Ok(())
@@ -374,8 +379,8 @@ pub(crate) fn end_if_done(draft: &mut Draft, id: MissionId, now: Now) {
         None => Some(String::new()),
         Some(lead) => lead.report.clone(),
     };
-    let done = board.open_tasks_of(id).next().is_none();
-    if let (Some(report), true) = (report, done) {
+    let is_done = board.open_tasks_of(id).next().is_none();
+    if let (Some(report), true) = (report, is_done) {
         end(draft, id, MissionEndKind::Done, report, now);
     }
 }
@@ -398,7 +403,7 @@ pub fn cancel(draft: &mut Draft, id: MissionId, reason: &str, now: Now) -> Resul
     let open: Vec<TaskId> = draft
         .board()
         .open_tasks_of(id)
-        .map(|draft| draft.1)
+        .map(|(_, task)| task)
         .collect();
     for task in open {
         task::cancel(draft, task, reason)?;

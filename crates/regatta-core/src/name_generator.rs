@@ -59,29 +59,29 @@ pub fn unused_names(
     salt: u64,
     count: usize,
 ) -> Result<Vec<AgentName>, Refusal> {
-    let many = match words {
+    let name_count = match words {
         NameLength::One => SECOND_WORDS.len(),
         NameLength::Two => FIRST_WORDS.len() * SECOND_WORDS.len(),
     };
-    let start = usize::try_from(hash_pair(board.revision, salt) % many as u64).unwrap_or(0);
+    let start = usize::try_from(hash_pair(board.revision, salt) % name_count as u64).unwrap_or(0);
     // The number of words is a power of two, so an odd step reaches each of them once, in no
     // alphabetical order.
     let step = 0x9e5;
     let mut found: Vec<AgentName> = Vec::new();
-    for nth in 0.. {
+    for index in 0.. {
         if found.len() >= count {
             break;
         }
-        let at = (start + nth * step) % many;
+        let position = (start + index * step) % name_count;
         let word = match words {
-            NameLength::One => SECOND_WORDS[at].to_owned(),
+            NameLength::One => SECOND_WORDS[position].to_owned(),
             NameLength::Two => format!(
                 "{}-{}",
-                FIRST_WORDS[at / SECOND_WORDS.len()],
-                SECOND_WORDS[at % SECOND_WORDS.len()]
+                FIRST_WORDS[position / SECOND_WORDS.len()],
+                SECOND_WORDS[position % SECOND_WORDS.len()]
             ),
         };
-        let round = nth / many + 1;
+        let round = index / name_count + 1;
         let name = if round == 1 {
             format!("{prefix}{word}")
         } else {
@@ -117,16 +117,16 @@ pub fn is_used(board: &Board, name: &AgentName) -> bool {
             .missions
             .values()
             .any(|mission| mission.agents.contains(name))
-        || board.cursors.keys().any(|cursor| cursor.0 == *name)
+        || board.cursors.keys().any(|(reader, _)| reader == name)
 }
 
 /// Hashes two numbers to one (the finish of SplitMix64).
 fn hash_pair(revision: u64, salt: u64) -> u64 {
-    let mut n =
+    let mut hash =
         revision.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xd1b5_4a32_d192_ed03);
-    n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    n ^ (n >> 31)
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn register(draft: &mut Draft, name: &AgentName) {
-        let ask = RegisterAgent {
+        let request = RegisterAgent {
             name: name.clone(),
             runtime: Runtime::Outside,
             role: Role::Worker,
@@ -154,7 +154,7 @@ mod tests {
             description: String::new(),
             max_tasks: 1,
         };
-        crate::agent::register(draft, ask, Now::default()).unwrap();
+        crate::agent::register(draft, request, Now::default()).unwrap();
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
             |draft, name| {
                 let uris = vec![Uri::new(&format!("agent://{name}")).unwrap()];
                 let owner = ClaimOwner::Agent(AgentName::new("somebody").unwrap());
-                let ask = Acquire {
+                let request = Acquire {
                     owner,
                     uris,
                     mode: ClaimMode::Exclusive,
@@ -203,12 +203,12 @@ mod tests {
                     wait_ms: 0,
                     memo: String::new(),
                 };
-                claim::acquire(draft, ask, Now::default()).unwrap();
+                claim::acquire(draft, request, Now::default()).unwrap();
             },
             |draft, name| {
                 let uris = vec![Uri::new(&format!("message://{name}")).unwrap()];
                 let owner = ClaimOwner::Agent(name);
-                let ask = Acquire {
+                let request = Acquire {
                     owner,
                     uris,
                     mode: ClaimMode::Exclusive,
@@ -216,7 +216,7 @@ mod tests {
                     wait_ms: 0,
                     memo: String::new(),
                 };
-                claim::acquire(draft, ask, Now::default()).unwrap();
+                claim::acquire(draft, request, Now::default()).unwrap();
             },
             |draft, name| {
                 let channel = ChannelName::new("shop").unwrap();

@@ -1,4 +1,5 @@
-//! The natural order of names: `agent-2` before `agent-10`.
+//! The natural order of names, in which `agent-2` comes before `agent-10`. All lists of names that
+//! people see use it.
 
 use std::cmp::Ordering;
 
@@ -10,8 +11,8 @@ pub fn compare(a: &str, b: &str) -> Ordering {
 }
 
 /// Sorts items by their names in natural order.
-pub fn sort<T>(all: &mut [T], name: impl Fn(&T) -> &str) {
-    all.sort_by(|a, b| compare(name(a), name(b)));
+pub fn sort<T>(items: &mut [T], name: impl Fn(&T) -> &str) {
+    items.sort_by(|a, b| compare(name(a), name(b)));
 }
 
 /// Splits a text into characters and numbers. A number is ordered like a digit among characters.
@@ -82,8 +83,8 @@ mod tests {
 
         /// The order is total, and only identical texts are equal.
         #[test]
-        fn the_order_of_names_is_total(all in proptest::collection::vec("[ab0-2/-]{0,5}|\\PC{0,3}", 3)) {
-            let (a, b, c) = (all[0].as_str(), all[1].as_str(), all[2].as_str());
+        fn the_order_of_names_is_total(items in proptest::collection::vec("[ab0-2/-]{0,5}|\\PC{0,3}", 3)) {
+            let (a, b, c) = (items[0].as_str(), items[1].as_str(), items[2].as_str());
             prop_assert_eq!(compare(a, b), compare(b, a).reverse());
             prop_assert_eq!(compare(a, b) == Ordering::Equal, a == b);
             if compare(a, b).is_le() && compare(b, c).is_le() {

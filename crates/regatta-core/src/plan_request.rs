@@ -18,7 +18,7 @@ pub const MAX_GOAL_BYTES: usize = 8_000;
 /// Maximum number of characters of a goal in the subject of its planning task.
 const MAX_GOAL_CHARS_IN_SUBJECT: usize = 190;
 
-/// A request for a plan; see [`ask`].
+/// A request for a plan; see [`request_plan`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRequest {
     pub project: ProjectName,
@@ -53,32 +53,32 @@ pub fn title(goal: &str) -> String {
 /// Starts a mission in which an agent makes a plan for a goal.
 pub(crate) fn request_plan(
     draft: &mut Draft,
-    ask: PlanRequest,
+    request: PlanRequest,
     now: Now,
 ) -> Result<(MissionId, TaskId), Refusal> {
-    let goal = ask.goal.trim();
+    let goal = request.goal.trim();
     if goal.is_empty() || goal.len() > MAX_GOAL_BYTES {
         return Err(Refusal::invalid(
             format!("a goal has 1 to {MAX_GOAL_BYTES} bytes"),
             "write the rest into a file of the repository, and name the file",
         ));
     }
-    let planner = agent::find(draft.board(), &ask.planner)?;
+    let planner = agent::find(draft.board(), &request.planner)?;
     if !can_plan(planner) {
-        let why = match &planner.derived_from {
-            Some(of) => format!("{} is a copy of {of} for one mission", planner.name),
+        let obstacle = match &planner.derived_from {
+            Some(source) => format!("{} is a copy of {source} for one mission", planner.name),
             None => format!("{} is started outside of Regatta", planner.name),
         };
         return Err(Refusal::invalid(
-            format!("{why} and cannot make plans"),
+            format!("{obstacle} and cannot make plans"),
             "name another planner: regatta agent list",
         ));
     }
     let subject = format!("Plan: {}", title(goal));
     let start = mission::StartMission {
-        project: ask.project.clone(),
+        project: request.project.clone(),
         title: subject.clone(),
-        agents: vec![ask.planner.clone()],
+        agents: vec![request.planner.clone()],
         team: None,
         max_workers: 1,
         mode: StartMode::Flow,
@@ -88,11 +88,16 @@ pub(crate) fn request_plan(
         budget: Default::default(),
     };
     let mission = mission::start(draft, start, now)?;
-    let add = AddTask {
-        script: ask.script,
-        ..AddTask::new_report(ask.project, &subject, ask.brief)
+    let task_request = AddTask {
+        script: request.script,
+        ..AddTask::new_report(request.project, &subject, request.brief)
     };
-    let task = task::add(draft, add, Some((mission, PlanStep::default())), now)?;
+    let task = task::add(
+        draft,
+        task_request,
+        Some((mission, PlanStep::default())),
+        now,
+    )?;
     task::set_duty(
         draft,
         task,
@@ -101,6 +106,6 @@ pub(crate) fn request_plan(
         },
         None,
     )?;
-    task::assign(draft, task, Some(ask.planner), AssignMode::Queue, now)?;
+    task::assign(draft, task, Some(request.planner), AssignMode::Queue, now)?;
     Ok((mission, task))
 }

@@ -1,9 +1,9 @@
-//! Policy: rules that allow or deny an agent's tool calls without a person. The first rule that
-//! fits decides.
+//! Policy: rules that allow or deny an agent's tool calls without a person. The first matching rule
+//! decides.
 //!
 //! A person's grant for one task or mission comes first, then the agent's own rules, then the rules
-//! of its role, then the rules for everybody. If no rule fits, calls that the sandbox contains are
-//! allowed and the others need a person.
+//! of its role, then the rules for everybody. If no rule matches, calls that the sandbox contains
+//! are allowed and the others need a person.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub enum RuleScope {
     All,
 }
 
-/// The tool calls that a rule covers. A field that is left out fits anything.
+/// The tool calls that a rule covers. An omitted field matches anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -76,7 +76,7 @@ impl RuleSubject {
     /// rule that denies or asks, any part of it.
     fn covers(&self, effect: RuleEffect, tool: &ToolCall) -> bool {
         let allow = effect == RuleEffect::Allow;
-        let same = |pattern: &str, text: &str| {
+        let matches_text = |pattern: &str, text: &str| {
             if self.exact {
                 pattern == text
             } else {
@@ -88,42 +88,42 @@ impl RuleSubject {
             .as_ref()
             .is_none_or(|pattern| match (&tool.command, allow) {
                 (Some(line), true) => {
-                    same(pattern, line) && (self.exact || !is_compound(line) || pattern == "*")
+                    matches_text(pattern, line)
+                        && (self.exact || !is_compound(line) || pattern == "*")
                 }
                 // An agent chooses the title of its call itself, so a title proves nothing.
                 (None, true) => false,
                 (line, false) => {
                     let line = line.as_deref().unwrap_or(&tool.title);
-                    same(pattern, line)
-                        || split_commands(line).any(|split_command| same(pattern, split_command))
+                    matches_text(pattern, line)
+                        || split_commands(line).any(|part| matches_text(pattern, part))
                 }
             });
         let path = self.path.as_ref().is_none_or(|pattern| {
             let mut paths = tool.paths.iter().map(|path| plain_path(path));
             if allow {
                 !tool.paths.is_empty()
-                    && paths.all(|path| same(pattern, &path) && !leaves_directory(&path))
+                    && paths.all(|path| matches_text(pattern, &path) && !leaves_directory(&path))
             } else {
-                paths.any(|path| same(pattern, &path))
+                paths.any(|path| matches_text(pattern, &path))
             }
         });
         let url = self.url.as_ref().is_none_or(|pattern| {
             let mut urls = tool.urls.iter().map(|url| plain_url(url));
             if allow {
-                !tool.urls.is_empty() && urls.all(|url| same(pattern, &url))
+                !tool.urls.is_empty() && urls.all(|url| matches_text(pattern, &url))
             } else {
-                urls.any(|url| same(pattern, &url))
+                urls.any(|url| matches_text(pattern, &url))
             }
         });
-        self.tool.is_none_or(|tool_kind| tool_kind == tool.kind) && command && path && url
+        self.tool.is_none_or(|kind| kind == tool.kind) && command && path && url
     }
 
-    /// Describes the rule's matter in words, as `policy list` shows it.
+    /// Describes the subject in words, as `policy list` shows it.
     pub fn describe(&self) -> String {
         let exactly = if self.exact { "exactly " } else { "" };
         let parts: Vec<String> = [
-            self.tool
-                .map(|tool_kind| format!("{tool_kind:?}").to_lowercase()),
+            self.tool.map(|kind| format!("{kind:?}").to_lowercase()),
             self.command
                 .as_ref()
                 .map(|command| format!("command {exactly}{command}")),
@@ -149,10 +149,10 @@ const COMMAND_JOINERS: [&str; 8] = ["&", "|", ";", "`", "$(", "<(", "\n", ">"];
 /// Returns whether a line is more than one plain command. A rule that allows `npm install *` must
 /// not allow `npm install x && rm -rf /`.
 pub(crate) fn is_compound(line: &str) -> bool {
-    COMMAND_JOINERS.iter().any(|s| line.contains(s))
+    COMMAND_JOINERS.iter().any(|joiner| line.contains(joiner))
 }
 
-/// Returns the commands of a line, split at its joints.
+/// Returns the commands of a line, split where several commands are joined or nested.
 fn split_commands(line: &str) -> impl Iterator<Item = &str> {
     line.split(['&', '|', ';', '`', '\n', '(', ')', '<', '>', '{', '}'])
         .map(str::trim)
@@ -257,7 +257,7 @@ pub struct PolicyRule {
 impl PolicyRule {
     /// Describes the rule in one line.
     pub fn describe(&self) -> String {
-        let who = match &self.scope {
+        let scope_name = match &self.scope {
             RuleScope::Task(id) => id.to_string(),
             RuleScope::Mission(id) => id.to_string(),
             RuleScope::Agent(agent) => agent.to_string(),
@@ -266,7 +266,7 @@ impl PolicyRule {
             RuleScope::All => "everybody".into(),
         };
         format!(
-            "{} {} for {who}",
+            "{} {} for {scope_name}",
             self.effect.name(),
             self.subject.describe()
         )
@@ -283,14 +283,14 @@ pub fn add(
     draft: &mut Draft,
     scope: RuleScope,
     effect: RuleEffect,
-    matter: RuleSubject,
+    subject: RuleSubject,
 ) -> Result<RuleId, Refusal> {
-    if matter
+    if subject
         .command
         .as_ref()
         .is_some_and(|command| command.is_empty())
-        || matter.path.as_ref().is_some_and(|path| path.is_empty())
-        || matter.url.as_ref().is_some_and(|url| url.is_empty())
+        || subject.path.as_ref().is_some_and(|path| path.is_empty())
+        || subject.url.as_ref().is_some_and(|url| url.is_empty())
     {
         return Err(Refusal::invalid(
             "a pattern cannot be empty",
@@ -300,10 +300,12 @@ pub fn add(
     if let RuleScope::Agent(name) = &scope {
         crate::agent::find(draft.board(), name)?;
     }
-    let same = draft.board().rules.values().find(|policy_rule| {
-        policy_rule.scope == scope && policy_rule.effect == effect && policy_rule.subject == matter
-    });
-    if let Some(rule) = same {
+    let existing = draft
+        .board()
+        .rules
+        .values()
+        .find(|rule| rule.scope == scope && rule.effect == effect && rule.subject == subject);
+    if let Some(rule) = existing {
         return Ok(rule.id);
     }
     let id = RuleId(draft.board().counters.rule + 1);
@@ -312,7 +314,7 @@ pub fn add(
             id,
             scope,
             effect,
-            subject: matter,
+            subject,
         },
     }));
     Ok(id)
@@ -336,8 +338,8 @@ pub(crate) fn end_scope(draft: &mut Draft, scope: &RuleScope) {
         .board()
         .rules
         .values()
-        .filter(|policy_rule| policy_rule.scope == *scope)
-        .map(|policy_rule| policy_rule.id)
+        .filter(|rule| rule.scope == *scope)
+        .map(|rule| rule.id)
         .collect();
     for rule in ended {
         draft.record(Event::PolicyRemoved(PolicyRemoved { rule }));
@@ -360,14 +362,16 @@ pub fn decide(
     ]);
     for scope in scopes {
         // Within one scope a denial takes precedence, then the newest rule.
-        let fitting = || {
-            board.rules.values().rev().filter(|policy_rule| {
-                policy_rule.scope == scope && policy_rule.subject.covers(policy_rule.effect, tool)
-            })
+        let matching = || {
+            board
+                .rules
+                .values()
+                .rev()
+                .filter(|rule| rule.scope == scope && rule.subject.covers(rule.effect, tool))
         };
-        let found = fitting()
-            .find(|policy_rule| policy_rule.effect == RuleEffect::Deny)
-            .or_else(|| fitting().next());
+        let found = matching()
+            .find(|rule| rule.effect == RuleEffect::Deny)
+            .or_else(|| matching().next());
         if let Some(rule) = found {
             return (rule.effect, format!("{}: {}", rule.id, rule.describe()));
         }
@@ -378,7 +382,7 @@ pub fn decide(
 /// Returns the decision if no rule covers a call.
 fn default_decision(confined: bool, tool: &ToolCall) -> (RuleEffect, String) {
     let paths: Vec<String> = tool.paths.iter().map(|path| plain_path(path)).collect();
-    let outside = paths
+    let is_outside = paths
         .iter()
         .any(|path| path.starts_with('/') || path.starts_with('~') || leaves_directory(path))
         || tool
@@ -386,12 +390,12 @@ fn default_decision(confined: bool, tool: &ToolCall) -> (RuleEffect, String) {
             .iter()
             .any(|url| plain_url(url).starts_with("file:"));
     // A read or search counts as harmless only if it names its paths and runs no command.
-    let looks = matches!(tool.kind, ToolKind::Read | ToolKind::Search) && !paths.is_empty();
-    let harmless = tool.command.is_none() && (looks || tool.kind == ToolKind::Think);
+    let is_look = matches!(tool.kind, ToolKind::Read | ToolKind::Search) && !paths.is_empty();
+    let is_harmless = tool.command.is_none() && (is_look || tool.kind == ToolKind::Think);
     match tool.kind {
-        _ if outside => (RuleEffect::Ask, "it reaches outside its workspace".into()),
+        _ if is_outside => (RuleEffect::Ask, "it reaches outside its workspace".into()),
         _ if confined => (RuleEffect::Allow, "its sandbox contains it".into()),
-        _ if harmless => (RuleEffect::Allow, "it only looks".into()),
+        _ if is_harmless => (RuleEffect::Allow, "it only looks".into()),
         ToolKind::Edit | ToolKind::Delete | ToolKind::Move if !tool.paths.is_empty() => {
             (RuleEffect::Allow, "it stays in its workspace".into())
         }
@@ -602,12 +606,12 @@ mod tests {
             default_decision(true, &edits("src/../../x")).0,
             RuleEffect::Ask
         );
-        let looks = ToolCall {
+        let read = ToolCall {
             kind: ToolKind::Read,
             ..ToolCall::default()
         };
         assert_eq!(
-            default_decision(false, &looks).0,
+            default_decision(false, &read).0,
             RuleEffect::Ask,
             "a read without a path was allowed by default"
         );

@@ -1,7 +1,10 @@
 //! Projects: git repositories under management, each with a trunk.
+//!
+//! The settings of a project are in `project/settings.rs`. Reading `regatta.toml` and looking at
+//! the repository are left to the engine.
 
-mod duration;
-mod settings; // the settings of regatta.toml // durations as people write them
+mod duration; // durations as people write them
+mod settings; // the settings of regatta.toml
 
 use std::sync::Arc;
 
@@ -29,7 +32,7 @@ pub use settings::{
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Project {
     pub name: ProjectName,
-    /// Location of the repository. Core only compares it; the shell interprets it.
+    /// Location of the repository. Core only compares it; the engine interprets it.
     pub location: String,
     pub trunk: BranchName,
     /// Commands that must pass on every tree that lands.
@@ -80,12 +83,12 @@ pub struct RemoveProject {
 
 /// Checks that the numbers in the settings are within their limits.
 fn check(settings: &ProjectSettings) -> Result<(), Refusal> {
-    let within = |name: &str, n: u32, most: u32| {
-        if (1..=most).contains(&n) {
+    let within = |name: &str, value: u32, max: u32| {
+        if (1..=max).contains(&value) {
             return Ok(());
         }
         Err(Refusal::invalid(
-            format!("{name} is 1 to {most}, not {n}"),
+            format!("{name} is 1 to {max}, not {value}"),
             "give a number in that range",
         ))
     };
@@ -96,31 +99,31 @@ fn check(settings: &ProjectSettings) -> Result<(), Refusal> {
 }
 
 /// Adds a project, or updates its settings. Equal settings change nothing.
-pub fn add(draft: &mut Draft, ask: AddProject, now: Now) -> Result<ProjectName, Refusal> {
+pub fn add(draft: &mut Draft, request: AddProject, now: Now) -> Result<ProjectName, Refusal> {
     if let Some(other) = draft
         .board()
         .projects
         .values()
-        .find(|project| project.location == ask.location && project.name != ask.name)
+        .find(|project| project.location == request.location && project.name != request.name)
     {
         return Err(Refusal::InUse {
-            what: format!("the repository {}", ask.location),
+            what: format!("the repository {}", request.location),
             by: format!("project {}", other.name),
         });
     }
-    check(&ask.settings)?;
-    let known = draft.board().projects.get(&ask.name).cloned();
+    check(&request.settings)?;
+    let known = draft.board().projects.get(&request.name).cloned();
     let project = Project {
-        name: ask.name,
-        location: ask.location,
-        trunk: ask.trunk,
-        validation: ask
+        name: request.name,
+        location: request.location,
+        trunk: request.trunk,
+        validation: request
             .validation
             .into_iter()
             .filter(|validation| !validation.trim().is_empty())
             .collect(),
-        validation_timeout_ms: ask.validation_timeout_ms.clamp(1_000, 24 * 3_600_000),
-        settings: ask.settings,
+        validation_timeout_ms: request.validation_timeout_ms.clamp(1_000, 24 * 3_600_000),
+        settings: request.settings,
         queue: known
             .as_ref()
             .map(|project| project.queue.clone())
@@ -156,11 +159,13 @@ pub fn add(draft: &mut Draft, ask: AddProject, now: Now) -> Result<ProjectName, 
 }
 
 /// Updates the settings of a known project.
-pub fn change(draft: &mut Draft, ask: AddProject, now: Now) -> Result<ProjectName, Refusal> {
-    if !draft.board().projects.contains_key(&ask.name) {
-        return Err(Refusal::NoSuchProject { project: ask.name });
+pub fn change(draft: &mut Draft, request: AddProject, now: Now) -> Result<ProjectName, Refusal> {
+    if !draft.board().projects.contains_key(&request.name) {
+        return Err(Refusal::NoSuchProject {
+            project: request.name,
+        });
     }
-    add(draft, ask, now)
+    add(draft, request, now)
 }
 
 /// Removes a project without open work, and its hooks. Its repository and its history stay.
@@ -203,25 +208,25 @@ pub fn remove(draft: &mut Draft, name: &ProjectName) -> Result<(), Refusal> {
         board
             .conversations
             .values()
-            .find(|open| open.project == *name)
-            .map(|open| open.id.to_string())
+            .find(|conversation| conversation.project == *name)
+            .map(|conversation| conversation.id.to_string())
     };
-    if let Some(by) = task()
+    let open_item = task()
         .or_else(mission)
         .or_else(landing)
         .or_else(team)
-        .or_else(conversation)
-    {
+        .or_else(conversation);
+    if let Some(by) = open_item {
         return Err(Refusal::InUse {
             what: format!("project {name}"),
             by,
         });
     }
-    let of_project = board
+    let project_hooks = board
         .hooks
         .values()
         .filter(|hook| hook.project.as_ref() == Some(name));
-    let hooks: Vec<_> = of_project.map(|hook| hook.id).collect();
+    let hooks: Vec<_> = project_hooks.map(|hook| hook.id).collect();
     let failed: Vec<_> = board
         .failed
         .values()

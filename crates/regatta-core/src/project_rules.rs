@@ -1,8 +1,9 @@
 //! A project's standing rules, which are applied before a start and before a landing.
 //!
 //! They are settings of the project (`[[rule]]`). Before a start only a task's type and manifest
-//! are known; before a landing its diff is known, too. Permissions of agents are a different topic:
-//! see `policy`.
+//! are known; before a landing its diff is known, too.
+//!
+//! Left to others: permissions of agents, which are in [`crate::policy`].
 
 use crate::board::Board;
 use crate::pattern::PathPattern;
@@ -32,14 +33,14 @@ impl RuleMatch<'_> {
         } else {
             &self.rule.name
         };
-        let says = if self.rule.message.is_empty() {
+        let message = if self.rule.message.is_empty() {
             "no reason is given"
         } else {
             self.rule.message.trim()
         };
         match &self.location {
-            Some(at) => format!("{name}: {says} ({at})"),
-            None => format!("{name}: {says}"),
+            Some(location) => format!("{name}: {message} ({location})"),
+            None => format!("{name}: {message}"),
         }
     }
 }
@@ -59,17 +60,13 @@ pub fn rules_at_start<'a>(
 ) -> Vec<RuleMatch<'a>> {
     let touches = |rule: &StandingRule| {
         rule.files.is_empty()
-            || files.iter().any(|file| {
-                rule.files
-                    .iter()
-                    .any(|path_pattern| path_pattern.overlaps(file))
-            })
+            || files
+                .iter()
+                .any(|file| rule.files.iter().any(|pattern| pattern.overlaps(file)))
     };
     rules
         .iter()
-        .filter(|standing_rule| {
-            applies_to_type(standing_rule, issue_type) && touches(standing_rule)
-        })
+        .filter(|rule| applies_to_type(rule, issue_type) && touches(rule))
         .map(|rule| RuleMatch {
             rule,
             location: None,
@@ -84,17 +81,11 @@ pub fn rules_at_landing<'a>(
     issue_type: IssueType,
     changed: &[ChangedFile<'_>],
 ) -> Vec<RuleMatch<'a>> {
-    let met = |rule: &'a StandingRule| {
-        let theirs = |path: &str| {
-            rule.files.is_empty()
-                || rule
-                    .files
-                    .iter()
-                    .any(|path_pattern| path_pattern.matches(path))
+    let find_match = |rule: &'a StandingRule| {
+        let is_covered = |path: &str| {
+            rule.files.is_empty() || rule.files.iter().any(|pattern| pattern.matches(path))
         };
-        let mut files = changed
-            .iter()
-            .filter(|changed_file| theirs(changed_file.path));
+        let mut files = changed.iter().filter(|file| is_covered(file.path));
         match &rule.pattern {
             Some(text) => files.find_map(|file| {
                 let line = file
@@ -117,16 +108,16 @@ pub fn rules_at_landing<'a>(
     };
     rules
         .iter()
-        .filter(|standing_rule| applies_to_type(standing_rule, issue_type))
-        .filter_map(met)
+        .filter(|rule| applies_to_type(rule, issue_type))
+        .filter_map(find_match)
         .collect()
 }
 
 /// Returns whether any rule looks for text, so that the lines of the diff are needed.
 pub fn has_text_rule(rules: &[StandingRule]) -> bool {
-    rules.iter().any(|standing_rule| {
-        standing_rule.action != RuleAction::Ignore && standing_rule.pattern.is_some()
-    })
+    rules
+        .iter()
+        .any(|rule| rule.action != RuleAction::Ignore && rule.pattern.is_some())
 }
 
 /// Returns the message of a standing rule that blocks the start of a task, if there is one.
@@ -135,9 +126,9 @@ pub fn blocking_rule(board: &Board, task: &Task) -> Option<String> {
     if rules.is_empty() {
         return None;
     }
-    let met = rules_at_start(rules, task.issue_type, &task.files);
-    let first = met.iter().find(|rule_match| {
-        rule_match.rule.action == RuleAction::Block && rule_match.rule.pattern.is_none()
+    let matches = rules_at_start(rules, task.issue_type, &task.files);
+    let first = matches.iter().find(|matched| {
+        matched.rule.action == RuleAction::Block && matched.rule.pattern.is_none()
     })?;
     Some(format!(
         "a standing rule holds it, {}; change the task or the rule",
@@ -171,7 +162,7 @@ mod tests {
     #[test]
     fn at_a_start_standing_rules_match_by_type_and_manifest() {
         use IssueType::{Docs, Feature};
-        let check = |rule: StandingRule, issue_type, files: &[&str], met: bool| {
+        let check = |rule: StandingRule, issue_type, files: &[&str], expected: bool| {
             let files: Vec<_> = files
                 .iter()
                 .map(|file| PathPattern::new(file).unwrap())
@@ -179,7 +170,7 @@ mod tests {
             let rules = [rule];
             assert_eq!(
                 !rules_at_start(&rules, issue_type, &files).is_empty(),
-                met,
+                expected,
                 "{rules:?} {files:?}"
             );
         };
@@ -231,14 +222,15 @@ mod tests {
             path: "src/a.rs",
             added: &added,
         }];
-        let check = |rule: StandingRule, at: Option<&str>| {
+        let check = |rule: StandingRule, expected: Option<&str>| {
             let rules = [rule];
-            let met = rules_at_landing(&rules, IssueType::Bug, &change);
+            let matches = rules_at_landing(&rules, IssueType::Bug, &change);
             assert_eq!(
-                met.first()
-                    .map(|rule_match| rule_match.location.clone().unwrap_or_default())
+                matches
+                    .first()
+                    .map(|matched| matched.location.clone().unwrap_or_default())
                     .as_deref(),
-                at
+                expected
             );
         };
         let block = RuleAction::Block;

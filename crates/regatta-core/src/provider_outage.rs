@@ -3,6 +3,8 @@
 //! Parking does not count as a failed attempt. A limit ends by itself; a missing sign-in waits for
 //! a person.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Agent;
@@ -64,8 +66,8 @@ pub fn find_parked<'a>(board: &'a Board, agent: &Agent) -> Option<&'a ProviderOu
         board
             .parked
             .get(name)
-            .map(|provider_outage| &**provider_outage)
-            .filter(|provider_outage| !provider_outage.has_resumed)
+            .map(|outage| &**outage)
+            .filter(|outage| !outage.has_resumed)
     };
     parked(&format!("agent:{}", agent.name)).or_else(|| agent.provider.as_deref().and_then(parked))
 }
@@ -73,10 +75,10 @@ pub fn find_parked<'a>(board: &'a Board, agent: &Agent) -> Option<&'a ProviderOu
 /// Describes the reason in a sentence.
 pub fn describe(parked: &ProviderOutage, now: Now) -> String {
     match parked.deadline_fleet_ms {
-        Some(at) => format!(
+        Some(deadline_fleet_ms) => format!(
             "{} is rate-limited for {} more: {}",
             parked.name,
-            seconds(at.saturating_sub(now.fleet_ms)),
+            seconds(deadline_fleet_ms.saturating_sub(now.fleet_ms)),
             parked.reason
         ),
         None => {
@@ -123,13 +125,13 @@ pub fn describe_all(parked: &[&ProviderOutage]) -> String {
     } else {
         "cannot work as they are set up"
     };
-    let few = if names.len() > 3 {
+    let named = if names.len() > 3 {
         format!("{} agents", names.len())
     } else {
         names.join(", ")
     };
     format!(
-        "{few} {obstacle}: {}; fix that, then: regatta resume {}",
+        "{named} {obstacle}: {}; fix that, then: regatta resume {}",
         short_reason(first),
         names.join(" ")
     )
@@ -140,29 +142,27 @@ pub(crate) fn park(
     draft: &mut Draft,
     agent: &Agent,
     class: FailureClass,
-    until_wall: Option<u64>,
+    until_unix_ms: Option<u64>,
     reason: &str,
     now: Now,
 ) {
     let name = parked_name(agent, class);
     let before = draft.board().parked.get(&name).cloned();
-    let limit = matches!(class, FailureClass::RateLimit | FailureClass::Overloaded);
-    let times = before
-        .as_ref()
-        .map_or(0, |provider_outage| provider_outage.times)
-        + u32::from(limit && until_wall.is_none());
-    let before = before.filter(|provider_outage| !provider_outage.has_resumed);
-    let until_at = match (class, until_wall) {
-        (FailureClass::RateLimit | FailureClass::Overloaded, Some(wall)) => {
-            Some(now.fleet_ms + wall.saturating_sub(now.unix_ms).max(1_000))
+    let is_limit = matches!(class, FailureClass::RateLimit | FailureClass::Overloaded);
+    let times = before.as_ref().map_or(0, |outage| outage.times)
+        + u32::from(is_limit && until_unix_ms.is_none());
+    let before = before.filter(|outage| !outage.has_resumed);
+    let deadline_fleet_ms = match (class, until_unix_ms) {
+        (FailureClass::RateLimit | FailureClass::Overloaded, Some(unix_ms)) => {
+            Some(now.fleet_ms + unix_ms.saturating_sub(now.unix_ms).max(1_000))
         }
         (FailureClass::RateLimit | FailureClass::Overloaded, None) => Some(
             now.fleet_ms + (FIRST_DELAY_MS << times.saturating_sub(1).min(8)).min(MAX_DELAY_MS),
         ),
         _ => None,
     };
-    // Already parked without a later known end, so it is the same limit.
-    if let (Some(before), None, true) = (&before, until_wall, limit)
+    // The name is already parked without a later known end, so it is the same limit.
+    if let (Some(before), None, true) = (&before, until_unix_ms, is_limit)
         && before.class == class
     {
         return;
@@ -171,7 +171,7 @@ pub(crate) fn park(
     // once.
     if let Some(before) = before
         && before.class == class
-        && (before.deadline_fleet_ms.is_none() || before.deadline_fleet_ms >= until_at)
+        && (before.deadline_fleet_ms.is_none() || before.deadline_fleet_ms >= deadline_fleet_ms)
     {
         return;
     }
@@ -179,7 +179,7 @@ pub(crate) fn park(
         name,
         class,
         reason: reason.to_owned(),
-        deadline_fleet_ms: until_at,
+        deadline_fleet_ms,
         since_unix_ms: now.unix_ms,
         times,
         has_resumed: false,
@@ -194,7 +194,7 @@ pub(crate) fn park_bridge(draft: &mut Draft, name: String, reason: &str, now: No
     let before = draft.board().parked.get(&name).cloned();
     if before
         .as_ref()
-        .is_some_and(|provider_outage| provider_outage.reason == reason)
+        .is_some_and(|outage| outage.reason == reason)
     {
         return;
     }
@@ -205,10 +205,10 @@ pub(crate) fn park_bridge(draft: &mut Draft, name: String, reason: &str, now: No
         deadline_fleet_ms: None,
         since_unix_ms: before
             .as_ref()
-            .map_or(now.unix_ms, |provider_outage| provider_outage.since_unix_ms),
+            .map_or(now.unix_ms, |outage| outage.since_unix_ms),
         times: 0,
         has_resumed: false,
-        snoozed: before.and_then(|provider_outage| provider_outage.snoozed),
+        snoozed: before.and_then(|outage| outage.snoozed),
     };
     draft.record(Event::ProviderParked(ProviderParked { parked }));
 }
@@ -225,13 +225,13 @@ pub(crate) fn release_bridge(draft: &mut Draft, name: String) {
 
 /// Resumes a provider whose limit has ended.
 pub fn expire(draft: &mut Draft, name: &str, now: Now) {
-    let over = |provider_outage: &&std::sync::Arc<ProviderOutage>| {
-        provider_outage
+    let has_ended = |outage: &&Arc<ProviderOutage>| {
+        outage
             .deadline_fleet_ms
-            .is_some_and(|at| at <= now.fleet_ms)
+            .is_some_and(|deadline| deadline <= now.fleet_ms)
     };
-    if let Some(parked) = draft.board().parked.get(name).filter(over) {
-        let remembered = Some(parked.times).filter(|n| *n > 0);
+    if let Some(parked) = draft.board().parked.get(name).filter(has_ended) {
+        let remembered = Some(parked.times).filter(|times| *times > 0);
         draft.record(Event::ProviderFreed(ProviderFreed {
             name: name.to_owned(),
             remembered,
@@ -249,7 +249,7 @@ pub(crate) fn on_work_succeeded(draft: &mut Draft, agent: &AgentName) {
         .board()
         .parked
         .get(&name)
-        .is_some_and(|provider_outage| provider_outage.has_resumed)
+        .is_some_and(|outage| outage.has_resumed)
     {
         draft.record(Event::ProviderFreed(ProviderFreed {
             name,
@@ -273,7 +273,7 @@ pub(crate) fn clear_own_outage(draft: &mut Draft, agent: &AgentName) {
 pub fn resume(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     let board = draft.board();
     let is_provider = !board.agents.contains_key(name) && board.parked.contains_key(name.as_str());
-    let lanes = if is_provider {
+    let names = if is_provider {
         [Some(name.to_string()), None]
     } else {
         [
@@ -281,10 +281,10 @@ pub fn resume(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
             crate::agent::find(board, name)?.provider.clone(),
         ]
     };
-    for lane in lanes.into_iter().flatten() {
-        if draft.board().parked.contains_key(&lane) {
+    for name in names.into_iter().flatten() {
+        if draft.board().parked.contains_key(&name) {
             draft.record(Event::ProviderFreed(ProviderFreed {
-                name: lane,
+                name,
                 remembered: None,
             }));
         }

@@ -1,23 +1,26 @@
 //! The consequences of each event. Read this file to learn what causes what.
 //!
-//! Consequences are decided in the same draft as their cause, so that no newcomer can get in
-//! between two commits. For example, a claim that is released goes to the first waiter in the same
-//! commit.
+//! Consequences are decided in the same draft as their cause, so that no other request can come in
+//! between. For example, a released claim goes to the first waiter in the same commit.
+//!
+//! This module only connects events to the modules that handle them. The rules are there.
+
+use std::collections::BTreeSet;
 
 use crate::attempt::{self, WorkFindings, WorkVerdict};
 use crate::board::{Board, Draft};
 use crate::claim::{self, ClaimOwner};
 use crate::effect::Effect;
 use crate::event::Event;
-use crate::ids::Now;
+use crate::ids::{LandingId, Now, TaskId};
 use crate::refusal::Refusal;
 use crate::task::{Task, TaskStatus};
 use crate::{
-    approval, budget, bus, conversation, hook, landing, launch, lead, mission, policy, reconcile,
-    router, thread_answers,
+    approval, budget, bus, conversation, hook, landing, launch, lead, mission, policy, router,
+    thread_answers,
 };
 
-/// Decides the consequences of `event` and returns the effects that the shell must perform.
+/// Decides the consequences of `event` and returns the effects that the engine must perform.
 /// `before` is the board before the command, which still has the items that ended.
 pub(crate) fn react(
     draft: &mut Draft,
@@ -97,7 +100,7 @@ pub(crate) fn react(
                 .board()
                 .approvals
                 .get(approval_kept.approval())
-                .map(|asked| asked.attempt)
+                .map(|approval| approval.attempt)
             {
                 launch::on_session_event(draft, attempt, event, now);
             }
@@ -118,14 +121,16 @@ pub(crate) fn react(
             );
         }
         Event::LaunchBegun(launch_begun) => {
-            let asks = launch_begun
+            let has_unresolved_member = launch_begun
                 .launch()
                 .members
                 .iter()
-                .any(|launch| launch.state == launch::MemberState::Queued && !launch.prepared);
-            effects.extend(asks.then_some(Effect::ResolveTeam {
-                launch: launch_begun.launch().id,
-            }));
+                .any(|entry| entry.state == launch::MemberState::Queued && !entry.prepared);
+            if has_unresolved_member {
+                effects.push(Effect::ResolveTeam {
+                    launch: launch_begun.launch().id,
+                });
+            }
         }
         Event::LaunchMember(launch_member) => {
             // A lane that is tried again needs its program resolved again.
@@ -144,7 +149,7 @@ pub(crate) fn react(
             launch::relaunch_if_requested(draft, *launch_changed.launch(), now)?;
             launch::announce(draft, *launch_changed.launch(), now)?;
         }
-        Event::FleetResumed(_) => reconcile::reconcile_all(draft, now),
+        Event::FleetResumed(_) => launch::recovery::reconcile_all(draft, now),
         Event::MessagePosted(message_posted) => {
             lead::on_message_posted(draft, message_posted.message());
             bus::deliver_to_members(draft, message_posted.message());
@@ -159,32 +164,30 @@ pub(crate) fn react(
                 launch::on_session_ended(
                     draft,
                     ended,
-                    (*attempt_ended.cause(), attempt_ended.detail()),
+                    *attempt_ended.cause(),
+                    attempt_ended.detail(),
                     now,
                 )?;
             }
-            let stopping =
-                |team_launch: &&std::sync::Arc<launch::TeamLaunch>| team_launch.stopping.is_some();
             let stopping: Vec<_> = draft
                 .board()
                 .launches
                 .values()
-                .filter(stopping)
-                .map(|team_launch| team_launch.id)
+                .filter(|launch| launch.stopping.is_some())
+                .map(|launch| launch.id)
                 .collect();
             for launch in stopping {
                 launch::advance(draft, launch, now);
             }
             // An attempt that one command began and ended never had a workspace.
             if let Some(ended) = before.attempts.get(attempt_ended.attempt()) {
-                let goes_on = draft
+                let resume = draft
                     .board()
                     .tasks
                     .get(&ended.task)
                     .and_then(|task| task.resume.as_ref());
                 if !ended.no_workspace
-                    && goes_on
-                        .is_none_or(|resume_point| resume_point.workspace != ended.workspace())
+                    && resume.is_none_or(|resume| resume.workspace != ended.workspace())
                 {
                     effects.push(Effect::RemoveWorkspace {
                         attempt: ended.workspace(),
@@ -497,7 +500,7 @@ fn may_complete_wave(event: &Event) -> bool {
 
 /// Advances the queues with validated landings, because somebody released a trunk.
 fn on_trunk_released(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
-    let ready: std::collections::BTreeSet<_> = draft
+    let ready: BTreeSet<_> = draft
         .board()
         .landings
         .values()
@@ -522,10 +525,10 @@ fn effects_after_landing(
         return vec![];
     };
     // Commits from a remote did not land here, so no command or release follows.
-    let joined = landed.is_some_and(|landing| landing.submission.merges_remote.is_some());
+    let merges_remote = landed.is_some_and(|landing| landing.submission.merges_remote.is_some());
     let (name, settings) = (project.name.clone(), &project.settings.landing);
     let mut effects = Vec::new();
-    if !joined && (!settings.after.is_empty() || settings.release.is_some()) {
+    if !merges_remote && (!settings.after.is_empty() || settings.release.is_some()) {
         let (task, commit) = (*landing_landed.task(), landing_landed.commit().clone());
         effects.push(Effect::AfterLanding {
             project: name.clone(),
@@ -543,7 +546,7 @@ fn effects_after_landing(
 }
 
 /// Serves the waiters for a task's claims, because its landing is over.
-fn on_landing_over(draft: &mut Draft, before: &Board, task: crate::ids::TaskId, now: Now) {
+fn on_landing_over(draft: &mut Draft, before: &Board, task: TaskId, now: Now) {
     let found = before
         .tasks
         .get(&task)
@@ -558,44 +561,42 @@ fn on_landing_over(draft: &mut Draft, before: &Board, task: crate::ids::TaskId, 
 fn advance_queue_of(
     draft: &mut Draft,
     before: &Board,
-    id: crate::ids::LandingId,
+    id: LandingId,
     now: Now,
 ) -> Result<(), Refusal> {
-    before
-        .landings
-        .get(&id)
-        .map_or(Ok(()), |ended| landing::advance(draft, &ended.project, now))
+    let Some(ended) = before.landings.get(&id) else {
+        return Ok(());
+    };
+    landing::advance(draft, &ended.project, now)
 }
 
 /// Ends the policies, approvals and budgets of an ended task. Returns the effect that removes the
 /// workspace of its unfinished work.
-fn on_task_ended(
-    draft: &mut Draft,
-    before: &Board,
-    id: crate::ids::TaskId,
-    now: Now,
-) -> Option<Effect> {
+fn on_task_ended(draft: &mut Draft, before: &Board, id: TaskId, now: Now) -> Option<Effect> {
     policy::end_scope(draft, &policy::RuleScope::Task(id));
     approval::on_task_ended(draft, id, "its task is over");
     budget::end_scope(draft, budget::BudgetScope::Task(id));
     end_mission_of(draft, before, id, now);
-    let left = before.tasks.get(&id)?.resume.as_ref()?.workspace;
-    let used = draft
+    let workspace = before.tasks.get(&id)?.resume.as_ref()?.workspace;
+    let is_used = draft
         .board()
         .attempts
         .values()
-        .any(|attempt| attempt.workspace() == left);
-    (!used).then_some(Effect::RemoveWorkspace { attempt: left })
+        .any(|attempt| attempt.workspace() == workspace);
+    if is_used {
+        return None;
+    }
+    Some(Effect::RemoveWorkspace { attempt: workspace })
 }
 
 /// Notifies the lead of a task's mission.
-fn notify_lead(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, what: &str) {
+fn notify_lead(draft: &mut Draft, before: &Board, id: TaskId, what: &str) {
     if let Some(task) = before.tasks.get(&id).cloned() {
         lead::notify_lead(draft, &task, what);
     }
 }
 
-/// Notifies those who wait for a task's report or answer that it will not come.
+/// Notifies everybody who waits for a task's report or answer that there will be none.
 fn on_task_lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
     thread_answers::on_task_lost(draft, task, reason, now)?;
     conversation::on_task_lost(draft, task, reason, now)?;
@@ -603,7 +604,7 @@ fn on_task_lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Resul
 }
 
 /// Ends the mission of a task, if it has no open task left.
-fn end_mission_of(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, now: Now) {
+fn end_mission_of(draft: &mut Draft, before: &Board, id: TaskId, now: Now) {
     if let Some(mission) = before.tasks.get(&id).and_then(|task| task.mission) {
         mission::end_if_done(draft, mission, now);
     }

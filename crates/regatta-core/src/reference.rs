@@ -1,14 +1,13 @@
 //! References: the possible meanings of a typed id, and the choice between them.
 //!
-//! Several verbs accept ids of different kinds: `undo` takes a task or a commit, `stop` a task, an
-//! attempt, a mission or an agent. One text can be read in more than one way: `35312334` is task
-//! T35312334 or the beginning of a commit, and
-//! `a5` is attempt A5 or an agent that somebody named so. [`readings`] lists the ways, the caller keeps those that exist,
-//! and [`choose`] picks the only one left or reports all of them. A prefix such as `task:` or
-//! `agent:` forces one kind, so that every thing can be named.
+//! Several commands accept ids of different kinds: `undo` takes a task or a commit, `stop` takes a
+//! task, an attempt, a mission or an agent. One text can have several meanings: `35312334` is task
+//! T35312334 or the beginning of a commit, and `a5` is attempt A5 or an agent with that name.
+//! [`readings`] lists the meanings, the caller keeps those that exist, and [`choose`] picks the
+//! only one left or reports all of them. A prefix such as `task:` or `agent:` forces one kind, so
+//! that every thing can be named.
 //!
-//! Not here: looking things up. Whether a task, a commit or a mission exists is the caller's
-//! knowledge.
+//! Not here: the lookup. The caller knows whether a task, a commit or a mission exists.
 
 use std::fmt;
 
@@ -134,23 +133,23 @@ impl Reference {
         format!("{}:{}", self.kind().prefix(), self.id())
     }
 
-    /// Returns whether the board has or once had the thing. Commits are not on the board, so the
+    /// Returns whether the board has or once had it. Commits are not on the board, so the
     /// result is always `false` for them.
     pub fn exists(&self, board: &Board) -> bool {
-        let given = |number: u64, highest: u64| number > 0 && number <= highest;
+        let was_assigned = |number: u64, highest: u64| number > 0 && number <= highest;
         match self {
-            Reference::Task(id) => given(id.0, board.counters.task),
-            Reference::Attempt(id) => given(id.0, board.counters.attempt),
-            Reference::Mission(id) => given(id.0, board.counters.mission),
-            Reference::Approval(id) => given(id.0, board.counters.approval),
-            Reference::Landing(id) => given(id.0, board.counters.landing),
-            Reference::Firing(id) => given(id.0, board.counters.firing),
+            Reference::Task(id) => was_assigned(id.0, board.counters.task),
+            Reference::Attempt(id) => was_assigned(id.0, board.counters.attempt),
+            Reference::Mission(id) => was_assigned(id.0, board.counters.mission),
+            Reference::Approval(id) => was_assigned(id.0, board.counters.approval),
+            Reference::Landing(id) => was_assigned(id.0, board.counters.landing),
+            Reference::Firing(id) => was_assigned(id.0, board.counters.firing),
             Reference::Agent(name) => board.agents.contains_key(name),
             Reference::Commit(_) => false,
         }
     }
 
-    /// Returns whether the thing is live: not settled, ended or answered.
+    /// Returns whether it is live: not settled, ended or answered.
     pub fn is_live(&self, board: &Board) -> bool {
         match self {
             Reference::Task(id) => board.tasks.contains_key(id),
@@ -196,8 +195,8 @@ pub fn readings(
     kinds: &[ReferenceKind],
     bare: &[ReferenceKind],
 ) -> Result<Vec<Reference>, BadName> {
-    if let Some((word, rest)) = text.split_once(':')
-        && let Some(kind) = kinds.iter().find(|kind| kind.prefix() == word)
+    if let Some((prefix, rest)) = text.split_once(':')
+        && let Some(kind) = kinds.iter().find(|kind| kind.prefix() == prefix)
     {
         return kind.parse(rest).map(|reference| vec![reference]);
     }
@@ -223,10 +222,10 @@ pub fn readings(
             .all(|found| matches!(found, Reference::Agent(_)));
     if found.is_empty() || is_only_agent {
         // The error of the kind that the letter names is the most helpful one.
-        let named = kinds
+        let kind_of_letter = kinds
             .iter()
             .find(|kind| kind.letter().is_some() && kind.letter() == first);
-        let kind = named
+        let kind = kind_of_letter
             .or(kinds.first())
             .copied()
             .unwrap_or(ReferenceKind::Task);

@@ -484,8 +484,7 @@ impl Refusal {
             }
             Refusal::NoSuchAgent { agent } => format!(
                 "see them: regatta agent list; add it: regatta agent add {agent} --runtime outside \
-                 (or --preset NAME, if \
-                 Regatta runs its program)"
+                 (or --preset NAME, if Regatta runs its program)"
             ),
             Refusal::NoSuchTask { .. } => "see them with regatta task list".into(),
             Refusal::NoSuchRunner { .. } => "see regatta runner list".into(),
@@ -497,8 +496,7 @@ impl Refusal {
             Refusal::NoSuchTeam { .. } => "see them with regatta team list".into(),
             Refusal::TeamRuns { team, .. } => format!(
                 "stop it, edit it, launch it again: regatta team stop {team}, regatta team edit \
-                 {team}, regatta team \
-                 relaunch {team}"
+                 {team}, regatta team relaunch {team}"
             ),
             Refusal::AlreadyExists { .. } => {
                 "choose another name, or change the existing one".into()
@@ -509,8 +507,7 @@ impl Refusal {
             }
             Refusal::RunByRegatta { agent } => format!(
                 "give it a task: regatta assign T5 {agent}; to do one yourself in its name: \
-                 regatta task poll --as {agent} \
-                 --by-hand"
+                 regatta task poll --as {agent} --by-hand"
             ),
             Refusal::NoCapacity { .. } => {
                 "finish one with regatta task finish, or raise max_tasks".into()

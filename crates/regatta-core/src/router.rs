@@ -4,6 +4,11 @@
 //! Messages are handled one by one, in their order and once each. A message that was already
 //! handled is ignored when it is delivered again. While somebody holds `respond://<project>-dev`,
 //! messages wait until that claim is free.
+//!
+//! Left to others: the missions that commands request ([`crate::lead`]), and answers and triage
+//! ([`crate::thread_answers`]).
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -109,13 +114,13 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
     let end = rest
         .find(|c: char| !c.is_ascii_alphanumeric())
         .unwrap_or(rest.len());
-    let (word, mut words) = rest.split_at(end);
-    let word = word.to_ascii_lowercase();
+    let (name, mut words) = rest.split_at(end);
+    let command = name.to_ascii_lowercase();
     let mut model = None;
     if let Some(inner) = words.strip_prefix('(') {
         let Some((name, after)) = inner.split_once(')') else {
             return RouterCommand::Unclear(format!(
-                "`!{word}(` names a model and does not close: write `!q(opus) …`"
+                "`!{command}(` names a model and does not close: write `!q(opus) …`"
             ));
         };
         (model, words) = (Some(name.trim().to_owned()), after);
@@ -129,10 +134,10 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
     {
         return RouterCommand::Unclear("a model's name is one word: write `!q(opus) …`".into());
     }
-    if model.is_some() && !matches!(word.as_str(), "q" | "qq" | "bigq" | "oneshot") {
-        return RouterCommand::Unclear(format!("`!{word}` takes no model: only questions do"));
+    if model.is_some() && !matches!(command.as_str(), "q" | "qq" | "bigq" | "oneshot") {
+        return RouterCommand::Unclear(format!("`!{command}` takes no model: only questions do"));
     }
-    match word.as_str() {
+    match command.as_str() {
         "dev" => parse_dev(words),
         "mission" if words.is_empty() => RouterCommand::Unclear(
             "name the goal of the mission: `!mission Add rate limits`".into(),
@@ -156,9 +161,9 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
         "qq" => parse_question(words, QuestionEffort::Medium, model, "!qq"),
         "bigq" => parse_question(words, QuestionEffort::High, model, "!bigq"),
         "oneshot" => match parse_question(words, QuestionEffort::Medium, model, "!oneshot") {
-            RouterCommand::Question(question_request) => RouterCommand::Question(QuestionRequest {
+            RouterCommand::Question(question) => RouterCommand::Question(QuestionRequest {
                 takes_one_answer: true,
-                ..question_request
+                ..question
             }),
             other => other,
         },
@@ -190,11 +195,11 @@ fn parse_question<'a>(
     text: &'a str,
     effort: QuestionEffort,
     model: Option<String>,
-    word: &str,
+    command: &str,
 ) -> RouterCommand<'a> {
     match text {
         "" => RouterCommand::Unclear(format!(
-            "add the question: `{word} Where is the login checked?`"
+            "add the question: `{command} Where is the login checked?`"
         )),
         text => RouterCommand::Question(QuestionRequest {
             text,
@@ -217,11 +222,11 @@ fn parse_dev(words: &str) -> RouterCommand<'_> {
         }
         Err(_) => (1, words),
     };
-    let one = words.split_whitespace().count() == 1;
+    let is_single_word = words.split_whitespace().count() == 1;
     let task = words
         .parse::<TaskId>()
         .ok()
-        .filter(|_| one && words.starts_with(['T', 't']));
+        .filter(|_| is_single_word && words.starts_with(['T', 't']));
     match task {
         Some(_) if count > 1 => RouterCommand::Unclear("a task can have only one lead".into()),
         Some(_) => RouterCommand::Dev {
@@ -238,14 +243,11 @@ fn parse_dev(words: &str) -> RouterCommand<'_> {
 }
 
 const HELP_TEXT: &str = "Commands: `!mission GOAL` gives a goal to a lead. `!dev` starts a lead \
-    for the waiting tasks, `!dev T7` \
-    for one task, `!dev TEXT` for a goal, and `!dev 2` starts two leads. `!leads` lists the leads, \
-    `!leads 3` brings their \
-    number to three. `!task TEXT` puts a task into the backlog. `!q`, `!qq` and `!bigq QUESTION` \
-    answer here with low, medium \
-    or high effort, `!q(MODEL)` with that model; reply to continue, or use `!oneshot` for a single \
-    answer. Any other message \
-    is answered, made a task, or handed to a lead.";
+    for the waiting tasks, `!dev T7` for one task, `!dev TEXT` for a goal, and `!dev 2` starts two \
+    leads. `!leads` lists the leads, `!leads 3` brings their number to three. `!task TEXT` puts a \
+    task into the backlog. `!q`, `!qq` and `!bigq QUESTION` answer here with low, medium or high \
+    effort, `!q(MODEL)` with that model; reply to continue, or use `!oneshot` for a single answer. \
+    Any other message is answered, made a task, or handed to a lead.";
 
 /// Handles or queues a message, if it may be a request. A repeated delivery is ignored.
 pub(crate) fn on_message(
@@ -254,11 +256,11 @@ pub(crate) fn on_message(
     message: &Message,
     now: Now,
 ) -> Result<(), Refusal> {
-    let Some(found) = draft.board().projects.get(project).cloned() else {
+    let Some(project_record) = draft.board().projects.get(project).cloned() else {
         return Ok(());
     };
-    if message.id <= found.router_state.last_handled
-        || found
+    if message.id <= project_record.router_state.last_handled
+        || project_record
             .router_state
             .waiting
             .iter()
@@ -266,11 +268,11 @@ pub(crate) fn on_message(
     {
         return Ok(());
     }
-    if !may_request(&found, message) {
+    if !may_request(&project_record, message) {
         return Ok(());
     }
-    if !found.router_state.waiting.is_empty() || !is_free(draft, project, now) {
-        if found.router_state.waiting.len() >= MAX_WAITING {
+    if !project_record.router_state.waiting.is_empty() || !is_free(draft, project, now) {
+        if project_record.router_state.waiting.len() >= MAX_WAITING {
             let text = format!(
                 "{MAX_WAITING} messages are already waiting, so this one was dropped. Send it \
                 again later."
@@ -283,7 +285,7 @@ pub(crate) fn on_message(
         }));
         return Ok(());
     }
-    handle(draft, &found, message, now)
+    handle(draft, &project_record, message, now)
 }
 
 /// Handles waiting messages while nobody else holds the claim to answer.
@@ -293,29 +295,29 @@ pub(crate) fn handle_waiting(
     now: Now,
 ) -> Result<(), Refusal> {
     loop {
-        let Some(found) = draft.board().projects.get(project).cloned() else {
+        let Some(project_record) = draft.board().projects.get(project).cloned() else {
             return Ok(());
         };
-        let Some(next) = found.router_state.waiting.first().cloned() else {
+        let Some(next) = project_record.router_state.waiting.first().cloned() else {
             return Ok(());
         };
         if !is_free(draft, project, now) {
             return Ok(());
         }
-        handle(draft, &found, &next, now)?;
+        handle(draft, &project_record, &next, now)?;
     }
 }
 
 /// Returns the projects with waiting messages whose claim to answer is among these freed URIs.
 pub(crate) fn projects_freed(board: &Board, uris: &[Uri]) -> Vec<ProjectName> {
-    let waits = |project: &&std::sync::Arc<Project>| {
+    let is_waiting = |project: &&Arc<Project>| {
         !project.router_state.waiting.is_empty()
             && answer_claim_uri(&project.name).is_some_and(|uri| uris.contains(&uri))
     };
     board
         .projects
         .values()
-        .filter(waits)
+        .filter(is_waiting)
         .map(|project| project.name.clone())
         .collect()
 }
@@ -336,15 +338,15 @@ fn is_free(draft: &Draft, project: &ProjectName, now: Now) -> bool {
 /// Returns whether a message is from somebody who may make requests, and is not coordination
 /// between agents.
 fn may_request(project: &Project, message: &Message) -> bool {
-    let may = match &message.sender {
+    let has_permission = match &message.sender {
         Actor::Person(_) => true,
         Actor::Agent(name) => project.settings.router.from.contains(name),
         Actor::Regatta => false,
     };
-    let coordinates = |label: &Label| {
+    let is_coordination = |label: &Label| {
         label.as_str().starts_with("coord:") || COORDINATION_LABELS.contains(&label.as_str())
     };
-    may && !message.labels.iter().any(coordinates)
+    has_permission && !message.labels.iter().any(is_coordination)
 }
 
 /// Carries out the request in a message, and replies in its thread. Refusals are posted there, too.
@@ -355,15 +357,15 @@ fn handle(
     now: Now,
 ) -> Result<(), Refusal> {
     let base = lead::base_name(&project.name)?;
-    let asked = parse(&message.text, base.as_str());
+    let command = parse(&message.text, base.as_str());
     let thread = thread_answers::thread_of(project, message).cloned();
-    let what = request_kind(&asked, thread.is_some(), project.settings.router.triage);
+    let kind = request_kind(&command, thread.is_some(), project.settings.router.triage);
     draft.record(Event::MessageHandled(MessageHandled {
         project: project.name.clone(),
         message: message.id,
-        what: what.to_owned(),
+        what: kind.to_owned(),
     }));
-    let done = match asked {
+    let outcome = match command {
         RouterCommand::PlainText(_) if thread.is_some() => match thread {
             Some(thread) => thread_answers::follow_up(draft, project, &thread, message, now),
             None => Ok(()),
@@ -392,7 +394,7 @@ fn handle(
             Err(refusal) => Err(refusal),
         },
         RouterCommand::Dev { count, words, .. } => {
-            request_missions(draft, project, message, (count, words), now)
+            request_missions(draft, project, message, count, words, now)
         }
         RouterCommand::Leads(None) => reply(
             draft,
@@ -401,15 +403,15 @@ fn handle(
             now,
         ),
         RouterCommand::Leads(Some(count)) => {
-            let there = lead::led_missions(draft.board(), &project.name).count() as u32;
-            match count.saturating_sub(there) {
+            let lead_count = lead::led_missions(draft.board(), &project.name).count() as u32;
+            match count.saturating_sub(lead_count) {
                 0 => reply(
                     draft,
                     message,
                     list_leads(draft.board(), &project.name),
                     now,
                 ),
-                more => request_missions(draft, project, message, (more, ""), now),
+                more => request_missions(draft, project, message, more, "", now),
             }
         }
         RouterCommand::Task(words) => {
@@ -428,7 +430,7 @@ fn handle(
             now,
         ),
     };
-    match done {
+    match outcome {
         Ok(()) => Ok(()),
         // A refusal becomes a reply, because the message itself was posted in any case.
         Err(refusal) => reply(
@@ -441,8 +443,12 @@ fn handle(
 }
 
 /// Returns the kind of a request for the log.
-fn request_kind(asked: &RouterCommand<'_>, in_thread: bool, triage: TriagePolicy) -> &'static str {
-    match asked {
+fn request_kind(
+    command: &RouterCommand<'_>,
+    in_thread: bool,
+    triage: TriagePolicy,
+) -> &'static str {
+    match command {
         RouterCommand::PlainText(_) if in_thread => "follow_up",
         RouterCommand::PlainText(_) if triage == TriagePolicy::Off => "nothing",
         RouterCommand::PlainText(_) => "triage",
@@ -457,24 +463,25 @@ fn request_kind(asked: &RouterCommand<'_>, in_thread: bool, triage: TriagePolicy
 }
 
 const BACKLOG_GOAL: &str = "Work through the waiting tasks of the project: take tasks that are \
-    ready and that nobody has \
-    (task_action claim), the most important first, have them done, and report the results.";
+    ready and that nobody has (task_action claim), the most important first, have them done, and \
+    report the results.";
 
 /// Requests several missions with a lead, each for a goal or for the backlog.
 fn request_missions(
     draft: &mut Draft,
     project: &Project,
     message: &Message,
-    (count, words): (u32, &str),
+    count: u32,
+    words: &str,
     now: Now,
 ) -> Result<(), Refusal> {
-    let (about, goal) = if words.is_empty() {
+    let (subject, goal) = if words.is_empty() {
         (LeadSubject::Backlog, BACKLOG_GOAL)
     } else {
         (LeadSubject::Goal, words)
     };
     for _ in 0..count {
-        request_mission(draft, project, message, about, goal, now)?;
+        request_mission(draft, project, message, subject, goal, now)?;
     }
     Ok(())
 }
@@ -484,43 +491,43 @@ fn request_mission(
     draft: &mut Draft,
     project: &Project,
     message: &Message,
-    about: LeadSubject,
+    subject: LeadSubject,
     goal: &str,
     now: Now,
 ) -> Result<(), Refusal> {
-    let ask = LeadRequest {
+    let request = LeadRequest {
         project: project.name.clone(),
         goal: goal.to_owned(),
-        subject: about,
+        subject,
         agent: None,
         message: Some(message.id),
         channel: Some(message.channel.clone()),
     };
-    lead::request_mission(draft, ask, now).map(|_| ())
+    lead::request_mission(draft, request, now).map(|_| ())
 }
 
 /// Returns a list of a project's leads and their missions.
 fn list_leads(board: &Board, project: &ProjectName) -> String {
     let lines: Vec<String> = lead::siblings(board, project, None)
         .iter()
-        .map(|sibling_lead| {
+        .map(|sibling| {
             format!(
                 "{} leads {}: {} ({} tasks open)",
-                sibling_lead.lead,
-                sibling_lead.mission,
-                sibling_lead.title,
-                sibling_lead.tasks.len()
+                sibling.lead,
+                sibling.mission,
+                sibling.title,
+                sibling.tasks.len()
             )
         })
         .collect();
-    let most = board
+    let max_leads = board
         .projects
         .get(project)
         .map_or(0, |project| project.settings.leads.max_leads);
     match lines.as_slice() {
-        [] => format!("No leads are at work; the maximum is {most}."),
+        [] => format!("No leads are at work; the maximum is {max_leads}."),
         lines => format!(
-            "{} of {most} leads are at work.\n{}",
+            "{} of {max_leads} leads are at work.\n{}",
             lines.len(),
             lines.join("\n")
         ),
@@ -556,12 +563,12 @@ mod tests {
             RouterCommand::Mission(goal) => format!("mission {goal:?}"),
             RouterCommand::Leads(count) => format!("leads {count:?}"),
             RouterCommand::Task(words) => format!("task {words:?}"),
-            RouterCommand::Question(question_request) => format!(
+            RouterCommand::Question(question) => format!(
                 "{} {} {:?}{}",
-                question_request.effort.name(),
-                question_request.model.as_deref().unwrap_or("-"),
-                question_request.text,
-                if question_request.takes_one_answer {
+                question.effort.name(),
+                question.model.as_deref().unwrap_or("-"),
+                question.text,
+                if question.takes_one_answer {
                     " once"
                 } else {
                     ""

@@ -112,65 +112,65 @@ pub struct RegisterRunner {
 }
 
 /// Registers a runner, or a known runner that comes back. Returns its session number.
-pub fn register(draft: &mut Draft, ask: RegisterRunner, now: Now) -> Result<u64, Refusal> {
-    if !(1..=MAX_TASKS).contains(&ask.max_tasks) {
+pub fn register(draft: &mut Draft, request: RegisterRunner, now: Now) -> Result<u64, Refusal> {
+    if !(1..=MAX_TASKS).contains(&request.max_tasks) {
         return Err(Refusal::invalid(
             format!(
                 "a runner takes 1 to {MAX_TASKS} tasks at once, not {}",
-                ask.max_tasks
+                request.max_tasks
             ),
             "give a number in that range: --max-tasks 4",
         ));
     }
-    if ask.identity.is_empty() || ask.identity.len() > 100 || ask.version.len() > 100 {
+    if request.identity.is_empty() || request.identity.len() > 100 || request.version.len() > 100 {
         return Err(Refusal::invalid(
             "a runner's identity has 1 to 100 characters, its version at most 100",
             "start it with regatta runner, which sets both",
         ));
     }
-    let odd = |s: &&String| {
-        s.is_empty()
-            || s.len() > 64
-            || !s
+    let is_invalid = |label: &&String| {
+        label.is_empty()
+            || label.len() > 64
+            || !label
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte))
     };
-    if let Some(label) = ask.labels.iter().find(odd) {
+    if let Some(label) = request.labels.iter().find(is_invalid) {
         return Err(Refusal::invalid(
             format!("{label:?} is not a label"),
             "a label has up to 64 letters, digits and - _ . :",
         ));
     }
-    let known = draft.board().runners.get(&ask.name).cloned();
+    let known = draft.board().runners.get(&request.name).cloned();
     if let Some(known) = &known
-        && (known.identity != ask.identity || known.token != ask.token)
+        && (known.identity != request.identity || known.token != request.token)
         && known.is_present()
     {
         return Err(Refusal::InUse {
-            what: format!("runner {}", ask.name),
+            what: format!("runner {}", request.name),
             by: "another machine".into(),
         });
     }
     // Another installation does not have the workspaces of the old one.
     if known
         .as_ref()
-        .is_some_and(|runner| runner.identity != ask.identity)
+        .is_some_and(|runner| runner.identity != request.identity)
     {
         lose_attempts(
             draft,
-            &ask.name,
+            &request.name,
             "its runner was replaced by another machine",
         )?;
     }
     let session = draft.next_revision();
     let runner = Runner {
-        name: ask.name,
-        identity: ask.identity,
-        token: ask.token,
-        labels: ask.labels,
-        agents: ask.agents,
-        max_tasks: ask.max_tasks,
-        version: ask.version,
+        name: request.name,
+        identity: request.identity,
+        token: request.token,
+        labels: request.labels,
+        agents: request.agents,
+        max_tasks: request.max_tasks,
+        version: request.version,
         state: RunnerState::Up,
         session,
         expires_fleet_ms: Some(now.fleet_ms + LOST_TIMEOUT_MS),
@@ -245,12 +245,12 @@ pub fn remove(draft: &mut Draft, name: &RunnerName) -> Result<(), Refusal> {
 /// Marks a runner as lost if its heartbeats stopped for too long. Its tasks wait for another
 /// runner, without counting a failure.
 pub(crate) fn expire(draft: &mut Draft, name: &RunnerName, now: Now) -> Result<(), Refusal> {
-    let over = draft
-        .board()
-        .runners
-        .get(name)
-        .is_some_and(|runner| runner.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
-    if over {
+    let is_expired = draft.board().runners.get(name).is_some_and(|runner| {
+        runner
+            .expires_fleet_ms
+            .is_some_and(|deadline| deadline <= now.fleet_ms)
+    });
+    if is_expired {
         lose_attempts(draft, name, &format!("its runner {name} was lost"))?;
         record_state(draft, name, RunnerState::Lost, "its heartbeats stopped");
     }
@@ -259,14 +259,14 @@ pub(crate) fn expire(draft: &mut Draft, name: &RunnerName, now: Now) -> Result<(
 
 /// Renews the lease of each runner that is up, after the daemon was down.
 pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
-    let there: Vec<RunnerName> = draft
+    let present: Vec<RunnerName> = draft
         .board()
         .runners
         .values()
         .filter(|runner| runner.is_present())
         .map(|runner| runner.name.clone())
         .collect();
-    for runner in there {
+    for runner in present {
         draft.record(Event::RunnerRenewed(RunnerRenewed {
             runner,
             expires_at: now.fleet_ms + LOST_TIMEOUT_MS,
@@ -390,20 +390,20 @@ pub fn runner_away_reason(board: &Board, agent: &Agent) -> Option<String> {
     if agent.profile.labels.is_empty() {
         return None;
     }
-    let serving = || {
+    let runners = || {
         board
             .runners
             .values()
             .filter(|runner| runner.can_run(agent))
     };
-    if serving().any(|runner| runner.is_present()) {
+    if runners().any(|runner| runner.is_present()) {
         return None;
     }
-    let last = serving().max_by_key(|runner| (runner.last_seen_unix_ms, runner.session))?;
-    let how = if last.state == RunnerState::Lost {
+    let last_runner = runners().max_by_key(|runner| (runner.last_seen_unix_ms, runner.session))?;
+    let fate = if last_runner.state == RunnerState::Lost {
         "was lost"
     } else {
         "has left"
     };
-    Some(format!("its runner {} {how}", last.name))
+    Some(format!("its runner {} {fate}", last_runner.name))
 }

@@ -63,17 +63,17 @@ pub const MAX_ESCAPES: usize = 50;
 pub(crate) fn record_escape(
     draft: &mut Draft,
     attempt: &Attempt,
-    found: EscapeSource,
+    source: EscapeSource,
     finding: ScopeFinding,
     now: Now,
 ) {
     let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else {
         return;
     };
-    let known = task.escapes.iter().any(|scope_escape| {
-        scope_escape.attempt == attempt.id
-            && scope_escape.finding == finding.finding
-            && scope_escape.suggested_files == finding.suggested_files
+    let known = task.escapes.iter().any(|escape| {
+        escape.attempt == attempt.id
+            && escape.finding == finding.finding
+            && escape.suggested_files == finding.suggested_files
     });
     if known || task.escapes.len() >= MAX_ESCAPES {
         return;
@@ -82,13 +82,12 @@ pub(crate) fn record_escape(
         finding,
         suggested_files,
     } = finding;
-    let (id, worker) = (attempt.id, attempt.agent.clone());
     let escape = ScopeEscape {
-        attempt: id,
-        worker,
+        attempt: attempt.id,
+        worker: attempt.agent.clone(),
         finding,
         suggested_files,
-        source: found,
+        source,
         unix_ms: now.unix_ms,
     };
     draft.record(Event::TaskEscaped(TaskEscaped {
@@ -105,14 +104,14 @@ pub fn report_escape(
     now: Now,
 ) -> Result<(), Refusal> {
     let attempt = attempt::require_attempt_of_task(draft.board(), task, id, token)?;
-    let long = |s: &String| s.is_empty() || s.len() > 400;
+    let is_invalid = |path: &String| path.is_empty() || path.len() > 400;
     if finding.finding.trim().is_empty() || finding.finding.len() > 4_000 {
         return Err(Refusal::invalid(
             "a finding has 1 to 4000 bytes",
             "describe the work and the reason",
         ));
     }
-    if finding.suggested_files.len() > 50 || finding.suggested_files.iter().any(long) {
+    if finding.suggested_files.len() > 50 || finding.suggested_files.iter().any(is_invalid) {
         return Err(Refusal::invalid(
             "at most 50 files, each of at most 400 bytes",
             "name directories instead",
@@ -124,29 +123,29 @@ pub fn report_escape(
 }
 
 /// Returns the name of an escape, such as `T3.1`, which is also the alias of its follow-up task.
-pub fn escape_name(task: TaskId, nth: usize) -> String {
-    format!("{task}.{}", nth + 1)
+pub fn escape_name(task: TaskId, index: usize) -> String {
+    format!("{task}.{}", index + 1)
 }
 
 /// Parses a name that [`escape_name`] made.
 pub fn parse_escape_name(text: &str) -> Option<(TaskId, usize)> {
-    let (task, nth) = text.rsplit_once('.')?;
-    let nth: usize = nth.parse().ok()?;
-    Some((task.parse().ok()?, nth.checked_sub(1)?))
+    let (task, index) = text.rsplit_once('.')?;
+    let index: usize = index.parse().ok()?;
+    Some((task.parse().ok()?, index.checked_sub(1)?))
 }
 
-/// Returns the follow-up task for an escape of the task `of`, which may have ended.
-pub fn follow_up(of: &Task, nth: usize) -> Result<AddTask, Refusal> {
-    let Some(escape) = of.escapes.get(nth) else {
+/// Returns the follow-up task for an escape of the task `origin`, which may have ended.
+pub fn follow_up(origin: &Task, index: usize) -> Result<AddTask, Refusal> {
+    let Some(escape) = origin.escapes.get(index) else {
         return Err(Refusal::invalid(
-            format!("{} has no escape number {}", of.id, nth + 1),
+            format!("{} has no escape number {}", origin.id, index + 1),
             "see which there are: regatta scope",
         ));
     };
-    let plain = |s: &String| PathPattern::new(&literal_pattern(s)).ok();
+    let pattern_of_path = |path: &String| PathPattern::new(&literal_pattern(path)).ok();
     let mut subject = format!(
         "Follow up {}: {}",
-        of.id,
+        origin.id,
         escape.finding.lines().next().unwrap_or_default()
     );
     subject = subject
@@ -156,24 +155,28 @@ pub fn follow_up(of: &Task, nth: usize) -> Result<AddTask, Refusal> {
         .collect();
     let description = format!(
         "{}\n\nFound by {} while working on {} \"{}\", and left out of that work.",
-        escape.finding, escape.worker, of.id, of.subject
+        escape.finding, escape.worker, origin.id, origin.subject
     );
     Ok(AddTask {
-        project: of.project.clone(),
+        project: origin.project.clone(),
         subject,
         description,
-        issue_type: of.issue_type,
-        files: escape.suggested_files.iter().filter_map(plain).collect(),
+        issue_type: origin.issue_type,
+        files: escape
+            .suggested_files
+            .iter()
+            .filter_map(pattern_of_path)
+            .collect(),
         validation: task::Validation::default(),
         blocked_by: vec![],
-        priority: of.priority,
+        priority: origin.priority,
         expects: task::Expects::Changes,
         effort: None,
         model: None,
         provider: None,
         script: None,
         ratchet: None,
-        alias: Some(escape_name(of.id, nth)),
+        alias: Some(escape_name(origin.id, index)),
         backlog: false,
     })
 }
@@ -190,8 +193,8 @@ pub fn files_left_out(task: &Task, attempt: AttemptId) -> Vec<String> {
         .collect()
 }
 
-/// Says which files were left out of an attempt's work and where they are kept; `None` if none
-/// were.
+/// Returns a sentence about the files that were left out of an attempt's work and the place where
+/// they are kept, or `None` if there are no such files.
 pub fn files_left_out_note(task: &Task, attempt: AttemptId) -> Option<String> {
     let files = files_left_out(task, attempt);
     let names: Vec<&str> = files.iter().map(String::as_str).collect();
@@ -215,10 +218,11 @@ pub fn split_by_manifest(
     run: &RunSettings,
     changed: &[String],
 ) -> (Vec<String>, Vec<String>) {
-    let reach = manifest::with_derived_files(run, &task.files);
-    changed.iter().cloned().partition(|path| {
-        reach.is_empty() || reach.iter().any(|path_pattern| path_pattern.matches(path))
-    })
+    let allowed = manifest::with_derived_files(run, &task.files);
+    changed
+        .iter()
+        .cloned()
+        .partition(|path| allowed.is_empty() || allowed.iter().any(|pattern| pattern.matches(path)))
 }
 
 #[cfg(test)]

@@ -18,12 +18,12 @@ pub fn words(text: &str) -> Vec<String> {
     let mut word = String::new();
     let mut length = 0;
     for c in text.chars() {
-        let alone = is_word_by_itself(c);
-        if (alone || !c.is_alphanumeric()) && !word.is_empty() {
+        let is_single = is_word_by_itself(c);
+        if (is_single || !c.is_alphanumeric()) && !word.is_empty() {
             found.push(std::mem::take(&mut word));
             length = 0;
         }
-        if alone {
+        if is_single {
             found.push(c.to_string());
         } else if c.is_alphanumeric() {
             length += 1;
@@ -54,12 +54,12 @@ impl SearchQuery {
     /// Parses a query such as `merge "of main"`. Returns `None` if it has no word.
     pub fn new(text: &str) -> Option<SearchQuery> {
         let mut parts = Vec::new();
-        let mut left = MAX_QUERY_WORDS;
-        for (nth, piece) in text.split('"').enumerate() {
-            let mut found = words(piece);
-            found.truncate(left);
-            left -= found.len();
-            if nth % 2 == 0 {
+        let mut remaining = MAX_QUERY_WORDS;
+        for (index, part) in text.split('"').enumerate() {
+            let mut found = words(part);
+            found.truncate(remaining);
+            remaining -= found.len();
+            if index % 2 == 0 {
                 parts.extend(found.into_iter().map(|found| vec![found]));
             } else if !found.is_empty() {
                 parts.push(found);

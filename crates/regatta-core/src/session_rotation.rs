@@ -18,10 +18,8 @@ pub const NEARLY_FULL_PERCENT: u64 = 85;
 
 /// The last prompt of a session, which requests the summary.
 pub const SUMMARY_PROMPT: &str = "Your context is nearly full, so the work goes on in a fresh \
-session that knows nothing of \
-this one. Do not work on now. Write what it must know: what is done, what is left, what you \
-decided and why, and what \
-to watch out for.";
+session that knows nothing of this one. Do not work on now. Write what it must know: what is done, \
+what is left, what you decided and why, and what to watch out for.";
 
 facts! {
     /// The attempt's next prompt requests a summary, and then its session is replaced.
@@ -29,8 +27,8 @@ facts! {
 }
 
 /// Returns whether the model's context is nearly full.
-fn is_nearly_full(talk: &SessionState) -> bool {
-    talk.context.is_some_and(|(used, size)| {
+fn is_nearly_full(session: &SessionState) -> bool {
+    session.context.is_some_and(|(used, size)| {
         size > 0 && used.saturating_mul(100) >= size.saturating_mul(NEARLY_FULL_PERCENT)
     })
 }
@@ -41,17 +39,17 @@ pub(crate) fn on_turn_ended(
     attempt: &Attempt,
     stop: StopReason,
 ) -> Result<bool, Refusal> {
-    let talk = &attempt.session;
+    let session = &attempt.session;
     if attempt.stopping.is_some() || !matches!(stop, StopReason::EndTurn | StopReason::MaxTokens) {
         return Ok(false);
     }
-    match talk.summary_turn {
-        Some(turn) if talk.turns > turn => {
-            let summary = talk
+    match session.summary_turn {
+        Some(turn) if session.turns > turn => {
+            let summary = session
                 .last_turn_end
                 .as_ref()
                 .map(|turn_end| turn_end.detail.trim())
-                .filter(|last_turn_end| !last_turn_end.is_empty());
+                .filter(|summary| !summary.is_empty());
             let text = summary.map_or_else(
                 || {
                     "The session before this one was full and left no summary: look at the state \
@@ -73,9 +71,9 @@ pub(crate) fn on_turn_ended(
             Ok(true)
         }
         None if attempt.accepts_prompts()
-            && talk.hold_reason.is_none()
-            && !talk.is_finished()
-            && is_nearly_full(talk) =>
+            && session.hold_reason.is_none()
+            && !session.is_finished()
+            && is_nearly_full(session) =>
         {
             draft.record(Event::AttemptRotating(AttemptRotating {
                 attempt: attempt.id,
@@ -87,12 +85,12 @@ pub(crate) fn on_turn_ended(
 }
 
 /// Inserts the request for a summary before all other pending prompts.
-pub(crate) fn insert_summary_request(talk: &mut SessionState) {
-    let next = usize::try_from(talk.turns.saturating_sub(1))
+pub(crate) fn insert_summary_request(session: &mut SessionState) {
+    let next = usize::try_from(session.turns.saturating_sub(1))
         .unwrap_or(usize::MAX)
-        .min(talk.follow_ups.len());
-    talk.follow_ups.insert(next, SUMMARY_PROMPT.to_owned());
-    talk.summary_turn = Some(talk.turns);
+        .min(session.follow_ups.len());
+    session.follow_ups.insert(next, SUMMARY_PROMPT.to_owned());
+    session.summary_turn = Some(session.turns);
 }
 
 /// Returns whether a prompt is the request for a summary. The next session does not get this

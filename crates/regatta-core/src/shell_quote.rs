@@ -18,10 +18,10 @@ pub fn quote(word: &str) -> String {
 /// set a variable, and `=b` is a program's path in zsh, so an equals sign is plain only in an
 /// option. Letters beyond ASCII depend on the reader's locale, so they are not plain.
 fn is_plain(word: &str) -> bool {
-    let option = word.starts_with('-');
-    let plain =
-        |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,".contains(c) || (option && c == '=');
-    !word.is_empty() && word.chars().all(plain)
+    let is_option = word.starts_with('-');
+    let is_plain_char =
+        |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,".contains(c) || (is_option && c == '=');
+    !word.is_empty() && word.chars().all(is_plain_char)
 }
 
 #[cfg(test)]
@@ -62,8 +62,8 @@ mod tests {
             ("a\u{a0}b", "'a\u{a0}b'"),
             ("船", "'船'"),
         ];
-        for (word, wanted) in cases {
-            assert_eq!(quote(word), wanted, "{word:?}");
+        for (word, quoted) in cases {
+            assert_eq!(quote(word), quoted, "{word:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Suggestions for misspelt words.
+//! Suggestions for misspelt words, such as a field of a file or a provider's name.
 
 /// The number of characters of a word that are compared.
 const MAX_COMPARED_CHARS: usize = 64;
@@ -32,12 +32,12 @@ pub fn meant_word(message: &str) -> Option<&str> {
 fn distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (line, a) in left.chars().take(MAX_COMPARED_CHARS).enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], line + 1);
-        for (column, b) in right.iter().enumerate() {
-            let replaced = corner + usize::from(a != *b);
-            corner = row[column + 1];
-            row[column + 1] = replaced.min(row[column] + 1).min(corner + 1);
+    for (line, left_char) in left.chars().take(MAX_COMPARED_CHARS).enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
+        for (column, right_char) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(left_char != *right_char);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
         }
     }
     row[right.len()]

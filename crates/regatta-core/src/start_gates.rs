@@ -4,7 +4,7 @@
 //!
 //! Facts about the world, such as the state of the trunk or the free memory, come in as
 //! [`StartFacts`] with the poll that asks for a start. The board keeps those results that block a
-//! whole mission, so that `reason` can report them.
+//! whole mission, so that `regatta why` can report them.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ use crate::task::{Task, TaskStatus};
 pub enum StartGate {
     /// The trunk exists and is not behind its upstream.
     BaseSync,
-    /// The task says which files it changes and how it is checked.
+    /// The task names the files that it changes and its checks.
     FileManifest,
     /// All blockers of the task are completed.
     DependencyGraph,
@@ -188,33 +188,28 @@ pub fn evaluate(board: &Board, task: &Task, facts: &StartFacts, now: Now) -> Vec
 /// Returns the results that are worth storing. A gate that is not stored passed without a reason.
 /// An attempt without a workspace builds on no trunk and changes no file, so two gates do not
 /// concern it.
-pub(crate) fn notable_results(answers: Vec<GateResult>, bare: bool) -> Vec<GateResult> {
-    let concerns = |gate_result: &GateResult| {
-        !bare
-            || !matches!(
-                gate_result.gate,
-                StartGate::BaseSync | StartGate::FileManifest
-            )
+pub(crate) fn notable_results(results: Vec<GateResult>, no_workspace: bool) -> Vec<GateResult> {
+    let concerns = |result: &GateResult| {
+        !no_workspace || !matches!(result.gate, StartGate::BaseSync | StartGate::FileManifest)
     };
-    answers
+    results
         .into_iter()
-        .filter(|gate_result| {
-            concerns(gate_result)
-                && (gate_result.verdict != GateVerdict::Pass || !gate_result.reason.is_empty())
+        .filter(|result| {
+            concerns(result) && (result.verdict != GateVerdict::Pass || !result.reason.is_empty())
         })
         .collect()
 }
 
 /// Restores all six results from the stored ones.
-pub fn restore_results(noted: &[GateResult]) -> Vec<GateResult> {
-    let answer = |gate| {
-        noted
+pub fn restore_results(stored: &[GateResult]) -> Vec<GateResult> {
+    let result_of = |gate| {
+        stored
             .iter()
-            .find(|gate_result| gate_result.gate == gate)
+            .find(|result| result.gate == gate)
             .cloned()
             .unwrap_or(GateResult::pass(gate))
     };
-    StartGate::ALL.into_iter().map(answer).collect()
+    StartGate::ALL.into_iter().map(result_of).collect()
 }
 
 /// Returns the blocks that the facts impose on a mission, or on some of its tasks.
@@ -224,17 +219,17 @@ pub fn mission_blocks(
     facts: &StartFacts,
     now: Now,
 ) -> Vec<GateResult> {
-    let found = [
+    let results = [
         Some(base_sync(facts)),
         machine_block(board, facts, now),
         lost_landings_result(mission, facts),
     ];
     let without_blocker = blocks_for_lost_blockers(board, mission, facts);
-    found
+    results
         .into_iter()
         .flatten()
         .chain(without_blocker)
-        .filter(|passage| passage.verdict == GateVerdict::Block)
+        .filter(|result| result.verdict == GateVerdict::Block)
         .collect()
 }
 
@@ -251,6 +246,7 @@ pub fn base_warning(upstream: Option<&str>, behind: u32) -> Option<String> {
     ))
 }
 
+/// Checks that the trunk can be read and is not behind its upstream.
 fn base_sync(facts: &StartFacts) -> GateResult {
     match &facts.base {
         Some(TrunkState::Broken { reason }) => {
@@ -269,6 +265,7 @@ fn base_sync(facts: &StartFacts) -> GateResult {
     }
 }
 
+/// Checks that the task names its files and checks.
 fn file_manifest(board: &Board, task: &Task) -> GateResult {
     match schedule::missing_contract_part(board, task) {
         Some(reason) => GateResult::block(StartGate::FileManifest, WaitKind::Gate, reason),
@@ -281,6 +278,7 @@ fn file_manifest(board: &Board, task: &Task) -> GateResult {
     }
 }
 
+/// Checks that all blockers of the task are completed.
 fn dependency_graph(board: &Board, task: &Task) -> GateResult {
     let missing: Vec<String> = task
         .blocked_by
@@ -300,7 +298,7 @@ fn dependency_graph(board: &Board, task: &Task) -> GateResult {
 }
 
 /// Warns about a task whose last attempt was silent. The attempt itself was stopped by
-/// [`crate::steer::silent`].
+/// [`crate::intervention`].
 fn misalignment_breaker(task: &Task) -> GateResult {
     match task.last_cause {
         Some(AttemptCause::Hung) => {
@@ -312,6 +310,7 @@ fn misalignment_breaker(task: &Task) -> GateResult {
     }
 }
 
+/// Checks that the machine and the mission have room, and that it is the turn of the task's wave.
 fn wave_cap(
     board: &Board,
     task: &Task,
@@ -341,17 +340,19 @@ fn wave_cap(
 fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResult> {
     let limits = board.limits;
     if facts.disk_mb.is_none() && facts.memory_mb.is_none() {
-        return None; // no facts were collected, and counting young attempts takes time
+        // No facts were collected, and counting young attempts takes time.
+        return None;
     }
-    let young = board
+    let young_count = board
         .attempts
         .values()
         .filter(|attempt| attempt.started_fleet_ms + RAMP_UP_MS > now.fleet_ms)
         .count() as u64;
-    let short = |free: Option<u64>, need: u64| free.filter(|free| need > 0 && free / need <= young);
-    let say = |kind, what: &str, free: u64, need: u64| {
-        let others = if young > 0 {
-            format!(", and {young} attempts have just started")
+    let free_if_short =
+        |free: Option<u64>, need: u64| free.filter(|free| need > 0 && free / need <= young_count);
+    let block = |kind, resource: &str, free: u64, need: u64| {
+        let others = if young_count > 0 {
+            format!(", and {young_count} attempts have just started")
         } else {
             String::new()
         };
@@ -359,15 +360,15 @@ fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResu
             StartGate::WaveCap,
             kind,
             format!(
-                "only {free} MiB of {what} are free{others}, but each attempt needs {need} MiB"
+                "only {free} MiB of {resource} are free{others}, but each attempt needs {need} MiB"
             ),
         )
     };
-    if let Some(free) = short(facts.disk_mb, limits.attempt_disk_mb) {
-        return Some(say(WaitKind::Disk, "disk", free, limits.attempt_disk_mb));
+    if let Some(free) = free_if_short(facts.disk_mb, limits.attempt_disk_mb) {
+        return Some(block(WaitKind::Disk, "disk", free, limits.attempt_disk_mb));
     }
-    let free = short(facts.memory_mb, limits.attempt_memory_mb)?;
-    Some(say(
+    let free = free_if_short(facts.memory_mb, limits.attempt_memory_mb)?;
+    Some(block(
         WaitKind::Machine,
         "memory",
         free,
@@ -388,8 +389,7 @@ fn lost_landings_result(mission: &Mission, facts: &StartFacts) -> Option<GateRes
     let commit = &first.commit.as_str()[..10];
     let reason = format!(
         "the trunk no longer contains {commit} of {}{more}, which {} builds on: bring it back (git \
-         merge {commit}), or go on \
-         without it: regatta queue accept",
+         merge {commit}), or go on without it: regatta queue accept",
         first.task, mission.id
     );
     Some(match mission.mode {
@@ -415,28 +415,33 @@ fn blocks_for_lost_blockers(
         .filter_map(|(_, id)| board.tasks.get(&id))
         .map(|task| &**task)
         .collect();
-    let passage = |lost: &LostLanding| {
-        let depends = |task: &&&Task| task.blocked_by.contains(&lost.task);
-        let tasks: Vec<TaskId> = open.iter().filter(depends).map(|task| task.id).collect();
+    let block_for = |lost: &LostLanding| {
+        let is_dependent = |task: &&&Task| task.blocked_by.contains(&lost.task);
+        let tasks: Vec<TaskId> = open
+            .iter()
+            .filter(is_dependent)
+            .map(|task| task.id)
+            .collect();
         (!tasks.is_empty()).then(|| GateResult {
             tasks,
             ..lost_blocker_block(lost)
         })
     };
-    lost_landings(facts).iter().filter_map(passage).collect()
+    lost_landings(facts).iter().filter_map(block_for).collect()
 }
 
+/// Returns the block for a task of which a blocker landed and was lost from the trunk.
 fn lost_blocker_block(lost: &LostLanding) -> GateResult {
     let commit = &lost.commit.as_str()[..10];
     let reason = format!(
         "the trunk no longer contains {commit} of {}, which it needs: bring it back (git merge \
-         {commit}), or go on without \
-         it: regatta queue accept",
+         {commit}), or go on without it: regatta queue accept",
         lost.task
     );
     GateResult::block(StartGate::BaseAncestry, WaitKind::Gate, reason)
 }
 
+/// Returns the landed commits that the trunk lost, as far as the facts name them.
 fn lost_landings(facts: &StartFacts) -> &[LostLanding] {
     match &facts.base {
         Some(TrunkState::Present { lost, .. }) => lost,
@@ -444,6 +449,8 @@ fn lost_landings(facts: &StartFacts) -> &[LostLanding] {
     }
 }
 
+/// Checks that the trunk contains everything that landed before, and names the files of the task's
+/// manifest that the wave before changed.
 fn base_ancestry(task: &Task, mission: Option<&Mission>, facts: &StartFacts) -> GateResult {
     let Some(mission) = mission else {
         return GateResult::pass(StartGate::BaseAncestry);

@@ -1,10 +1,12 @@
-//! Tasks: one unit of work, one state machine ([`next_status`]), and the verbs that drive it.
+//! Tasks: the unit of work, its state machine ([`next_status`]), and the verbs that drive it.
 //!
 //! "Blocked" is not a state, because it follows from the blockers. A retry is not a state either: a
 //! task that comes back is pending or unassigned again, with one more attempt in its history.
 
 mod add; // adding and editing tasks
+mod assignment; // assigning and offering a task to an agent
 mod fixup; // finished work that needs a fix before it can land
+mod retry; // another attempt at a task
 mod status; // the status and the state machine
 
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use crate::pattern::{PathPattern, Uri};
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::scope_escape::ScopeEscape;
-use crate::{agent, claim, manifest};
+use crate::{claim, manifest};
 
 pub use add::{AddTask, EditTask, SetPause, add, default_priority, edit};
 pub(crate) use add::{
@@ -38,6 +40,11 @@ pub(crate) use add::{
 pub(crate) use fixup::send_to_fixup;
 pub use fixup::{Conflict, ConflictKind, Fixup, MAX_FIXUPS, SettledPath};
 pub use status::{TaskStatus, next_status};
+
+pub use retry::{DEFAULT_MAX_FAILURES, NextAttempt};
+pub(crate) use retry::{clear_delay, requeue, retry_after, return_for_retry, send_back};
+
+pub use assignment::{AssignMode, OFFER_TTL_MS, answer_offer, assign, expire_offer};
 
 /// The kind of work; it decides which gates apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -393,11 +400,11 @@ impl Task {
     }
 
     /// Returns the claims on its manifest. An attempt also holds others: see
-    /// [`crate::manifest::claims`].
+    /// [`crate::manifest::claims_of_task`].
     pub fn file_claims(&self) -> Vec<Uri> {
         self.files
             .iter()
-            .map(|path_pattern| Uri::for_file(&self.project, path_pattern))
+            .map(|pattern| Uri::for_file(&self.project, pattern))
             .collect()
     }
 }
@@ -427,136 +434,8 @@ facts! {
     TaskCancelled { task: TaskId, reason: String }
 }
 
-/// Default number of failed attempts after which a task fails or needs a person.
-pub const DEFAULT_MAX_FAILURES: u32 = 3;
-
-/// Returns the maximum number of failed attempts of a task, from its project's settings.
-pub(crate) fn max_failures(board: &Board, task: &Task) -> u32 {
-    board
-        .projects
-        .get(&task.project)
-        .map_or(DEFAULT_MAX_FAILURES, |project| {
-            project.settings.run.attempts.max(1)
-        })
-}
-
-fn is_zero(n: &u32) -> bool {
-    *n == 0
-}
-
-/// The way in which a task is assigned to an agent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum AssignMode {
-    /// At once; refused if the agent has no free slot.
-    #[default]
-    Direct,
-    /// In the agent's queue, even if the agent has no free slot.
-    Queue,
-    /// As an offer, which the agent may decline.
-    Offer,
-}
-
-/// Lifetime of an offer: ten minutes.
-pub const OFFER_TTL_MS: u64 = 600_000;
-
-/// Assigns a task to an agent, or to nobody with `None`.
-pub fn assign(
-    draft: &mut Draft,
-    id: TaskId,
-    to: Option<AgentName>,
-    how: AssignMode,
-    now: Now,
-) -> Result<(), Refusal> {
-    let task = find(draft.board(), id)?;
-    if task.status.is_running() || task.status == TaskStatus::Landing {
-        return Err(Refusal::InUse {
-            what: id.to_string(),
-            by: task
-                .attempt
-                .map_or(task.status.to_string(), |id| id.to_string()),
-        });
-    }
-    crate::landing::remote_sync::refuse_work(draft.board(), &task)?;
-    let Some(to) = to else {
-        next_status(id, task.status, TaskStatus::Unassigned)?;
-        draft.record(Event::TaskAssigned(TaskAssigned {
-            task: id,
-            to: None,
-            status: TaskStatus::Unassigned,
-        }));
-        return Ok(());
-    };
-    let agent = agent::find(draft.board(), &to)?;
-    let room = agent::capacity(draft.board(), agent);
-    match how {
-        AssignMode::Direct if room.available == 0 => Err(Refusal::AtCapacity {
-            agent: to,
-            running: room.current,
-            max: room.max,
-        }),
-        AssignMode::Direct | AssignMode::Queue => {
-            next_status(id, task.status, TaskStatus::Pending)?;
-            draft.record(Event::TaskAssigned(TaskAssigned {
-                task: id,
-                to: Some(to),
-                status: TaskStatus::Pending,
-            }));
-            Ok(())
-        }
-        AssignMode::Offer => {
-            next_status(id, task.status, TaskStatus::Offered)?;
-            draft.record(Event::TaskOffered(TaskOffered {
-                task: id,
-                to,
-                until_at: now.fleet_ms + OFFER_TTL_MS,
-            }));
-            Ok(())
-        }
-    }
-}
-
-/// Accepts or declines an offer.
-pub fn answer_offer(
-    draft: &mut Draft,
-    id: TaskId,
-    agent: &AgentName,
-    accept: bool,
-) -> Result<(), Refusal> {
-    let task = find(draft.board(), id)?;
-    if task.status != TaskStatus::Offered || task.assignee.as_ref() != Some(agent) {
-        return Err(Refusal::NotOffered {
-            task: id,
-            agent: agent.clone(),
-        });
-    }
-    let (to, status) = if accept {
-        (Some(agent.clone()), TaskStatus::Pending)
-    } else {
-        (None, TaskStatus::Unassigned)
-    };
-    draft.record(Event::TaskAssigned(TaskAssigned {
-        task: id,
-        to,
-        status,
-    }));
-    Ok(())
-}
-
-/// Withdraws an expired offer, so that the task is not stranded.
-pub fn expire_offer(draft: &mut Draft, id: TaskId, now: Now) {
-    let due = draft.board().tasks.get(&id).is_some_and(|task| {
-        task.offer_until_fleet_ms
-            .is_some_and(|at| at <= now.fleet_ms)
-    });
-    if due {
-        draft.record(Event::TaskAssigned(TaskAssigned {
-            task: id,
-            to: None,
-            status: TaskStatus::Unassigned,
-        }));
-    }
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Starts an attempt on a task: the attempt, its token, its claims and the status change are
@@ -622,8 +501,8 @@ pub fn finish(
     token: u64,
     output: Option<String>,
 ) -> Result<(), Refusal> {
-    let live = attempt::require_attempt_of_task(draft.board(), id, attempt, token)?;
-    if live.stopping.is_some() {
+    let attempt_record = attempt::require_attempt_of_task(draft.board(), id, attempt, token)?;
+    if attempt_record.stopping.is_some() {
         return Err(Refusal::StaleAttempt {
             task: id,
             attempt,
@@ -660,22 +539,20 @@ pub fn give_up(
     token: u64,
     reason: Option<String>,
 ) -> Result<(), Refusal> {
-    let live = attempt::require_attempt_of_task(draft.board(), id, attempt, token)?;
-    if live.stopping.is_some() {
+    let attempt_record = attempt::require_attempt_of_task(draft.board(), id, attempt, token)?;
+    if attempt_record.stopping.is_some() {
         return Err(Refusal::StaleAttempt {
             task: id,
             attempt,
             live: None,
         });
     }
-    if live.supervised {
-        // The process still runs, and its claims are released only when it has ended.
-        let reason = reason.unwrap_or_else(|| "Unknown failure".into());
-        attempt::stop(draft, attempt, AttemptCause::GaveUp, reason.clone());
-        fail(draft, id, &reason)?;
-        return Ok(());
-    }
     let reason = reason.unwrap_or_else(|| "Unknown failure".into());
+    if attempt_record.supervised {
+        // The process still runs, and its claims are released only when it has ended.
+        attempt::stop(draft, attempt, AttemptCause::GaveUp, reason.clone());
+        return fail(draft, id, &reason);
+    }
     attempt::end(draft, attempt, AttemptCause::GaveUp, &reason);
     fail(draft, id, &reason)
 }
@@ -728,181 +605,6 @@ pub(crate) fn change_review_reason(
             reason,
         }));
     }
-}
-
-/// Returns a task to the agents for another attempt, without counting a failure.
-pub(crate) fn return_for_retry(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
-    requeue_inner(draft, id, reason, NextAttempt::default())
-}
-
-/// Returns a task to the agents after a reviewer looked at its finished work.
-pub(crate) fn send_back(
-    draft: &mut Draft,
-    id: TaskId,
-    reviewed: CommitId,
-    reason: &str,
-) -> Result<(), Refusal> {
-    requeue_inner(
-        draft,
-        id,
-        reason,
-        NextAttempt {
-            reviewed: Some(reviewed),
-            ..NextAttempt::default()
-        },
-    )
-}
-
-/// The conditions of a task's next attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct NextAttempt {
-    /// The last attempt counts as a failure.
-    #[serde(rename = "counts")]
-    pub counts_as_failure: bool,
-    /// The last attempt was interrupted, so the next delay is longer.
-    #[serde(rename = "tried")]
-    pub was_interrupted: bool,
-    #[serde(rename = "not_before")]
-    pub not_before_fleet_ms: Option<u64>,
-    pub resume: Option<ResumePoint>,
-    /// The task rests until something wakes it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[serde(rename = "asleep")]
-    pub resting: bool,
-    /// Messages of people to the next attempt are dropped.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub forget_notes: bool,
-    /// The fix that the finished work needs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fixup: Option<Box<Fixup>>,
-    /// The reviewed commit that was sent back.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reviewed: Option<CommitId>,
-}
-
-/// Lets a delayed or resting task start at once.
-pub(crate) fn clear_delay(draft: &mut Draft, id: TaskId) {
-    if draft
-        .board()
-        .tasks
-        .get(&id)
-        .is_some_and(|task| task.not_before_fleet_ms.is_some() || task.resting)
-    {
-        draft.record(Event::TaskDue(TaskDue { task: id }));
-    }
-}
-
-/// Returns a task for another attempt after one ended with `cause`. After the maximum number of
-/// failures the task fails if its work was rejected, and otherwise needs a person.
-pub(crate) fn retry_after(
-    draft: &mut Draft,
-    id: TaskId,
-    cause: AttemptCause,
-    reason: &str,
-    again: NextAttempt,
-) -> Result<(), Refusal> {
-    let task = find(draft.board(), id)?;
-    if task.session_of.is_some() {
-        return Ok(()); // the task ends with its session, and its team decides what follows
-    }
-    // A failed fix-up counts as a fix-up, not as a failure, because the submitted work is
-    // unchanged.
-    if again.counts_as_failure && task.fixup.is_some() {
-        return send_to_fixup(
-            draft,
-            id,
-            reason,
-            NextAttempt {
-                fixup: task.fixup.clone().map(Box::new),
-                ..again
-            },
-        );
-    }
-    if again.counts_as_failure && task.failures + 1 >= max_failures(draft.board(), &task) {
-        let reason = format!(
-            "{} attempts failed; the last one: {reason}",
-            task.failures + 1
-        );
-        return match decision_when_exhausted(cause) {
-            Some(kind) => needs_human(draft, id, kind, &reason),
-            None => fail(draft, id, &reason),
-        };
-    }
-    requeue_inner(draft, id, reason, again)
-}
-
-/// Returns the kind of decision that a task without remaining attempts needs, by the cause of its
-/// last end. Returns `None` if the task fails for good, because its checks rejected the work.
-fn decision_when_exhausted(cause: AttemptCause) -> Option<WaitKind> {
-    match cause {
-        AttemptCause::Invalid | AttemptCause::Rejected => None,
-        AttemptCause::ScopeEscape => Some(WaitKind::Policy),
-        AttemptCause::Environment
-        | AttemptCause::Crashed
-        | AttemptCause::TimedOut
-        | AttemptCause::Hung
-        | AttemptCause::Lost => Some(WaitKind::Runner),
-        AttemptCause::Overloaded
-        | AttemptCause::ContextFull
-        | AttemptCause::Refused
-        | AttemptCause::Auth
-        | AttemptCause::BadConfig
-        | AttemptCause::Parked => Some(WaitKind::Provider),
-        AttemptCause::OverBudget => Some(WaitKind::Budget),
-        AttemptCause::Submitted
-        | AttemptCause::Reported
-        | AttemptCause::Rested
-        | AttemptCause::GaveUp
-        | AttemptCause::Blocked
-        | AttemptCause::NothingChanged
-        | AttemptCause::Stopped
-        | AttemptCause::Cancelled => Some(WaitKind::Review),
-    }
-}
-
-/// Returns a task to the agents for another attempt, because somebody asked.
-pub(crate) fn requeue(
-    draft: &mut Draft,
-    id: TaskId,
-    reason: &str,
-    again: NextAttempt,
-) -> Result<(), Refusal> {
-    requeue_inner(draft, id, reason, again)
-}
-
-/// Records that a task waits for an agent again.
-fn requeue_inner(
-    draft: &mut Draft,
-    id: TaskId,
-    reason: &str,
-    again: NextAttempt,
-) -> Result<(), Refusal> {
-    let task = find(draft.board(), id)?;
-    if task.session_of.is_some() {
-        return Ok(());
-    }
-    let counts = again.counts_as_failure;
-    let status = if task.assignee.is_some() {
-        TaskStatus::Pending
-    } else {
-        TaskStatus::Unassigned
-    };
-    next_status(id, task.status, status)?;
-    let plain = NextAttempt {
-        counts_as_failure: counts,
-        ..NextAttempt::default()
-    } == again;
-    let again = (!plain).then_some(again);
-    draft.record(Event::TaskReturned(TaskReturned {
-        task: id,
-        status,
-        reason: reason.to_owned(),
-        counts,
-        again,
-    }));
-    Ok(())
 }
 
 /// Records a remark about a task's work for people. A repeated remark is ignored.

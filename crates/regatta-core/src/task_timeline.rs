@@ -1,11 +1,11 @@
-//! A task's life: its activities and waits as intervals, derived from the stored log.
+//! A task's timeline: its activities and waits as intervals, derived from the stored log.
 //!
 //! The log is the record. Folding it (D4) and checking the board after each commit shows the begin
 //! and end of each wait with its reason, to the millisecond. Stored intervals would duplicate the
 //! log, would cost each commit a check of all waiting tasks, and could contradict the events.
 //!
 //! W1 over time: from the time it is added until it ends, a task is in exactly one interval, and an
-//! interval in which nobody works on it has a reason of the closed set.
+//! interval in which nobody works on it has a reason from the closed set.
 
 use serde::{Deserialize, Serialize};
 
@@ -59,9 +59,9 @@ pub struct ActivityInterval {
 
 impl ActivityInterval {
     /// Returns its length so far in milliseconds.
-    pub fn length_ms(&self, wall: u64) -> u64 {
+    pub fn length_ms(&self, unix_ms: u64) -> u64 {
         self.to_unix_ms
-            .unwrap_or(wall)
+            .unwrap_or(unix_ms)
             .saturating_sub(self.from_unix_ms)
     }
 }
@@ -92,8 +92,8 @@ pub struct TaskTimeline {
     pub sums: Vec<ActivityTotal>,
 }
 
-fn is_zero(n: &u64) -> bool {
-    *n == 0
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl TaskTimeline {
@@ -107,10 +107,10 @@ impl TaskTimeline {
         if let Some(last) = self
             .intervals
             .last_mut()
-            .filter(|activity_interval| activity_interval.to_unix_ms.is_none())
+            .filter(|interval| interval.to_unix_ms.is_none())
         {
-            if let Some((doing, text, attempt)) = &next
-                && last.activity == *doing
+            if let Some((activity, text, attempt)) = &next
+                && last.activity == *activity
                 && last.attempt == *attempt
             {
                 last.text.clone_from(text);
@@ -124,23 +124,23 @@ impl TaskTimeline {
                 last.to_unix_ms = Some(now.unix_ms.max(last.from_unix_ms));
             }
         }
-        let Some((doing, text, attempt)) = next else {
+        let Some((activity, text, attempt)) = next else {
             return;
         };
         if self
             .intervals
             .last()
-            .is_some_and(|activity_interval| activity_interval.to_unix_ms.is_none())
+            .is_some_and(|interval| interval.to_unix_ms.is_none())
         {
             return; // the earlier interval continues
         }
-        let (revision, from_wall) = (board.revision, now.unix_ms);
+        let (revision, from_unix_ms) = (board.revision, now.unix_ms);
         self.intervals.push(ActivityInterval {
-            activity: doing,
+            activity,
             text,
             attempt,
             revision,
-            from_unix_ms: from_wall,
+            from_unix_ms,
             to_unix_ms: None,
             from_fleet_ms: now.fleet_ms,
         });
@@ -150,8 +150,8 @@ impl TaskTimeline {
     /// Reopens the last interval, if the task has the same activity again after a dropped interval
     /// without length.
     fn reopen_last(&mut self, next: &Option<(Activity, String, Option<AttemptId>)>, now: Now) {
-        if let (Some(last), Some((doing, text, attempt))) = (self.intervals.last_mut(), next)
-            && (last.activity, last.attempt) == (*doing, *attempt)
+        if let (Some(last), Some((activity, text, attempt))) = (self.intervals.last_mut(), next)
+            && (last.activity, last.attempt) == (*activity, *attempt)
             && last.to_unix_ms == Some(now.unix_ms.max(last.from_unix_ms))
         {
             (last.to_unix_ms, last.text) = (None, text.clone());
@@ -161,25 +161,23 @@ impl TaskTimeline {
     /// Moves intervals beyond the maximum into the sums.
     fn sum_old_intervals(&mut self) {
         while self.intervals.len() > MAX_INTERVALS {
-            let gone = self.intervals.remove(0);
+            let oldest = self.intervals.remove(0);
             self.omitted_count += 1;
-            add_to_totals(&mut self.sums, &gone);
+            add_to_totals(&mut self.sums, &oldest);
         }
     }
 
-    /// Returns the life with sums that include all intervals up to `wall`.
-    pub fn with_totals_until(&self, wall: u64) -> TaskTimeline {
+    /// Returns the timeline with sums that include all intervals up to `unix_ms`.
+    pub fn with_totals_until(&self, unix_ms: u64) -> TaskTimeline {
         let mut shown = self.clone();
-        for activity_interval in &self.intervals {
-            let upto = ActivityInterval {
-                to_unix_ms: Some(activity_interval.to_unix_ms.unwrap_or(wall)),
-                ..activity_interval.clone()
+        for interval in &self.intervals {
+            let until_now = ActivityInterval {
+                to_unix_ms: Some(interval.to_unix_ms.unwrap_or(unix_ms)),
+                ..interval.clone()
             };
-            add_to_totals(&mut shown.sums, &upto);
+            add_to_totals(&mut shown.sums, &until_now);
         }
-        shown
-            .sums
-            .sort_by_key(|activity_total| std::cmp::Reverse(activity_total.ms));
+        shown.sums.sort_by_key(|total| std::cmp::Reverse(total.ms));
         shown
     }
 
@@ -187,23 +185,23 @@ impl TaskTimeline {
     pub fn waits(&self) -> impl Iterator<Item = (WaitKind, &ActivityInterval)> {
         self.intervals
             .iter()
-            .filter_map(|activity_interval| match activity_interval.activity {
-                Activity::Waiting(kind) => Some((kind, activity_interval)),
+            .filter_map(|interval| match interval.activity {
+                Activity::Waiting(kind) => Some((kind, interval)),
                 Activity::Working | Activity::Checking => None,
             })
     }
 }
 
 /// Adds an interval to the sums.
-fn add_to_totals(sums: &mut Vec<ActivityTotal>, activity_interval: &ActivityInterval) {
-    let ms = activity_interval.length_ms(activity_interval.from_unix_ms);
+fn add_to_totals(sums: &mut Vec<ActivityTotal>, interval: &ActivityInterval) {
+    let ms = interval.length_ms(interval.from_unix_ms);
     match sums
         .iter_mut()
-        .find(|sum| sum.activity == activity_interval.activity)
+        .find(|sum| sum.activity == interval.activity)
     {
         Some(sum) => (sum.times, sum.ms) = (sum.times + 1, sum.ms + ms),
         None => sums.push(ActivityTotal {
-            activity: activity_interval.activity,
+            activity: interval.activity,
             times: 1,
             ms,
         }),
@@ -218,31 +216,31 @@ pub fn current_activity(
     now: Now,
 ) -> (Activity, String, Option<AttemptId>) {
     if task.status.is_running() {
-        let by = task.attempt.and_then(|id| board.attempts.get(&id));
-        let open = by.and_then(|by| approval::open_request_of(board, by));
-        if let (Some(by), Some(open)) = (by, open) {
-            let kind = match open.request.content {
+        let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
+        let approval = attempt.and_then(|attempt| approval::open_request_of(board, attempt));
+        if let (Some(attempt), Some(approval)) = (attempt, approval) {
+            let kind = match approval.request.content {
                 RequestContent::Permission { .. } => WaitKind::Permission,
                 RequestContent::Question { .. } => WaitKind::Question,
             };
             return (
                 Activity::Waiting(kind),
-                format!("{} asks: {}", open.id, open.subject()),
-                Some(by.id),
+                format!("{} asks: {}", approval.id, approval.subject()),
+                Some(attempt.id),
             );
         }
-        let doing = if task.status == TaskStatus::Validating {
+        let activity = if task.status == TaskStatus::Validating {
             Activity::Checking
         } else {
             Activity::Working
         };
-        let text = by.map_or_else(String::new, |attempt| attempt.label());
-        return (doing, text, by.map(|attempt| attempt.id));
+        let text = attempt.map_or_else(String::new, |attempt| attempt.label());
+        return (activity, text, attempt.map(|attempt| attempt.id));
     }
     match schedule::wait_reasons(board, task, now).into_iter().next() {
-        Some(wait_reason) => (
-            Activity::Waiting(wait_reason.kind),
-            without_remaining_time(wait_reason.text),
+        Some(reason) => (
+            Activity::Waiting(reason.kind),
+            without_remaining_time(reason.text),
             None,
         ),
         // W1 excludes this case, but a reader of the past should not fail because of it.
@@ -257,14 +255,14 @@ pub fn current_activity(
 /// Removes the remaining time from a reason, because it is only true at the time of writing.
 fn without_remaining_time(mut text: String) -> String {
     if text.ends_with(" more unless renewed")
-        && let Some(at) = text.rfind(" for ")
+        && let Some(start) = text.rfind(" for ")
     {
-        text.truncate(at);
+        text.truncate(start);
     }
     text
 }
 
-/// Folds a log and records the lives of some tasks. Pass each event in order to
+/// Folds a log and records the timelines of some tasks. Pass each event in order to
 /// [`TimelineFold::apply`], then call [`TimelineFold::finish_commit`].
 #[derive(Clone, Debug)]
 pub struct TimelineFold {
@@ -290,8 +288,8 @@ impl TimelineFold {
     /// Applies the next event. All events of a commit have the same time, and states within a
     /// commit are never visible.
     pub fn apply(&mut self, recorded: &Recorded) {
-        if let Some(then) = self.pending.filter(|now| *now != recorded.now) {
-            self.update_timelines(then);
+        if let Some(time) = self.pending.filter(|now| *now != recorded.now) {
+            self.update_timelines(time);
         }
         self.board.fold(recorded);
         self.pending = Some(recorded.now);
@@ -299,19 +297,19 @@ impl TimelineFold {
 
     /// Finishes the last commit.
     pub fn finish_commit(&mut self) {
-        if let Some(then) = self.pending.take() {
-            self.update_timelines(then);
+        if let Some(time) = self.pending.take() {
+            self.update_timelines(time);
         }
     }
 
-    /// Updates the lives from the board at the end of a commit.
-    fn update_timelines(&mut self, then: Now) {
-        for (task, life) in &mut self.timelines {
-            life.update(&self.board, *task, then);
+    /// Updates the timelines from the board at the end of a commit.
+    fn update_timelines(&mut self, time: Now) {
+        for (task, timeline) in &mut self.timelines {
+            timeline.update(&self.board, *task, time);
         }
     }
 
-    /// Returns the life of each task, in the order of the request.
+    /// Returns the timeline of each task, in the order of the request.
     pub fn timelines(&self) -> &[(TaskId, TaskTimeline)] {
         &self.timelines
     }

@@ -1,25 +1,31 @@
-//! Teams: a lead and its members, as a person wants them. This module has the desired state only.
+//! Teams: a lead and its members, as a person asked for them. This module has the desired state
+//! only.
 //!
 //! The launch ([`crate::launch`]) has the resolved state, and the attempts are the live state. None
 //! of the three is inferred from the absence of another: a team that was never launched has no
 //! launch, and a launch that lost its lanes reports that.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod checks; // checks of a team before it is recorded
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{MAX_TASKS, SandboxLevel, SecretVariable};
+use crate::agent::{SandboxLevel, SecretVariable};
 use crate::board::{Board, Draft};
 use crate::command::CommandOutcome;
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, LaunchId, MemberName, Now, ProjectName, TeamName};
-use crate::lane::{self, LaneSettings, PlannedMember, RosterProblem};
+
+use crate::lane::{self, LaneSettings, PlannedMember};
 use crate::launch::{self, TeamLaunch};
 use crate::provider_name;
 use crate::refusal::Refusal;
-use crate::spelling;
-use crate::unknown_fields::{self, UnknownFields};
+use crate::unknown_fields::UnknownFields;
+
+pub(crate) use checks::roster_refusal;
+use checks::{check, check_spelling};
 
 /// The separation of a member from the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,20 +189,6 @@ pub struct Team {
     pub extra: UnknownFields,
 }
 
-/// The fields of a stored [`Team`]. No unknown field of a request may have one of these names (D9).
-const FIELDS: &[&str] = &[
-    "name",
-    "project",
-    "lead",
-    "members",
-    "environments",
-    "launch",
-    "again",
-    "deleted_wall",
-    "created_wall",
-    "updated_wall",
-];
-
 impl Team {
     /// Returns all members, the lead first.
     pub fn roster(&self) -> impl Iterator<Item = &TeamMember> {
@@ -205,7 +197,7 @@ impl Team {
 
     /// Returns the member with this name.
     pub fn member(&self, name: &MemberName) -> Option<&TeamMember> {
-        self.roster().find(|team_member| team_member.name == *name)
+        self.roster().find(|member| member.name == *name)
     }
 
     /// Returns a member's provider, or the lead's if the member names none, by the provider's own
@@ -221,11 +213,14 @@ impl Team {
 
     /// Returns the lead and the members as the planner needs them.
     pub fn planned_members(&self) -> (PlannedMember, Vec<PlannedMember>) {
-        let seat = |team_member: &TeamMember| PlannedMember {
-            name: team_member.name.clone(),
-            provider: self.provider(team_member).to_owned(),
+        let planned = |member: &TeamMember| PlannedMember {
+            name: member.name.clone(),
+            provider: self.provider(member).to_owned(),
         };
-        (seat(&self.lead), self.members.iter().map(seat).collect())
+        (
+            planned(&self.lead),
+            self.members.iter().map(planned).collect(),
+        )
     }
 
     /// Returns the agents that take tasks: all members except the lead. A lead without members
@@ -236,9 +231,7 @@ impl Team {
         } else {
             &self.members
         };
-        all.iter()
-            .map(|team_member| self.agent(&team_member.name))
-            .collect()
+        all.iter().map(|member| self.agent(&member.name)).collect()
     }
 
     /// Returns the agent name of a member.
@@ -336,12 +329,17 @@ pub enum TeamCommand {
 /// Carries out a command about teams.
 pub(crate) fn run(
     draft: &mut Draft,
-    ask: TeamCommand,
+    request: TeamCommand,
     now: Now,
 ) -> Result<CommandOutcome, Refusal> {
-    match ask {
-        TeamCommand::Create(ask) => return Ok(CommandOutcome::Team(create(draft, ask, now)?)),
-        TeamCommand::Edit { team, edit: ask } => edit(draft, &team, ask, now)?,
+    match request {
+        TeamCommand::Create(request) => {
+            return Ok(CommandOutcome::Team(create(draft, request, now)?));
+        }
+        TeamCommand::Edit {
+            team,
+            edit: request,
+        } => edit(draft, &team, request, now)?,
         TeamCommand::Delete { team } => delete(draft, &team, now)?,
         TeamCommand::Undelete { team } => undelete(draft, &team, now)?,
         TeamCommand::Restore { backup } => {
@@ -364,31 +362,31 @@ pub(crate) fn run(
 }
 
 /// Adds a team. An equal existing team is left unchanged.
-pub fn create(draft: &mut Draft, ask: CreateTeam, now: Now) -> Result<TeamName, Refusal> {
+pub fn create(draft: &mut Draft, request: CreateTeam, now: Now) -> Result<TeamName, Refusal> {
     let team = Team {
-        name: ask.name,
-        project: ask.project,
-        lead: ask.lead,
-        members: ask.members,
-        environments: ask.environments,
+        name: request.name,
+        project: request.project,
+        lead: request.lead,
+        members: request.members,
+        environments: request.environments,
         launch: None,
         relaunch_after_stop: false,
         deleted_unix_ms: None,
         created_unix_ms: now.unix_ms,
         updated_unix_ms: now.unix_ms,
-        extra: ask.extra,
+        extra: request.extra,
     };
     check_spelling(draft.board(), &team)?;
     check(draft.board(), &team)?;
     let name = team.name.clone();
-    if let Some(there) = draft.board().teams.get(&name) {
-        if there.deleted_unix_ms.is_some() {
+    if let Some(existing) = draft.board().teams.get(&name) {
+        if existing.deleted_unix_ms.is_some() {
             return Err(Refusal::invalid(
                 format!("team {name} was deleted, and its name is reserved for it"),
                 format!("bring it back, or choose another name: regatta team undelete {name}"),
             ));
         }
-        let same = has_same_settings(there, &team);
+        let same = has_same_settings(existing, &team);
         return if same {
             Ok(name)
         } else {
@@ -402,37 +400,42 @@ pub fn create(draft: &mut Draft, ask: CreateTeam, now: Now) -> Result<TeamName, 
 }
 
 /// Returns whether two teams have the same desired settings.
-fn has_same_settings(one: &Team, other: &Team) -> bool {
+fn has_same_settings(left: &Team, right: &Team) -> bool {
     (
-        &one.project,
-        &one.lead,
-        &one.members,
-        &one.environments,
-        &one.extra,
+        &left.project,
+        &left.lead,
+        &left.members,
+        &left.environments,
+        &left.extra,
     ) == (
-        &other.project,
-        &other.lead,
-        &other.members,
-        &other.environments,
-        &other.extra,
+        &right.project,
+        &right.lead,
+        &right.members,
+        &right.environments,
+        &right.extra,
     )
 }
 
 /// Changes a team's settings. Changes to the roster of a mixed team that runs are refused, because
 /// the launch has fixed the owners of its lanes.
-pub fn edit(draft: &mut Draft, name: &TeamName, ask: EditTeam, now: Now) -> Result<(), Refusal> {
-    let there = find(draft.board(), name)?;
-    let mut team = Team::clone(&there);
-    team.lead = ask.lead.unwrap_or(team.lead);
-    team.members = ask.members.unwrap_or(team.members);
-    team.environments = ask.environments.unwrap_or(team.environments);
-    team.extra.extend(ask.extra);
+pub fn edit(
+    draft: &mut Draft,
+    name: &TeamName,
+    request: EditTeam,
+    now: Now,
+) -> Result<(), Refusal> {
+    let existing = find(draft.board(), name)?;
+    let mut team = Team::clone(&existing);
+    team.lead = request.lead.unwrap_or(team.lead);
+    team.members = request.members.unwrap_or(team.members);
+    team.environments = request.environments.unwrap_or(team.environments);
+    team.extra.extend(request.extra);
     check_spelling(draft.board(), &team)?;
     check(draft.board(), &team)?;
-    if launch::is_up(draft.board(), &there)
-        && (is_mixed(draft.board(), &there) || is_mixed(draft.board(), &team))
+    if launch::is_up(draft.board(), &existing)
+        && (is_mixed(draft.board(), &existing) || is_mixed(draft.board(), &team))
     {
-        let changes = roster_changes(&there, &team);
+        let changes = roster_changes(&existing, &team);
         if !changes.is_empty() {
             return Err(Refusal::TeamRuns {
                 team: name.clone(),
@@ -440,53 +443,62 @@ pub fn edit(draft: &mut Draft, name: &TeamName, ask: EditTeam, now: Now) -> Resu
             });
         }
     }
-    if !has_same_settings(&there, &team) {
+    if !has_same_settings(&existing, &team) {
         team.updated_unix_ms = now.unix_ms;
         draft.record(Event::TeamChanged(TeamChanged { team: team.into() }));
     }
     Ok(())
 }
 
+/// The part of a member's settings that matters while it runs.
+#[derive(PartialEq)]
+struct MemberRun {
+    settings: TeamMember,
+    provider: String,
+    environment: Option<TeamEnvironment>,
+}
+
 /// Returns the changes that affect the members that run or their settings. A changed role or
 /// workflow does not count.
 fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
-    let runs = |team: &Team, team_member: &TeamMember| {
-        let words = (team_member.role.clone(), team_member.workflow.clone());
-        let plain = TeamMember {
+    let run_of = |team: &Team, member: &TeamMember| {
+        let settings = TeamMember {
             role: None,
             workflow: None,
             extra: UnknownFields::new(),
-            ..team_member.clone()
+            ..member.clone()
         };
-        (
-            plain,
-            team.provider(team_member).to_owned(),
-            team_member
+        MemberRun {
+            settings,
+            provider: team.provider(member).to_owned(),
+            environment: member
                 .environment
                 .as_ref()
                 .and_then(|environment| team.environments.get(environment))
                 .cloned(),
-            words,
-        )
+        }
     };
     let mut found = Vec::new();
     for member in after.roster() {
         match before.member(&member.name) {
             None => found.push(format!("add {}", member.name)),
             Some(old) => {
-                let (old, new) = (runs(before, old), runs(after, member));
-                if old.1 != new.1 {
-                    found.push(format!("move {} from {} to {}", member.name, old.1, new.1));
-                } else if (&old.0, &old.2) != (&new.0, &new.2) {
+                let (old, new) = (run_of(before, old), run_of(after, member));
+                if old.provider != new.provider {
+                    found.push(format!(
+                        "move {} from {} to {}",
+                        member.name, old.provider, new.provider
+                    ));
+                } else if old != new {
                     found.push(format!("change how {} runs", member.name));
                 }
             }
         }
     }
-    let gone = before
+    let removed = before
         .roster()
-        .filter(|team_member| after.member(&team_member.name).is_none());
-    found.extend(gone.map(|team_member| format!("remove {}", team_member.name)));
+        .filter(|member| after.member(&member.name).is_none());
+    found.extend(removed.map(|member| format!("remove {}", member.name)));
     if found.is_empty() && before.lead.name != after.lead.name {
         found.push(format!("let {} lead", after.lead.name));
     }
@@ -497,14 +509,14 @@ fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
 fn is_mixed(board: &Board, team: &Team) -> bool {
     let (lead, members) = team.planned_members();
     let planned = lane::plan(&lead, &members, &lane_policy(board, team))
-        .is_ok_and(|lane_plan| lane_plan.mix == lane::TeamMix::Mixed);
-    planned || launch::latest_launch(board, team).is_some_and(|team_launch| team_launch.is_mixed())
+        .is_ok_and(|plan| plan.mix == lane::TeamMix::Mixed);
+    planned || launch::latest_launch(board, team).is_some_and(|launch| launch.is_mixed())
 }
 
 /// Marks a team as deleted. It can be restored unchanged.
 pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusal> {
-    let there = find(draft.board(), name)?;
-    if launch::is_up(draft.board(), &there) {
+    let existing = find(draft.board(), name)?;
+    if launch::is_up(draft.board(), &existing) {
         return Err(Refusal::TeamRuns {
             team: name.clone(),
             cannot: "delete it".into(),
@@ -513,7 +525,7 @@ pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusa
     let team = Team {
         deleted_unix_ms: Some(now.unix_ms),
         updated_unix_ms: now.unix_ms,
-        ..Team::clone(&there)
+        ..Team::clone(&existing)
     };
     draft.record(Event::TeamChanged(TeamChanged { team: team.into() }));
     Ok(())
@@ -521,14 +533,14 @@ pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusa
 
 /// Restores a deleted team without launching it.
 pub fn undelete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusal> {
-    let Some(there) = draft.board().teams.get(name).cloned() else {
+    let Some(existing) = draft.board().teams.get(name).cloned() else {
         return Err(Refusal::NoSuchTeam { team: name.clone() });
     };
-    if there.deleted_unix_ms.is_some() {
+    if existing.deleted_unix_ms.is_some() {
         let team = Team {
             deleted_unix_ms: None,
             updated_unix_ms: now.unix_ms,
-            ..Team::clone(&there)
+            ..Team::clone(&existing)
         };
         draft.record(Event::TeamChanged(TeamChanged { team: team.into() }));
     }
@@ -540,9 +552,9 @@ pub fn undelete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refu
 pub fn restore(draft: &mut Draft, backup: TeamBackup, now: Now) -> Result<TeamName, Refusal> {
     let TeamBackup { team, launch, .. } = backup;
     check(draft.board(), &team)?;
-    let there = draft.board().teams.get(&team.name).cloned();
-    if let Some(there) = &there
-        && launch::is_up(draft.board(), there)
+    let existing = draft.board().teams.get(&team.name).cloned();
+    if let Some(existing) = &existing
+        && launch::is_up(draft.board(), existing)
     {
         return Err(Refusal::TeamRuns {
             team: team.name.clone(),
@@ -550,14 +562,14 @@ pub fn restore(draft: &mut Draft, backup: TeamBackup, now: Now) -> Result<TeamNa
         });
     }
     let name = team.name.clone();
-    let last = there.as_ref().and_then(|team| team.launch);
+    let last_launch = existing.as_ref().and_then(|team| team.launch);
     let team = Team {
-        launch: last,
+        launch: last_launch,
         relaunch_after_stop: false,
         updated_unix_ms: now.unix_ms,
         ..team
     };
-    draft.record(match there {
+    draft.record(match existing {
         None => Event::TeamCreated(TeamCreated { team: team.into() }),
         Some(_) => Event::TeamChanged(TeamChanged { team: team.into() }),
     });
@@ -581,11 +593,11 @@ pub(crate) fn set_launch(draft: &mut Draft, name: &TeamName, launch: LaunchId, a
 
 /// Returns the team with this name, unless it was deleted.
 pub fn find(board: &Board, name: &TeamName) -> Result<Arc<Team>, Refusal> {
-    let there = board
+    let existing = board
         .teams
         .get(name)
         .filter(|team| team.deleted_unix_ms.is_none());
-    there
+    existing
         .cloned()
         .ok_or_else(|| Refusal::NoSuchTeam { team: name.clone() })
 }
@@ -624,182 +636,4 @@ pub fn lane_policy(board: &Board, team: &Team) -> LaneSettings {
         .get(&team.project)
         .map(|project| project.settings.lanes.clone())
         .unwrap_or_default()
-}
-
-/// Combines all problems of a roster in one refusal.
-pub(crate) fn roster_refusal(objections: &[RosterProblem]) -> Refusal {
-    let said: Vec<String> = objections.iter().map(ToString::to_string).collect();
-    let hints: BTreeSet<String> = objections.iter().map(RosterProblem::hint).collect();
-    Refusal::invalid(
-        said.join("; "),
-        hints.into_iter().collect::<Vec<_>>().join("; "),
-    )
-}
-
-/// Checks a team's project, fields, members and lanes.
-fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
-    if !board.projects.contains_key(&team.project) {
-        return Err(Refusal::NoSuchProject {
-            project: team.project.clone(),
-        });
-    }
-    let unknown = std::iter::once((&team.extra, FIELDS))
-        .chain(team.roster().map(|member| (&member.extra, &[][..])))
-        .chain(
-            team.environments
-                .values()
-                .map(|environment| (&environment.extra, &[][..])),
-        );
-    for (extra, known) in unknown {
-        if let Some(why) = unknown_fields::problem(extra, known) {
-            return Err(Refusal::invalid(
-                format!("team {}: {why}", team.name),
-                "leave that field out",
-            ));
-        }
-    }
-    for member in team.roster() {
-        check_member(team, member)?;
-    }
-    let (lead, members) = team.planned_members();
-    lane::plan(&lead, &members, &lane_policy(board, team))
-        .map(|_| ())
-        .map_err(|problems| roster_refusal(&problems))
-}
-
-/// Refuses unknown fields that are most likely misspelt known ones, and providers that nobody
-/// knows.
-///
-/// A misspelt `provider` would put its member on the lead's lane. Other unknown fields are kept,
-/// because a newer version may have written them. A team that is restored from a backup is not
-/// checked, for the same reason.
-fn check_spelling(board: &Board, team: &Team) -> Result<(), Refusal> {
-    const TEAM_FIELDS: &[&str] = &["name", "project", "lead", "members", "environments"];
-    let members = team.roster().map(|member| {
-        (
-            format!("member {}", member.name),
-            &member.extra,
-            TeamMember::FIELDS,
-        )
-    });
-    let environments = team.environments.iter().map(|(name, environment)| {
-        (
-            format!("environment {name}"),
-            &environment.extra,
-            TeamEnvironment::FIELDS,
-        )
-    });
-    let own = std::iter::once((format!("team {}", team.name), &team.extra, TEAM_FIELDS));
-    for (place, extra, known) in own.chain(members).chain(environments) {
-        for field in extra
-            .keys()
-            .filter(|field| !known.contains(&field.as_str()))
-        {
-            if let Some(meant) = spelling::nearest(field, known) {
-                return Err(Refusal::invalid(
-                    format!("{place} has no field {field}"),
-                    format!("write {meant}"),
-                ));
-            }
-        }
-    }
-    let policy = lane_policy(board, team);
-    team.roster()
-        .try_for_each(|member| check_provider(team, member, &policy))
-}
-
-/// Refuses a provider that neither this version nor the project's policy knows, because its lane
-/// could never start.
-fn check_provider(team: &Team, member: &TeamMember, policy: &LaneSettings) -> Result<(), Refusal> {
-    let Some(written) = member
-        .provider
-        .as_deref()
-        .filter(|name| !policy.is_known(name))
-    else {
-        return Ok(());
-    };
-    let own: Vec<&str> = provider_name::PROVIDERS
-        .iter()
-        .map(|(name, _)| *name)
-        .collect();
-    let hint = match provider_name::nearest(written) {
-        Some(meant) => format!("write {meant}; the others are in: regatta provider"),
-        None => format!(
-            "it is one of {}; for a provider of your own add a rule to regatta.toml: \
-            [lanes.policy] {written} = \"secondary\"",
-            own.join(", ")
-        ),
-    };
-    Err(Refusal::invalid(
-        format!(
-            "team {}: the provider of {} is unknown: {written}",
-            team.name, member.name
-        ),
-        hint,
-    ))
-}
-
-/// Checks the settings of one member.
-fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
-    let name = &member.name;
-    let bad = |what: String, hint: &str| Err(Refusal::invalid(what, hint));
-    let word = |s: &str| {
-        (1..=64).contains(&s.len())
-            && s.bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/@[]".contains(&byte))
-    };
-    for (field, value, longest) in [
-        ("provider", &member.provider, 32),
-        ("backend", &member.backend, 64),
-        ("effort", &member.effort, 32),
-        ("environment", &member.environment, 64),
-        ("model", &member.model, 64),
-    ] {
-        if let Some(value) = value
-            && (!word(value) || value.len() > longest)
-        {
-            return bad(
-                format!("the {field} of {name} is not a name of 1 to {longest} characters"),
-                "it has letters, digits and - _ . : / @ only",
-            );
-        }
-    }
-    for (field, value) in [("role", &member.role), ("workflow", &member.workflow)] {
-        if value.as_ref().is_some_and(|value| value.len() > 16 * 1024) {
-            return bad(
-                format!("the {field} of {name} is longer than 16 KiB"),
-                "put it into a file and name that",
-            );
-        }
-    }
-    if let Some(cwd) = &member.cwd
-        && (cwd.is_empty()
-            || cwd.len() > 500
-            || cwd.starts_with('/')
-            || cwd.contains('\0')
-            || cwd.split('/').any(|cwd| cwd == ".."))
-    {
-        return bad(
-            format!("the cwd of {name} is not a directory of the project"),
-            "give it relative to the project's root",
-        );
-    }
-    if let Some(environment) = &member.environment
-        && !team.environments.contains_key(environment)
-    {
-        return bad(
-            format!("{name} asks for the environment {environment}, which the team does not have"),
-            "add it to the team: [environments.NAME]",
-        );
-    }
-    if member
-        .max_tasks
-        .is_some_and(|max_task| !(1..=MAX_TASKS).contains(&max_task))
-    {
-        return bad(
-            format!("max_tasks of {name} is 1 to 20"),
-            "give a number in that range",
-        );
-    }
-    Ok(())
 }

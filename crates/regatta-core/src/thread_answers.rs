@@ -1,8 +1,9 @@
 //! Questions: short-lived attempts that answer in a thread, and triage of messages that are not
 //! commands.
 //!
-//! Both are tasks of the project's own agent, `shop-dev`, that leave a report and land nothing.
-//! They take no slot of the machine and no lead's slot, so a question never waits for a mission.
+//! Questions and triages are tasks of the project's own agent, such as `shop-dev`. They leave a
+//! report and land nothing. They take no slot of the machine and no lead's slot, so a question
+//! never waits for a mission.
 
 use std::sync::Arc;
 
@@ -92,7 +93,7 @@ pub(crate) fn add_question(
     now: Now,
 ) -> Result<(), Refusal> {
     let agent = answering_agent(draft, project, now)?;
-    let asked = format!(
+    let description = format!(
         "Answer this question about the project. Read the repository as far as it helps; change \
          nothing.\n\
          The `detail` of your result is your answer, and is posted in the thread: keep it short \
@@ -104,16 +105,16 @@ pub(crate) fn add_question(
         channel: message.channel.clone(),
         root: message.id,
     };
-    let add = AddTask {
+    let request = AddTask {
         effort: Some(question.effort.name().into()),
         model: question.model.clone(),
         ..AddTask::new_report(
             project.name.clone(),
             &format!("Answer {}: {}", message.id, question.text),
-            asked,
+            description,
         )
     };
-    let task = add_assigned_task(draft, add, duty, None, agent, now)?;
+    let task = add_assigned_task(draft, request, duty, None, agent, now)?;
     let thread = QuestionThread {
         root: message.id,
         messages: vec![message.id],
@@ -132,12 +133,12 @@ pub(crate) fn add_question(
 
 /// Returns the open thread to which a message is a reply, if there is one.
 pub(crate) fn thread_of<'a>(project: &'a Project, message: &Message) -> Option<&'a QuestionThread> {
-    let to = message.reply_to?;
+    let reply_to = message.reply_to?;
     project
         .router_state
         .threads
         .iter()
-        .find(|question_thread| !question_thread.closed && question_thread.messages.contains(&to))
+        .find(|thread| !thread.closed && thread.messages.contains(&reply_to))
 }
 
 /// Adds a task that answers the next message of a thread. It waits for the previous turn.
@@ -149,10 +150,10 @@ pub(crate) fn follow_up(
     now: Now,
 ) -> Result<(), Refusal> {
     let agent = answering_agent(draft, project, now)?;
-    let asked = format!(
+    let description = format!(
         "Answer the next message of the thread that {} began. Change nothing in the repository. \
-         The `detail` of your \
-         result is your answer, and is posted in the thread.\n\n# {} wrote\n{}",
+         The `detail` of your result is your answer, and is posted in the thread.\n\n# {} \
+         wrote\n{}",
         thread.root, message.sender, message.text
     );
     let duty = TaskDuty::Answer {
@@ -160,25 +161,25 @@ pub(crate) fn follow_up(
         root: thread.root,
     };
     // The next turn does not wait for a failed one.
-    let at_work = |task: &&Arc<Task>| task.status != TaskStatus::NeedsHuman;
+    let is_open = |task: &&Arc<Task>| task.status != TaskStatus::NeedsHuman;
     let before = draft
         .board()
         .tasks
         .get(&thread.task)
-        .filter(at_work)
+        .filter(is_open)
         .map(|task| task.id);
-    let add = AddTask {
+    let request = AddTask {
         effort: Some(thread.effort.name().into()),
         model: thread.model.clone(),
         blocked_by: before.into_iter().collect(),
         ..AddTask::new_report(
             project.name.clone(),
             &format!("Answer {}: {}", message.id, message.text),
-            asked,
+            description,
         )
     };
     let resume = thread.resume.clone().filter(|_| before.is_none());
-    let task = add_assigned_task(draft, add, duty, resume, agent, now)?;
+    let task = add_assigned_task(draft, request, duty, resume, agent, now)?;
     let mut thread = QuestionThread {
         task,
         resume: None,
@@ -208,10 +209,9 @@ pub(crate) fn add_triage(
     now: Now,
 ) -> Result<(), Refusal> {
     let agent = answering_agent(draft, project, now)?;
-    let asked = format!(
+    let description = format!(
         "Somebody wrote this message in the project's channel. Decide what should follow from it; \
-         change nothing. The \
-         `detail` of your result is one of these:\n\
+         change nothing. The `detail` of your result is one of these:\n\
          - `answer: ` and the answer, if a few sentences are enough\n\
          - `task: ` and one line that says what to do, then more lines if needed, if it is one \
          small piece of work\n\
@@ -223,27 +223,27 @@ pub(crate) fn add_triage(
         channel: message.channel.clone(),
         message: message.id,
     };
-    let add = AddTask {
+    let request = AddTask {
         effort: Some(QuestionEffort::Low.name().into()),
         ..AddTask::new_report(
             project.name.clone(),
             &format!("Triage {}: {}", message.id, message.text),
-            asked,
+            description,
         )
     };
-    add_assigned_task(draft, add, duty, None, agent, now).map(|_| ())
+    add_assigned_task(draft, request, duty, None, agent, now).map(|_| ())
 }
 
 /// Adds a task with a duty and assigns it to the agent.
 fn add_assigned_task(
     draft: &mut Draft,
-    add: AddTask,
+    request: AddTask,
     duty: TaskDuty,
     resume: Option<ResumePoint>,
     agent: AgentName,
     now: Now,
 ) -> Result<TaskId, Refusal> {
-    let task = task::add(draft, add, None, now)?;
+    let task = task::add(draft, request, None, now)?;
     task::set_duty(draft, task, duty, resume)?;
     task::assign(draft, task, Some(agent), AssignMode::Queue, now)?;
     Ok(task)
@@ -262,10 +262,10 @@ fn answering_agent(draft: &mut Draft, project: &Project, now: Now) -> Result<Age
     {
         return Ok(name);
     }
-    let of = lead::choose_lead(board, project, project.settings.router.agent.clone())?;
+    let source = lead::choose_lead(board, project, project.settings.router.agent.clone())?;
     agent::derive(
         draft,
-        &of,
+        &source,
         name.clone(),
         (
             Role::Worker,
@@ -285,20 +285,20 @@ pub(crate) fn finish(
     now: Now,
 ) -> Result<Result<(), String>, Refusal> {
     let detail = result
-        .map(|work_result| work_result.detail.as_str())
+        .map(|result| result.detail.as_str())
         .filter(|result| !result.trim().is_empty());
-    let said = detail
+    let answer = detail
         .or(task.output.as_deref())
         .unwrap_or_default()
         .trim()
         .to_owned();
-    if said.is_empty() {
+    if answer.is_empty() {
         return Ok(Err("it finished without an answer".into()));
     }
-    let said: String = said.chars().take(bus::MAX_TEXT_BYTES / 4).collect();
+    let answer: String = answer.chars().take(bus::MAX_TEXT_BYTES / 4).collect();
     match &task.duty {
         Some(duty @ TaskDuty::Answer { channel, root }) => {
-            let posted = post_answer(draft, &attempt.agent, (channel, *root), said, now)?;
+            let posted = post_answer(draft, &attempt.agent, channel, *root, answer, now)?;
             let thread = find_thread(draft.board(), &task.project, *root).cloned();
             if let Some(mut thread) = thread {
                 add_message(&mut thread.messages, posted);
@@ -319,12 +319,12 @@ pub(crate) fn finish(
             }
         }
         Some(TaskDuty::Triage { channel, message }) => {
-            let settled =
-                apply_triage(draft, task, &attempt.agent, (channel, *message), &said, now);
+            let outcome =
+                apply_triage(draft, task, &attempt.agent, channel, *message, &answer, now);
             // A refusal is posted as the answer, because the attempt is over in any case.
-            if let Err(refusal) = settled {
+            if let Err(refusal) = outcome {
                 let text = format!("{}. {}", refusal.message(), refusal.hint());
-                post_answer(draft, &attempt.agent, (channel, *message), text, now)?;
+                post_answer(draft, &attempt.agent, channel, *message, text, now)?;
             }
         }
         Some(TaskDuty::Lead | TaskDuty::Converse { .. } | TaskDuty::Plan { .. }) | None => {}
@@ -343,11 +343,11 @@ enum TriageDecision<'a> {
 
 /// Parses a triage's result. Text in an unknown form counts as an answer, because a person will
 /// read it.
-fn parse_triage(said: &str) -> TriageDecision<'_> {
-    let lower = said.to_ascii_lowercase();
+fn parse_triage(answer: &str) -> TriageDecision<'_> {
+    let lower = answer.to_ascii_lowercase();
     let after = |word: &str| {
         let rest = lower.strip_prefix(word)?.trim_start().strip_prefix(':')?;
-        Some(said[said.len() - rest.len()..].trim()).filter(|s| !s.is_empty())
+        Some(answer[answer.len() - rest.len()..].trim()).filter(|s| !s.is_empty())
     };
     if let Some(text) = after("answer") {
         TriageDecision::Answer(text)
@@ -361,7 +361,7 @@ fn parse_triage(said: &str) -> TriageDecision<'_> {
     ) {
         TriageDecision::Nothing
     } else {
-        TriageDecision::Answer(said)
+        TriageDecision::Answer(answer)
     }
 }
 
@@ -370,14 +370,15 @@ fn apply_triage(
     draft: &mut Draft,
     task: &Task,
     by: &AgentName,
-    (channel, message): (&ChannelName, MessageId),
-    said: &str,
+    channel: &ChannelName,
+    message: MessageId,
+    answer: &str,
     now: Now,
 ) -> Result<(), Refusal> {
-    match parse_triage(said) {
+    match parse_triage(answer) {
         TriageDecision::Nothing => Ok(()),
         TriageDecision::Answer(text) => {
-            post_answer(draft, by, (channel, message), text.to_owned(), now).map(|_| ())
+            post_answer(draft, by, channel, message, text.to_owned(), now).map(|_| ())
         }
         TriageDecision::Task(text) => {
             let id = add_backlog_task(draft, &task.project, text, now)?;
@@ -385,10 +386,10 @@ fn apply_triage(
                 "{id} is in the backlog: {}. regatta edit {id} --ready --files … makes it ready",
                 task::one_line(text, 200)
             );
-            post_answer(draft, by, (channel, message), text, now).map(|_| ())
+            post_answer(draft, by, channel, message, text, now).map(|_| ())
         }
         TriageDecision::Lead(goal) => {
-            let ask = lead::LeadRequest {
+            let request = lead::LeadRequest {
                 project: task.project.clone(),
                 goal: goal.to_owned(),
                 subject: lead::LeadSubject::Goal,
@@ -396,7 +397,7 @@ fn apply_triage(
                 message: Some(message),
                 channel: Some(channel.clone()),
             };
-            lead::request_mission(draft, ask, now).map(|_| ())
+            lead::request_mission(draft, request, now).map(|_| ())
         }
     }
 }
@@ -409,20 +410,21 @@ pub(crate) fn add_backlog_task(
     now: Now,
 ) -> Result<TaskId, Refusal> {
     let (subject, rest) = text.trim().split_once('\n').unwrap_or((text, ""));
-    let add = AddTask {
+    let request = AddTask {
         issue_type: task::IssueType::Task,
         expects: task::Expects::Changes,
         backlog: true,
         ..AddTask::new_report(project.clone(), subject, rest.trim().to_owned())
     };
-    task::add(draft, add, None, now)
+    task::add(draft, request, None, now)
 }
 
 /// Posts an agent's answer as a reply.
 fn post_answer(
     draft: &mut Draft,
     by: &AgentName,
-    (channel, to): (&ChannelName, MessageId),
+    channel: &ChannelName,
+    reply_to: MessageId,
     text: String,
     now: Now,
 ) -> Result<MessageId, Refusal> {
@@ -431,7 +433,7 @@ fn post_answer(
         channel: channel.clone(),
         text,
         labels,
-        reply_to: Some(to),
+        reply_to: Some(reply_to),
     };
     bus::post(draft, post, Actor::Agent(by.clone()), now)
 }
@@ -448,7 +450,7 @@ fn find_thread<'a>(
         .router_state
         .threads
         .iter()
-        .find(|question_thread| question_thread.root == root)
+        .find(|thread| thread.root == root)
 }
 
 /// Returns the tasks of the same thread that wait for this turn.
@@ -456,12 +458,12 @@ fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
     let Some(TaskDuty::Answer { root, .. }) = &task.duty else {
         return vec![];
     };
-    let same = |task: &&Arc<Task>| matches!(&task.duty, Some(TaskDuty::Answer { root: other, .. }) if other == root);
+    let is_same_thread = |task: &&Arc<Task>| matches!(&task.duty, Some(TaskDuty::Answer { root: other, .. }) if other == root);
     let waiting = board
         .dependents_of(task.id)
         .into_iter()
         .filter_map(|id| board.tasks.get(&id));
-    waiting.filter(same).cloned().collect()
+    waiting.filter(is_same_thread).cloned().collect()
 }
 
 /// Removes a turn without a result from the blockers of the next turns.
@@ -495,7 +497,7 @@ pub(crate) fn on_task_lost(
     reason: &str,
     now: Now,
 ) -> Result<(), Refusal> {
-    let (channel, to) = match &task.duty {
+    let (channel, reply_to) = match &task.duty {
         Some(TaskDuty::Answer { channel, root }) => (channel.clone(), *root),
         Some(TaskDuty::Triage { channel, message }) => (channel.clone(), *message),
         Some(TaskDuty::Lead | TaskDuty::Converse { .. } | TaskDuty::Plan { .. }) | None => {
@@ -503,7 +505,7 @@ pub(crate) fn on_task_lost(
         }
     };
     skip_turn(draft, task)?;
-    let again = if draft
+    let next_step = if draft
         .board()
         .tasks
         .get(&task.id)
@@ -514,7 +516,7 @@ pub(crate) fn on_task_lost(
         "ask again".into()
     };
     let text = format!(
-        "{} gave no answer: {reason}. Next: regatta why {0}, {again}",
+        "{} gave no answer: {reason}. Next: regatta why {0}, {next_step}",
         task.id
     );
     let labels = vec![Label::new("answer:failed").expect("our own labels are well formed")];
@@ -522,7 +524,7 @@ pub(crate) fn on_task_lost(
         draft,
         channel,
         text.chars().take(2_000).collect(),
-        (labels, Some(to)),
+        (labels, Some(reply_to)),
         now,
     )
     .map(|_| ())
@@ -534,7 +536,7 @@ mod tests {
 
     #[test]
     fn a_triage_is_read_by_its_first_word_and_other_text_is_an_answer() {
-        for (said, verdict) in [
+        for (answer, verdict) in [
             ("answer: yes", TriageDecision::Answer("yes")),
             (
                 "Task: Fix the typo\nin README",
@@ -555,7 +557,7 @@ mod tests {
             ("tasks are fun", TriageDecision::Answer("tasks are fun")),
             ("Ünïcode: well", TriageDecision::Answer("Ünïcode: well")),
         ] {
-            assert_eq!(parse_triage(said), verdict, "{said}");
+            assert_eq!(parse_triage(answer), verdict, "{answer}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Fields that this version does not know. A newer version wrote them, and they are kept unchanged.
+//! Fields that this version does not know. A newer version wrote them, and this version keeps them
+//! unchanged.
 //!
 //! A row that people edit and that programs of several versions read contains an [`UnknownFields`],
 //! flattened into it, so that reading and writing it loses nothing.
@@ -34,8 +35,8 @@ pub enum ExtraValue {
 /// stored row adds a few levels around the values.
 const MAX_DEPTH: usize = 32;
 
-/// Returns why unknown fields could not be read back, if so: they are nested too deep, or have the
-/// name of a field in `known`, which is written next to them.
+/// Returns the reason why unknown fields could not be read back, if there is one: they are nested
+/// too deep, or have the name of a field in `known`, which is written next to them.
 pub(crate) fn problem(extra: &UnknownFields, known: &[&str]) -> Option<String> {
     if let Some(name) = extra.keys().find(|name| known.contains(&name.as_str())) {
         return Some(format!("{name} cannot be set"));

@@ -11,13 +11,13 @@ use crate::claim::Claim;
 use crate::conversation::{Conversation, DeliveryRecord};
 use crate::event::{Event, Recorded};
 use crate::hook::{self, Firing, Hook};
+use crate::idempotency::StoredAnswer;
 use crate::ids::{
     AgentName, ApprovalId, AttemptId, CommitId, HookId, MissionId, Now, RunnerName, TaskId,
 };
 use crate::inbox::InboxItem;
 use crate::launch::{LaunchEntry, TeamLaunch};
 use crate::lead::Lead;
-use crate::limits::StoredAnswer;
 use crate::mission::Mission;
 use crate::project::Project;
 use crate::provider_outage::ProviderOutage;

@@ -11,7 +11,7 @@ pub(super) fn on_timers(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
             Deadline::Offer(id) => task::expire_offer(draft, id, now),
             Deadline::Attempt(id) => attempt::expire(draft, id, now)?,
             Deadline::Landing(id) => landing::retry(draft, id, now)?,
-            Deadline::Answer(key) => limits::forget_answer(draft, &key, now),
+            Deadline::Answer(key) => idempotency::forget_answer(draft, &key, now),
             Deadline::AttemptTimer(id) => intervention::time_out(draft, id, now)?,
             Deadline::Task(id) => task::clear_delay(draft, id),
             Deadline::Approval(id) => approval::escalate(draft, id, now),

@@ -1,8 +1,8 @@
 //! Verdicts: the landing that made a trial fail, and what happens to it.
 //!
 //! The last landing of a failed trial is at fault when the trial without it passed, or when nothing
-//! but the trunk is ahead of it. A longer trial that passes proves nothing: a later landing may fix
-//! what this one breaks, and this one's commit would still be red on the trunk (Q1).
+//! but the trunk is ahead of it. A longer trial that passes proves nothing, because a later landing
+//! may fix the failure, and the earlier commit would still fail on the trunk (Q1).
 //!
 //! The first fault may be a flaky check, so the landing is tried once more, after some of the
 //! others, because a series of failing branches must not delay good ones (Q9). The second fault
@@ -33,13 +33,13 @@ const MAX_OVERTAKING: usize = 8;
 /// may decide about it.
 pub(super) fn carrying_move(board: &Board, id: LandingId) -> Option<LandingId> {
     let project = &board.landings.get(&id)?.project;
-    let moves = |landing: &&Arc<Landing>| {
+    let carries = |landing: &&Arc<Landing>| {
         matches!(landing.state, LandingState::Moving { .. })
             && landing.trial_landings().contains(&id)
     };
     board
         .queue_of(project)
-        .find(moves)
+        .find(carries)
         .map(|landing| landing.id)
 }
 
@@ -49,22 +49,23 @@ pub(super) fn settle_failed_trials(
     project: &ProjectName,
     now: Now,
 ) -> Result<(), Refusal> {
-    while let Some((landing, red)) = next_fault(draft.board(), project) {
+    while let Some((landing, failed_trial)) = next_fault(draft.board(), project) {
         let faults = landing.faults + 1;
-        let of_wave = wave_commit::is_alone_at_fault(draft.board(), landing.id, &red.ahead);
-        if faults >= MAX_FAULTS && (red.ahead.is_empty() || of_wave) {
-            eject_at_fault(draft, &landing, red, of_wave, now)?;
+        let ahead = failed_trial.ahead.as_slice();
+        let fails_in_wave = wave_commit::is_alone_at_fault(draft.board(), landing.id, ahead);
+        if faults >= MAX_FAULTS && (ahead.is_empty() || fails_in_wave) {
+            eject_at_fault(draft, &landing, failed_trial, fails_in_wave, now)?;
             continue;
         }
         let behind = if faults >= MAX_FAULTS {
-            red.ahead
+            failed_trial.ahead
         } else {
-            landings_going_first(draft.board(), &landing, red.ahead, now)
+            landings_going_first(draft.board(), &landing, failed_trial.ahead, now)
         };
         draft.record(Event::LandingSuspected(LandingSuspected {
             landing: landing.id,
             behind,
-            reason: red.reason,
+            reason: failed_trial.reason,
         }));
     }
     Ok(())
@@ -73,22 +74,21 @@ pub(super) fn settle_failed_trials(
 /// Returns a landing that made its trial fail, with that trial.
 fn next_fault(board: &Board, project: &ProjectName) -> Option<(Arc<Landing>, FailedTrial)> {
     let at_fault = |landing: &&Arc<Landing>| {
-        let Some(red) = &landing.failed_trial else {
+        let Some(failed_trial) = &landing.failed_trial else {
             return false;
         };
+        let ahead = &failed_trial.ahead;
         let is_verdict = landing.faults >= MAX_FAULTS && !landing.deferred_behind.is_empty();
-        let is_known = red.ahead.is_empty() || has_trial_passed(board, project, &red.ahead);
-        is_known
-            && (!is_verdict || red.ahead.is_empty())
-            && carrying_move(board, landing.id).is_none()
+        let is_known = ahead.is_empty() || has_trial_passed(board, project, ahead);
+        is_known && (!is_verdict || ahead.is_empty()) && carrying_move(board, landing.id).is_none()
     };
     let landing = board.queue_of(project).find(at_fault)?.clone();
-    let red = landing.failed_trial.clone()?;
-    Some((landing, red))
+    let failed_trial = landing.failed_trial.clone()?;
+    Some((landing, failed_trial))
 }
 
 /// Returns whether exactly these landings, in this order, passed their trial.
-fn has_trial_passed(board: &Board, project: &ProjectName, train: &[LandingId]) -> bool {
+fn has_trial_passed(board: &Board, project: &ProjectName, trial: &[LandingId]) -> bool {
     let has_passed = |landing: &Landing| {
         matches!(
             landing.state,
@@ -97,7 +97,7 @@ fn has_trial_passed(board: &Board, project: &ProjectName, train: &[LandingId]) -
     };
     board
         .queue_of(project)
-        .any(|landing| has_passed(landing) && landing.trial_landings() == train)
+        .any(|landing| has_passed(landing) && landing.trial_landings() == trial)
 }
 
 /// Returns the landings that go before one that failed for the first time: the landings ahead of it
@@ -126,20 +126,23 @@ fn landings_going_first(
 fn eject_at_fault(
     draft: &mut Draft,
     landing: &Landing,
-    red: FailedTrial,
-    of_wave: bool,
+    failed_trial: FailedTrial,
+    fails_in_wave: bool,
     now: Now,
 ) -> Result<(), Refusal> {
-    let with = if of_wave {
+    let other_work = if fails_in_wave {
         "the rest of its wave"
     } else {
         "work that landed since"
     };
-    let reason = format!("merged with {with}, it fails: {}", red.reason);
-    let output = red.output.unwrap_or_else(|| reason.clone());
+    let reason = format!(
+        "merged with {other_work}, it fails: {}",
+        failed_trial.reason
+    );
+    let output = failed_trial.output.unwrap_or_else(|| reason.clone());
     // A fix-up after ownership may also change the conflicting files, even if another task owns
     // them.
-    let paths = red
+    let paths = failed_trial
         .settled
         .iter()
         .map(|settled| settled.path.clone())
@@ -148,7 +151,7 @@ fn eject_at_fault(
     let fixup = Fixup {
         paths,
         output: Some(output),
-        settled: red.settled,
+        settled: failed_trial.settled,
         ..Fixup::new(commit)
     };
     trial_result::eject(draft, landing, fixup, &reason, now)

@@ -10,7 +10,7 @@
 //! characters or trailing dots opens `.Claude/Settings.json` where a program asks for
 //! `.claude/settings.json`.
 //!
-//! Not here: the check who may approve a guarded change. See `directory.rs`.
+//! Not here: the check that an actor may approve a guarded change. See `operator.rs`.
 
 use std::collections::BTreeMap;
 
@@ -419,15 +419,14 @@ pub fn never_lands_reason(changed: &[String], special: &[SpecialFile]) -> Option
                 let target = target.as_deref().unwrap_or_default();
                 let place = forbidden_target(path, target)?;
                 Some(format!(
-                    "the symbolic link {path} points {place}, to {target}; make it a \
-                    file, or point it inside"
+                    "the symbolic link {path} points {place}, to {target}; make it a file, or \
+                    point it inside"
                 ))
             }
             (Some(FileKind::GitDirectory), Some(FileKind::GitDirectory)) => None,
             (_, Some(FileKind::GitDirectory)) => Some(format!(
                 "{} is a git directory (HEAD, objects, refs), in which git would run commands of \
-                 its own configuration; \
-                 remove it, or make it when the tests run",
+                 its own configuration; remove it, or make it when the tests run",
                 if path.is_empty() {
                     "the top folder"
                 } else {
@@ -466,8 +465,8 @@ fn describe_special(file: &SpecialFile) -> Option<String> {
             let commit = target.get(..10).unwrap_or(target);
             format!(
                 "{path} (a submodule, moved to {commit}, which its remote is not known to have; \
-                 nobody else can check it out \
-                 until you push it: git -C {path} push origin {commit}:refs/heads/NAME)"
+                 nobody else can check it out until you push it: git -C {path} push origin \
+                 {commit}:refs/heads/NAME)"
             )
         }
         (Some(FileKind::Submodule), None) => format!("{path} (a submodule, which is removed)"),
@@ -498,10 +497,10 @@ pub(super) fn guarded_changes(protected: &[PathPattern], work: &Submission) -> V
         .collect();
     let mut found: Vec<String> = Vec::new();
     for path in &work.changed {
-        if let Some(named) = special.remove(path.as_str()).and_then(describe_special) {
-            found.push(named);
-        } else if let Some(what) = guarded_kind(path) {
-            found.push(format!("{path} ({what})"));
+        if let Some(description) = special.remove(path.as_str()).and_then(describe_special) {
+            found.push(description);
+        } else if let Some(kind) = guarded_kind(path) {
+            found.push(format!("{path} ({kind})"));
         } else if is_protected(protected, path) {
             found.push(format!("{path} (protected by this project)"));
         }
@@ -635,13 +634,13 @@ mod tests {
     #[test]
     fn q13_a_projects_protected_patterns_match_in_any_case() {
         let protected = [PathPattern::new("Infra/**").unwrap()];
-        for (path, is) in [
+        for (path, expected) in [
             ("Infra/a.tf", true),
             ("infra/a.tf", true),
             ("INFRA/x/y", true),
             ("src/infra", false),
         ] {
-            assert_eq!(is_protected(&protected, path), is, "{path}");
+            assert_eq!(is_protected(&protected, path), expected, "{path}");
         }
     }
 
@@ -685,7 +684,7 @@ mod tests {
     fn q13_a_change_of_a_files_kind_is_judged_by_both_kinds() {
         use FileKind::{Executable, GitDirectory, Plain, Submodule, Symlink};
         // Kind before, kind after, must never land, needs a person.
-        let table = [
+        let cases = [
             (None, Some(Executable), false, true),
             (Some(Plain), Some(Executable), false, true),
             (Some(Executable), Some(Plain), false, true),
@@ -700,13 +699,17 @@ mod tests {
             (None, Some(GitDirectory), true, true),
             (Some(GitDirectory), Some(GitDirectory), false, true),
         ];
-        for (before, after, never, person) in table {
+        for (before, after, never_lands, needs_person) in cases {
             let file = special("x", before, after, "");
             let found = (
                 never_lands_reason(&[], std::slice::from_ref(&file)).is_some(),
                 describe_special(&file).is_some(),
             );
-            assert_eq!(found, (never, person), "{before:?} -> {after:?}");
+            assert_eq!(
+                found,
+                (never_lands, needs_person),
+                "{before:?} -> {after:?}"
+            );
         }
         let gone = special("vendor/sub", Some(Submodule), None, "");
         assert!(

@@ -89,11 +89,10 @@ fn check_may_approve(
         .projects
         .get(&task.project)
         .map(|project| &project.settings.landing);
-    let reviews = settings.is_some_and(|landing_settings| {
-        landing_settings.review == ReviewPolicy::Agent
-            && landing_settings.reviewer.as_ref() == Some(name)
+    let is_reviewer = settings.is_some_and(|settings| {
+        settings.review == ReviewPolicy::Agent && settings.reviewer.as_ref() == Some(name)
     });
-    if reviews && guarded_parts(board, task, work).is_empty() {
+    if is_reviewer && guarded_parts(board, task, work).is_empty() {
         return Ok(());
     }
     Err(Refusal::PersonNeeded {
@@ -255,14 +254,13 @@ pub fn land_with_lent_claim(
     let task = task::find(draft.board(), id)?;
     claim::check_lent_trunk(draft.board(), &under, &task.project)?;
     remote_sync::defer_sync(draft, &task.project);
-    let place = land(draft, id, true, by, now)?;
-    let asked = LandingAsked {
-        landing: place.landing,
+    let position = land(draft, id, true, by, now)?;
+    draft.record(Event::LandingAsked(LandingAsked {
+        landing: position.landing,
         first: true,
         under: Some(under),
-    };
-    draft.record(Event::LandingAsked(asked));
-    Ok(place)
+    }));
+    Ok(position)
 }
 
 /// Returns the claims that a landing of this task needs, or refuses if somebody holds one of them.
@@ -273,13 +271,9 @@ pub(super) fn require_free_claims(
     now: Now,
 ) -> Result<WorkClaims, Refusal> {
     let board = draft.board();
-    let (files, mode) = (
-        manifest::claims_of_task(board, task),
-        manifest::claim_mode(board, task),
-    );
     let claims = WorkClaims {
-        files,
-        mode,
+        files: manifest::claims_of_task(board, task),
+        mode: manifest::claim_mode(board, task),
         identity: claim::uris_of_task(task),
     };
     let holders = claim::work_conflicts(board, &claims, agent, now);
@@ -358,12 +352,12 @@ pub fn hold_queue(
 
 /// Releases a held queue.
 pub fn release_queue(draft: &mut Draft, project: &ProjectName) -> Result<(), Refusal> {
-    let Some(item) = draft.board().projects.get(project) else {
+    let Some(project_record) = draft.board().projects.get(project) else {
         return Err(Refusal::NoSuchProject {
             project: project.clone(),
         });
     };
-    if item.queue.held.is_some() {
+    if project_record.queue.held.is_some() {
         draft.record(Event::QueueReleased(QueueReleased {
             project: project.clone(),
         }));
@@ -392,11 +386,11 @@ pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal
     task::send_back(draft, id, submission.commit.clone(), "it is being revised")?;
     task::clear_delay(draft, id);
     let commit = &submission.commit;
-    let words = format!(
+    let message = format!(
         "{}\n\nYour previous work is commit {commit}; `git cherry-pick {commit}` brings it back.",
         text.trim()
     );
-    intervention::send_message(draft, id, words).map(|_| ())
+    intervention::send_message(draft, id, message).map(|_| ())
 }
 
 /// Returns a refusal if another task has undone this task's work, or is undoing it.
@@ -444,14 +438,14 @@ pub fn undo(
             status: done.status,
         });
     };
-    if let Some(taken_back) = undone_refusal(draft.board(), id) {
-        return Err(taken_back);
+    if let Some(refusal) = undone_refusal(draft.board(), id) {
+        return Err(refusal);
     }
     // A wave's commit has the work of several tasks, so only this task's own commit is reverted.
     if let Some(own) = done.submission.as_ref().filter(|_| done.shares_commit) {
         commit = own.commit.clone();
     }
-    let why = format!("Takes back commit {commit}, which landed {id}.");
+    let description = format!("Takes back commit {commit}, which landed {id}.");
     let undoing = task::add(
         draft,
         task::AddTask {
@@ -461,7 +455,7 @@ pub fn undo(
             ..task::AddTask::new_report(
                 done.project.clone(),
                 &format!("Undo {id}: {}", done.subject),
-                why,
+                description,
             )
         },
         None,

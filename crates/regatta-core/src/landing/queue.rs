@@ -43,7 +43,8 @@ pub(crate) fn submit(
     pass_gates(
         draft,
         task,
-        (attempt, ClaimSource::FromAttempt),
+        attempt,
+        ClaimSource::FromAttempt,
         submission,
         now,
     )
@@ -59,7 +60,7 @@ pub(crate) fn submit_edits(
     now: Now,
 ) -> Result<bool, Refusal> {
     let task = task::find(draft.board(), id)?;
-    Ok(pass_gates(draft, &task, (attempt, ClaimSource::New), work, now)?.is_some())
+    Ok(pass_gates(draft, &task, attempt, ClaimSource::New, work, now)?.is_some())
 }
 
 /// Takes finished work through the gates before the queue, in their order: changes that never land,
@@ -68,7 +69,8 @@ pub(crate) fn submit_edits(
 fn pass_gates(
     draft: &mut Draft,
     task: &Task,
-    (attempt, claims): (&Attempt, ClaimSource),
+    attempt: &Attempt,
+    claims: ClaimSource,
     submission: Submission,
     now: Now,
 ) -> Result<Option<LandingId>, Refusal> {
@@ -87,33 +89,33 @@ fn pass_gates(
             task::keep_for_review(draft, task.id, submission, reason)?;
             return Ok(None);
         }
-        QuestionGate::ReturnWork(words) => {
+        QuestionGate::ReturnWork(instructions) => {
             task::keep_for_review(
                 draft,
                 task.id,
                 submission,
                 "its agent has not read an answer".into(),
             )?;
-            super::revise(draft, task.id, words)?;
+            super::revise(draft, task.id, instructions)?;
             return Ok(None);
         }
     }
-    let needs = person_needed_reason(draft.board(), task, &submission);
+    let person_needed = person_needed_reason(draft.board(), task, &submission);
     let acquired = match claims {
         ClaimSource::FromAttempt => None,
         ClaimSource::New => match require_free_claims(draft, task, &attempt.agent, now) {
             Ok(free) => Some(free),
             Err(_) => {
                 let id = task.id;
-                let held = || {
+                let reason = person_needed.unwrap_or_else(|| {
                     format!("somebody else holds its files; when they are free: regatta land {id}")
-                };
-                task::keep_for_review(draft, id, submission, needs.unwrap_or_else(held))?;
+                });
+                task::keep_for_review(draft, id, submission, reason)?;
                 return Ok(None);
             }
         },
     };
-    if let Some(reason) = needs {
+    if let Some(reason) = person_needed {
         task::keep_for_review(draft, task.id, submission, reason)?;
         super::review::begin(draft, task.id, &attempt.agent, None, now)?;
         return Ok(None);
@@ -217,20 +219,21 @@ pub(super) fn merge_order(board: &Board, project: &ProjectName, now: Now) -> Vec
     }
     let mut order: Vec<LandingId> = Vec::new();
     for landing in board.queue_of(project) {
-        let train = match (&landing.state, &landing.failed_trial) {
+        let trial = match (&landing.state, &landing.failed_trial) {
             (
                 LandingState::Trying { void: false, .. }
                 | LandingState::Validated { .. }
                 | LandingState::Moving { .. },
                 _,
             ) => landing.trial_landings(),
-            (_, Some(red)) if !is_deferred(board, landing) => {
-                red.ahead.iter().copied().chain([landing.id]).collect()
+            (_, Some(failed_trial)) if !is_deferred(board, landing) => {
+                let ahead = failed_trial.ahead.iter().copied();
+                ahead.chain([landing.id]).collect()
             }
             _ => continue,
         };
-        if train.len() > order.len() {
-            order = train;
+        if trial.len() > order.len() {
+            order = trial;
         }
     }
     let mut waves = WaveCompleteness::new(board);
@@ -246,7 +249,7 @@ pub(super) fn merge_order(board: &Board, project: &ProjectName, now: Now) -> Vec
     // person edited the blockers in the meantime.
     loop {
         let mate = wave_commit::next_of_wave(board, order.last(), &candidates)
-            .filter(|nth| !has_queued_blocker(board, candidates[*nth], &order));
+            .filter(|index| !has_queued_blocker(board, candidates[*index], &order));
         let next = mate.or_else(|| {
             candidates
                 .iter()
@@ -284,11 +287,11 @@ fn has_queued_blocker(board: &Board, landing: &Landing, before: &[LandingId]) ->
 /// Advances a project's queue: the longest prefix that passed takes the trunk, and free slots get
 /// new trials.
 pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
-    let Some(item) = draft.board().projects.get(project).cloned() else {
+    let Some(project_record) = draft.board().projects.get(project).cloned() else {
         return Ok(());
     };
     fault::settle_failed_trials(draft, project, now)?;
-    if item.queue.held.is_some() {
+    if project_record.queue.held.is_some() {
         return Ok(());
     }
     if let Some(alone) = remote_sync::due_sync_landing(draft.board(), project, now)
@@ -300,8 +303,8 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
     let board = draft.board();
     let order = merge_order(board, project, now);
     let known = known_results(board, project, &order);
-    let landing = &item.settings.landing;
-    let pace = match landing.mode {
+    let settings = &project_record.settings.landing;
+    let trial_limits = match settings.mode {
         QueueMode::Serial
             if board
                 .queue_of(project)
@@ -315,23 +318,21 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
             batch: 1,
         },
         QueueMode::Speculative => TrialLimits {
-            verify: landing.verify,
-            slots: speculation::slots(&item, board.limits.landing_slots) as usize,
-            batch: landing.batch.map_or_else(
-                || {
-                    speculation::batch_size_for(
-                        item.queue.recent_failures.count_ones(),
-                        item.queue.recent_count,
-                    )
-                },
-                |batch| batch.clamp(1, 64) as usize,
-            ),
+            verify: settings.verify,
+            slots: speculation::slots(&project_record, board.limits.landing_slots) as usize,
+            batch: match settings.batch {
+                Some(batch) => batch.clamp(1, 64) as usize,
+                None => speculation::batch_size_for(
+                    project_record.queue.recent_failures.count_ones(),
+                    project_record.queue.recent_count,
+                ),
+            },
         },
     };
     let mut checkpoints: BTreeSet<usize> =
         known.passed.iter().chain(&known.running).copied().collect();
-    for length in speculation::next_trials(&known, pace) {
-        let unverified = match pace.verify {
+    for length in speculation::next_trials(&known, trial_limits) {
+        let unverified = match trial_limits.verify {
             VerifyMode::Every => vec![],
             VerifyMode::Tip => unverified_landings(&known, &order[..length], &checkpoints),
         };
@@ -344,23 +345,23 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
 /// Returns the landings of a trial whose own tree is neither validated by it nor by another trial.
 fn unverified_landings(
     known: &TrialResults,
-    train: &[LandingId],
+    trial: &[LandingId],
     checkpoints: &BTreeSet<usize>,
 ) -> Vec<LandingId> {
-    let is_verified = |nth: usize| {
+    let is_verified = |index: usize| {
         let end = known
             .wave_ends
             .iter()
             .copied()
-            .find(|end| *end > nth)
-            .unwrap_or(train.len())
-            .min(train.len());
-        end == train.len() || checkpoints.contains(&end)
+            .find(|end| *end > index)
+            .unwrap_or(trial.len())
+            .min(trial.len());
+        end == trial.len() || checkpoints.contains(&end)
     };
-    train
+    trial
         .iter()
         .enumerate()
-        .filter(|(nth, _)| !is_verified(*nth))
+        .filter(|(index, _)| !is_verified(*index))
         .map(|(_, id)| *id)
         .collect()
 }
@@ -378,8 +379,8 @@ fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
 }
 
 /// Begins the trial of a prefix, unless its last landing is still in a void trial.
-fn begin_trial(draft: &mut Draft, train: &[LandingId], unverified: Vec<LandingId>) {
-    let Some((last, ahead)) = train.split_last() else {
+fn begin_trial(draft: &mut Draft, trial: &[LandingId], unverified: Vec<LandingId>) {
+    let Some((last, ahead)) = trial.split_last() else {
         return;
     };
     if draft
@@ -404,7 +405,7 @@ fn known_results(board: &Board, project: &ProjectName, order: &[LandingId]) -> T
         wave_ends: wave_commit::wave_ends(board, order),
         ..TrialResults::default()
     };
-    let length = |train: &[LandingId]| order.starts_with(train).then_some(train.len());
+    let length = |trial: &[LandingId]| order.starts_with(trial).then_some(trial.len());
     for landing in board.queue_of(project) {
         match (&landing.state, length(&landing.trial_landings())) {
             (LandingState::Trying { void: false, .. }, Some(length)) => known.running.push(length),
@@ -421,13 +422,12 @@ fn known_results(board: &Board, project: &ProjectName, order: &[LandingId]) -> T
             }
             _ => {}
         }
-        if let Some(red) = landing
-            .failed_trial
-            .as_ref()
-            .filter(|_| !is_deferred(board, landing))
+        if let Some(failed_trial) = &landing.failed_trial
+            && !is_deferred(board, landing)
         {
-            let train: Vec<_> = red.ahead.iter().copied().chain([landing.id]).collect();
-            known.failed.extend(length(&train));
+            let ahead = failed_trial.ahead.iter().copied();
+            let trial: Vec<_> = ahead.chain([landing.id]).collect();
+            known.failed.extend(length(&trial));
         }
     }
     known
@@ -458,7 +458,7 @@ fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
         carries
             .iter()
             .rposition(|carried| carried.commit == *commit)
-            .map(|nth| nth + 1)
+            .map(|index| index + 1)
     };
     claims.filter_map(|carried| end(&carried.commit)).collect()
 }
@@ -489,9 +489,10 @@ fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     // A person who holds the trunk may lend it to one landing, and only that landing can move the
     // trunk then.
     let lent = board.queue_of(project).find_map(|landing| {
-        let under = landing.lent_claim.clone().filter(|lent_trunk_claim| {
-            claim::check_lent_trunk(board, lent_trunk_claim, project).is_ok()
-        })?;
+        let under = landing
+            .lent_claim
+            .clone()
+            .filter(|lent_claim| claim::check_lent_trunk(board, lent_claim, project).is_ok())?;
         Some((landing.id, under.token))
     });
     if let Some((lent, fence)) = lent {
@@ -522,7 +523,9 @@ pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Re
         return Ok(());
     };
     if landing.state == LandingState::Queued
-        && landing.retry_fleet_ms.is_some_and(|at| at <= now.fleet_ms)
+        && landing
+            .retry_fleet_ms
+            .is_some_and(|retry_fleet_ms| retry_fleet_ms <= now.fleet_ms)
     {
         advance(draft, &landing.project, now)?;
     }

@@ -3,9 +3,11 @@
 //! validated as that exact tree (Q1), and the trunk moves to it by compare-and-swap (Q2). The old
 //! trunk stays under a keep-ref (Q3). Then the trunk can be pushed.
 //!
-//! Such a landing stands on another tip than all others, so it is tried alone and before them. If
+//! Such a landing is based on another tip than all others, so it is tried alone and before them. If
 //! the two histories conflict, a person must merge them. Until then the queue is held with
 //! instructions, so that local and remote do not drift further apart.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +17,7 @@ use crate::claim::{self, ClaimOwner};
 use crate::command::Actor;
 use crate::event::Event;
 use crate::failure;
-use crate::ids::{AttemptId, CommitId, LandingId, Now, ProjectName};
+use crate::ids::{AttemptId, CommitId, LandingId, Now, ProjectName, TaskId};
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::task::{self, Expects, Fixup, Submission, Task, TaskStatus};
@@ -52,22 +54,22 @@ pub struct DivergedRemote {
     pub changed: Vec<String>,
 }
 
-/// Applies the report of a push. Without `trouble` the remote has all landed work. A repeated
+/// Applies the report of a push. Without `failure` the remote has all landed work. A repeated
 /// failure is recorded once.
 pub fn on_pushed(
     draft: &mut Draft,
     project: &ProjectName,
     (remote, commit): (String, CommitId),
-    trouble: Option<String>,
+    failure: Option<String>,
     now: Now,
 ) -> Result<(), Refusal> {
-    let Some(item) = draft.board().projects.get(project).cloned() else {
+    let Some(project_record) = draft.board().projects.get(project).cloned() else {
         return Err(Refusal::NoSuchProject {
             project: project.clone(),
         });
     };
-    let before = item.queue.unpushed.as_ref();
-    match trouble {
+    let before = project_record.queue.unpushed.as_ref();
+    match failure {
         None if before.is_some() => draft.record(Event::QueuePushed(QueuePushed {
             project: project.clone(),
             commit,
@@ -78,7 +80,7 @@ pub fn on_pushed(
                 .is_some_and(|unpushed| unpushed.reason == reason && unpushed.commit == commit) => {
         }
         Some(reason) => {
-            let since_wall = before.map_or(now.unix_ms, |unpushed| unpushed.since_unix_ms);
+            let since_unix_ms = before.map_or(now.unix_ms, |unpushed| unpushed.since_unix_ms);
             if before.is_none() {
                 let text = format!(
                     "{} was not pushed to {remote}, and is tried again: {reason}",
@@ -90,7 +92,7 @@ pub fn on_pushed(
                 remote,
                 commit,
                 reason,
-                since_unix_ms: since_wall,
+                since_unix_ms,
             };
             draft.record(Event::QueueUnpushed(QueueUnpushed {
                 project: project.clone(),
@@ -154,17 +156,17 @@ pub fn on_diverged(
 
 /// Returns the open task that brings in a remote's commits, if there is one.
 fn open_sync_task(board: &Board, project: &ProjectName) -> Option<Task> {
-    let joins = |task: &&std::sync::Arc<Task>| {
-        let ready = matches!(
+    let is_open_sync_task = |task: &&Arc<Task>| {
+        let is_open = matches!(
             task.status,
             TaskStatus::Landing | TaskStatus::NeedsHuman | TaskStatus::InReview
         );
-        ready && task.project == *project && is_sync_task(task)
+        is_open && task.project == *project && is_sync_task(task)
     };
     board
         .tasks
         .values()
-        .find(joins)
+        .find(is_open_sync_task)
         .map(|task| Task::clone(task))
 }
 
@@ -174,7 +176,7 @@ fn add_sync_task(
     project: &ProjectName,
     remote: &str,
     now: Now,
-) -> Result<crate::ids::TaskId, Refusal> {
+) -> Result<TaskId, Refusal> {
     let trunk = draft
         .board()
         .projects
@@ -184,15 +186,14 @@ fn add_sync_task(
     let subject = format!("Bring in the commits of {remote}/{trunk}");
     let description = format!(
         "Somebody pushed to {remote}/{trunk}. Work that landed here and is not there yet is \
-         replayed on top of it, validated, \
-         and pushed."
+         replayed on top of it, validated, and pushed."
     );
-    let ask = task::AddTask {
+    let request = task::AddTask {
         priority: 0,
         expects: Expects::Changes,
         ..task::AddTask::new_report(project.clone(), &subject, description)
     };
-    task::add(draft, ask, None, now)
+    task::add(draft, request, None, now)
 }
 
 /// Returns the landing that brings in a remote's commits, if it is its turn; it is then tried
@@ -203,16 +204,19 @@ pub(super) fn due_sync_landing(
     project: &ProjectName,
     now: Now,
 ) -> Option<LandingId> {
-    let lent = |landing: &Landing| {
-        landing.lent_claim.as_ref().is_some_and(|lent_trunk_claim| {
-            claim::check_lent_trunk(board, lent_trunk_claim, project).is_ok()
-        })
+    let is_lent = |landing: &Landing| {
+        landing
+            .lent_claim
+            .as_ref()
+            .is_some_and(|lent_claim| claim::check_lent_trunk(board, lent_claim, project).is_ok())
     };
-    let joins = board
+    let sync_landing = board
         .queue_of(project)
         .find(|landing| landing.submission.merges_remote.is_some())?;
-    let waits = joins.is_held_now(now) || board.queue_of(project).any(|landing| lent(landing));
-    (!waits).then_some(joins.id)
+    if sync_landing.is_held_now(now) || board.queue_of(project).any(|landing| is_lent(landing)) {
+        return None;
+    }
+    Some(sync_landing.id)
 }
 
 /// Voids the results of all other trials before the landing `alone`, because the others will stand
@@ -224,7 +228,7 @@ pub(super) fn void_other_trials(
     alone: LandingId,
 ) -> bool {
     let board = draft.board();
-    let begins = board
+    let is_about_to_begin = board
         .landings
         .get(&alone)
         .is_some_and(|landing| landing.state == LandingState::Queued);
@@ -233,32 +237,28 @@ pub(super) fn void_other_trials(
             .queue_of(project)
             .filter(|landing| landing.id != alone)
     };
-    let counts = |landing: &Landing| {
+    let has_result = |landing: &Landing| {
         matches!(
             landing.state,
             LandingState::Trying { void: false, .. } | LandingState::Validated { .. }
         ) || landing.failed_trial.is_some()
     };
-    let moving = others().any(|landing| matches!(landing.state, LandingState::Moving { .. }));
-    if begins && others().any(|landing| counts(landing)) {
+    let is_moving = others().any(|landing| matches!(landing.state, LandingState::Moving { .. }));
+    if is_about_to_begin && others().any(|landing| has_result(landing)) {
         draft.record(Event::QueueOvertaken(QueueOvertaken {
             project: project.clone(),
         }));
     }
-    !moving
+    !is_moving
 }
 
 /// Stops the trial of a remote's commits, because somebody lent the trunk to another landing that
 /// goes first.
 pub(super) fn defer_sync(draft: &mut Draft, project: &ProjectName) {
-    let joins = |landing: &Landing| {
+    let has_sync_trial = draft.board().queue_of(project).any(|landing| {
         landing.submission.merges_remote.is_some() && landing.state != LandingState::Queued
-    };
-    if draft
-        .board()
-        .queue_of(project)
-        .any(|landing| joins(landing))
-    {
+    });
+    if has_sync_trial {
         draft.record(Event::QueueOvertaken(QueueOvertaken {
             project: project.clone(),
         }));
@@ -270,7 +270,7 @@ pub(super) fn defer_sync(draft: &mut Draft, project: &ProjectName) {
 pub(super) fn on_sync_conflict(
     draft: &mut Draft,
     landing: &Landing,
-    why: &Fixup,
+    fixup: &Fixup,
     now: Now,
 ) -> Result<(), Refusal> {
     let (project, task) = (&landing.project, landing.task);
@@ -285,8 +285,8 @@ pub(super) fn on_sync_conflict(
         .get(project)
         .map(|project| project.trunk.to_string())
         .unwrap_or_default();
-    let names: Vec<&str> = why.paths.iter().map(String::as_str).collect();
-    let (what, kind) = match &why.output {
+    let names: Vec<&str> = fixup.paths.iter().map(String::as_str).collect();
+    let (problem, kind) = match &fixup.output {
         Some(output) => {
             let output = failure::summary(output);
             (
@@ -306,7 +306,7 @@ pub(super) fn on_sync_conflict(
         }
     };
     let reason = format!(
-        "{what}: in your checkout of {trunk} run git pull --rebase {remote} {trunk}, fix it \
+        "{problem}: in your checkout of {trunk} run git pull --rebase {remote} {trunk}, fix it \
         there, then regatta land {task}"
     );
     draft.record(Event::LandingEnded(LandingEnded {
@@ -365,8 +365,7 @@ pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
     let hint = if board.tasks.contains_key(&id) {
         format!(
             "fix it in your checkout of {trunk}: git pull --rebase {remote} {trunk}, then regatta \
-             land {id}; or regatta drop \
-             {id}, and the next landing tries it again"
+             land {id}; or regatta drop {id}, and the next landing tries it again"
         )
     } else {
         "there is nothing to do: the next landing tries it again".into()
@@ -410,7 +409,7 @@ pub(super) fn release_queue_held_for(draft: &mut Draft, task: &Task) {
         .projects
         .get(&task.project)
         .and_then(|project| project.queue.held.as_ref());
-    if is_sync_task(task) && held.is_some_and(|queue_hold| queue_hold.by == HOLDER_NAME) {
+    if is_sync_task(task) && held.is_some_and(|hold| hold.by == HOLDER_NAME) {
         draft.record(Event::QueueReleased(QueueReleased {
             project: task.project.clone(),
         }));

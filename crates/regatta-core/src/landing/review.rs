@@ -25,19 +25,16 @@ pub(super) fn reviewer(
     author: Option<&AgentName>,
 ) -> Option<AgentName> {
     let settings = &board.projects.get(&task.project)?.settings.landing;
-    let may = |agent: &&AgentName| Some(*agent) != author && board.agents.contains_key(*agent);
-    let named = settings.reviewer.iter().find(may);
-    let mission = task.mission.and_then(|id| board.missions.get(&id));
-    let other = || {
-        mission
-            .into_iter()
-            .flat_map(|mission| &mission.agents)
-            .find(may)
-    };
-    named
-        .or_else(other)
-        .filter(|_| settings.review == ReviewPolicy::Agent)
-        .cloned()
+    if settings.review != ReviewPolicy::Agent {
+        return None;
+    }
+    let may_review =
+        |agent: &&AgentName| Some(*agent) != author && board.agents.contains_key(*agent);
+    if let Some(reviewer) = settings.reviewer.iter().find(may_review) {
+        return Some(reviewer.clone());
+    }
+    let mission = board.missions.get(&task.mission?)?;
+    mission.agents.iter().find(may_review).cloned()
 }
 
 /// Adds or updates the review task for work that an agent is to review. `finished` is a review that
@@ -49,14 +46,14 @@ pub(super) fn begin(
     finished: Option<TaskId>,
     now: Now,
 ) -> Result<(), Refusal> {
-    let of = task::find(draft.board(), id)?;
-    let Some(submission) = of.submission.clone() else {
+    let reviewed = task::find(draft.board(), id)?;
+    let Some(submission) = reviewed.submission.clone() else {
         return Ok(());
     };
-    if !operator::guarded_parts(draft.board(), &of, &submission).is_empty() {
+    if !operator::guarded_parts(draft.board(), &reviewed, &submission).is_empty() {
         return Ok(());
     }
-    let Some(reviewer) = reviewer(draft.board(), &of, Some(author)) else {
+    let Some(reviewer) = reviewer(draft.board(), &reviewed, Some(author)) else {
         return Ok(());
     };
     let description = format!(
@@ -65,34 +62,38 @@ pub(super) fn begin(
          The `detail` of your result is \"approve\", or \"revise: \" and what to change and \
          why.\n\n\
          # What was asked\n{}\n\n{}",
-        submission.base, submission.commit, submission.commit, of.subject, of.description
+        submission.base,
+        submission.commit,
+        submission.commit,
+        reviewed.subject,
+        reviewed.description
     );
     let is_open = |review: &&Arc<Task>| review.reviews == Some(id) && Some(review.id) != finished;
-    if let Some(known) = draft.board().tasks.values().find(is_open).cloned() {
+    if let Some(open_review) = draft.board().tasks.values().find(is_open).cloned() {
         // The review has not started, so it gets the newer work. A review under way is of the older
         // work, and the newer work is reviewed after it ends.
-        if known.status.is_waiting() {
+        if open_review.status.is_waiting() {
             task::edit(
                 draft,
-                known.id,
+                open_review.id,
                 EditTask {
                     description: Some(description),
                     ..EditTask::default()
                 },
             )?;
-            task::set_reviewed_task(draft, known.id, id, submission.commit)?;
+            task::set_reviewed_task(draft, open_review.id, id, submission.commit)?;
         }
         return Ok(());
     }
-    let subject = format!("Review {id}: {}", of.subject);
-    let add = AddTask {
-        priority: of.priority,
-        ..AddTask::new_report(of.project.clone(), &subject, description)
+    let subject = format!("Review {id}: {}", reviewed.subject);
+    let request = AddTask {
+        priority: reviewed.priority,
+        ..AddTask::new_report(reviewed.project.clone(), &subject, description)
     };
-    let review = task::add(draft, add, None, now)?;
+    let review = task::add(draft, request, None, now)?;
     task::set_reviewed_task(draft, review, id, submission.commit)?;
     // An agent outside the mission polls for its work, so the review does not join the mission.
-    let mission = of.mission.filter(|id| {
+    let mission = reviewed.mission.filter(|id| {
         draft
             .board()
             .missions
@@ -100,7 +101,8 @@ pub(super) fn begin(
             .is_some_and(|mission| mission.agents.contains(&reviewer))
     });
     if let Some(mission) = mission {
-        task::adopt(draft, review, (mission, of.step()), &of.project)?;
+        let step = (mission, reviewed.step());
+        task::adopt(draft, review, step, &reviewed.project)?;
     }
     task::assign(draft, review, Some(reviewer), AssignMode::Queue, now)
 }
@@ -117,15 +119,15 @@ pub(crate) fn finish(
         return Ok(Ok(()));
     };
     let detail = result
-        .map(|work_result| work_result.detail.as_str())
-        .filter(|result| !result.trim().is_empty());
-    let said = detail.or(review.output.as_deref()).unwrap_or_default();
-    let verdict = match parse_verdict(said) {
+        .map(|result| result.detail.as_str())
+        .filter(|detail| !detail.trim().is_empty());
+    let answer = detail.or(review.output.as_deref()).unwrap_or_default();
+    let verdict = match parse_verdict(answer) {
         Ok(verdict) => verdict,
         Err(reason) => return Ok(Err(reason)),
     };
     // A person has already decided, or the work is gone.
-    let Some(of) = draft
+    let Some(reviewed) = draft
         .board()
         .tasks
         .get(&id)
@@ -134,12 +136,12 @@ pub(crate) fn finish(
     else {
         return Ok(Ok(()));
     };
-    let author = of.agent.clone();
+    let author = reviewed.agent.clone();
     if author.as_ref() == Some(by) {
         return Ok(Err(format!("{by} made {id} and cannot review it")));
     }
     // A verdict counts only for the reviewed submission, never for a later one (Q13).
-    let latest = of.submission.as_ref().map(|work| &work.commit);
+    let latest = reviewed.submission.as_ref().map(|work| &work.commit);
     if review.reviews_commit.is_some() && review.reviews_commit.as_ref() != latest {
         begin(
             draft,
@@ -151,12 +153,12 @@ pub(crate) fn finish(
         return Ok(Ok(()));
     }
     match verdict {
-        Some(why) => operator::revise(
+        Some(changes) => operator::revise(
             draft,
             id,
-            format!("{by} reviewed it and asks for changes: {why}"),
+            format!("{by} reviewed it and asks for changes: {changes}"),
         )?,
-        None => match operator::approve(draft, &of, false, &Actor::Agent(by.clone()), now) {
+        None => match operator::approve(draft, &reviewed, false, &Actor::Agent(by.clone()), now) {
             Ok(_) => {}
             // Its files were free during the review, and somebody else claims them now.
             Err(refusal) => {
@@ -164,7 +166,7 @@ pub(crate) fn finish(
                     "{by} approved {id}, but it cannot land yet: {}. regatta land {id}",
                     refusal.message()
                 );
-                announce(draft, &of.project, "coord:review", text, now)?;
+                announce(draft, &reviewed.project, "coord:review", text, now)?;
             }
         },
     }
@@ -172,26 +174,26 @@ pub(crate) fn finish(
 }
 
 /// Parses a verdict. Returns the requested changes, or `None` for an approval.
-fn parse_verdict(said: &str) -> Result<Option<String>, String> {
-    let said = said.trim();
-    let lower = said.to_ascii_lowercase();
+fn parse_verdict(answer: &str) -> Result<Option<String>, String> {
+    let answer = answer.trim();
+    let lower = answer.to_ascii_lowercase();
     if let Some(rest) = lower.strip_prefix("approve") {
-        // "approved", "approve.", "approve: well done"; not "approve only if".
+        // Accepts "approved", "approve." and "approve: well done", but not "approve only if".
         let rest = rest.strip_prefix('d').unwrap_or(rest);
         if rest.is_empty() || rest.starts_with(['.', ':', '!', ',', '\n']) {
             return Ok(None);
         }
     }
-    let why = lower.strip_prefix("revise").map(|rest| {
-        said[said.len() - rest.len()..]
-            .trim_start_matches(':')
-            .trim()
-    });
-    match why {
-        Some(why) if !why.is_empty() => Ok(Some(why.to_owned())),
-        Some(_) => Err("it asks for changes without naming them".into()),
-        None => Err("the answer must be \"approve\", or \"revise: \" and the changes".into()),
+    let Some(rest) = lower.strip_prefix("revise") else {
+        return Err("the answer must be \"approve\", or \"revise: \" and the changes".into());
+    };
+    let changes = answer[answer.len() - rest.len()..]
+        .trim_start_matches(':')
+        .trim();
+    if changes.is_empty() {
+        return Err("it asks for changes without naming them".into());
     }
+    Ok(Some(changes.to_owned()))
 }
 
 #[cfg(test)]
@@ -200,13 +202,13 @@ mod tests {
 
     #[test]
     fn only_a_clear_approval_or_rejection_is_read_as_a_review() {
-        for yes in [
+        for approval in [
             "approve",
             " Approved.",
             "APPROVE: good work",
             "approve\nbecause",
         ] {
-            assert_eq!(parse_verdict(yes), Ok(None), "{yes}");
+            assert_eq!(parse_verdict(approval), Ok(None), "{approval}");
         }
         assert_eq!(
             parse_verdict("revise: the Name"),
@@ -216,7 +218,7 @@ mod tests {
             parse_verdict("Revise the name"),
             Ok(Some("the name".into()))
         );
-        for no in [
+        for unclear in [
             "",
             "revise",
             "revise: ",
@@ -224,7 +226,7 @@ mod tests {
             "approve only if the name changes",
             "looks fine",
         ] {
-            assert!(parse_verdict(no).is_err(), "{no}");
+            assert!(parse_verdict(unclear).is_err(), "{unclear}");
         }
     }
 }

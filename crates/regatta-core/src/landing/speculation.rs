@@ -9,7 +9,7 @@
 //! - With `verify = "tip"` whole batches are validated, one on top of the other. A batch that fails
 //!   is searched by bisection, with as many cuts at once as there are slots.
 //!
-//! Passed prefixes land as far as possible. `verdict.rs` decides which landing is at fault.
+//! Passed prefixes land as far as possible. `fault.rs` decides which landing is at fault.
 
 use std::collections::BTreeSet;
 
@@ -45,25 +45,25 @@ pub struct TrialLimits {
     pub batch: usize,
 }
 
-/// Returns the number of trees of a project that are validated at once. `fitting` is the number
-/// that fits the machine.
-pub fn slots(project: &Project, fitting: u32) -> u32 {
+/// Returns the number of trees of a project that are validated at once. The settings may name it;
+/// otherwise it is `machine_slots`, the number that fits the machine.
+pub fn slots(project: &Project, machine_slots: u32) -> u32 {
     let landing = &project.settings.landing;
     match landing.mode {
         QueueMode::Serial => 1,
-        QueueMode::Speculative => landing.slots.unwrap_or(fitting).clamp(1, 64),
+        QueueMode::Speculative => landing.slots.unwrap_or(machine_slots).clamp(1, 64),
     }
 }
 
 /// Returns the prefixes to begin now, shortest first.
-pub fn next_trials(known: &TrialResults, pace: TrialLimits) -> Vec<usize> {
-    let free = pace
+pub fn next_trials(known: &TrialResults, limits: TrialLimits) -> Vec<usize> {
+    let free = limits
         .slots
         .max(1)
         .saturating_sub(known.running.len() + known.wasted_slots);
-    let mut begin = match pace.verify {
+    let mut begin = match limits.verify {
         VerifyMode::Every => next_every(known, free),
-        VerifyMode::Tip => next_tips(known, pace.batch.max(1), free),
+        VerifyMode::Tip => next_tips(known, limits.batch.max(1), free),
     };
     begin.sort_unstable();
     begin
@@ -99,8 +99,8 @@ fn next_every(known: &TrialResults, free: usize) -> Vec<usize> {
 
 /// Returns new batches on top of the longest trial, or the cuts of the shortest batch that failed.
 fn next_tips(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
-    if let Some(red) = known.failed.range(known.landable + 1..).next() {
-        return bisect(known, known.landable, *red, free);
+    if let Some(failed) = known.failed.range(known.landable + 1..).next() {
+        return bisect(known, known.landable, *failed, free);
     }
     let is_open =
         |length: &usize| !known.passed.contains(length) && !known.running.contains(length);
@@ -125,67 +125,59 @@ fn next_batches(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
         .copied()
         .max()
         .unwrap_or(0);
-    let mut from = longest.max(known.landable);
+    let mut last_end = longest.max(known.landable);
     let mut begin = Vec::new();
-    while begin.len() < free && from < known.queue_len {
-        from = (from + batch).min(known.queue_len);
-        let whole = known
+    while begin.len() < free && last_end < known.queue_len {
+        let wanted_end = (last_end + batch).min(known.queue_len);
+        last_end = known
             .wave_ends
             .iter()
             .copied()
-            .find(|end| *end >= from)
+            .find(|end| *end >= wanted_end)
             .unwrap_or(known.queue_len);
-        begin.push(whole);
-        from = whole;
+        begin.push(last_end);
     }
     begin
 }
 
-/// Returns cuts between the longest prefix known to be green, from `green` on, and the shortest one
-/// known to be red, up to `red`.
-fn bisect(known: &TrialResults, green: usize, red: usize, free: usize) -> Vec<usize> {
-    let red = known
-        .failed
-        .range(green + 1..)
-        .next()
-        .map_or(red, |shortest| red.min(*shortest));
-    let green = known
-        .passed
-        .range(..red)
-        .next_back()
-        .copied()
-        .unwrap_or(0)
-        .max(green);
-    if red == green + 1 {
-        return vec![]; // its verdict is being made
+/// Returns cuts between the longest prefix that passed, at least `passed`, and the shortest prefix
+/// that failed, at most `failed`.
+fn bisect(known: &TrialResults, passed: usize, failed: usize, free: usize) -> Vec<usize> {
+    let shortest_failed = known.failed.range(passed + 1..).next();
+    let failed = shortest_failed.map_or(failed, |shortest| failed.min(*shortest));
+    let longest_passed = known.passed.range(..failed).next_back();
+    let passed = longest_passed.map_or(passed, |longest| passed.max(*longest));
+    if failed == passed + 1 {
+        // The last landing of the failed prefix is at fault, so nothing is left to search.
+        return vec![];
     }
     let mut ends: Vec<usize> = known
         .running
         .iter()
         .copied()
-        .filter(|running| *running > green && *running < red)
+        .filter(|running| *running > passed && *running < failed)
         .collect();
-    let inside = red - green - 1;
+    let inside = failed - passed - 1;
     if ends.is_empty() {
         let cuts = free.min(inside);
         return (1..=cuts)
-            .map(|nth| green + (nth * (inside + 1)).div_ceil(cuts + 1).min(inside))
+            .map(|cut| passed + (cut * (inside + 1)).div_ceil(cuts + 1).min(inside))
             .collect();
     }
     // Some cuts are under way, so the widest gap between them is halved.
     let mut begin = Vec::new();
-    ends.extend([green, red]);
+    ends.extend([passed, failed]);
     while begin.len() < free {
         ends.sort_unstable();
         let widest = ends
             .windows(2)
-            .map(|ends| (ends[1] - ends[0], ends[0]))
-            .max_by_key(|end| (end.0, usize::MAX - end.1));
-        let Some((gap, from)) = widest.filter(|widest| widest.0 > 1) else {
+            .map(|bounds| (bounds[1] - bounds[0], bounds[0]))
+            .max_by_key(|(gap, start)| (*gap, usize::MAX - start));
+        let Some((gap, start)) = widest.filter(|(gap, _)| *gap > 1) else {
             break;
         };
-        begin.push(from + gap / 2);
-        ends.push(from + gap / 2);
+        begin.push(start + gap / 2);
+        ends.push(start + gap / 2);
     }
     begin
 }
@@ -195,13 +187,14 @@ pub const MAX_BATCH_SIZE: usize = 16;
 /// Number of past landings that determine the failure rate.
 pub const MAX_REMEMBERED_LANDINGS: u32 = 32;
 
-/// Returns the number of landings to validate together when `red` of the last `seen` failed. That
-/// is about 0.4 / p, so that a batch passes two times out of three. Above a failure rate of one
-/// fifth, each landing is validated by itself on top of the one before.
-pub fn batch_size_for(red: u32, seen: u32) -> usize {
+/// Returns the number of landings to validate together when `failed` of the last `total` failed.
+/// That is about 0.4 / p for a failure rate p, so that a batch passes two times out of three. Above
+/// a failure rate of one fifth, each landing is validated by itself on top of the landing before.
+pub fn batch_size_for(failed: u32, total: u32) -> usize {
     // Without any history the failure rate counts as one in twenty.
-    let (red, seen) = (u64::from(red) * 10 + 4, u64::from(seen) * 10 + 80);
-    usize::try_from(4 * seen / (10 * red))
+    let failed = u64::from(failed) * 10 + 4;
+    let total = u64::from(total) * 10 + 80;
+    usize::try_from(4 * total / (10 * failed))
         .unwrap_or(MAX_BATCH_SIZE)
         .clamp(1, MAX_BATCH_SIZE)
 }

@@ -1,4 +1,5 @@
-//! Reports of trials and of moves of the trunk, and their consequences for the queue.
+//! Reports of trials, and their consequences for the queue. Reports of moves of the trunk are in
+//! `trunk_move.rs`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,18 +9,19 @@ use crate::bus;
 use crate::claim::{self, ClaimOwner};
 use crate::event::Event;
 use crate::ids::{CommitId, Label, LandingId, Now, ProjectName};
-use crate::pattern::PathPattern;
+use crate::pattern::Uri;
 use crate::project::ConflictPolicy;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::scope_escape::{EscapeSource, ScopeEscape};
-use crate::task::{Conflict, Expects, Fixup, NextAttempt, SettledPath};
-use crate::{collision_forecast, intervention, lead, task};
+use crate::task::{Conflict, Fixup, NextAttempt, SettledPath};
+use crate::{collision_forecast, task};
 
+use super::trunk_move::land_all;
 use super::{
-    CarriedLanding, DroppedSides, Landing, LandingDeferred, LandingEnded, LandingHeld,
-    LandingLanded, LandingRed, LandingReturned, LandingSquashed, LandingState, LandingValidated,
-    NothingNew, QueueOvertaken, fault, find, queue, remote_sync, wave_commit,
+    CarriedLanding, Landing, LandingDeferred, LandingEnded, LandingHeld, LandingRed,
+    LandingReturned, LandingSquashed, LandingState, LandingValidated, NothingNew, QueueOvertaken,
+    fault, find, queue, remote_sync, wave_commit,
 };
 
 /// The result of merging and validating a trial.
@@ -27,8 +29,8 @@ use super::{
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TrialOutcome {
-    /// The merge passed as exactly the tree of `new`, which stands on the tip `old`. `carries` has
-    /// the commit of each landing.
+    /// The merge passed as exactly the tree of `new`, which is based on the tip `old`. `carries`
+    /// has the commit of each landing.
     Passed {
         old: CommitId,
         new: CommitId,
@@ -94,24 +96,24 @@ pub fn on_trial_result(
         return Err(Refusal::StaleLanding { landing: id });
     };
     let project = landing.project.clone();
-    let train = landing.trial_landings();
+    let trial = landing.trial_landings();
     // Only the report of a move decides about the landings that it carries, so this trial may not
     // (Q12).
-    let moves = |id: &LandingId| fault::carrying_move(draft.board(), *id).is_some();
+    let is_moving = |id: &LandingId| fault::carrying_move(draft.board(), *id).is_some();
     match found {
         _ if void => requeue(draft, id, "another landing of its trial has left the queue"),
         TrialOutcome::Passed { old, new, carries }
             if is_based_on(&old, &carries, base.as_ref()) =>
         {
-            let mut carries: Vec<CarriedLanding> = train
+            let mut carries: Vec<CarriedLanding> = trial
                 .iter()
                 .filter_map(|id| carried_commit(&carries, *id, &new))
                 .collect();
-            carries.iter_mut().for_each(|carried_landing| {
-                carried_landing.unverified = unverified.contains(&carried_landing.landing)
-            });
+            for carried in &mut carries {
+                carried.unverified = unverified.contains(&carried.landing);
+            }
             // Some landings ahead may have landed since. The trunk is then at their commit, on
-            // which this trial stands.
+            // which this trial is based.
             let old = base.unwrap_or(old);
             draft.record(Event::LandingValidated(LandingValidated {
                 landing: id,
@@ -125,7 +127,7 @@ pub fn on_trial_result(
             id,
             "the landings ahead of it landed as other commits; merging again",
         ),
-        TrialOutcome::Failed { .. } | TrialOutcome::CommitFailed { .. } if moves(&id) => {
+        TrialOutcome::Failed { .. } | TrialOutcome::CommitFailed { .. } if is_moving(&id) => {
             requeue(draft, id, MOVE_UNDER_WAY)
         }
         // Every commit that lands is green (Q1), so the commits of this landing are squashed.
@@ -135,7 +137,7 @@ pub fn on_trial_result(
                 reason,
             }))
         }
-        TrialOutcome::AlreadyOnTrunk { .. } if train.iter().any(moves) => {
+        TrialOutcome::AlreadyOnTrunk { .. } if trial.iter().any(is_moving) => {
             requeue(draft, id, MOVE_UNDER_WAY)
         }
         TrialOutcome::Failed {
@@ -155,10 +157,10 @@ pub fn on_trial_result(
             let known = |id| {
                 landed_as
                     .iter()
-                    .find(|landed_a| landed_a.0 == id)
-                    .map(|landed_a| landed_a.1.clone())
+                    .find(|(landing, _)| *landing == id)
+                    .map(|(_, commit)| commit.clone())
             };
-            let carries: Vec<CarriedLanding> = train
+            let carries: Vec<CarriedLanding> = trial
                 .iter()
                 .map(|id| CarriedLanding {
                     nothing_new: Some(NothingNew {
@@ -170,22 +172,23 @@ pub fn on_trial_result(
             land_all(draft, &carries, &tip, now)?;
         }
         TrialOutcome::Conflict {
-            landing: at,
+            landing: conflicting,
             paths,
             kinds,
         } => {
-            let place = train.iter().position(|id| *id == at);
-            let decides = place.is_some() && !moves(&at);
-            if train[0] != at || at != id || !decides {
+            let position = trial.iter().position(|id| *id == conflicting);
+            let position = position.filter(|_| !is_moving(&conflicting));
+            let is_alone = position == Some(0) && conflicting == id;
+            if !is_alone {
                 requeue(draft, id, "another landing of its trial conflicts");
             }
-            match place.filter(|_| decides) {
+            match position {
                 None => {}
-                Some(0) => on_conflict(draft, at, (paths, kinds), now)?,
-                Some(place) => {
-                    let behind = conflicting_landings(draft.board(), &train[..place], &paths);
+                Some(0) => on_conflict(draft, conflicting, paths, kinds, now)?,
+                Some(position) => {
+                    let behind = conflicting_landings(draft.board(), &trial[..position], &paths);
                     draft.record(Event::LandingDeferred(LandingDeferred {
-                        landing: at,
+                        landing: conflicting,
                         behind,
                         paths,
                     }));
@@ -199,14 +202,14 @@ pub fn on_trial_result(
             }));
         }
         TrialOutcome::Held {
-            landing: at,
+            landing: cause,
             reason,
         } => {
-            let about = at.filter(|id| train.contains(id)).unwrap_or(id);
-            let decides = !moves(&about);
+            let cause = cause.filter(|id| trial.contains(id)).unwrap_or(id);
+            let may_hold = !is_moving(&cause);
             requeue(draft, id, &reason);
-            if decides {
-                hold_with_backoff(draft, about, reason, now)?;
+            if may_hold {
+                hold_with_backoff(draft, cause, reason, now)?;
             }
         }
     }
@@ -215,15 +218,10 @@ pub fn on_trial_result(
 
 const MOVE_UNDER_WAY: &str = "a move of the trunk carries it, and its report decides";
 
-/// Returns whether a trial that was merged onto `old` still stands on the trunk: the landings that
-/// landed since it began are in the trial as the same commits.
+/// Returns whether a trial that was merged onto `old` is still based on the trunk: the landings
+/// that landed since it began are in the trial as the same commits.
 fn is_based_on(old: &CommitId, carries: &[CarriedLanding], base: Option<&CommitId>) -> bool {
-    base.is_none_or(|base| {
-        base == old
-            || carries
-                .iter()
-                .any(|carried_landing| carried_landing.commit == *base)
-    })
+    base.is_none_or(|base| base == old || carries.iter().any(|carried| carried.commit == *base))
 }
 
 /// Returns the commit that `landing` became in a trial with the tip `new`.
@@ -234,7 +232,7 @@ fn carried_commit(
 ) -> Option<CarriedLanding> {
     let known = carries
         .iter()
-        .find(|carried_landing| carried_landing.landing == landing)
+        .find(|carried| carried.landing == landing)
         .cloned();
     // In a trial of one landing, the landing's commit is the tip.
     known.or_else(|| {
@@ -269,7 +267,8 @@ fn conflicting_landings(board: &Board, ahead: &[LandingId], paths: &[String]) ->
 fn on_conflict(
     draft: &mut Draft,
     id: LandingId,
-    (paths, conflicts): (Vec<String>, Vec<Conflict>),
+    paths: Vec<String>,
+    conflicts: Vec<Conflict>,
     now: Now,
 ) -> Result<(), Refusal> {
     let Some(first) = draft.board().landings.get(&id).cloned() else {
@@ -297,299 +296,17 @@ fn on_conflict(
 fn describe_conflict(path: &str, conflicts: &[Conflict]) -> String {
     let found = conflicts.iter().find(|conflict| conflict.path == path);
     match found.and_then(|conflict| conflict.kind.description()) {
-        Some(words) => format!("{path} ({words})"),
+        Some(description) => format!("{path} ({description})"),
         None => path.to_owned(),
     }
 }
 
 /// Returns a landing to the queue without a verdict.
-fn requeue(draft: &mut Draft, id: LandingId, reason: &str) {
+pub(super) fn requeue(draft: &mut Draft, id: LandingId, reason: &str) {
     draft.record(Event::LandingReturned(LandingReturned {
         landing: id,
         reason: reason.to_owned(),
     }));
-}
-
-/// The result of moving the trunk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum MoveOutcome {
-    Moved,
-    /// Somebody else moved the trunk, so no trial counts any longer.
-    #[serde(rename = "elsewhere")]
-    TrunkMoved,
-    /// The user's checkout of the trunk has changes in these files.
-    Dirty {
-        paths: Vec<String>,
-    },
-    Held {
-        reason: String,
-    },
-}
-
-/// Applies the report of a move. Only a report with the current fence counts (L6).
-pub fn on_move_result(
-    draft: &mut Draft,
-    id: LandingId,
-    fence: u64,
-    found: MoveOutcome,
-    now: Now,
-) -> Result<(), Refusal> {
-    let landing = find(draft.board(), id)?;
-    let LandingState::Moving {
-        old,
-        new,
-        fence: live,
-        carries,
-    } = landing.state.clone()
-    else {
-        return Err(Refusal::StaleLanding { landing: id });
-    };
-    if live != fence {
-        return Err(Refusal::StaleLanding { landing: id });
-    }
-    let train = landing.trial_landings();
-    match found {
-        MoveOutcome::Moved => {
-            for carried_landing in &carries {
-                if let Some(dropped) = &carried_landing.dropped {
-                    add_follow_up(draft, carried_landing.landing, dropped, now)?;
-                }
-            }
-            // Rows of older versions have no list of commits and carry only their own landing.
-            let carries = if carries.is_empty() {
-                vec![CarriedLanding::new(id, new)]
-            } else {
-                carries
-            };
-            return land_all(draft, &carries, &old, now);
-        }
-        MoveOutcome::TrunkMoved => on_trunk_moved(
-            draft,
-            &landing,
-            "somebody else moved the trunk; merging again",
-        ),
-        MoveOutcome::Dirty { paths } => {
-            let names: Vec<&str> = paths.iter().map(String::as_str).collect();
-            let trunk = draft
-                .board()
-                .projects
-                .get(&landing.project)
-                .map(|project| project.trunk.to_string());
-            let reason = |task: crate::ids::TaskId| {
-                format!(
-                    "the checkout of {} has changes in {}, which {task} changes too: commit, \
-                    stash or move them, and it lands",
-                    trunk.as_deref().unwrap_or("the trunk"),
-                    first_few(&names)
-                )
-            };
-            return_trunk(draft, &landing, "the checkout of the trunk has changes");
-            // Only landings that touch the changed files wait for the person; the others continue
-            // (Q9).
-            let members: Vec<_> = train
-                .iter()
-                .filter_map(|id| draft.board().landings.get(id).cloned())
-                .collect();
-            let touches = |landing: &Landing| {
-                landing
-                    .submission
-                    .changed
-                    .iter()
-                    .any(|path| paths.contains(path))
-            };
-            let all = !members.iter().any(|landing| touches(landing));
-            for member in members.iter().filter(|landing| all || touches(landing)) {
-                hold_with_backoff(draft, member.id, reason(member.task), now)?;
-            }
-        }
-        MoveOutcome::Held { reason } => {
-            return_trunk(draft, &landing, &reason);
-            hold_with_backoff(draft, id, reason, now)?;
-        }
-    }
-    queue::advance(draft, &landing.project, now)
-}
-
-/// Ends a move that did not happen: the landing is queued again and the trunk is released.
-fn return_trunk(draft: &mut Draft, landing: &Landing, reason: &str) {
-    requeue(draft, landing.id, reason);
-    // The landing keeps its claims on files, because they are not leased.
-    claim::release_leased(draft, &ClaimOwner::Landing(landing.id));
-}
-
-/// Ends a move after the trunk moved elsewhere, and voids all trials.
-fn on_trunk_moved(draft: &mut Draft, landing: &Landing, reason: &str) {
-    return_trunk(draft, landing, reason);
-    draft.record(Event::QueueOvertaken(QueueOvertaken {
-        project: landing.project.clone(),
-    }));
-}
-
-/// Adds a task for the sides that ownership dropped, so that somebody checks whether they are
-/// needed.
-fn add_follow_up(
-    draft: &mut Draft,
-    id: LandingId,
-    dropped: &DroppedSides,
-    now: Now,
-) -> Result<(), Refusal> {
-    let task = task::find(draft.board(), find(draft.board(), id)?.task)?;
-    let names: Vec<&str> = dropped.paths.iter().map(String::as_str).collect();
-    let description = format!(
-        "{} landed although it conflicted with the trunk, and only one side of {} was taken. The \
-         other side is \
-         kept as {} ({}): `git show {}` shows what it would change. Bring back whatever is still \
-         needed.",
-        task.id,
-        names.join(", "),
-        dropped.commit,
-        dropped.reference,
-        dropped.commit
-    );
-    let subject = format!(
-        "Check the changes that {} dropped in {}",
-        task.id,
-        first_few(&names)
-    );
-    let ask = task::AddTask {
-        issue_type: task.issue_type,
-        files: dropped
-            .paths
-            .iter()
-            .filter_map(|path| PathPattern::new(path).ok())
-            .collect(),
-        validation: task.validation.clone(),
-        blocked_by: vec![task.id],
-        priority: task.priority,
-        expects: Expects::Changes,
-        ..task::AddTask::new_report(task.project.clone(), &subject, description)
-    };
-    task::add(draft, ask, None, now).map(|_| ())
-}
-
-/// Records that every landing of a trial has landed, in order.
-fn land_all(
-    draft: &mut Draft,
-    carries: &[CarriedLanding],
-    old: &CommitId,
-    now: Now,
-) -> Result<(), Refusal> {
-    let mut tip = old.clone();
-    for carried in carries {
-        let Some(landing) = draft.board().landings.get(&carried.landing).cloned() else {
-            continue;
-        };
-        record_landed(draft, &landing, tip, carried, now)?;
-        tip = carried.commit.clone();
-    }
-    Ok(())
-}
-
-/// Records that one landing has landed, completes its task and announces it.
-fn record_landed(
-    draft: &mut Draft,
-    landing: &Landing,
-    old: CommitId,
-    carried: &CarriedLanding,
-    now: Now,
-) -> Result<(), Refusal> {
-    let tip = &carried.commit;
-    // If this landing changes nothing, the trunk's tip is another landing's commit. An undo must
-    // not revert that one.
-    let own = match &carried.nothing_new {
-        None => Some(tip.clone()),
-        Some(nothing) => nothing.landed_as.clone(),
-    };
-    let commit = own.clone().unwrap_or_else(|| tip.clone());
-    let tip = (commit != *tip).then(|| tip.clone());
-    let settled = carried
-        .dropped
-        .as_ref()
-        .map(|dropped| dropped.paths.clone());
-    let event = LandingLanded {
-        landing: landing.id,
-        task: landing.task,
-        old,
-        commit: commit.clone(),
-        tip,
-        settled,
-    };
-    draft.record(Event::LandingLanded(event));
-    claim::release_all(draft, &ClaimOwner::Landing(landing.id));
-    let subject = task::find(draft.board(), landing.task)?.subject.clone();
-    // Completing its last task ends a mission, so the labels are read first.
-    let mission = landing
-        .mission
-        .and_then(|id| draft.board().missions.get(&id));
-    let labels = mission.map_or_else(Vec::new, |mission| lead::mission_labels(mission));
-    task::complete(draft, landing.task, own.clone())?;
-    let Some(commit) = own else {
-        let text = format!(
-            "{} ({}): {subject}: nothing to merge, the trunk contains it",
-            landing.branch, landing.task
-        );
-        return announce_with(
-            draft,
-            &landing.project,
-            "coord:unchanged",
-            labels,
-            text,
-            now,
-        );
-    };
-    let files: Vec<&str> = landing
-        .submission
-        .changed
-        .iter()
-        .map(String::as_str)
-        .collect();
-    let text = format!(
-        "Merged {} ({}): {subject} [{}] as {}",
-        landing.branch,
-        landing.task,
-        first_few(&files),
-        &commit.as_str()[..10]
-    );
-    announce_with(draft, &landing.project, "coord:merge", labels, text, now)?;
-    notify_siblings(draft, landing, &commit)
-}
-
-/// Notifies the agents that work on files that this landing changed, so that they learn of it
-/// before a conflict.
-fn notify_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> Result<(), Refusal> {
-    let board = draft.board();
-    let at_work = board
-        .attempts
-        .values()
-        .filter(|attempt| attempt.project == landing.project && attempt.stopping.is_none());
-    let tasks: Vec<_> = at_work
-        .filter_map(|attempt| board.tasks.get(&attempt.task))
-        .filter(|task| task.id != landing.task)
-        .cloned()
-        .collect();
-    for task in tasks {
-        let changed = landing.submission.changed.iter().map(String::as_str);
-        let theirs: Vec<&str> = changed
-            .filter(|path| {
-                task.files
-                    .iter()
-                    .any(|path_pattern| path_pattern.matches(path))
-            })
-            .collect();
-        if !theirs.is_empty() {
-            let text = format!(
-                "{} has landed as {commit} and changed {}, which you work on. Your work is merged \
-                 with it when you are \
-                 done: see what it did with `git show {commit}` and keep to it.",
-                landing.task,
-                first_few(&theirs)
-            );
-            intervention::send_message(draft, task.id, text)?;
-        }
-    }
-    Ok(())
 }
 
 /// Posts a message with this label to the project's channel.
@@ -604,7 +321,7 @@ pub(crate) fn announce(
 }
 
 /// Like [`announce`], with more labels.
-fn announce_with(
+pub(super) fn announce_with(
     draft: &mut Draft,
     project: &ProjectName,
     label: &str,
@@ -630,16 +347,16 @@ pub(crate) fn on_wait_timeout(
         .map(|project| project.name.clone())
         .collect();
     for name in names {
-        let uri = [crate::pattern::Uri::for_trunk(&name)];
+        let uri = [Uri::for_trunk(&name)];
         let holders =
             claim::conflicting_holders(draft, &uri, claim::ClaimMode::Exclusive, None, now);
-        let held = holders.first().map_or(String::new(), |claim_holder| {
-            format!(", which {} holds", claim_holder.owner)
+        let holder = holders.first().map_or(String::new(), |holder| {
+            format!(", which {} holds", holder.owner)
         });
-        let waited = now.unix_ms.saturating_sub(wait.since_unix_ms) / 1_000;
+        let waited_seconds = now.unix_ms.saturating_sub(wait.since_unix_ms) / 1_000;
         let text = format!(
-            "{} waited {waited} s for the trunk of {name}{held}; its merge is left for later, and \
-            it takes other work",
+            "{} waited {waited_seconds} s for the trunk of {name}{holder}; its merge is left \
+            for later, and it takes other work",
             wait.owner
         );
         announce(draft, &name, "coord:wait", text, now)?;
@@ -651,7 +368,7 @@ pub(crate) fn on_wait_timeout(
 const FIRST_HOLD_MS: u64 = 5_000;
 
 /// Holds a landing and its wave for a time that doubles with each try. The other landings continue.
-fn hold_with_backoff(
+pub(super) fn hold_with_backoff(
     draft: &mut Draft,
     id: LandingId,
     reason: String,
@@ -695,8 +412,8 @@ pub(super) fn eject(
         .projects
         .get(&landing.project)
         .map(|project| project.settings.landing.on_conflict);
-    let hopeless = landing.reverts || on_conflict == Some(ConflictPolicy::Fail);
-    let retry = task.fixups < task::MAX_FIXUPS && !hopeless;
+    let is_final = landing.reverts || on_conflict == Some(ConflictPolicy::Fail);
+    let retry = task.fixups < task::MAX_FIXUPS && !is_final;
     draft.record(Event::LandingEnded(LandingEnded {
         landing: landing.id,
         task: landing.task,
@@ -705,7 +422,7 @@ pub(super) fn eject(
         fault: Some(true),
     }));
     claim::release_all(draft, &ClaimOwner::Landing(landing.id));
-    if hopeless {
+    if is_final {
         let kind = if fixup.paths.is_empty() {
             WaitKind::Review
         } else {
@@ -737,13 +454,13 @@ pub(super) fn eject(
 /// Adds to `reason` the files that were held back from this work, because they may be the missing
 /// part.
 fn with_held_back_files(task: &task::Task, landing: &Landing, reason: &str) -> String {
-    let of_this = |escape: &&ScopeEscape| {
+    let is_held_back = |escape: &&ScopeEscape| {
         escape.attempt == landing.submission.attempt && escape.source == EscapeSource::Diff
     };
     let names: Vec<&str> = task
         .escapes
         .iter()
-        .filter(of_this)
+        .filter(is_held_back)
         .flat_map(|escape| &escape.suggested_files)
         .map(String::as_str)
         .collect();
@@ -753,45 +470,5 @@ fn with_held_back_files(task: &task::Task, landing: &Landing, reason: &str) -> S
             "{reason}; held back because outside its manifest: {}",
             first_few(names)
         ),
-    }
-}
-
-/// Gives up a move under a lent claim that has ended.
-pub(crate) fn on_lent_fence_expired(
-    draft: &mut Draft,
-    token: u64,
-    now: Now,
-) -> Result<(), Refusal> {
-    let moves = |landing: &Landing| matches!(landing.state, LandingState::Moving { fence, .. } if fence == token);
-    let moving = draft
-        .board()
-        .landings
-        .values()
-        .find(|landing| moves(landing))
-        .map(|landing| landing.id);
-    moving.map_or(Ok(()), |id| on_fence_expired(draft, id, token, now))
-}
-
-/// Gives up a move whose claim expired before the report arrived.
-pub(crate) fn on_fence_expired(
-    draft: &mut Draft,
-    id: LandingId,
-    token: u64,
-    now: Now,
-) -> Result<(), Refusal> {
-    let Some(landing) = draft.board().landings.get(&id).cloned() else {
-        return Ok(());
-    };
-    match landing.state {
-        LandingState::Moving { fence, .. } if fence == token => {
-            // It is unknown if the trunk moved; the next trial finds out (Q7).
-            on_trunk_moved(
-                draft,
-                &landing,
-                "moving the trunk took too long; trying again",
-            );
-            queue::advance(draft, &landing.project, now)
-        }
-        _ => Ok(()),
     }
 }

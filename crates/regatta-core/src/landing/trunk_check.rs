@@ -1,7 +1,7 @@
 //! Compares the trunk with the board (Q12).
 //!
-//! The queue remembers the trunk's tip after each landing. After every move and at every start the
-//! shell lists the commits in which that tip and the trunk differ, and reports them here. Two
+//! The queue remembers the trunk's tip after each landing. After every move and at every start, the
+//! engine lists the commits in which that tip and the trunk differ, and reports them here. Two
 //! differences matter to people:
 //!
 //! - The trunk no longer contains a commit that landed: somebody reset or rewrote the branch.
@@ -101,8 +101,8 @@ pub fn on_compared(
         return Ok(());
     }
     let before = project.queue.trunk_difference.as_ref();
-    let since_wall = before.map_or(now.unix_ms, |before| before.since_unix_ms);
-    let found = difference(draft.board(), &project, seen, since_wall);
+    let since_unix_ms = before.map_or(now.unix_ms, |before| before.since_unix_ms);
+    let found = difference(draft.board(), &project, seen, since_unix_ms);
     if found.as_ref() == before {
         return Ok(());
     }
@@ -151,7 +151,7 @@ pub fn lost_commits<'a>(
     project: &'a Project,
     seen: &'a TrunkSeen,
 ) -> impl Iterator<Item = &'a TrunkCommit> {
-    let is_there = |missing: &TrunkCommit| {
+    let is_on_trunk = |missing: &TrunkCommit| {
         seen.added
             .iter()
             .any(|added| is_same_change(added, missing))
@@ -163,18 +163,17 @@ pub fn lost_commits<'a>(
     };
     seen.missing
         .iter()
-        .filter(move |missing| !is_there(missing) && !is_accepted(missing))
+        .filter(move |missing| !is_on_trunk(missing) && !is_accepted(missing))
 }
 
 /// Returns whether two commits are the same change, before and after somebody rewrote the trunk. A
 /// rebase, an amend and a cherry-pick keep the trailers. A commit without trailers is recognised by
 /// its subject.
-fn is_same_change(one: &TrunkCommit, other: &TrunkCommit) -> bool {
-    match (one.landing, other.landing) {
-        (Some(landing), Some(again)) => landing == again && one.task == other.task,
-        (None, None) => one.subject == other.subject,
-        _ => false,
+fn is_same_change(left: &TrunkCommit, right: &TrunkCommit) -> bool {
+    if left.landing.is_none() && right.landing.is_none() {
+        return left.subject == right.subject;
     }
+    left.landing == right.landing && left.task == right.task
 }
 
 /// Returns the difference between the trunk and the board, or `None` if they agree.
@@ -182,7 +181,7 @@ fn difference(
     board: &Board,
     project: &Project,
     seen: &TrunkSeen,
-    since_wall: u64,
+    since_unix_ms: u64,
 ) -> Option<TrunkDifference> {
     let missing = lost_commits(project, seen).filter(|commit| commit.landing.is_some());
     let unrecorded = seen
@@ -190,10 +189,10 @@ fn difference(
         .iter()
         .filter(|commit| is_unrecorded(board, commit));
     let found = TrunkDifference {
-        // All of them: a person who accepts the trunk accepts every one.
+        // The list is not shortened, because a person who accepts the trunk accepts every commit.
         missing: missing.cloned().collect(),
         unrecorded: unrecorded.take(MAX_LISTED_COMMITS).cloned().collect(),
-        since_unix_ms: since_wall,
+        since_unix_ms,
     };
     (!found.missing.is_empty() || !found.unrecorded.is_empty()).then_some(found)
 }
@@ -231,7 +230,7 @@ pub fn difference_sentence(project: &Project) -> Option<String> {
 /// Returns a sentence that describes the difference and what a person can do about it.
 fn describe_difference(project: &Project, found: &TrunkDifference) -> String {
     let trunk = &project.trunk;
-    let named = |commits: &[TrunkCommit]| {
+    let list = |commits: &[TrunkCommit]| {
         let name = |commit: &TrunkCommit| match commit.task {
             Some(task) => format!("{} ({task})", short_id(&commit.commit)),
             None => short_id(&commit.commit).to_owned(),
@@ -247,25 +246,26 @@ fn describe_difference(project: &Project, found: &TrunkDifference) -> String {
             more => format!("{listed} and {more} more"),
         }
     };
-    let mut said = Vec::new();
+    let mut sentences = Vec::new();
     if let [newest, ..] = found.missing.as_slice() {
-        said.push(format!(
+        sentences.push(format!(
             "{trunk} no longer contains work that landed: {}. Bring it back (git merge {}), or \
             accept it: regatta queue accept",
-            named(&found.missing),
+            list(&found.missing),
             short_id(&newest.commit)
         ));
     }
     if let [first, ..] = found.unrecorded.as_slice() {
         let task = first.task.map(|task| task.to_string()).unwrap_or_default();
-        said.push(format!(
+        sentences.push(format!(
             "{trunk} contains work of tasks that are open: {}. Record it with regatta land {task}",
-            named(&found.unrecorded)
+            list(&found.unrecorded)
         ));
     }
-    said.join("; ")
+    sentences.join("; ")
 }
 
+/// Returns the first ten characters of a commit id.
 fn short_id(commit: &CommitId) -> &str {
     &commit.as_str()[..10]
 }

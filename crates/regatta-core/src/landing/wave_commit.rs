@@ -32,7 +32,7 @@ pub fn wave_of(board: &Board, landing: &Landing) -> Option<WaveId> {
     (!landing.first && !landing.reverts).then(|| (mission.id, task.step()))
 }
 
-/// Like [`of`], by id.
+/// Like [`wave_of`], by the landing's id.
 fn wave_of_id(board: &Board, id: &LandingId) -> Option<WaveId> {
     wave_of(board, board.landings.get(id)?)
 }
@@ -42,8 +42,8 @@ fn wave_of_id(board: &Board, id: &LandingId) -> Option<WaveId> {
 pub fn awaited_tasks(board: &Board, (mission, step): WaveId) -> Vec<TaskId> {
     board
         .open_tasks_of(mission)
-        .filter(|pair| pair.0 == step && will_join(board, pair.1))
-        .map(|board| board.1)
+        .filter(|(task_step, task)| *task_step == step && will_join(board, *task))
+        .map(|(_, task)| task)
         .collect()
 }
 
@@ -57,7 +57,7 @@ fn will_join(board: &Board, id: TaskId) -> bool {
     board.tasks.get(&id).is_some_and(|task| joins(task))
 }
 
-/// A cache that tells for each wave if all of it has arrived in the queue.
+/// A cache of whether all of a wave has arrived in the queue.
 pub(super) struct WaveCompleteness<'a> {
     board: &'a Board,
     complete: BTreeMap<WaveId, bool>,
@@ -107,25 +107,26 @@ pub(super) fn wave_ends(board: &Board, order: &[LandingId]) -> Vec<usize> {
 
 /// Returns whether a prefix ends inside a wave. Such a prefix does not land without the rest of the
 /// wave.
-pub(super) fn cuts_wave(board: &Board, order: &[LandingId], train: &[LandingId]) -> bool {
-    let (Some(last), Some(next)) = (train.last(), order.get(train.len())) else {
+pub(super) fn cuts_wave(board: &Board, order: &[LandingId], trial: &[LandingId]) -> bool {
+    let (Some(last), Some(next)) = (trial.last(), order.get(trial.len())) else {
         return false;
     };
-    order.starts_with(train)
-        && wave_of_id(board, last).is_some_and(|pair| wave_of_id(board, next) == Some(pair))
+    order.starts_with(trial)
+        && wave_of_id(board, last).is_some_and(|wave| wave_of_id(board, next) == Some(wave))
 }
 
 /// Returns whether only the last landing of a failed trial is at fault, although others of its wave
 /// are ahead of it: they passed without it.
 pub(super) fn is_alone_at_fault(board: &Board, id: LandingId, ahead: &[LandingId]) -> bool {
-    let green = |landing: &Landing| {
-        matches!(landing.state, LandingState::Validated { .. }) && landing.trial_landings() == ahead
+    let Some(wave) = wave_of_id(board, &id) else {
+        return false;
     };
-    let last = ahead.last().and_then(|id| board.landings.get(id));
-    wave_of_id(board, &id).is_some()
-        && last.is_some_and(|landing| {
-            wave_of(board, landing) == wave_of_id(board, &id) && green(landing)
-        })
+    let Some(last_ahead) = ahead.last().and_then(|id| board.landings.get(id)) else {
+        return false;
+    };
+    wave_of(board, last_ahead) == Some(wave)
+        && matches!(last_ahead.state, LandingState::Validated { .. })
+        && last_ahead.trial_landings() == ahead
 }
 
 /// Returns a landing together with the other landings of its wave that are in the queue.
@@ -133,34 +134,33 @@ pub(super) fn with_wave_mates(board: &Board, id: LandingId) -> Vec<LandingId> {
     let Some(landing) = board.landings.get(&id) else {
         return vec![id];
     };
-    match wave_of(board, landing) {
-        None => vec![id],
-        Some(wave) => board
-            .queue_of(&landing.project)
-            .filter(|landing| {
-                wave_of(board, landing) == Some(wave) && landing.deferred_behind.is_empty()
-            })
-            .map(|landing| landing.id)
-            .chain(landing.deferred_behind.first().map(|_| id))
-            .collect(),
+    let Some(wave) = wave_of(board, landing) else {
+        return vec![id];
+    };
+    let mut mates: Vec<LandingId> = board
+        .queue_of(&landing.project)
+        .filter(|mate| wave_of(board, mate) == Some(wave) && mate.deferred_behind.is_empty())
+        .map(|mate| mate.id)
+        .collect();
+    if !landing.deferred_behind.is_empty() {
+        mates.push(id);
     }
+    mates
 }
 
 /// Releases the held landings of a wave, because somebody asked for one of them.
 pub(super) fn release_wave_mates(draft: &mut Draft, id: LandingId) {
     let board = draft.board();
-    let held = |landing_id: &LandingId| {
-        *landing_id != id
+    let is_held = |mate: &LandingId| {
+        *mate != id
             && board
                 .landings
-                .get(landing_id)
+                .get(mate)
                 .is_some_and(|landing| landing.held.is_some())
     };
-    for landing in with_wave_mates(board, id)
-        .into_iter()
-        .filter(held)
-        .collect::<Vec<_>>()
-    {
+    let mut held_mates = with_wave_mates(board, id);
+    held_mates.retain(is_held);
+    for landing in held_mates {
         draft.record(Event::LandingAsked(LandingAsked {
             landing,
             first: false,

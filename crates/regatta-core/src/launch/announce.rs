@@ -17,23 +17,21 @@ pub(crate) fn announce(draft: &mut Draft, id: LaunchId, now: Now) -> Result<(), 
     let Some(team) = draft.board().teams.get(&launch.team).cloned() else {
         return Ok(());
     };
-    let said = summary(draft.board(), &team).headline;
-    if launch.phase() == LaunchPhase::Active || launch.announced.as_ref() == Some(&said) {
+    let headline = summary(draft.board(), &team).headline;
+    if launch.phase() == LaunchPhase::Active || launch.announced.as_ref() == Some(&headline) {
         return Ok(());
     }
-    let (stopping, reconciled_wall) = (launch.stopping.clone(), launch.reconciled_unix_ms);
-    let told = Some(said.clone());
     draft.record(Event::LaunchChanged(LaunchChanged {
         launch: id,
-        stopping,
-        reconciled_wall,
+        stopping: launch.stopping.clone(),
+        reconciled_wall: launch.reconciled_unix_ms,
         superseded: false,
-        told,
+        told: Some(headline.clone()),
     }));
     let labels = Label::new(&format!("team:{}", team.name))
         .into_iter()
         .collect();
-    let text = format!("team {}: {said}", team.name);
+    let text = format!("team {}: {headline}", team.name);
     bus::post_as_regatta(
         draft,
         bus::channel_of(&team.project),

@@ -1,37 +1,33 @@
-//! The coordinator of launches: starts the lanes and sessions of a team, and stops them.
+//! The coordinator of launches: starts the lanes and sessions of a team.
 //!
 //! It holds no state of its own. [`advance`] reads the record and performs the next step, whoever
 //! changed the record. A daemon that was killed at any point therefore continues from the record.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::agent::{self, Profile, RegisterAgent, Role, Runtime, SecretVariable};
 use crate::attempt;
 use crate::board::{Board, Draft};
 use crate::event::Event;
-use crate::ids::{AgentName, AttemptId, LaunchId, MemberName, Now, TaskId, TeamName};
+use crate::ids::{AttemptId, LaunchId, MemberName, Now, TaskId, TeamName};
 use crate::intervention;
-use crate::lane::{self, LaneKind, LanePlan, LaneSettings, PlannedMember};
+use crate::lane;
 use crate::provider_outage;
-use crate::reconcile;
 use crate::refusal::Refusal;
 use crate::task::{self, AddTask, Expects, IssueType};
 use crate::team::{self, Team, TeamMember};
 use crate::unknown_fields::UnknownFields;
 
+use super::plan::{PlannedRoster, new_entry};
+use super::stop::wind_down;
 use super::{
-    EvidenceSource, LaneRef, LaunchBegun, LaunchChanged, LaunchEntry, LaunchMember, MAX_EVIDENCE,
-    MAX_MODELS, MemberCauseKind, MemberEvidence, MemberIdentity, MemberResolution, MemberState,
-    ProgramFacts, SessionOf, TeamLaunch, has_session, is_member_running, is_up, latest_launch,
-    live_attempts,
+    EvidenceSource, LaunchBegun, LaunchChanged, LaunchEntry, LaunchMember, MAX_EVIDENCE,
+    MAX_MODELS, MemberCauseKind, MemberEvidence, MemberResolution, MemberState, ProgramFacts,
+    SessionOf, TeamLaunch, has_session, is_up, latest_launch, recovery,
 };
 
 /// The default script of a scripted member: it answers that it is present.
 const DEFAULT_SCRIPT: &str = r#"[{"say": "I am here."}]"#;
-
-/// The backend that stands in for the program of any provider.
-const SCRIPTED_BACKEND: &str = "scripted";
 
 /// Launches a team: records the plan now, and has the members' programs checked next.
 pub fn begin(
@@ -47,29 +43,30 @@ pub fn begin(
             cannot: "launch it again while it runs".into(),
         });
     }
-    if let Some(odd) = left_out
+    if let Some(unknown) = left_out
         .iter()
         .find(|member| team.member(member).is_none() || **member == team.lead.name)
     {
         return Err(Refusal::invalid(
-            format!("{odd} is not a member of {name} that can be left out"),
+            format!("{unknown} is not a member of {name} that can be left out"),
             "name a member; the lead always starts",
         ));
     }
     let policy = team::lane_policy(draft.board(), &team);
-    let (lead, members, moved) = planned_members(draft.board(), &team, &policy);
-    let plan =
-        lane::plan(&lead, &members, &policy).map_err(|problems| team::roster_refusal(&problems))?;
+    let roster = PlannedRoster::new(draft.board(), &team, &policy);
+    let plan = lane::plan(&roster.lead, &roster.members, &policy)
+        .map_err(|problems| team::roster_refusal(&problems))?;
     let id = LaunchId(draft.board().counters.launch + 1);
-    let seats = std::iter::once(&lead).chain(&members);
-    let entries = team.roster().zip(seats).map(|(member, seat)| {
-        let entry = new_entry(&team, member, seat, &plan);
-        let moved = moved
+    let planned_members = std::iter::once(&roster.lead).chain(&roster.members);
+    let entries = team.roster().zip(planned_members).map(|(member, planned)| {
+        let entry = new_entry(&team, member, planned, &plan);
+        let move_note = roster
+            .moves
             .iter()
-            .find(|moved| moved.0 == member.name)
-            .map(|moved| moved.1.clone());
+            .find(|(name, _)| *name == member.name)
+            .map(|(_, note)| note.clone());
         let entry = LaunchEntry {
-            notes: moved.into_iter().chain(entry.notes.clone()).collect(),
+            notes: move_note.into_iter().chain(entry.notes.clone()).collect(),
             ..entry
         };
         if left_out.contains(&member.name) {
@@ -86,10 +83,7 @@ pub fn begin(
         id,
         team: name.clone(),
         project: team.project.clone(),
-        expected_members: team
-            .roster()
-            .map(|team_member| team_member.name.clone())
-            .collect(),
+        expected_members: team.roster().map(|member| member.name.clone()).collect(),
         bootstrap_expected_members: plan.bootstrap_members().to_vec(),
         members: entries.collect(),
         lanes: plan.lanes,
@@ -108,119 +102,6 @@ pub fn begin(
     }));
     team::set_launch(draft, name, id, false);
     Ok(id)
-}
-
-/// Returns the lead and the members as they are planned now, with an explanation for each member
-/// that the policy moved to another provider because its own accepts no work.
-fn planned_members(
-    board: &Board,
-    team: &Team,
-    policy: &LaneSettings,
-) -> (PlannedMember, Vec<PlannedMember>, Vec<(MemberName, String)>) {
-    let parked = |s: &str| {
-        board
-            .parked
-            .get(s)
-            .filter(|provider_outage| !provider_outage.has_resumed)
-    };
-    let mut moved = Vec::new();
-    let mut settle = |seat: PlannedMember| {
-        let Some(why) = parked(&seat.provider) else {
-            return seat;
-        };
-        let Some(other) = policy
-            .failover_of(&seat.provider)
-            .find(|other| parked(other).is_none())
-        else {
-            return seat;
-        };
-        let said = format!("moved from {} to {other}: {}", seat.provider, why.reason);
-        moved.push((seat.name.clone(), said));
-        PlannedMember {
-            provider: other.to_owned(),
-            ..seat
-        }
-    };
-    let (lead, members) = team.planned_members();
-    let lead = settle(lead);
-    let members = members.into_iter().map(settle).collect();
-    (lead, members, moved)
-}
-
-/// Returns a member's entry with its requested settings, and with the settings that its lane
-/// allows.
-fn new_entry(
-    team: &Team,
-    member: &TeamMember,
-    seat: &PlannedMember,
-    plan: &LanePlan,
-) -> LaunchEntry {
-    let lead = &team.lead;
-    let is_lead = member.name == lead.name;
-    let of_lead = team.provider(member) == team.provider(lead);
-    let asked = MemberIdentity {
-        provider: team.provider(member).to_owned(),
-        backend: member.backend.clone(),
-        model: member
-            .model
-            .clone()
-            .or_else(|| lead.model.clone().filter(|_| of_lead)),
-        effort: member
-            .effort
-            .clone()
-            .or_else(|| lead.effort.clone().filter(|_| of_lead)),
-        fast_mode: member.fast_mode,
-        cwd: member.cwd.clone(),
-    };
-    let lane = plan.lane_of(&member.name);
-    let mut got = MemberIdentity {
-        provider: seat.provider.clone(),
-        ..asked.clone()
-    };
-    let mut notes = Vec::new();
-    if seat.provider != asked.provider {
-        // Settings for one provider mean nothing to another.
-        (got.backend, got.model, got.effort) = (None, None, None);
-    }
-    if lane.is_none_or(|lane| lane.kind == LaneKind::Primary) && !is_lead {
-        // The primary lane has one owner, whose backend and fast mode hold for its members. A
-        // backend is a program of one provider, so a member of another provider keeps its own; only
-        // the stand-in fits every provider.
-        let is_shared = seat.provider == team.provider(lead)
-            || lead.backend.as_deref() == Some(SCRIPTED_BACKEND);
-        if is_shared && got.backend != lead.backend {
-            got.backend = lead.backend.clone();
-            notes.push(inherited_note(
-                "backend",
-                got.backend.as_deref().unwrap_or("its provider's usual one"),
-            ));
-        }
-        if got.fast_mode != lead.fast_mode {
-            got.fast_mode = lead.fast_mode;
-            let mode = got.fast_mode.map_or(
-                "its program's own",
-                |is_on| if is_on { "on" } else { "off" },
-            );
-            notes.push(inherited_note("fast mode", mode));
-        }
-    }
-    let lane = lane.map(|lane| LaneRef {
-        id: lane.id.clone(),
-        kind: lane.kind,
-        owner: lane.owner.clone(),
-    });
-    LaunchEntry {
-        lane,
-        requested: asked,
-        effective: got,
-        notes,
-        ..LaunchEntry::new(team, &member.name)
-    }
-}
-
-/// Returns the note about a setting that a member inherits from the lead.
-fn inherited_note(setting: &str, value: &str) -> String {
-    format!("{setting} is the lead's on the primary lane: {value}")
 }
 
 /// Marks the team's latest launch as replaced, if there is one.
@@ -257,7 +138,8 @@ pub fn on_resolved(
             continue;
         };
         if entry.state != MemberState::Queued || entry.prepared {
-            continue; // it was already checked, or left out in the meantime
+            // The member was already checked, or was left out in the meantime.
+            continue;
         }
         let MemberResolution {
             runtime,
@@ -270,10 +152,9 @@ pub fn on_resolved(
             problem,
             ..
         } = resolution;
-        program
-            .models
-            .iter_mut()
-            .for_each(|models| models.truncate(MAX_MODELS));
+        if let Some(models) = &mut program.models {
+            models.truncate(MAX_MODELS);
+        }
         let mut entry = add_evidence(
             entry,
             EvidenceSource::Process,
@@ -306,8 +187,8 @@ pub fn on_resolved(
         };
         if let (None, Some(runtime), Some(member)) = (&problem, runtime, team.member(&entry.name)) {
             provider_outage::clear_own_outage(draft, &entry.agent);
-            let ask = registration(&team, member, &entry, (runtime, keys, files));
-            match agent::register(draft, ask, now) {
+            let request = registration(&team, member, &entry, runtime, keys, files);
+            match agent::register(draft, request, now) {
                 Ok(_) => entry.prepared = true,
                 Err(refusal) => {
                     entry = failed_entry(entry, MemberCauseKind::Program, &refusal.message(), now)
@@ -347,16 +228,22 @@ fn registration(
     team: &Team,
     member: &TeamMember,
     entry: &LaunchEntry,
-    (runtime, keys, files): (Runtime, Vec<SecretVariable>, Vec<String>),
+    runtime: Runtime,
+    keys: Vec<SecretVariable>,
+    files: Vec<String>,
 ) -> RegisterAgent {
-    let shares =
+    let shares_environment =
         !entry.is_on_secondary_lane() && entry.effective.provider == team.provider(&team.lead);
-    let named = member
+    let lead_environment = team
+        .lead
         .environment
         .as_ref()
-        .or(team.lead.environment.as_ref().filter(|_| shares));
-    let environment = named
-        .and_then(|named| team.environments.get(named))
+        .filter(|_| shares_environment);
+    let environment = member
+        .environment
+        .as_ref()
+        .or(lead_environment)
+        .and_then(|name| team.environments.get(name))
         .cloned()
         .unwrap_or_default();
     // A member with keys of its own does not get the user's keys or sign-in files.
@@ -414,27 +301,37 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
         .get(&launch.team)
         .map(|team| team::lane_policy(draft.board(), team))
         .unwrap_or_default();
-    let most = policy.concurrency.max(1) as usize;
-    let coming =
-        |launch: &&LaunchEntry| launch.state.is_pending() && launch.state != MemberState::Queued;
-    let waits = |launch: &&LaunchEntry| launch.state == MemberState::Queued && launch.prepared;
+    let max_starting = policy.concurrency.max(1) as usize;
+    let is_starting =
+        |entry: &&LaunchEntry| entry.state.is_pending() && entry.state != MemberState::Queued;
+    let is_ready = |entry: &&LaunchEntry| entry.state == MemberState::Queued && entry.prepared;
     // The primary lane starts first, with exactly its own members and the lead before all others.
-    let (aside, own): (Vec<&LaunchEntry>, Vec<&LaunchEntry>) = launch
+    let (secondary, primary): (Vec<&LaunchEntry>, Vec<&LaunchEntry>) = launch
         .members
         .iter()
-        .partition(|launch| launch.is_on_secondary_lane());
-    let room = most.saturating_sub(own.iter().filter(|launch| coming(launch)).count());
-    for entry in own.iter().filter(|launch| waits(launch)).take(room) {
+        .partition(|entry| entry.is_on_secondary_lane());
+    let free_slots =
+        max_starting.saturating_sub(primary.iter().filter(|entry| is_starting(entry)).count());
+    for entry in primary
+        .iter()
+        .filter(|entry| is_ready(entry))
+        .take(free_slots)
+    {
         start_member(draft, &launch, (*entry).clone(), vec![], now);
     }
     // Secondary lanes attach only when the lead is up.
-    let lead = launch
+    let lead_state = launch
         .lead()
-        .map_or(MemberState::Degraded, |launch| launch.state);
-    match lead {
+        .map_or(MemberState::Degraded, |entry| entry.state);
+    match lead_state {
         MemberState::Alive => {
-            let room = most.saturating_sub(aside.iter().filter(|launch| coming(launch)).count());
-            for entry in aside.iter().filter(|launch| waits(launch)).take(room) {
+            let free_slots = max_starting
+                .saturating_sub(secondary.iter().filter(|entry| is_starting(entry)).count());
+            for entry in secondary
+                .iter()
+                .filter(|entry| is_ready(entry))
+                .take(free_slots)
+            {
                 start_member(draft, &launch, (*entry).clone(), vec![], now);
             }
         }
@@ -442,9 +339,9 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
         | MemberState::Skipped
         | MemberState::Degraded
         | MemberState::Stopped => {
-            for entry in aside
+            for entry in secondary
                 .into_iter()
-                .filter(|launch| launch.state == MemberState::Queued)
+                .filter(|entry| entry.state == MemberState::Queued)
             {
                 let text = "the lead is not up, so there is no team to attach to";
                 let skipped = LaunchEntry {
@@ -467,11 +364,11 @@ pub(super) fn restart_session(
     draft: &mut Draft,
     id: LaunchId,
     entry: LaunchEntry,
-    words: Vec<String>,
+    notes: Vec<String>,
     now: Now,
 ) {
     if let Some(launch) = draft.board().launches.get(&id).cloned() {
-        start_member(draft, &launch, entry, words, now);
+        start_member(draft, &launch, entry, notes, now);
     }
 }
 
@@ -480,10 +377,10 @@ fn start_member(
     draft: &mut Draft,
     launch: &TeamLaunch,
     entry: LaunchEntry,
-    words: Vec<String>,
+    notes: Vec<String>,
     now: Now,
 ) {
-    match open_session(draft, launch, &entry, words, now) {
+    match open_session(draft, launch, &entry, notes, now) {
         Ok((task, attempt)) => {
             let entry = add_evidence(
                 entry,
@@ -491,12 +388,12 @@ fn start_member(
                 format!("its session {attempt} is being created"),
                 now,
             );
-            let started_wall = Some(now.unix_ms);
+            let started_unix_ms = Some(now.unix_ms);
             let entry = LaunchEntry {
                 state: MemberState::Starting,
                 task: Some(task),
                 attempt: Some(attempt),
-                started_unix_ms: started_wall,
+                started_unix_ms,
                 ..entry
             };
             record_entry(draft, launch.id, entry);
@@ -510,7 +407,7 @@ fn open_session(
     draft: &mut Draft,
     launch: &TeamLaunch,
     entry: &LaunchEntry,
-    words: Vec<String>,
+    notes: Vec<String>,
     now: Now,
 ) -> Result<(TaskId, AttemptId), (MemberCauseKind, String)> {
     let member = draft
@@ -518,14 +415,14 @@ fn open_session(
         .teams
         .get(&launch.team)
         .and_then(|team| team.member(&entry.name));
-    let scripted = draft
+    let is_scripted = draft
         .board()
         .agents
         .get(&entry.agent)
         .is_some_and(|agent| agent.runtime == Runtime::Scripted);
     let script = member
-        .and_then(|team_member| team_member.script.clone())
-        .or_else(|| scripted.then(|| DEFAULT_SCRIPT.to_owned()));
+        .and_then(|member| member.script.clone())
+        .or_else(|| is_scripted.then(|| DEFAULT_SCRIPT.to_owned()));
     if let Some(parked) = draft
         .board()
         .agents
@@ -538,7 +435,7 @@ fn open_session(
         ));
     }
     let rank = if entry.lead { "lead" } else { "member" };
-    let add = AddTask {
+    let request = AddTask {
         project: launch.project.clone(),
         subject: format!("{rank} {} of team {}", entry.name, launch.team),
         description: String::new(),
@@ -556,7 +453,7 @@ fn open_session(
         alias: None,
         backlog: false,
     };
-    let by = attempt::BeginAttempt {
+    let begin = attempt::BeginAttempt {
         agent: entry.agent.clone(),
         supervised: true,
         runner: None,
@@ -565,199 +462,27 @@ fn open_session(
         by_hand: false,
         gates: vec![],
     };
-    let standing = SessionOf {
+    let session = SessionOf {
         launch: launch.id,
         member: entry.name.clone(),
     };
-    let ours = |refusal: Refusal| (MemberCauseKind::Environment, refusal.message());
-    let task = task::add(draft, add, None, now).map_err(ours)?;
-    task::set_session_of(draft, task, standing).map_err(ours)?;
-    for word in words {
-        intervention::leave_note(draft, task, word);
+    let environment_cause = |refusal: Refusal| (MemberCauseKind::Environment, refusal.message());
+    let task = task::add(draft, request, None, now).map_err(environment_cause)?;
+    task::set_session_of(draft, task, session).map_err(environment_cause)?;
+    for note in notes {
+        intervention::leave_note(draft, task, note);
     }
-    task::start(draft, task, &by, now)
+    task::start(draft, task, &begin, now)
         .map(|id| (task, id))
         .map_err(|refusal| {
             let text = refusal.message();
             let cancelled = task::cancel(draft, task, &text);
             debug_assert!(
                 cancelled.is_ok(),
-                "a task that is just made can be cancelled"
+                "a task that was just added can be cancelled"
             );
             (MemberCauseKind::Environment, text)
         })
-}
-
-/// Stops a team, first the secondary lanes and then the primary one. The team counts as stopped
-/// only when none of its processes runs (P10).
-pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refusal> {
-    let team = team::find(draft.board(), name)?;
-    if team.relaunch_after_stop {
-        team::set_launch(draft, name, team.launch.unwrap_or_default(), false);
-    }
-    request_stop(draft, &team, reason);
-    stop_unrecorded(draft, &team, reason);
-    // If nothing ran, the stop is complete at once.
-    if let Some(launch) = team.launch.filter(|_| !is_up(draft.board(), &team)) {
-        let now = draft.now();
-        record_reconciled(draft, launch, now);
-    }
-    Ok(())
-}
-
-/// Stops attempts of members that the team's record lacks, or all of them if there is no record.
-fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
-    let recorded: Vec<AgentName> = match latest_launch(draft.board(), team) {
-        Some(launch) => launch
-            .members
-            .iter()
-            .map(|entry| entry.agent.clone())
-            .collect(),
-        None => vec![],
-    };
-    let agents: BTreeSet<AgentName> = live_attempts(draft.board(), team)
-        .map(|attempt| attempt.agent.clone())
-        .collect();
-    for agent in agents.into_iter().filter(|agent| !recorded.contains(agent)) {
-        stop_member(draft, &agent, reason);
-    }
-}
-
-/// Records that a team is to stop, if any part of it runs.
-fn request_stop(draft: &mut Draft, team: &Team, reason: &str) {
-    let Some(launch) = latest_launch(draft.board(), team).cloned() else {
-        return;
-    };
-    if is_up(draft.board(), team) && launch.stopping.is_none() {
-        draft.record(Event::LaunchChanged(LaunchChanged {
-            launch: launch.id,
-            stopping: Some(reason.to_owned()),
-            reconciled_wall: None,
-            superseded: false,
-            told: None,
-        }));
-    }
-}
-
-/// Performs the next step of stopping a launch.
-fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
-    let reason = launch.stopping.clone().unwrap_or_default();
-    for entry in &launch.members {
-        // The member gets no more work, and if it has not started, it does not start.
-        if draft
-            .board()
-            .agents
-            .get(&entry.agent)
-            .is_some_and(|agent| agent.offline.is_none())
-        {
-            let left = agent::take_offline(draft, &entry.agent, "its team is being stopped", now);
-            debug_assert!(left.is_ok(), "an agent that is there can leave");
-        }
-        if entry.state.is_pending() && !has_session(draft.board(), entry) {
-            let stopped = LaunchEntry {
-                state: MemberState::Stopped,
-                ended_unix_ms: Some(now.unix_ms),
-                ..entry.clone()
-            };
-            record_entry(
-                draft,
-                launch.id,
-                stopped.with_cause(MemberCauseKind::Stopped, reason.clone()),
-            );
-        }
-    }
-    let living: Vec<&LaunchEntry> = launch
-        .members
-        .iter()
-        .filter(|launch| is_member_running(draft.board(), launch))
-        .collect();
-    // A member with an unknown lane does not count as a primary one (T4).
-    let primary = |launch: &&&LaunchEntry| {
-        launch.lead
-            || launch
-                .lane
-                .as_ref()
-                .is_some_and(|lane_ref| lane_ref.kind == LaneKind::Primary)
-    };
-    let aside: Vec<&LaunchEntry> = living
-        .iter()
-        .filter(|launch| !primary(launch))
-        .copied()
-        .collect();
-    let turn = if aside.is_empty() { living } else { aside };
-    if turn.is_empty() {
-        draft.record(Event::LaunchChanged(LaunchChanged {
-            launch: launch.id,
-            stopping: None,
-            reconciled_wall: Some(now.unix_ms),
-            superseded: false,
-            told: None,
-        }));
-    }
-    for entry in turn {
-        stop_member(draft, &entry.agent, &reason);
-    }
-}
-
-/// Stops all attempts of a member: its session and its tasks. Its unfinished tasks wait for another
-/// agent.
-fn stop_member(draft: &mut Draft, agent: &AgentName, reason: &str) {
-    let of = |attempt: &&Arc<attempt::Attempt>| attempt.agent == *agent && attempt.supervised;
-    let running: Vec<_> = draft
-        .board()
-        .attempts
-        .values()
-        .filter(of)
-        .cloned()
-        .collect();
-    for attempt in running {
-        attempt::stop(
-            draft,
-            attempt.id,
-            attempt::AttemptCause::Stopped,
-            reason.to_owned(),
-        );
-        if attempt.session_of.is_none()
-            && attempt.stopping.is_none()
-            && draft.board().tasks.contains_key(&attempt.task)
-        {
-            let back = task::return_for_retry(draft, attempt.task, reason);
-            debug_assert!(back.is_ok(), "what runs can wait again");
-        }
-    }
-}
-
-/// Stops a team if it runs, and launches it again with its current settings.
-pub fn relaunch(draft: &mut Draft, name: &TeamName, now: Now) -> Result<Option<LaunchId>, Refusal> {
-    let team = team::find(draft.board(), name)?;
-    if !is_up(draft.board(), &team) {
-        return begin(draft, name, &[], now).map(Some);
-    }
-    // An invalid roster is refused now and not after the stop.
-    let policy = team::lane_policy(draft.board(), &team);
-    let (lead, members, _) = planned_members(draft.board(), &team, &policy);
-    lane::plan(&lead, &members, &policy).map_err(|problems| team::roster_refusal(&problems))?;
-    team::set_launch(draft, name, team.launch.unwrap_or_default(), true);
-    request_stop(draft, &team, "it is launched again");
-    Ok(None)
-}
-
-/// Launches a stopped team again, if a relaunch was requested.
-pub(crate) fn relaunch_if_requested(
-    draft: &mut Draft,
-    id: LaunchId,
-    now: Now,
-) -> Result<(), Refusal> {
-    let Some(launch) = draft.board().launches.get(&id).cloned() else {
-        return Ok(());
-    };
-    let Some(team) = draft.board().teams.get(&launch.team).cloned() else {
-        return Ok(());
-    };
-    if team.relaunch_after_stop && team.launch == Some(id) && !is_up(draft.board(), &team) {
-        begin(draft, &launch.team, &[], now)?;
-    }
-    Ok(())
 }
 
 /// Retries the lane of a member that did not come up or is down.
@@ -781,7 +506,7 @@ pub fn retry(
         ));
     };
     if entry.lane.is_none()
-        || reconcile::lane_knowledge(&team, &launch, &team::lane_policy(draft.board(), &team))
+        || recovery::lane_knowledge(&team, &launch, &team::lane_policy(draft.board(), &team))
             .has_missing_lanes()
     {
         return Err(Refusal::invalid(
@@ -798,7 +523,7 @@ pub fn retry(
     if entry.is_on_secondary_lane()
         && launch
             .lead()
-            .is_none_or(|launch| launch.state != MemberState::Alive)
+            .is_none_or(|entry| entry.state != MemberState::Alive)
     {
         return Err(Refusal::invalid(
             format!("the lead of {name} is not up, so {member} has no team to attach to"),
@@ -808,7 +533,7 @@ pub fn retry(
             ),
         ));
     }
-    let again = LaunchEntry {
+    let retried = LaunchEntry {
         state: MemberState::Queued,
         cause: None,
         prepared: false,
@@ -823,7 +548,7 @@ pub fn retry(
         draft,
         launch.id,
         add_evidence(
-            again,
+            retried,
             EvidenceSource::Decision,
             "its lane is being retried".into(),
             now,
@@ -846,8 +571,8 @@ pub(crate) fn restore(
         // record.
         draft.board().teams.get(name).cloned().ok_or(refusal)
     })?;
-    if let Some(there) = latest_launch(draft.board(), &team)
-        && reconcile::preferred_side(there, &record) == reconcile::RecordSide::Left
+    if let Some(existing) = latest_launch(draft.board(), &team)
+        && recovery::preferred_side(existing, &record) == recovery::RecordSide::Left
     {
         return Ok(());
     }
@@ -889,7 +614,7 @@ pub(crate) fn restore(
         launch: launch.into(),
     }));
     team::set_launch(draft, name, id, false);
-    reconcile::reconcile(draft, id, now);
+    recovery::reconcile(draft, id, now);
     Ok(())
 }
 
@@ -914,16 +639,17 @@ pub(crate) fn mark_down(
     draft: &mut Draft,
     id: LaunchId,
     entry: LaunchEntry,
-    (kind, text): (MemberCauseKind, &str),
+    kind: MemberCauseKind,
+    text: &str,
     now: Now,
 ) {
-    let ended_wall = entry.ended_unix_ms.or(Some(now.unix_ms));
+    let ended_unix_ms = entry.ended_unix_ms.or(Some(now.unix_ms));
     record_entry(
         draft,
         id,
         LaunchEntry {
             state: MemberState::Degraded,
-            ended_unix_ms: ended_wall,
+            ended_unix_ms,
             ..entry
         }
         .with_cause(kind, text),
@@ -932,9 +658,12 @@ pub(crate) fn mark_down(
 
 /// Records that a launch was compared with the running processes.
 pub(crate) fn record_reconciled(draft: &mut Draft, id: LaunchId, now: Now) {
-    if draft.board().launches.get(&id).is_some_and(|team_launch| {
-        team_launch.reconciled_unix_ms.is_none() && team_launch.stopping.is_none()
-    }) {
+    if draft
+        .board()
+        .launches
+        .get(&id)
+        .is_some_and(|launch| launch.reconciled_unix_ms.is_none() && launch.stopping.is_none())
+    {
         draft.record(Event::LaunchChanged(LaunchChanged {
             launch: id,
             stopping: None,
@@ -950,20 +679,20 @@ pub(super) fn current_entry(board: &Board, id: LaunchId, name: &MemberName) -> O
     board
         .launches
         .get(&id)
-        .and_then(|team_launch| team_launch.entry(name))
+        .and_then(|launch| launch.entry(name))
         .cloned()
 }
 
 /// Adds evidence to an entry, and drops the oldest beyond [`MAX_EVIDENCE`].
 pub(super) fn add_evidence(
     mut entry: LaunchEntry,
-    sign: EvidenceSource,
+    source: EvidenceSource,
     text: String,
     now: Now,
 ) -> LaunchEntry {
     entry.evidence.push(MemberEvidence {
         unix_ms: now.unix_ms,
-        source: sign,
+        source,
         text,
     });
     let more = entry.evidence.len().saturating_sub(MAX_EVIDENCE);

@@ -56,14 +56,14 @@ pub(crate) fn record_session(
     let Some(name) = member_of(team, &session.agent) else {
         return;
     };
-    let known = current_entry(draft.board(), id, &name);
-    if known
+    let known_entry = current_entry(draft.board(), id, &name);
+    if known_entry
         .as_ref()
         .is_some_and(|entry| has_session(draft.board(), entry))
     {
         return;
     }
-    let entry = known.unwrap_or_else(|| entry_without_lane(team, &name));
+    let entry = known_entry.unwrap_or_else(|| entry_without_lane(team, &name));
     // The member has answered if at least one turn has ended.
     let has_answered =
         session.session.turns > 1 || (session.session.turns == 1 && !session.session.in_turn);

@@ -58,7 +58,7 @@ pub fn activity(board: &Board, entry: &LaunchEntry, silent_ms: Option<u64>) -> M
         return MemberActivity::Stopping;
     }
     // A request in its session or in one of its tasks makes the member wait.
-    let its = |id: AttemptId| {
+    let is_of_member = |id: AttemptId| {
         board
             .attempts
             .get(&id)
@@ -67,19 +67,19 @@ pub fn activity(board: &Board, entry: &LaunchEntry, silent_ms: Option<u64>) -> M
     if board
         .approvals
         .values()
-        .any(|approval| approval.is_awaited() && its(approval.attempt))
+        .any(|approval| approval.is_awaited() && is_of_member(approval.attempt))
     {
         return MemberActivity::Waiting;
     }
-    let hung = silent_ms.is_some_and(|silent_m| silent_m >= board.limits.silence_ms);
-    let at_work = board
+    let is_hung = silent_ms.is_some_and(|silent_ms| silent_ms >= board.limits.silence_ms);
+    let has_task = board
         .attempts
         .values()
         .any(|attempt| attempt.agent == entry.agent && attempt.session_of.is_none());
     match (session.session.in_turn, entry.state) {
-        (true, _) if hung => MemberActivity::Hung,
+        (true, _) if is_hung => MemberActivity::Hung,
         (true, MemberState::Alive) => MemberActivity::Working,
-        (false, MemberState::Alive) if at_work => MemberActivity::Working,
+        (false, MemberState::Alive) if has_task => MemberActivity::Working,
         (false, MemberState::Alive) => MemberActivity::Idle,
         _ => MemberActivity::Starting,
     }
@@ -110,16 +110,16 @@ pub fn activity_of_task(
     silent_ms: Option<u64>,
 ) -> Option<MemberActivity> {
     let attempt = board.attempts.get(&task.attempt?)?;
-    let standing = attempt.session_of.as_ref()?;
-    let entry = current_entry(board, standing.launch, &standing.member)?;
-    let asks = board
+    let session = attempt.session_of.as_ref()?;
+    let entry = current_entry(board, session.launch, &session.member)?;
+    let has_open_request = board
         .approvals
         .values()
         .any(|approval| approval.is_awaited() && approval.attempt == attempt.id);
     Some(match activity(board, &entry, silent_ms) {
         // Work and requests outside the session belong to other tasks.
         MemberActivity::Working if !attempt.session.in_turn => MemberActivity::Idle,
-        MemberActivity::Waiting if !asks => {
+        MemberActivity::Waiting if !has_open_request => {
             if attempt.session.in_turn {
                 MemberActivity::Working
             } else {
@@ -141,11 +141,11 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
     let launch = attempt
         .session_of
         .as_ref()
-        .map(|session_of| session_of.launch)
+        .map(|session| session.launch)
         .unwrap_or_default();
     let mut entry = match event {
         Event::AttemptLaunched(attempt_launched) => {
-            let shut_in = attempt_launched
+            let sandbox = attempt_launched
                 .sandbox()
                 .as_deref()
                 .map_or("without a sandbox".to_owned(), |s| {
@@ -154,7 +154,7 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
             let entry = add_evidence(
                 entry,
                 EvidenceSource::Process,
-                format!("its program runs, {shut_in}"),
+                format!("its program runs, {sandbox}"),
                 now,
             );
             advance_state(entry, MemberState::PendingBootstrap)
@@ -162,12 +162,12 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
         Event::AttemptSaid(attempt_said) => on_agent_event(entry, attempt_said.said(), now),
         _ => entry,
     };
-    let asks = draft
+    let has_open_request = draft
         .board()
         .approvals
         .values()
         .any(|approval| approval.is_awaited() && approval.attempt == id);
-    match (asks, entry.state) {
+    match (has_open_request, entry.state) {
         (true, MemberState::Starting | MemberState::PendingBootstrap) => {
             entry = add_evidence(
                 entry,
@@ -192,10 +192,10 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
 }
 
 /// Moves a starting member to the state `to`. Other states stay.
-fn advance_state(entry: LaunchEntry, to: MemberState) -> LaunchEntry {
+fn advance_state(entry: LaunchEntry, target: MemberState) -> LaunchEntry {
     LaunchEntry {
         state: if entry.state == MemberState::Starting {
-            to
+            target
         } else {
             entry.state
         },
@@ -204,21 +204,21 @@ fn advance_state(entry: LaunchEntry, to: MemberState) -> LaunchEntry {
 }
 
 /// Updates a member's entry after an event that its program sent.
-fn on_agent_event(entry: LaunchEntry, said: &AgentEvent, now: Now) -> LaunchEntry {
-    match said {
+fn on_agent_event(entry: LaunchEntry, event: &AgentEvent, now: Now) -> LaunchEntry {
+    match event {
         AgentEvent::Started { session, model } => {
-            let named = session
+            let session_name = session
                 .as_deref()
                 .map(|session| format!(" {session}"))
                 .unwrap_or_default();
-            let with = model
+            let with_model = model
                 .as_deref()
                 .map(|model| format!(" with {model}"))
                 .unwrap_or_default();
             let mut entry = add_evidence(
                 entry,
                 EvidenceSource::Protocol,
-                format!("its session{named} is open{with}"),
+                format!("its session{session_name} is open{with_model}"),
                 now,
             );
             entry.effective.model = model.clone().or(entry.effective.model);
@@ -261,13 +261,14 @@ fn on_agent_event(entry: LaunchEntry, said: &AgentEvent, now: Now) -> LaunchEntr
 pub(crate) fn on_session_ended(
     draft: &mut Draft,
     attempt: &Attempt,
-    (cause, detail): (attempt::AttemptCause, &str),
+    cause: attempt::AttemptCause,
+    detail: &str,
     now: Now,
 ) -> Result<(), Refusal> {
-    let Some(standing) = attempt.session_of.clone() else {
+    let Some(session) = attempt.session_of.clone() else {
         return Ok(());
     };
-    let words = draft
+    let notes = draft
         .board()
         .tasks
         .get(&attempt.task)
@@ -285,8 +286,8 @@ pub(crate) fn on_session_ended(
     let stopping = draft
         .board()
         .launches
-        .get(&standing.launch)
-        .is_some_and(|team_launch| team_launch.stopping.is_some());
+        .get(&session.launch)
+        .is_some_and(|launch| launch.stopping.is_some());
     let text = end_reason(draft.board(), attempt, cause, detail);
     let entry = add_evidence(
         entry,
@@ -304,12 +305,12 @@ pub(crate) fn on_session_ended(
         // The member continues in a fresh session, which gets the notes of the old one.
         restart_session(
             draft,
-            standing.launch,
+            session.launch,
             LaunchEntry {
                 ended_unix_ms: None,
                 ..entry
             },
-            words,
+            notes,
             now,
         );
         return Ok(());
@@ -340,7 +341,7 @@ pub(crate) fn on_session_ended(
             now,
         )?;
     }
-    record_entry(draft, standing.launch, entry);
+    record_entry(draft, session.launch, entry);
     Ok(())
 }
 
@@ -354,7 +355,7 @@ fn end_reason(
     let stopping = attempt
         .session_of
         .as_ref()
-        .and_then(|session_of| board.launches.get(&session_of.launch)?.stopping.clone());
+        .and_then(|session| board.launches.get(&session.launch)?.stopping.clone());
     match (cause, stopping) {
         (attempt::AttemptCause::Stopped, Some(reason)) => reason,
         (attempt::AttemptCause::Stopped, None) => "it was stopped by hand".to_owned(),
@@ -401,9 +402,9 @@ fn cause_kind(cause: attempt::AttemptCause) -> MemberCauseKind {
 /// Returns the entry of the member whose session this attempt is, unless the member has another
 /// session by now.
 fn entry_of(board: &Board, attempt: &Attempt) -> Option<LaunchEntry> {
-    let standing = attempt.session_of.as_ref()?;
-    current_entry(board, standing.launch, &standing.member)
-        .filter(|launch| launch.attempt == Some(attempt.id))
+    let session = attempt.session_of.as_ref()?;
+    current_entry(board, session.launch, &session.member)
+        .filter(|entry| entry.attempt == Some(attempt.id))
 }
 
 /// Cancels a standing task, if it is still open.
@@ -414,6 +415,7 @@ fn close_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal
     Ok(())
 }
 
+/// Returns the first 300 characters of a text.
 fn shorten(text: &str) -> String {
     text.chars().take(300).collect()
 }

@@ -3,9 +3,9 @@
 
 use crate::board::Board;
 use crate::lane;
-use crate::reconcile::{self, LaneKnowledge};
 use crate::team::{self, Team};
 
+use super::recovery::{self, LaneKnowledge};
 use super::{
     LaunchEntry, LaunchOutcome, LaunchPhase, MemberCauseKind, MemberState, TeamLaunch,
     latest_launch,
@@ -13,21 +13,21 @@ use super::{
 
 /// Returns a member's state in a few words.
 pub fn describe(entry: &LaunchEntry) -> String {
-    let aside = entry.is_on_secondary_lane();
-    let unknown = entry.lane.is_none();
+    let is_secondary = entry.is_on_secondary_lane();
+    let has_unknown_lane = entry.lane.is_none();
     match entry.state {
         MemberState::Queued if entry.lead => "waiting to start".to_owned(),
-        MemberState::Queued if aside => "waiting to attach, once the lead is up".to_owned(),
+        MemberState::Queued if is_secondary => "waiting to attach, once the lead is up".to_owned(),
         MemberState::Queued => "waiting to start".to_owned(),
-        MemberState::Starting | MemberState::PendingBootstrap if aside => {
+        MemberState::Starting | MemberState::PendingBootstrap if is_secondary => {
             "still attaching".to_owned()
         }
-        MemberState::Starting | MemberState::PendingBootstrap if unknown => {
+        MemberState::Starting | MemberState::PendingBootstrap if has_unknown_lane => {
             "reconciling".to_owned()
         }
         MemberState::Starting => "starting".to_owned(),
         MemberState::PendingBootstrap => "joining".to_owned(),
-        MemberState::PendingPermission if aside => {
+        MemberState::PendingPermission if is_secondary => {
             "still attaching: it waits for your permission".to_owned()
         }
         MemberState::PendingPermission => "joining: it waits for your permission".to_owned(),
@@ -38,7 +38,7 @@ pub fn describe(entry: &LaunchEntry) -> String {
             if entry
                 .cause
                 .as_ref()
-                .is_some_and(|member_cause| member_cause.kind == MemberCauseKind::LaneUnknown) =>
+                .is_some_and(|cause| cause.kind == MemberCauseKind::LaneUnknown) =>
         {
             format!("reconciling{}", describe_cause(entry))
         }
@@ -52,72 +52,72 @@ fn describe_cause(entry: &LaunchEntry) -> String {
     entry
         .cause
         .as_ref()
-        .map(|member_cause| format!(": {}", member_cause.text))
+        .map(|cause| format!(": {}", cause.text))
         .unwrap_or_default()
 }
 
 /// Returns a launch's state in one sentence.
-pub(super) fn headline(launch: &TeamLaunch, lost: Option<&str>) -> String {
-    if let Some(lost) = lost {
-        return format!("degraded: {lost}; relaunch it");
+pub(super) fn headline(launch: &TeamLaunch, missing_lanes: Option<&str>) -> String {
+    if let Some(missing_lanes) = missing_lanes {
+        return format!("degraded: {missing_lanes}; relaunch it");
     }
     let up = launch
         .members
         .iter()
-        .filter(|launch| launch.state == MemberState::Alive)
+        .filter(|entry| entry.state == MemberState::Alive)
         .count();
     let count = format!("{up} of {} alive", launch.members.len());
     if launch.stopping.is_some() {
         return format!("stopping, {count}");
     }
-    let named = |them: Vec<&LaunchEntry>, what: &str| {
-        let names: Vec<&str> = them
+    let name_members = |entries: Vec<&LaunchEntry>, activity: &str| {
+        let names: Vec<&str> = entries
             .iter()
             .take(3)
-            .map(|launch| launch.name.as_str())
+            .map(|entry| entry.name.as_str())
             .collect();
-        let more = if them.len() > 3 {
-            format!(" and {} more", them.len() - 3)
+        let more = if entries.len() > 3 {
+            format!(" and {} more", entries.len() - 3)
         } else {
             String::new()
         };
-        let verb = if them.len() == 1 { "is" } else { "are" };
-        format!("{}{more} {verb} {what}", names.join(", "))
+        let verb = if entries.len() == 1 { "is" } else { "are" };
+        format!("{}{more} {verb} {activity}", names.join(", "))
     };
     let all = |pick: &dyn Fn(&LaunchEntry) -> bool| {
         launch
             .members
             .iter()
-            .filter(|launch| pick(launch))
+            .filter(|entry| pick(entry))
             .collect::<Vec<_>>()
     };
     let mut parts = vec![count];
-    let aside = all(&|launch| launch.state.is_pending() && launch.is_on_secondary_lane());
-    let own = all(&|launch| launch.state.is_pending() && !launch.is_on_secondary_lane());
-    let failed = all(&|launch| {
+    let attaching = all(&|entry| entry.state.is_pending() && entry.is_on_secondary_lane());
+    let starting = all(&|entry| entry.state.is_pending() && !entry.is_on_secondary_lane());
+    let failed = all(&|entry| {
         matches!(
-            launch.state,
+            entry.state,
             MemberState::FailedToStart | MemberState::Degraded
         )
     });
-    let skipped = all(&|launch| launch.state == MemberState::Skipped);
+    let skipped = all(&|entry| entry.state == MemberState::Skipped);
     if up == 0
         && launch
             .members
             .iter()
-            .any(|launch| launch.state == MemberState::Stopped)
+            .any(|entry| entry.state == MemberState::Stopped)
         && launch.phase() != LaunchPhase::Active
     {
         parts = vec!["stopped".to_owned()];
     }
-    for (them, what) in [
-        (own, "starting"),
-        (aside, "still attaching"),
+    for (entries, activity) in [
+        (starting, "starting"),
+        (attaching, "still attaching"),
         (failed, "down"),
         (skipped, "left out"),
     ] {
-        if !them.is_empty() {
-            parts.push(named(them, what));
+        if !entries.is_empty() {
+            parts.push(name_members(entries, activity));
         }
     }
     parts.join("; ")
@@ -156,7 +156,7 @@ pub fn explain(board: &Board, team: &Team) -> Vec<String> {
         "wanted:".to_owned(),
     ];
     for member in team.roster() {
-        let word = |name: &str, value: Option<String>| {
+        let setting = |name: &str, value: Option<String>| {
             value
                 .map(|value| format!(" {name} {value}"))
                 .unwrap_or_default()
@@ -170,17 +170,17 @@ pub fn explain(board: &Board, team: &Team) -> Vec<String> {
             },
             member.name,
             team.provider(member),
-            word("backend", member.backend.clone()),
-            word("model", member.model.clone()),
-            word("effort", member.effort.clone()),
-            word(
+            setting("backend", member.backend.clone()),
+            setting("model", member.model.clone()),
+            setting("effort", member.effort.clone()),
+            setting(
                 "fast mode",
                 member
                     .fast_mode
                     .map(|fast_mode| if fast_mode { "on" } else { "off" }.to_owned())
             ),
-            word("environment", member.environment.clone()),
-            word("cwd", member.cwd.clone()),
+            setting("environment", member.environment.clone()),
+            setting("cwd", member.cwd.clone()),
         ));
     }
     lines.push("lanes by today's policy:".to_owned());
@@ -209,8 +209,8 @@ pub fn explain(board: &Board, team: &Team) -> Vec<String> {
         launch.phase().name(),
         launch.outcome().name()
     ));
-    if let LaneKnowledge::Missing(why) = reconcile::lane_knowledge(team, launch, &policy) {
-        lines.push(format!("  degraded: {why}; relaunch it"));
+    if let LaneKnowledge::Missing(reason) = recovery::lane_knowledge(team, launch, &policy) {
+        lines.push(format!("  degraded: {reason}; relaunch it"));
     }
     let names: Vec<&str> = launch
         .bootstrap_expected_members
@@ -225,8 +225,8 @@ pub fn explain(board: &Board, team: &Team) -> Vec<String> {
         let lane = entry
             .lane
             .as_ref()
-            .map_or("lane unknown".to_owned(), |lane_ref| {
-                format!("lane {} ({})", lane_ref.id, lane_ref.owner)
+            .map_or("lane unknown".to_owned(), |lane| {
+                format!("lane {} ({})", lane.id, lane.owner)
             });
         lines.push(format!("  {}: {lane}, {}", entry.name, describe(entry)));
         lines.extend(entry.notes.iter().map(|note| format!("    {note}")));
@@ -234,7 +234,7 @@ pub fn explain(board: &Board, team: &Team) -> Vec<String> {
             entry
                 .evidence
                 .iter()
-                .map(|member_evidence| format!("    {}", member_evidence.text)),
+                .map(|evidence| format!("    {}", evidence.text)),
         );
     }
     lines

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::ids::{LaunchId, MemberName, ProjectName, TeamName};
-use crate::lane::LaneKind;
-use crate::reconcile::{self, LaneKnowledge};
+use crate::lane::{self, LaneKind, TeamMix};
 use crate::team::{self, Team};
 
+use super::recovery::{self, LaneKnowledge};
 use super::{
     LaunchOutcome, LaunchPhase, MemberState, describe, latest_launch, live_attempts, messages,
 };
@@ -75,17 +75,20 @@ pub struct TeamSummary {
 pub fn summary(board: &Board, team: &Team) -> TeamSummary {
     let policy = team::lane_policy(board, team);
     let launch = latest_launch(board, team);
-    let wanted = || {
-        team.roster().map(|team_member| MemberSummary {
-            name: team_member.name.clone(),
-            lead: team_member.name == team.lead.name,
+    let desired_members = || {
+        team.roster().map(|member| MemberSummary {
+            name: member.name.clone(),
+            lead: member.name == team.lead.name,
             lane: None,
-            provider: team.provider(team_member).to_owned(),
+            provider: team.provider(member).to_owned(),
             state: None,
             description: "not launched".to_owned(),
         })
     };
     let Some(launch) = launch else {
+        let (lead, planned_members) = team.planned_members();
+        let is_mixed = lane::plan(&lead, &planned_members, &policy)
+            .is_ok_and(|plan| plan.mix == TeamMix::Mixed);
         return TeamSummary {
             team: team.name.clone(),
             project: team.project.clone(),
@@ -93,12 +96,7 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
             revision: 0,
             phase: None,
             outcome: None,
-            mixed: crate::lane::plan(
-                &team.planned_members().0,
-                &team.planned_members().1,
-                &policy,
-            )
-            .is_ok_and(|lane_plan| lane_plan.mix == crate::lane::TeamMix::Mixed),
+            mixed: is_mixed,
             alive: 0,
             expected: team.roster().count() as u32,
             deleted: team.deleted_unix_ms.is_some(),
@@ -112,32 +110,32 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
                     )
                 }
             },
-            members: wanted().collect(),
+            members: desired_members().collect(),
         };
     };
-    let lost = match reconcile::lane_knowledge(team, launch, &policy) {
-        LaneKnowledge::Missing(why) => Some(why),
+    let missing_lanes = match recovery::lane_knowledge(team, launch, &policy) {
+        LaneKnowledge::Missing(reason) => Some(reason),
         LaneKnowledge::Known | LaneKnowledge::OnlyPrimary => None,
     };
     let mut members: Vec<MemberSummary> = launch
         .members
         .iter()
-        .map(|launch| MemberSummary {
-            name: launch.name.clone(),
-            lead: launch.lead,
-            lane: launch.lane.as_ref().map(|lane_ref| lane_ref.kind),
-            provider: launch.effective.provider.clone(),
-            state: Some(launch.state),
-            description: plain_line(&describe(launch)),
+        .map(|entry| MemberSummary {
+            name: entry.name.clone(),
+            lead: entry.lead,
+            lane: entry.lane.as_ref().map(|lane| lane.kind),
+            provider: entry.effective.provider.clone(),
+            state: Some(entry.state),
+            description: plain_line(&describe(entry)),
         })
         .collect();
     // If the record lost its lead, the lead comes from the team's settings.
-    if !members.iter().any(|member_summary| member_summary.lead) {
-        members.splice(0..0, wanted().filter(|member_summary| member_summary.lead));
+    if !members.iter().any(|member| member.lead) {
+        members.splice(0..0, desired_members().filter(|member| member.lead));
     }
     // A record that cannot be trusted proves no success.
     let outcome = match launch.outcome() {
-        LaunchOutcome::CleanSuccess if lost.is_some() => LaunchOutcome::PartialPending,
+        LaunchOutcome::CleanSuccess if missing_lanes.is_some() => LaunchOutcome::PartialPending,
         outcome => outcome,
     };
     TeamSummary {
@@ -151,12 +149,12 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
         alive: launch
             .members
             .iter()
-            .filter(|launch| launch.state == MemberState::Alive)
+            .filter(|entry| entry.state == MemberState::Alive)
             .count() as u32,
         expected: launch.expected_members.len() as u32,
         deleted: team.deleted_unix_ms.is_some(),
-        headline: plain_line(&messages::headline(launch, lost.as_deref())),
-        degraded: lost,
+        headline: plain_line(&messages::headline(launch, missing_lanes.as_deref())),
+        degraded: missing_lanes,
         members,
     }
 }
@@ -164,7 +162,7 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
 /// Returns the text cut to one line, without characters that JSON escapes, so that its size in JSON
 /// is its length.
 fn plain_line(text: &str) -> String {
-    let mut out = String::new();
+    let mut line = String::new();
     for c in text.chars() {
         let c = match c {
             '"' => '\'',
@@ -172,11 +170,11 @@ fn plain_line(text: &str) -> String {
             c if c.is_control() => ' ',
             c => c,
         };
-        if out.len() + c.len_utf8() > MAX_SENTENCE_BYTES {
-            out.push('…');
+        if line.len() + c.len_utf8() > MAX_SENTENCE_BYTES {
+            line.push('…');
             break;
         }
-        out.push(c);
+        line.push(c);
     }
-    out
+    line
 }

@@ -35,7 +35,7 @@ pub(crate) fn adopt_edits(
         "{} changed {names} itself while it led {}. The change is commit {}.",
         attempt.agent, mission.id, work.commit
     );
-    let add = AddTask {
+    let request = AddTask {
         // A name that is not a valid pattern is left out, so the claim covers only the others.
         files: work
             .changed
@@ -49,7 +49,7 @@ pub(crate) fn adopt_edits(
             description,
         )
     };
-    let id = task::add(draft, add, Some((mission.id, Default::default())), now)?;
+    let id = task::add(draft, request, Some((mission.id, Default::default())), now)?;
     if let Some((_, lead)) = lead_of(draft.board(), mission.id) {
         record_lead(
             draft,
@@ -63,20 +63,20 @@ pub(crate) fn adopt_edits(
         );
     }
     let queued = landing::submit_edits(draft, id, attempt, work, now)?;
-    let how = if queued {
+    let outcome = if queued {
         "is in the landing queue"
     } else {
         "waits for a person"
     };
     let text = format!(
-        "You changed {names} yourself. That work is {id} now and {how}; give work to your workers \
-        instead"
+        "You changed {names} yourself. That work is {id} now and {outcome}; give work to your \
+        workers instead"
     );
     add_news(draft, mission.id, &text, false);
-    let words = format!(
-        "{} changed {names} itself; that is {id} now and {how}",
+    let announcement = format!(
+        "{} changed {names} itself; that is {id} now and {outcome}",
         attempt.agent
     );
-    post_about_mission(draft, &mission, &lead, "mission:edited", words, now)?;
+    post_about_mission(draft, &mission, &lead, "mission:edited", announcement, now)?;
     Ok(Some(id))
 }

@@ -103,11 +103,11 @@ mod tests {
             ("0", 0),
             ("999999999999999.4ms", 999_999_999_999_999),
         ] {
-            let span = Millis::parse(text).unwrap();
-            assert_eq!(span.ms(), ms, "{text}");
+            let duration = Millis::parse(text).unwrap();
+            assert_eq!(duration.ms(), ms, "{text}");
             assert_eq!(
-                Millis::parse(&span.to_string()),
-                Ok(span),
+                Millis::parse(&duration.to_string()),
+                Ok(duration),
                 "{text} is not read back"
             );
         }

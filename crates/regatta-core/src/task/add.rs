@@ -1,4 +1,6 @@
 //! Adding tasks to the board, and editing them.
+//!
+//! Status changes other than to and from the backlog are left to the verbs in [`crate::task`].
 
 use serde::{Deserialize, Serialize};
 
@@ -81,11 +83,11 @@ impl AddTask {
 }
 
 /// Returns the first line of a text, cut to at most `most` characters.
-pub(crate) fn one_line(text: &str, most: usize) -> String {
+pub(crate) fn one_line(text: &str, max_chars: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     line.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
-        .take(most)
+        .take(max_chars)
         .collect::<String>()
         .trim()
         .to_owned()
@@ -99,63 +101,63 @@ pub fn default_priority() -> u8 {
 /// Adds a task to the board, without an agent.
 pub fn add(
     draft: &mut Draft,
-    ask: AddTask,
+    request: AddTask,
     mission: Option<(MissionId, PlanStep)>,
     now: Now,
 ) -> Result<TaskId, Refusal> {
-    if !draft.board().projects.contains_key(&ask.project) {
+    if !draft.board().projects.contains_key(&request.project) {
         return Err(Refusal::NoSuchProject {
-            project: ask.project,
+            project: request.project,
         });
     }
-    check_text(&ask.subject, &ask.description)?;
-    if ask.priority > 9 {
+    check_text(&request.subject, &request.description)?;
+    if request.priority > 9 {
         return Err(Refusal::invalid(
-            format!("a priority is 0 (first) to 9, not {}", ask.priority),
+            format!("a priority is 0 (first) to 9, not {}", request.priority),
             "give a number in that range; 2 is usual",
         ));
     }
-    check_ratchet(ask.ratchet.as_deref())?;
+    check_ratchet(request.ratchet.as_deref())?;
     let id = TaskId(draft.board().counters.task + 1);
-    for blocker in &ask.blocked_by {
+    for blocker in &request.blocked_by {
         if blocker.0 == 0 || *blocker >= id {
             return Err(Refusal::NoSuchTask { task: *blocker });
         }
     }
-    let mut blocked_by = ask.blocked_by;
+    let mut blocked_by = request.blocked_by;
     blocked_by.sort();
     blocked_by.dedup();
     let task = Task {
         id,
-        project: ask.project,
-        subject: ask.subject.trim().to_owned(),
-        description: ask.description,
-        issue_type: ask.issue_type,
-        files: ask.files,
-        validation: ask.validation,
+        project: request.project,
+        subject: request.subject.trim().to_owned(),
+        description: request.description,
+        issue_type: request.issue_type,
+        files: request.files,
+        validation: request.validation,
         blocked_by,
-        priority: ask.priority,
-        expects: ask.expects,
-        effort: ask.effort,
-        model: ask.model,
-        provider: ask
+        priority: request.priority,
+        expects: request.expects,
+        effort: request.effort,
+        model: request.model,
+        provider: request
             .provider
             .as_deref()
             .map(provider_name::canonical)
             .map(str::to_owned),
-        script: ask.script,
-        ratchet: ask.ratchet,
+        script: request.script,
+        ratchet: request.ratchet,
         explores: None,
         reviews: None,
         reviews_commit: None,
         duty: None,
         resting: false,
         session_of: None,
-        alias: ask.alias,
-        mission: mission.map(|mission| mission.0),
-        wave: mission.map_or(0, |mission| mission.1.wave),
-        sub_wave: mission.map_or(0, |mission| mission.1.sub),
-        status: if ask.backlog {
+        alias: request.alias,
+        mission: mission.map(|(mission, _)| mission),
+        wave: mission.map_or(0, |(_, step)| step.wave),
+        sub_wave: mission.map_or(0, |(_, step)| step.sub),
+        status: if request.backlog {
             TaskStatus::Backlog
         } else {
             TaskStatus::Unassigned
@@ -223,7 +225,7 @@ fn check_ratchet(argv: Option<&[String]>) -> Result<(), Refusal> {
             "a ratchet needs a program",
             "give its program and arguments, or leave it out",
         )),
-        Some(argv) if argv[0].trim().is_empty() || argv.iter().any(|argv| argv.contains('\0')) => {
+        Some(argv) if argv[0].trim().is_empty() || argv.iter().any(|arg| arg.contains('\0')) => {
             Err(Refusal::invalid(
                 "a ratchet's program is blank or an argument has a NUL byte",
                 "give its program and arguments as plain text",
@@ -265,16 +267,16 @@ pub struct EditTask {
 
 /// Changes a task. While an attempt or a landing is under way, only the priority and the pause can
 /// change.
-pub fn edit(draft: &mut Draft, id: TaskId, ask: EditTask) -> Result<(), Refusal> {
+pub fn edit(draft: &mut Draft, id: TaskId, request: EditTask) -> Result<(), Refusal> {
     let mut task = Task::clone(&*find(draft.board(), id)?);
-    let harmless = EditTask {
-        priority: ask.priority,
-        paused: ask.paused.clone(),
+    let is_harmless = EditTask {
+        priority: request.priority,
+        paused: request.paused.clone(),
         ..EditTask::default()
-    } == ask;
-    let idle = task.status.is_waiting()
+    } == request;
+    let is_idle = task.status.is_waiting()
         || matches!(task.status, TaskStatus::Backlog | TaskStatus::NeedsHuman);
-    if !harmless && !idle {
+    if !is_harmless && !is_idle {
         return Err(Refusal::InUse {
             what: id.to_string(),
             by: task
@@ -282,32 +284,32 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: EditTask) -> Result<(), Refusal>
                 .map_or(task.status.to_string(), |id| id.to_string()),
         });
     }
-    if let Some(backlog) = ask.backlog {
-        let to = match (backlog, &task.assignee) {
+    if let Some(backlog) = request.backlog {
+        let status = match (backlog, &task.assignee) {
             (true, _) => TaskStatus::Backlog,
             (false, _) if task.status.is_waiting() => task.status,
             (false, Some(_)) => TaskStatus::Pending,
             (false, None) => TaskStatus::Unassigned,
         };
-        if task.status != to {
+        if task.status != status {
             if task.status == TaskStatus::Offered {
-                // nobody has accepted the offer
+                // Nobody has accepted the offer.
                 (task.assignee, task.offer_until_fleet_ms) = (None, None);
             }
-            task.status = next_status(id, task.status, to)?;
+            task.status = next_status(id, task.status, status)?;
         }
     }
     check_text(
-        ask.subject.as_deref().unwrap_or(&task.subject),
-        ask.description.as_deref().unwrap_or(&task.description),
+        request.subject.as_deref().unwrap_or(&task.subject),
+        request.description.as_deref().unwrap_or(&task.description),
     )?;
-    if ask.priority.is_some_and(|byte| byte > 9) {
+    if request.priority.is_some_and(|priority| priority > 9) {
         return Err(Refusal::invalid(
             "a priority is 0 (first) to 9",
             "give a number in that range",
         ));
     }
-    if let Some(mut blocked_by) = ask.blocked_by {
+    if let Some(mut blocked_by) = request.blocked_by {
         blocked_by.sort();
         blocked_by.dedup();
         if let Some(missing) = blocked_by
@@ -321,21 +323,21 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: EditTask) -> Result<(), Refusal>
         }
         task.blocked_by = blocked_by;
     }
-    task.subject = ask.subject.unwrap_or(task.subject);
-    task.description = ask.description.unwrap_or(task.description);
-    task.issue_type = ask.issue_type.unwrap_or(task.issue_type);
-    task.files = ask.files.unwrap_or(task.files);
-    task.validation = ask.validation.unwrap_or(task.validation);
-    task.priority = ask.priority.unwrap_or(task.priority);
-    task.script = ask.script.or(task.script);
-    let goes_on = ask.paused == Some(SetPause::Resume);
-    task.paused = match ask.paused {
+    task.subject = request.subject.unwrap_or(task.subject);
+    task.description = request.description.unwrap_or(task.description);
+    task.issue_type = request.issue_type.unwrap_or(task.issue_type);
+    task.files = request.files.unwrap_or(task.files);
+    task.validation = request.validation.unwrap_or(task.validation);
+    task.priority = request.priority.unwrap_or(task.priority);
+    task.script = request.script.or(task.script);
+    let is_resumed = request.paused == Some(SetPause::Resume);
+    task.paused = match request.paused {
         Some(SetPause::Pause(reason)) => Some(reason),
         Some(SetPause::Resume) => None,
         None => task.paused,
     };
     draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
-    if goes_on {
+    if is_resumed {
         landing::resume_landing(draft, id)
     } else {
         Ok(())
@@ -346,11 +348,11 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: EditTask) -> Result<(), Refusal>
 pub(crate) fn set_reviewed_task(
     draft: &mut Draft,
     id: TaskId,
-    of: TaskId,
+    reviewed_task: TaskId,
     commit: CommitId,
 ) -> Result<(), Refusal> {
     let task = Task {
-        reviews: Some(of),
+        reviews: Some(reviewed_task),
         reviews_commit: Some(commit),
         ..Task::clone(&*find(draft.board(), id)?)
     };
@@ -399,9 +401,13 @@ pub(crate) fn forget_resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal
 }
 
 /// Records the team member whose standing session a task is.
-pub(crate) fn set_session_of(draft: &mut Draft, id: TaskId, of: SessionOf) -> Result<(), Refusal> {
+pub(crate) fn set_session_of(
+    draft: &mut Draft,
+    id: TaskId,
+    session: SessionOf,
+) -> Result<(), Refusal> {
     let task = Task {
-        session_of: Some(of),
+        session_of: Some(session),
         ..Task::clone(&*find(draft.board(), id)?)
     };
     draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
@@ -409,9 +415,13 @@ pub(crate) fn set_session_of(draft: &mut Draft, id: TaskId, of: SessionOf) -> Re
 }
 
 /// Records the task for which a task explores the repository.
-pub(crate) fn set_explored_task(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<(), Refusal> {
+pub(crate) fn set_explored_task(
+    draft: &mut Draft,
+    id: TaskId,
+    explored_task: TaskId,
+) -> Result<(), Refusal> {
     let task = Task {
-        explores: Some(of),
+        explores: Some(explored_task),
         ..Task::clone(&*find(draft.board(), id)?)
     };
     draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));

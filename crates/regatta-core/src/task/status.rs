@@ -80,12 +80,14 @@ impl TaskStatus {
 
     /// Returns the word that people see.
     pub fn label(self) -> &'static str {
-        self.labels().0
+        let (label, _) = self.labels();
+        label
     }
 
     /// Returns the words for a sentence, such as "is working".
     pub fn phrase(self) -> &'static str {
-        self.labels().1
+        let (_, phrase) = self.labels();
+        phrase
     }
 
     /// Returns the words for the refusal of a change to an ended task, such as "is already done".
@@ -167,7 +169,7 @@ mod tests {
     fn j7_no_transition_leaves_a_terminal_status() {
         for from in TaskStatus::ALL
             .into_iter()
-            .filter(|task_status| task_status.is_terminal())
+            .filter(|status| status.is_terminal())
         {
             for to in TaskStatus::ALL {
                 assert_eq!(
@@ -186,7 +188,7 @@ mod tests {
     fn every_open_status_can_be_cancelled() {
         for from in TaskStatus::ALL
             .into_iter()
-            .filter(|task_status| !task_status.is_terminal())
+            .filter(|status| !status.is_terminal())
         {
             assert!(
                 next_status(TaskId(1), from, TaskStatus::Cancelled).is_ok(),
@@ -198,18 +200,22 @@ mod tests {
     #[test]
     fn only_running_work_is_validated_and_only_checked_work_is_completed() {
         for from in TaskStatus::ALL {
-            let may = |to| next_status(TaskId(1), from, to).is_ok();
+            let is_allowed = |to| next_status(TaskId(1), from, to).is_ok();
             assert_eq!(
-                may(TaskStatus::Validating),
+                is_allowed(TaskStatus::Validating),
                 from == TaskStatus::InProgress,
                 "{from}"
             );
             assert_eq!(
-                may(TaskStatus::Completed),
+                is_allowed(TaskStatus::Completed),
                 matches!(from, TaskStatus::Validating | TaskStatus::Landing),
                 "{from}"
             );
-            assert_eq!(may(TaskStatus::InProgress), from.is_waiting(), "{from}");
+            assert_eq!(
+                is_allowed(TaskStatus::InProgress),
+                from.is_waiting(),
+                "{from}"
+            );
         }
     }
 }

@@ -3,8 +3,8 @@
 use regatta_core::bus::{MAX_TEXT_BYTES, PostMessage};
 use regatta_core::command::{Actor, Command, CommandOutcome};
 use regatta_core::event::Event;
+use regatta_core::idempotency::ANSWER_RETENTION_MS;
 use regatta_core::ids::{ChannelName, Label, MessageId};
-use regatta_core::limits::ANSWER_RETENTION_MS;
 use regatta_core::task::{AssignMode, TaskStatus};
 
 use crate::world::{World, acquire, agent, poll_of, task_to_add};

@@ -10,11 +10,11 @@ use regatta_core::bus::PostMessage;
 use regatta_core::command::Command;
 use regatta_core::ids::{ChannelName, LaunchId};
 use regatta_core::lane::{LaneKind, LaneRule, LaneSettings, StoreScope};
+use regatta_core::launch::recovery::{self, LaneKnowledge, RecordSide};
 use regatta_core::launch::{
     self, LaunchEntry, LaunchOutcome, LaunchPhase, MAX_SUMMARY_BYTES, MemberCauseKind, MemberState,
     TeamLaunch,
 };
-use regatta_core::reconcile::{self, LaneKnowledge, RecordSide};
 use regatta_core::refusal::Refusal;
 use regatta_core::team::{
     CreateTeam, EditTeam, Team, TeamBackup, TeamCommand, TeamEnvironment, TeamMember,
@@ -438,7 +438,7 @@ fn danger_12_missing_lanes_are_not_guessed() {
         ..TeamLaunch::clone(&found)
     };
     assert_eq!(
-        reconcile::lane_knowledge(&plain, &old, &LaneSettings::default()),
+        recovery::lane_knowledge(&plain, &old, &LaneSettings::default()),
         LaneKnowledge::OnlyPrimary
     );
 }
@@ -671,14 +671,14 @@ fn danger_17_a_richer_record_is_preferred_to_a_newer_one() {
         updated_unix_ms: rich.updated_unix_ms + HOUR_MS,
         ..without_lanes(&rich)
     };
-    assert_eq!(reconcile::preferred_side(&rich, &poor), RecordSide::Left);
-    assert_eq!(reconcile::preferred_side(&poor, &rich), RecordSide::Right);
+    assert_eq!(recovery::preferred_side(&rich, &poor), RecordSide::Left);
+    assert_eq!(recovery::preferred_side(&poor, &rich), RecordSide::Right);
     let later = TeamLaunch {
         updated_unix_ms: rich.updated_unix_ms + 1,
         ..rich.clone()
     };
     assert_eq!(
-        reconcile::preferred_side(&rich, &later),
+        recovery::preferred_side(&rich, &later),
         RecordSide::Right,
         "of two equally rich records the newer one is preferred"
     );

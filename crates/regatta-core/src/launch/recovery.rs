@@ -1,5 +1,5 @@
-//! Reconciliation of team records: the choice between two records, and the comparison of a record
-//! with running processes.
+//! Recovery of launch records after a restart: the choice between two records, and the comparison
+//! of a record with the running sessions.
 //!
 //! The store has one record per launch. A second record comes from a restored backup file or from a
 //! version without lanes. A record with lanes wins over a newer one without. A missing lane is
@@ -15,8 +15,14 @@ use crate::attempt::Attempt;
 use crate::board::Draft;
 use crate::ids::{LaunchId, Now, TeamName};
 use crate::lane::{LaneKind, LaneSettings};
-use crate::launch::{self, MemberCauseKind, MemberState, TeamLaunch};
 use crate::team::{self, Team};
+
+use super::coordinator::{mark_down, record_reconciled, supersede_record};
+use super::evidence::{begin_from_evidence, fill_roster, record_session};
+use super::{
+    LaunchPhase, MemberCauseKind, MemberState, TeamLaunch, has_session, latest_launch,
+    live_attempts,
+};
 
 /// One of two compared records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,21 +31,26 @@ pub enum RecordSide {
     Right,
 }
 
-/// Returns how complete a record is: by its lanes first, then its providers, then its roster. Its
-/// age does not count.
+/// Returns a measure of a record's completeness, which compares its lanes first, then its
+/// providers, then its roster. The record's age does not count.
 fn completeness(launch: &TeamLaunch) -> (bool, usize, usize, usize) {
     let lanes = launch
         .members
         .iter()
-        .filter(|launch| launch.lane.is_some())
+        .filter(|entry| entry.lane.is_some())
         .count();
-    let whole = !launch.lanes.is_empty() && lanes == launch.members.len();
+    let is_complete = !launch.lanes.is_empty() && lanes == launch.members.len();
     let identities = launch
         .members
         .iter()
-        .filter(|launch| !launch.effective.provider.is_empty())
+        .filter(|entry| !entry.effective.provider.is_empty())
         .count();
-    (whole, lanes, identities, launch.expected_members.len())
+    (
+        is_complete,
+        lanes,
+        identities,
+        launch.expected_members.len(),
+    )
 }
 
 /// Returns the record to trust: the more complete one, or the newer one of two equally complete
@@ -81,49 +92,50 @@ impl LaneKnowledge {
 
 /// Returns the knowledge of lanes in a record.
 pub fn lane_knowledge(team: &Team, launch: &TeamLaunch, policy: &LaneSettings) -> LaneKnowledge {
-    let unplaced: Vec<_> = launch
+    let without_lane: Vec<_> = launch
         .members
         .iter()
-        .filter(|launch| launch.lane.is_none())
+        .filter(|entry| entry.lane.is_none())
         .collect();
     let missing: Vec<_> = launch
         .expected_members
         .iter()
         .filter(|member| launch.entry(member).is_none())
         .collect();
-    if unplaced.is_empty() && missing.is_empty() && !launch.members.is_empty() {
+    if without_lane.is_empty() && missing.is_empty() && !launch.members.is_empty() {
         return LaneKnowledge::Known;
     }
     // Evidence for secondary lanes: the team's settings, the record's providers, or a recorded
     // lane.
-    let wished = launch
+    let desired = launch
         .expected_members
         .iter()
         .filter_map(|member| team.member(member))
-        .find(|team_member| {
-            let pure = team
+        .find(|member| {
+            let is_pure = team
                 .roster()
                 .all(|other| team.provider(other) == team.provider(&team.lead));
-            !pure && !policy.is_primary(team.provider(team_member))
+            !is_pure && !policy.is_primary(team.provider(member))
         });
-    let recorded = launch.members.iter().find(|launch| {
-        let of = [&launch.effective.provider, &launch.requested.provider];
-        launch.is_on_secondary_lane()
-            || of
+    let recorded = launch.members.iter().find(|entry| {
+        let providers = [&entry.effective.provider, &entry.requested.provider];
+        entry.is_on_secondary_lane()
+            || providers
                 .into_iter()
-                .any(|of| !of.is_empty() && !policy.is_primary(of))
+                .any(|provider| !provider.is_empty() && !policy.is_primary(provider))
     });
-    let pure = |s: &str| {
+    let has_only_provider = |provider: &str| {
         launch
             .members
             .iter()
-            .all(|other| other.effective.provider == s)
+            .all(|entry| entry.effective.provider == provider)
     };
-    let recorded = recorded
-        .filter(|launch| launch.is_on_secondary_lane() || !pure(&launch.effective.provider));
+    let recorded = recorded.filter(|entry| {
+        entry.is_on_secondary_lane() || !has_only_provider(&entry.effective.provider)
+    });
     match (
-        wished.map(|team_member| &team_member.name),
-        recorded.map(|launch| &launch.name),
+        desired.map(|member| &member.name),
+        recorded.map(|entry| &entry.name),
     ) {
         (None, None) if missing.is_empty() => LaneKnowledge::OnlyPrimary,
         (None, None) => LaneKnowledge::Missing(format!(
@@ -168,7 +180,7 @@ fn choose_record(draft: &mut Draft, team: &Team) {
         });
     let Some(best) = best else { return };
     for other in records.iter().filter(|other| other.id != best.id) {
-        launch::supersede_record(draft, other);
+        supersede_record(draft, other);
     }
     if team.launch != Some(best.id) {
         team::set_launch(draft, &team.name, best.id, team.relaunch_after_stop);
@@ -181,7 +193,7 @@ fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
     let Some(team) = draft.board().teams.get(name).cloned() else {
         return;
     };
-    let sessions: Vec<Arc<Attempt>> = launch::live_attempts(draft.board(), &team)
+    let sessions: Vec<Arc<Attempt>> = live_attempts(draft.board(), &team)
         .filter(|attempt| attempt.session_of.is_some())
         .cloned()
         .collect();
@@ -190,60 +202,64 @@ fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
         .filter_map(|session| session.session_of.as_ref())
         .map(|standing| standing.launch)
         .max();
-    let known = launch::latest_launch(draft.board(), &team).map(|launch| launch.id);
+    let known = latest_launch(draft.board(), &team).map(|launch| launch.id);
     if let (None, Some(newest)) = (known, newest) {
-        launch::begin_from_evidence(draft, &team, newest, now);
+        begin_from_evidence(draft, &team, newest, now);
     }
     let Some(id) = known.or(newest) else { return };
     for session in sessions {
-        launch::record_session(draft, &team, id, &session, now);
+        record_session(draft, &team, id, &session, now);
     }
-    launch::fill_roster(draft, &team, id, now);
+    fill_roster(draft, &team, id, now);
 }
 
 /// Compares one record with the running sessions.
 pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
-    let Some(found) = draft.board().launches.get(&id).cloned() else {
+    let Some(launch) = draft.board().launches.get(&id).cloned() else {
         return;
     };
-    let Some(team) = draft.board().teams.get(&found.team).cloned() else {
+    let Some(team) = draft.board().teams.get(&launch.team).cloned() else {
         return;
     };
-    let lost = match lane_knowledge(&team, &found, &team::lane_policy(draft.board(), &team)) {
-        LaneKnowledge::Missing(why) => Some(format!("{why}: relaunch the team")),
-        LaneKnowledge::Known | LaneKnowledge::OnlyPrimary => None,
-    };
-    for entry in &found.members {
-        let lives = launch::has_session(draft.board(), entry);
-        let should = entry.state == MemberState::Alive
+    let missing_lanes =
+        match lane_knowledge(&team, &launch, &team::lane_policy(draft.board(), &team)) {
+            LaneKnowledge::Missing(reason) => Some(format!("{reason}: relaunch the team")),
+            LaneKnowledge::Known | LaneKnowledge::OnlyPrimary => None,
+        };
+    for entry in &launch.members {
+        let has_session_now = has_session(draft.board(), entry);
+        let is_expected_up = entry.state == MemberState::Alive
             || entry.state.is_pending() && entry.state != MemberState::Queued;
-        let unplaced = entry
+        let may_be_secondary = entry
             .lane
             .as_ref()
-            .is_none_or(|lane_ref| lane_ref.kind == LaneKind::Secondary);
-        match &lost {
-            Some(why) if !lives && unplaced && entry.state != MemberState::Stopped => {
-                launch::mark_down(
+            .is_none_or(|lane| lane.kind == LaneKind::Secondary);
+        match &missing_lanes {
+            Some(reason)
+                if !has_session_now && may_be_secondary && entry.state != MemberState::Stopped =>
+            {
+                mark_down(
                     draft,
                     id,
                     entry.clone(),
-                    (MemberCauseKind::LaneUnknown, why),
+                    MemberCauseKind::LaneUnknown,
+                    reason,
                     now,
                 );
             }
-            _ if should && !lives => {
+            _ if is_expected_up && !has_session_now => {
                 let text = "nothing of it was found after a restart";
-                launch::mark_down(draft, id, entry.clone(), (MemberCauseKind::Lost, text), now);
+                mark_down(draft, id, entry.clone(), MemberCauseKind::Lost, text, now);
             }
             _ => {}
         }
     }
-    let over = draft
+    let is_over = draft
         .board()
         .launches
         .get(&id)
-        .is_some_and(|team_launch| team_launch.phase() != launch::LaunchPhase::Active);
-    if over {
-        launch::record_reconciled(draft, id, now);
+        .is_some_and(|launch| launch.phase() != LaunchPhase::Active);
+    if is_over {
+        record_reconciled(draft, id, now);
     }
 }

@@ -1,0 +1,337 @@
+//! Reports of moves of the trunk, and the record of each landing that a move carried.
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::first_few;
+use crate::board::Draft;
+use crate::claim::{self, ClaimOwner};
+use crate::event::Event;
+use crate::ids::{CommitId, LandingId, Now, TaskId};
+use crate::pattern::PathPattern;
+use crate::refusal::Refusal;
+use crate::task::{self, Expects};
+use crate::{intervention, lead};
+
+use super::trial_result::{announce_with, hold_with_backoff, requeue};
+use super::{
+    CarriedLanding, DroppedSides, Landing, LandingLanded, LandingState, QueueOvertaken, find, queue,
+};
+
+/// The result of moving the trunk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum MoveOutcome {
+    Moved,
+    /// Somebody else moved the trunk, so no trial counts any longer.
+    #[serde(rename = "elsewhere")]
+    TrunkMoved,
+    /// The user's checkout of the trunk has changes in these files.
+    Dirty {
+        paths: Vec<String>,
+    },
+    Held {
+        reason: String,
+    },
+}
+
+/// Applies the report of a move. Only a report with the current fence counts (L6).
+pub fn on_move_result(
+    draft: &mut Draft,
+    id: LandingId,
+    fence: u64,
+    found: MoveOutcome,
+    now: Now,
+) -> Result<(), Refusal> {
+    let landing = find(draft.board(), id)?;
+    let LandingState::Moving {
+        old,
+        new,
+        fence: current_fence,
+        carries,
+    } = landing.state.clone()
+    else {
+        return Err(Refusal::StaleLanding { landing: id });
+    };
+    if current_fence != fence {
+        return Err(Refusal::StaleLanding { landing: id });
+    }
+    let trial = landing.trial_landings();
+    match found {
+        MoveOutcome::Moved => {
+            for carried in &carries {
+                if let Some(dropped) = &carried.dropped {
+                    add_follow_up(draft, carried.landing, dropped, now)?;
+                }
+            }
+            // Rows of older versions have no list of commits and carry only their own landing.
+            let carries = if carries.is_empty() {
+                vec![CarriedLanding::new(id, new)]
+            } else {
+                carries
+            };
+            return land_all(draft, &carries, &old, now);
+        }
+        MoveOutcome::TrunkMoved => on_trunk_moved(
+            draft,
+            &landing,
+            "somebody else moved the trunk; merging again",
+        ),
+        MoveOutcome::Dirty { paths } => {
+            let names: Vec<&str> = paths.iter().map(String::as_str).collect();
+            let trunk = draft
+                .board()
+                .projects
+                .get(&landing.project)
+                .map(|project| project.trunk.to_string());
+            let reason = |task: TaskId| {
+                format!(
+                    "the checkout of {} has changes in {}, which {task} changes too: commit, \
+                    stash or move them, and it lands",
+                    trunk.as_deref().unwrap_or("the trunk"),
+                    first_few(&names)
+                )
+            };
+            return_trunk(draft, &landing, "the checkout of the trunk has changes");
+            // Only landings that touch the changed files wait for the person; the others continue
+            // (Q9).
+            let members: Vec<_> = trial
+                .iter()
+                .filter_map(|id| draft.board().landings.get(id).cloned())
+                .collect();
+            let touches = |landing: &Landing| {
+                landing
+                    .submission
+                    .changed
+                    .iter()
+                    .any(|path| paths.contains(path))
+            };
+            let nobody_touches = !members.iter().any(|landing| touches(landing));
+            for member in members
+                .iter()
+                .filter(|landing| nobody_touches || touches(landing))
+            {
+                hold_with_backoff(draft, member.id, reason(member.task), now)?;
+            }
+        }
+        MoveOutcome::Held { reason } => {
+            return_trunk(draft, &landing, &reason);
+            hold_with_backoff(draft, id, reason, now)?;
+        }
+    }
+    queue::advance(draft, &landing.project, now)
+}
+
+/// Ends a move that did not happen: the landing is queued again and the trunk is released.
+fn return_trunk(draft: &mut Draft, landing: &Landing, reason: &str) {
+    requeue(draft, landing.id, reason);
+    // The landing keeps its claims on files, because they are not leased.
+    claim::release_leased(draft, &ClaimOwner::Landing(landing.id));
+}
+
+/// Ends a move after the trunk moved elsewhere, and voids all trials.
+fn on_trunk_moved(draft: &mut Draft, landing: &Landing, reason: &str) {
+    return_trunk(draft, landing, reason);
+    draft.record(Event::QueueOvertaken(QueueOvertaken {
+        project: landing.project.clone(),
+    }));
+}
+
+/// Adds a task for the sides that ownership dropped, so that somebody checks whether they are
+/// needed.
+fn add_follow_up(
+    draft: &mut Draft,
+    id: LandingId,
+    dropped: &DroppedSides,
+    now: Now,
+) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), find(draft.board(), id)?.task)?;
+    let names: Vec<&str> = dropped.paths.iter().map(String::as_str).collect();
+    let description = format!(
+        "{} landed although it conflicted with the trunk, and only one side of {} was taken. The \
+         other side is kept as {} ({}): `git show {}` shows what it would change. Bring back \
+         whatever is still needed.",
+        task.id,
+        names.join(", "),
+        dropped.commit,
+        dropped.reference,
+        dropped.commit
+    );
+    let subject = format!(
+        "Check the changes that {} dropped in {}",
+        task.id,
+        first_few(&names)
+    );
+    let request = task::AddTask {
+        issue_type: task.issue_type,
+        files: dropped
+            .paths
+            .iter()
+            .filter_map(|path| PathPattern::new(path).ok())
+            .collect(),
+        validation: task.validation.clone(),
+        blocked_by: vec![task.id],
+        priority: task.priority,
+        expects: Expects::Changes,
+        ..task::AddTask::new_report(task.project.clone(), &subject, description)
+    };
+    task::add(draft, request, None, now).map(|_| ())
+}
+
+/// Records that every landing of a trial has landed, in order.
+pub(super) fn land_all(
+    draft: &mut Draft,
+    carries: &[CarriedLanding],
+    old: &CommitId,
+    now: Now,
+) -> Result<(), Refusal> {
+    let mut tip = old.clone();
+    for carried in carries {
+        let Some(landing) = draft.board().landings.get(&carried.landing).cloned() else {
+            continue;
+        };
+        record_landed(draft, &landing, tip, carried, now)?;
+        tip = carried.commit.clone();
+    }
+    Ok(())
+}
+
+/// Records that one landing has landed, completes its task and announces it.
+fn record_landed(
+    draft: &mut Draft,
+    landing: &Landing,
+    old: CommitId,
+    carried: &CarriedLanding,
+    now: Now,
+) -> Result<(), Refusal> {
+    let tip = &carried.commit;
+    // If this landing changes nothing, the trunk's tip is another landing's commit. An undo must
+    // not revert that one.
+    let own = match &carried.nothing_new {
+        None => Some(tip.clone()),
+        Some(nothing) => nothing.landed_as.clone(),
+    };
+    let commit = own.clone().unwrap_or_else(|| tip.clone());
+    let tip = (commit != *tip).then(|| tip.clone());
+    let settled = carried
+        .dropped
+        .as_ref()
+        .map(|dropped| dropped.paths.clone());
+    let event = LandingLanded {
+        landing: landing.id,
+        task: landing.task,
+        old,
+        commit: commit.clone(),
+        tip,
+        settled,
+    };
+    draft.record(Event::LandingLanded(event));
+    claim::release_all(draft, &ClaimOwner::Landing(landing.id));
+    let subject = task::find(draft.board(), landing.task)?.subject.clone();
+    // Completing its last task ends a mission, so the labels are read first.
+    let mission = landing
+        .mission
+        .and_then(|id| draft.board().missions.get(&id));
+    let labels = mission.map_or_else(Vec::new, |mission| lead::mission_labels(mission));
+    task::complete(draft, landing.task, own.clone())?;
+    let Some(commit) = own else {
+        let text = format!(
+            "{} ({}): {subject}: nothing to merge, the trunk contains it",
+            landing.branch, landing.task
+        );
+        return announce_with(
+            draft,
+            &landing.project,
+            "coord:unchanged",
+            labels,
+            text,
+            now,
+        );
+    };
+    let files: Vec<&str> = landing
+        .submission
+        .changed
+        .iter()
+        .map(String::as_str)
+        .collect();
+    let text = format!(
+        "Merged {} ({}): {subject} [{}] as {}",
+        landing.branch,
+        landing.task,
+        first_few(&files),
+        &commit.as_str()[..10]
+    );
+    announce_with(draft, &landing.project, "coord:merge", labels, text, now)?;
+    notify_siblings(draft, landing, &commit)
+}
+
+/// Notifies the agents that work on files that this landing changed, so that they learn of it
+/// before a conflict.
+fn notify_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> Result<(), Refusal> {
+    let board = draft.board();
+    let at_work = board
+        .attempts
+        .values()
+        .filter(|attempt| attempt.project == landing.project && attempt.stopping.is_none());
+    let tasks: Vec<_> = at_work
+        .filter_map(|attempt| board.tasks.get(&attempt.task))
+        .filter(|task| task.id != landing.task)
+        .cloned()
+        .collect();
+    for task in tasks {
+        let changed = landing.submission.changed.iter().map(String::as_str);
+        let common: Vec<&str> = changed
+            .filter(|path| task.files.iter().any(|pattern| pattern.matches(path)))
+            .collect();
+        if !common.is_empty() {
+            let text = format!(
+                "{} has landed as {commit} and changed {}, which you work on. Your work is merged \
+                 with it when you are done: see what it did with `git show {commit}` and keep to \
+                 it.",
+                landing.task,
+                first_few(&common)
+            );
+            intervention::send_message(draft, task.id, text)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives up a move under a lent claim that has ended.
+pub(crate) fn on_lent_fence_expired(
+    draft: &mut Draft,
+    token: u64,
+    now: Now,
+) -> Result<(), Refusal> {
+    let moving = draft.board().landings.values().find(
+        |landing| matches!(landing.state, LandingState::Moving { fence, .. } if fence == token),
+    );
+    let Some(id) = moving.map(|landing| landing.id) else {
+        return Ok(());
+    };
+    on_fence_expired(draft, id, token, now)
+}
+
+/// Gives up a move whose claim expired before the report arrived.
+pub(crate) fn on_fence_expired(
+    draft: &mut Draft,
+    id: LandingId,
+    token: u64,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(landing) = draft.board().landings.get(&id).cloned() else {
+        return Ok(());
+    };
+    match landing.state {
+        LandingState::Moving { fence, .. } if fence == token => {
+            // It is unknown if the trunk moved; the next trial finds out (Q7).
+            on_trunk_moved(
+                draft,
+                &landing,
+                "moving the trunk took too long; trying again",
+            );
+            queue::advance(draft, &landing.project, now)
+        }
+        _ => Ok(()),
+    }
+}

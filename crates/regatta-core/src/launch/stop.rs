@@ -1,0 +1,199 @@
+//! The stop and the relaunch of a team. A stop ends the secondary lanes first and the primary lane
+//! last, and takes as many steps as it needs; see [`wind_down`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::board::Draft;
+use crate::event::Event;
+use crate::ids::{AgentName, LaunchId, Now, TeamName};
+use crate::lane::{self, LaneKind};
+use crate::refusal::Refusal;
+use crate::team::{self, Team};
+use crate::{agent, attempt, task};
+
+use super::coordinator::{begin, record_entry, record_reconciled};
+use super::plan::PlannedRoster;
+use super::{
+    LaunchChanged, LaunchEntry, MemberCauseKind, MemberState, TeamLaunch, has_session,
+    is_member_running, is_up, latest_launch, live_attempts,
+};
+
+/// Stops a team, first the secondary lanes and then the primary one. The team counts as stopped
+/// only when none of its processes runs (P10).
+pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refusal> {
+    let team = team::find(draft.board(), name)?;
+    if team.relaunch_after_stop {
+        team::set_launch(draft, name, team.launch.unwrap_or_default(), false);
+    }
+    request_stop(draft, &team, reason);
+    stop_unrecorded(draft, &team, reason);
+    // If nothing ran, the stop is complete at once.
+    if let Some(launch) = team.launch.filter(|_| !is_up(draft.board(), &team)) {
+        let now = draft.now();
+        record_reconciled(draft, launch, now);
+    }
+    Ok(())
+}
+
+/// Stops attempts of members that the team's record lacks, or all of them if there is no record.
+fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
+    let recorded: Vec<AgentName> = match latest_launch(draft.board(), team) {
+        Some(launch) => launch
+            .members
+            .iter()
+            .map(|entry| entry.agent.clone())
+            .collect(),
+        None => vec![],
+    };
+    let agents: BTreeSet<AgentName> = live_attempts(draft.board(), team)
+        .map(|attempt| attempt.agent.clone())
+        .collect();
+    for agent in agents.into_iter().filter(|agent| !recorded.contains(agent)) {
+        stop_member(draft, &agent, reason);
+    }
+}
+
+/// Records that a team is to stop, if any part of it runs.
+fn request_stop(draft: &mut Draft, team: &Team, reason: &str) {
+    let Some(launch) = latest_launch(draft.board(), team).cloned() else {
+        return;
+    };
+    if is_up(draft.board(), team) && launch.stopping.is_none() {
+        draft.record(Event::LaunchChanged(LaunchChanged {
+            launch: launch.id,
+            stopping: Some(reason.to_owned()),
+            reconciled_wall: None,
+            superseded: false,
+            told: None,
+        }));
+    }
+}
+
+/// Performs the next step of stopping a launch.
+pub(super) fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
+    let reason = launch.stopping.clone().unwrap_or_default();
+    for entry in &launch.members {
+        // The member gets no more work, and if it has not started, it does not start.
+        if draft
+            .board()
+            .agents
+            .get(&entry.agent)
+            .is_some_and(|agent| agent.offline.is_none())
+        {
+            let taken_offline =
+                agent::take_offline(draft, &entry.agent, "its team is being stopped", now);
+            debug_assert!(taken_offline.is_ok(), "a registered agent can go offline");
+        }
+        if entry.state.is_pending() && !has_session(draft.board(), entry) {
+            let stopped = LaunchEntry {
+                state: MemberState::Stopped,
+                ended_unix_ms: Some(now.unix_ms),
+                ..entry.clone()
+            };
+            record_entry(
+                draft,
+                launch.id,
+                stopped.with_cause(MemberCauseKind::Stopped, reason.clone()),
+            );
+        }
+    }
+    let running: Vec<&LaunchEntry> = launch
+        .members
+        .iter()
+        .filter(|entry| is_member_running(draft.board(), entry))
+        .collect();
+    // A member with an unknown lane does not count as a primary one (T4).
+    let is_primary = |entry: &&&LaunchEntry| {
+        entry.lead
+            || entry
+                .lane
+                .as_ref()
+                .is_some_and(|lane| lane.kind == LaneKind::Primary)
+    };
+    let secondary: Vec<&LaunchEntry> = running
+        .iter()
+        .filter(|entry| !is_primary(entry))
+        .copied()
+        .collect();
+    let next_to_stop = if secondary.is_empty() {
+        running
+    } else {
+        secondary
+    };
+    if next_to_stop.is_empty() {
+        draft.record(Event::LaunchChanged(LaunchChanged {
+            launch: launch.id,
+            stopping: None,
+            reconciled_wall: Some(now.unix_ms),
+            superseded: false,
+            told: None,
+        }));
+    }
+    for entry in next_to_stop {
+        stop_member(draft, &entry.agent, &reason);
+    }
+}
+
+/// Stops all attempts of a member: its session and its tasks. Its unfinished tasks wait for another
+/// agent.
+fn stop_member(draft: &mut Draft, agent: &AgentName, reason: &str) {
+    let belongs_to_member =
+        |attempt: &&Arc<attempt::Attempt>| attempt.agent == *agent && attempt.supervised;
+    let running: Vec<_> = draft
+        .board()
+        .attempts
+        .values()
+        .filter(belongs_to_member)
+        .cloned()
+        .collect();
+    for attempt in running {
+        attempt::stop(
+            draft,
+            attempt.id,
+            attempt::AttemptCause::Stopped,
+            reason.to_owned(),
+        );
+        if attempt.session_of.is_none()
+            && attempt.stopping.is_none()
+            && draft.board().tasks.contains_key(&attempt.task)
+        {
+            let returned = task::return_for_retry(draft, attempt.task, reason);
+            debug_assert!(returned.is_ok(), "a running task can be returned");
+        }
+    }
+}
+
+/// Stops a team if it runs, and launches it again with its current settings.
+pub fn relaunch(draft: &mut Draft, name: &TeamName, now: Now) -> Result<Option<LaunchId>, Refusal> {
+    let team = team::find(draft.board(), name)?;
+    if !is_up(draft.board(), &team) {
+        return begin(draft, name, &[], now).map(Some);
+    }
+    // An invalid roster is refused now and not after the stop.
+    let policy = team::lane_policy(draft.board(), &team);
+    let roster = PlannedRoster::new(draft.board(), &team, &policy);
+    lane::plan(&roster.lead, &roster.members, &policy)
+        .map_err(|problems| team::roster_refusal(&problems))?;
+    team::set_launch(draft, name, team.launch.unwrap_or_default(), true);
+    request_stop(draft, &team, "it is launched again");
+    Ok(None)
+}
+
+/// Launches a stopped team again, if a relaunch was requested.
+pub(crate) fn relaunch_if_requested(
+    draft: &mut Draft,
+    id: LaunchId,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(launch) = draft.board().launches.get(&id).cloned() else {
+        return Ok(());
+    };
+    let Some(team) = draft.board().teams.get(&launch.team).cloned() else {
+        return Ok(());
+    };
+    if team.relaunch_after_stop && team.launch == Some(id) && !is_up(draft.board(), &team) {
+        begin(draft, &launch.team, &[], now)?;
+    }
+    Ok(())
+}

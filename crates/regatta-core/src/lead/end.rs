@@ -1,0 +1,220 @@
+//! The end of a lead: at its deadline, at a handover, or with its mission.
+
+use crate::board::Draft;
+use crate::budget::Spend;
+use crate::claim::{self, ClaimOwner};
+use crate::ids::{AgentName, MissionId, Now};
+use crate::mission::{self, Mission, MissionState};
+use crate::refusal::Refusal;
+use crate::task::{self, Task, TaskDuty};
+use crate::{agent, attempt};
+
+use super::{
+    Lead, choose_lead, lead_of, notify_siblings, open_children, post_about_mission,
+    post_to_requester, record_lead, start_queued_missions,
+};
+
+/// Marks a mission as without a lead. Its workers stop and their work is kept until somebody takes
+/// over.
+pub(super) fn lose_lead(
+    draft: &mut Draft,
+    mission: &Mission,
+    reason: &str,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some((_, lead)) = lead_of(draft.board(), mission.id) else {
+        return Ok(());
+    };
+    if lead.lost_reason.is_some() {
+        return Ok(());
+    }
+    let task = lead.task;
+    record_lead(
+        draft,
+        mission.id,
+        Lead {
+            lost_reason: Some(reason.to_owned()),
+            ..lead.clone()
+        },
+        None,
+        Some(MissionState::Draining),
+    );
+    if let Some(task) = task.filter(|id| draft.board().tasks.contains_key(id)) {
+        task::cancel(draft, task, reason)?;
+    }
+    for child in open_children(draft.board(), mission.id) {
+        attempt::stop_task(
+            draft,
+            child.id,
+            &format!("nobody leads {} any more", mission.id),
+        )?;
+    }
+    let lead_name = lead
+        .name
+        .as_ref()
+        .map_or_else(|| "nobody".to_owned(), ToString::to_string);
+    let text = format!(
+        "{} is without a lead ({lead_name}): {reason}. Its work is kept. Next: regatta mission \
+         handover {0}, or regatta mission cancel {0}",
+        mission.id
+    );
+    post_to_requester(draft, mission.id, "mission:lost", text, now)?;
+    release_lead(draft, mission, &lead, now)
+}
+
+/// Releases the name of a lead that has ended, and starts the next queued mission.
+fn release_lead(
+    draft: &mut Draft,
+    mission: &Mission,
+    lead: &Lead,
+    now: Now,
+) -> Result<(), Refusal> {
+    if let Some(name) = &lead.name {
+        claim::release_all(draft, &ClaimOwner::Agent(name.clone()));
+        notify_siblings(
+            draft,
+            &mission.project,
+            mission.id,
+            &format!("{name} no longer leads {}", mission.id),
+        );
+    }
+    remove_idle_agents(draft);
+    start_queued_missions(draft, &mission.project, now)
+}
+
+/// Gives a mission's lead up, if the ended task was the lead's own.
+pub(crate) fn on_task_lost(
+    draft: &mut Draft,
+    task: &Task,
+    reason: &str,
+    now: Now,
+) -> Result<(), Refusal> {
+    let found = task.mission.and_then(|id| lead_of(draft.board(), id));
+    let Some((mission, lead)) = found else {
+        return Ok(());
+    };
+    if task.duty != Some(TaskDuty::Lead) || lead.task != Some(task.id) {
+        return Ok(());
+    }
+    lose_lead(draft, &mission, reason, now)
+}
+
+/// Gives a mission another lead, at once if the project may have one more, and otherwise from the
+/// queue. Workers finish their current tasks.
+pub fn hand_over(
+    draft: &mut Draft,
+    id: MissionId,
+    agent: Option<AgentName>,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some((mission, lead)) = lead_of(draft.board(), id) else {
+        if draft.board().missions.contains_key(&id) {
+            let what = format!("{id} has no lead, because it runs a plan");
+            return Err(Refusal::invalid(what, "see it: regatta mission show"));
+        }
+        return Err(Refusal::NoSuchMission { mission: id });
+    };
+    let Some(project) = draft.board().projects.get(&mission.project).cloned() else {
+        return Ok(());
+    };
+    let agent = match agent {
+        Some(agent) => choose_lead(draft.board(), &project, Some(agent))?,
+        None => lead.agent.clone(),
+    };
+    agent::find(draft.board(), &agent)?;
+    if mission.state == MissionState::Queued {
+        record_lead(draft, id, Lead { agent, ..lead }, None, None);
+        return start_queued_missions(draft, &mission.project, now);
+    }
+    let former_lead = lead.clone();
+    let next_lead = Lead {
+        agent,
+        name: None,
+        task: None,
+        lost_reason: None,
+        report: None,
+        has_urgent_news: false,
+        deadline_fleet_ms: None,
+        ..lead
+    };
+    record_lead(draft, id, next_lead, None, Some(MissionState::Queued));
+    if let Some(task) = former_lead
+        .task
+        .filter(|id| draft.board().tasks.contains_key(id))
+    {
+        task::cancel(draft, task, "its mission was handed over")?;
+    }
+    release_lead(draft, &mission, &former_lead, now)
+}
+
+/// Announces the result of an ended mission, and starts the next queued one.
+pub(crate) fn on_mission_ended(
+    draft: &mut Draft,
+    before: &Mission,
+    end: Option<&mission::MissionEnd>,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(lead) = before.lead.clone() else {
+        return Ok(());
+    };
+    let (ending, label, report) = match end {
+        Some(end) if end.how == mission::MissionEndKind::Cancelled => {
+            ("was cancelled", "mission:cancelled", end.report.as_str())
+        }
+        Some(end) => ("is done", "mission:done", end.report.as_str()),
+        None => ("is over", "mission:done", ""),
+    };
+    let text = format!(
+        "{} \"{}\" {ending}.{} {report}",
+        before.id,
+        before.title,
+        describe_cost(&before.spent)
+    );
+    post_about_mission(draft, before, &lead, label, text, now)?;
+    release_lead(draft, before, &lead, now)
+}
+
+/// Returns a sentence about a mission's attempts, tokens and, if known, cost.
+fn describe_cost(spent: &Spend) -> String {
+    let cost = spent.usage.micro_usd.map_or(String::new(), |micro_usd| {
+        format!(", ${:.2}", micro_usd as f64 / 1e6)
+    });
+    let attempts = if spent.attempts == 1 {
+        "1 attempt".to_owned()
+    } else {
+        format!("{} attempts", spent.attempts)
+    };
+    format!(
+        " It took {attempts} and {} tokens{cost}.",
+        spent.usage.tokens()
+    )
+}
+
+/// Removes the agents that were named for ended missions, once nothing of theirs runs.
+pub(crate) fn remove_idle_agents(draft: &mut Draft) {
+    let board = draft.board();
+    let is_needed = |name: &AgentName| {
+        board.missions.values().any(|mission| {
+            mission.agents.contains(name)
+                || mission
+                    .lead
+                    .as_ref()
+                    .is_some_and(|lead| lead.acting_name() == Some(name))
+        }) || board.running_by_agent.contains_key(name)
+            || board
+                .tasks
+                .values()
+                .any(|task| task.assignee.as_ref() == Some(name))
+    };
+    let mission_agents = board
+        .agents
+        .values()
+        .filter(|agent| agent.derived_from.is_some() && agent.name.as_str().contains('/'));
+    let idle: Vec<AgentName> = mission_agents
+        .map(|agent| agent.name.clone())
+        .filter(|agent| !is_needed(agent))
+        .collect();
+    for name in idle {
+        agent::remove_derived(draft, &name);
+    }
+}

@@ -1,0 +1,241 @@
+//! The events that a lead gets with its next turn, and the posts about its mission.
+//!
+//! An urgent event wakes a resting lead. Other events wait for the next turn.
+
+use crate::board::Draft;
+use crate::bus::{self, Message};
+use crate::command::Actor;
+use crate::ids::{AgentName, Label, MissionId, Now, ProjectName};
+use crate::intervention;
+use crate::mission::Mission;
+use crate::refusal::Refusal;
+use crate::task::{self, Task};
+
+use super::{Lead, label_of, lead_of, led_missions, record_lead};
+
+/// Maximum number of pending events that are kept for a lead.
+const MAX_NEWS: usize = 60;
+
+/// Starts a resting lead's next turn, with a note about the events since its last turn.
+pub(super) fn wake(draft: &mut Draft, id: MissionId) {
+    let Some((_, lead)) = lead_of(draft.board(), id) else {
+        return;
+    };
+    let Some(task) = lead
+        .task
+        .and_then(|id| draft.board().tasks.get(&id))
+        .cloned()
+    else {
+        return;
+    };
+    if !task.resting || lead.acting_name().is_none() {
+        return;
+    }
+    if !lead.news.is_empty() {
+        let mut text = String::from("What happened since your last turn:\n");
+        if lead.dropped_news_count > 0 {
+            text += &format!(
+                "- {} older events are left out; `mission` shows the current state\n",
+                lead.dropped_news_count
+            );
+        }
+        for line in &lead.news {
+            text += &format!("- {line}\n");
+        }
+        intervention::leave_note(draft, task.id, text);
+    }
+    record_lead(
+        draft,
+        id,
+        Lead {
+            news: vec![],
+            dropped_news_count: 0,
+            has_urgent_news: false,
+            ..lead
+        },
+        None,
+        None,
+    );
+    task::clear_delay(draft, task.id);
+}
+
+/// Adds an event for a mission's lead. With `wakes` the lead gets a turn now.
+pub(crate) fn add_news(draft: &mut Draft, id: MissionId, text: &str, wakes: bool) {
+    let Some((_, mut lead)) =
+        lead_of(draft.board(), id).filter(|(_, lead)| lead.acting_name().is_some())
+    else {
+        return;
+    };
+    let line = task::one_line(text, 400);
+    if lead.news.last() != Some(&line) {
+        lead.news.push(line);
+    }
+    if lead.news.len() > MAX_NEWS {
+        lead.news.remove(0);
+        lead.dropped_news_count += 1;
+    }
+    lead.has_urgent_news |= wakes;
+    record_lead(draft, id, lead, None, None);
+    if wakes {
+        wake(draft, id);
+    }
+}
+
+/// Notifies the lead of a task's mission about the task.
+pub(crate) fn notify_lead(draft: &mut Draft, task: &Task, change: &str) {
+    if let (Some(mission), true) = (task.mission, task.is_polled()) {
+        add_news(
+            draft,
+            mission,
+            &format!("{} \"{}\" {change}", task.id, task.subject),
+            true,
+        );
+    }
+}
+
+/// Notifies the leads that a posted message concerns.
+pub(crate) fn on_message_posted(draft: &mut Draft, message: &Message) {
+    let has_label = |label: &str| message.labels.iter().any(|known| known.as_str() == label);
+    let is_merge = has_label("coord:merge");
+    let is_conflict = has_label("coord:conflict");
+    let mailbox = message
+        .channel
+        .as_str()
+        .strip_prefix('@')
+        .and_then(|channel| AgentName::new(channel).ok());
+    if !is_merge && !is_conflict && message.mentions.is_empty() && mailbox.is_none() {
+        return;
+    }
+    let leads: Vec<(MissionId, AgentName, ProjectName)> = draft
+        .board()
+        .missions
+        .values()
+        .filter_map(|mission| {
+            Some((
+                mission.id,
+                mission.lead.as_ref()?.acting_name()?.clone(),
+                mission.project.clone(),
+            ))
+        })
+        .collect();
+    for (mission, name, project) in leads {
+        if message.sender == Actor::Agent(name.clone()) {
+            continue;
+        }
+        let is_addressed = message.mentions.contains(&name) || mailbox.as_ref() == Some(&name);
+        let is_in_channel = message.channel == bus::channel_of(&project);
+        if is_addressed {
+            let text = format!(
+                "{} wrote to you ({}): {}",
+                message.sender, message.id, message.text
+            );
+            add_news(draft, mission, &text, true);
+        } else if is_in_channel && (is_merge || is_conflict) {
+            let label = if is_merge {
+                "coord:merge"
+            } else {
+                "coord:conflict"
+            };
+            add_news(draft, mission, &format!("{label}: {}", message.text), false);
+        }
+    }
+}
+
+/// Notifies the lead of a mission about an open request of one of its attempts.
+pub(crate) fn on_approval_asked(draft: &mut Draft, approval: crate::ids::ApprovalId) {
+    let Some(request) = draft.board().approvals.get(&approval).cloned() else {
+        return;
+    };
+    let Some(attempt) = draft.board().attempts.get(&request.attempt).cloned() else {
+        return;
+    };
+    let Some(mission) = attempt
+        .mission
+        .filter(|_| !attempt.takes_no_slot && request.is_open())
+    else {
+        return;
+    };
+    let text = format!(
+        "{} asks {approval} for {}: {}",
+        attempt.agent,
+        attempt.task,
+        request.subject()
+    );
+    add_news(draft, mission, &text, true);
+}
+
+/// Adds an event for the other leads of a project, without waking them.
+pub(super) fn notify_siblings(
+    draft: &mut Draft,
+    project: &ProjectName,
+    except: MissionId,
+    text: &str,
+) {
+    let others: Vec<MissionId> = led_missions(draft.board(), project)
+        .map(|mission| mission.id)
+        .filter(|id| *id != except)
+        .collect();
+    for id in others {
+        add_news(draft, id, text, false);
+    }
+}
+
+/// Posts a message in the channel where the mission was requested.
+pub(super) fn post_to_requester(
+    draft: &mut Draft,
+    id: MissionId,
+    label: &str,
+    text: String,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some((mission, lead)) = lead_of(draft.board(), id) else {
+        return Ok(());
+    };
+    post_about_mission(draft, &mission, &lead, label, text, now)
+}
+
+/// Returns the labels by which a mission's messages are found: its id, and its lead.
+pub(crate) fn mission_labels(mission: &Mission) -> Vec<Label> {
+    let lead = mission
+        .lead
+        .as_ref()
+        .and_then(|lead| lead.name.as_ref())
+        .and_then(label_of);
+    Label::new(&mission.id.to_string())
+        .ok()
+        .into_iter()
+        .chain(lead)
+        .collect()
+}
+
+/// Posts a message about a mission, with its labels, as a reply to the request.
+pub(super) fn post_about_mission(
+    draft: &mut Draft,
+    mission: &Mission,
+    lead: &Lead,
+    label: &str,
+    text: String,
+    now: Now,
+) -> Result<(), Refusal> {
+    let labels = [
+        Label::new(label).ok(),
+        Label::new(&mission.id.to_string()).ok(),
+        lead.name.as_ref().and_then(label_of),
+    ];
+    let labels = labels.into_iter().flatten().collect();
+    // The text may have an agent's own words of any length. The length limit must not stop the
+    // record of the event.
+    let text: String = text
+        .trim_end()
+        .chars()
+        .take(bus::MAX_TEXT_BYTES / 4)
+        .collect();
+    bus::post_as_regatta(
+        draft,
+        lead.channel.clone(),
+        text,
+        (labels, lead.message),
+        now,
+    )
+    .map(|_| ())
+}

@@ -1,0 +1,111 @@
+//! The outlook of a mission: counts of its open tasks, and of those that wait for a person.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::Board;
+use crate::ids::{MissionId, TaskId};
+use crate::mission;
+use crate::task::{Task, TaskStatus};
+
+use super::{current_step, has_only_parked_agents, is_active};
+
+/// Counts of a mission's open tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MissionOutlook {
+    pub open: usize,
+    pub running: usize,
+    pub landing: usize,
+    /// Open tasks that only a person can move: they need a decision, their contract is incomplete,
+    /// or a blocker is stuck.
+    pub stuck: usize,
+    /// Landings that wait for a person to clean up the checkout.
+    pub held: usize,
+}
+
+impl MissionOutlook {
+    /// Returns whether nothing more happens without a person.
+    pub fn is_settled(&self) -> bool {
+        self.running == 0 && self.landing == self.held && self.stuck + self.held == self.open
+    }
+}
+
+/// Counts the open tasks of a mission.
+pub fn outlook(board: &Board, mission: MissionId) -> MissionOutlook {
+    let open: Vec<_> = board
+        .open_tasks_of(mission)
+        .filter_map(|(_, id)| board.tasks.get(&id))
+        .collect();
+    let stuck = stuck_tasks(board, mission, &open);
+    let mut outlook = MissionOutlook::default();
+    for task in &open {
+        outlook.open += 1;
+        match task.status {
+            status if status.is_running() => outlook.running += 1,
+            TaskStatus::Landing => {
+                outlook.landing += 1;
+                outlook.held += usize::from(needs_clean_checkout(board, task));
+            }
+            _ if stuck.contains(&task.id) => outlook.stuck += 1,
+            _ => {}
+        }
+    }
+    outlook
+}
+
+/// Returns whether a task's landing is held until a person has cleaned up the checkout.
+fn needs_clean_checkout(board: &Board, task: &Task) -> bool {
+    task.landing
+        .and_then(|id| board.landings.get(&id))
+        .is_some_and(|landing| landing.held.is_some())
+}
+
+/// Returns a mission's open tasks that do not continue without a person.
+fn stuck_tasks(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeSet<TaskId> {
+    let Some(mission) = board.missions.get(&mission) else {
+        return BTreeSet::new();
+    };
+    let is_hopeless = |task: &Task| {
+        task.status != TaskStatus::Landing
+            && (!is_active(board, task) || has_only_parked_agents(board, mission, task))
+    };
+    let mut stuck: BTreeSet<TaskId> = open
+        .iter()
+        .filter(|task| is_hopeless(task))
+        .map(|task| task.id)
+        .collect();
+    // A task that waits for a held landing waits for a person, and so do all tasks that wait for
+    // that task.
+    let held: BTreeSet<TaskId> = open
+        .iter()
+        .filter(|task| needs_clean_checkout(board, task))
+        .map(|task| task.id)
+        .collect();
+    let current = current_step(board, mission.id);
+    loop {
+        let is_stopped = |id: &TaskId| stuck.contains(id) || held.contains(id);
+        // A wave in which nothing moves blocks the later waves.
+        let is_wave_blocked = mission.mode == mission::StartMode::Waves
+            && !held.is_empty()
+            && open
+                .iter()
+                .filter(|task| task.step() == current)
+                .all(|task| is_stopped(&task.id));
+        let more: Vec<TaskId> = open
+            .iter()
+            .filter(|task| task.status.is_waiting() && !stuck.contains(&task.id))
+            .filter(|task| {
+                task.blocked_by.iter().any(is_stopped)
+                    || (is_wave_blocked && task.step() != current)
+            })
+            .map(|task| task.id)
+            .collect();
+        if more.is_empty() {
+            return stuck;
+        }
+        stuck.extend(more);
+    }
+}

@@ -1,0 +1,527 @@
+//! The reasons why a task waits, for people.
+//!
+//! [`wait_reasons`] checks the same conditions as [`super::poll`] in the same order and describes
+//! the failed ones (W1: every waiting task has a reason).
+
+use crate::board::{Board, Draft};
+use crate::ids::{AgentName, Now};
+use crate::landing::{Landing, LandingState, wave_commit};
+use crate::pattern::Uri;
+use crate::provider_outage::{self, ProviderOutage};
+use crate::refusal::{ClaimHolder, seconds};
+use crate::task::{Task, TaskStatus};
+use crate::{
+    agent, approval, attempt, budget, claim, collision_forecast, launch, manifest, mission,
+    project_rules, runner,
+};
+
+use super::{
+    WaitKind, WaitReason, machine_full_reason, missing_contract_part, mission_full_reason,
+    port_shortage, starts_by_assignment, wave_closed_reason,
+};
+
+/// Returns all reasons why a task waits. The list is never empty for a task that neither runs nor
+/// has ended (W1).
+pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
+    let mut reasons = Vec::new();
+    let mut add = |kind, text: String| reasons.push(WaitReason { kind, text });
+    let asked = approval::question_blocking_work(board, task);
+    match task.status {
+        TaskStatus::InProgress
+        | TaskStatus::Validating
+        | TaskStatus::Completed
+        | TaskStatus::Failed
+        | TaskStatus::Cancelled => {
+            return reasons;
+        }
+        TaskStatus::Backlog => add(
+            WaitKind::Policy,
+            format!("it is in the backlog: regatta edit {} --ready", task.id),
+        ),
+        TaskStatus::InReview if asked.is_some() => {
+            let Some(asked) = asked else { return reasons };
+            let assumed = asked
+                .assumed
+                .as_ref()
+                .map_or(String::new(), |text| format!("; it assumed: {text}"));
+            let text = format!(
+                "its work waits for the answer to {} ({}){assumed}",
+                asked.id,
+                asked.subject()
+            );
+            add(WaitKind::Question, format!("{text}. regatta inbox"));
+        }
+        TaskStatus::InReview => {
+            let reason = task
+                .reason
+                .clone()
+                .unwrap_or_else(|| "somebody must review it".into());
+            add(
+                WaitKind::Review,
+                format!("{reason}, then regatta land {}", task.id),
+            );
+        }
+        TaskStatus::NeedsHuman => {
+            let kind = task.needed_decision.unwrap_or(WaitKind::Review);
+            add(
+                kind,
+                task.reason
+                    .clone()
+                    .unwrap_or_else(|| "it needs a person".into()),
+            );
+        }
+        TaskStatus::Landing => match task.landing.and_then(|id| board.landings.get(&id)) {
+            Some(landing) => reasons.push(landing_reason(board, landing, now)),
+            None => add(
+                WaitKind::Queue,
+                "it is on its way into the landing queue".into(),
+            ),
+        },
+        TaskStatus::Unassigned | TaskStatus::Offered | TaskStatus::Pending => {
+            if task.resting && task.is_conversation() {
+                add(
+                    WaitKind::Question,
+                    "its turn is over; it continues when somebody writes in its thread".into(),
+                );
+            } else if task.resting {
+                add(
+                    WaitKind::Lead,
+                    "its turn is over; it continues when an event concerns its mission".into(),
+                );
+            }
+            if let Some(reason) = &task.paused {
+                add(WaitKind::Paused, format!("it is paused: {reason}"));
+            }
+            if let Some(attempt) = task.attempt {
+                add(
+                    WaitKind::Runner,
+                    format!("its last attempt {attempt} is still being stopped"),
+                );
+            }
+            for blocker in &task.blocked_by {
+                match (board.tasks.get(blocker), board.ended_status(*blocker)) {
+                    (Some(open), _) => add(
+                        WaitKind::Dependency,
+                        format!(
+                            "needs {blocker} \"{}\", which {}",
+                            open.subject,
+                            describe_blocker(board, open, now)
+                        ),
+                    ),
+                    (None, Some(TaskStatus::Completed)) => {}
+                    (None, Some(status)) => add(
+                        WaitKind::Dependency,
+                        format!(
+                            "needs {blocker}, which {}: take the blocker away, or cancel this",
+                            status.phrase()
+                        ),
+                    ),
+                    (None, None) => {}
+                }
+            }
+            if let Some(not_before_fleet_ms) = task.not_before_fleet_ms {
+                let wait = seconds(not_before_fleet_ms.saturating_sub(now.fleet_ms));
+                add(
+                    WaitKind::Backoff,
+                    format!("its last attempt was interrupted; the next starts in {wait}"),
+                );
+            }
+            if let Some(gate) = missing_contract_part(board, task) {
+                add(WaitKind::Gate, gate);
+            }
+            if let Some(rule) = project_rules::blocking_rule(board, task) {
+                add(WaitKind::Policy, rule);
+            }
+            let uris = manifest::claims_of_task(board, task);
+            let mode = manifest::claim_mode(board, task);
+            let mut holders =
+                claim::conflicting_holders(&Draft::new(board, now), &uris, mode, None, now);
+            holders.extend(claim::task_holders(
+                board,
+                task,
+                task.assignee.as_ref(),
+                now,
+            ));
+            for holder in holders.iter().take(5) {
+                add(WaitKind::Claim, describe_holder(board, holder));
+            }
+            if let Some(collision) = collision_forecast::reason_to_wait(board, task) {
+                add(WaitKind::Conflict, collision);
+            }
+            if let Some(shortage) = port_shortage(&Draft::new(board, now), &task.project, now) {
+                add(
+                    WaitKind::Claim,
+                    format!("it needs ports: {}", shortage.message()),
+                );
+            }
+            if let Some(agent_name) = report_agent_waits(board, task, now, &mut add) {
+                let text = if reasons.is_empty() {
+                    format!("{agent_name} is about to start on it")
+                } else {
+                    format!(
+                        "{agent_name} has a free slot and starts on it when the reasons above are \
+                         gone"
+                    )
+                };
+                reasons.push(WaitReason {
+                    kind: WaitKind::Runner,
+                    text,
+                });
+            }
+        }
+    }
+    reasons
+}
+
+/// Returns the reason why a landing has not landed yet.
+fn landing_reason(board: &Board, landing: &Landing, now: Now) -> WaitReason {
+    let reason = |kind, text: String| WaitReason { kind, text };
+    if let Some(held) = &landing.held {
+        return reason(WaitKind::Policy, held.clone());
+    }
+    if matches!(landing.state, LandingState::Moving { .. }) {
+        return reason(WaitKind::Queue, "it is moving the trunk".into());
+    }
+    let queue_hold = board
+        .projects
+        .get(&landing.project)
+        .and_then(|project| project.queue.held.as_ref());
+    if let Some(hold) = queue_hold {
+        let text = format!(
+            "{} holds the queue: {}. regatta queue release",
+            hold.by, hold.reason
+        );
+        return reason(WaitKind::Policy, text);
+    }
+    match &landing.state {
+        LandingState::Validated { .. } => {
+            return reason(WaitKind::Claim, trunk_holder(board, landing, now));
+        }
+        LandingState::Trying { ahead, .. } if ahead.is_empty() => {
+            return reason(WaitKind::Queue, "it is being merged and validated".into());
+        }
+        LandingState::Trying { ahead, .. } => {
+            let text = format!(
+                "it is being merged and validated on top of {} more",
+                ahead.len()
+            );
+            return reason(WaitKind::Queue, text);
+        }
+        LandingState::Queued | LandingState::Moving { .. } => {}
+    }
+    if !landing.deferred_behind.is_empty() {
+        return deferral_reason(board, landing);
+    }
+    let awaited = wave_commit::wave_of(board, landing)
+        .map(|wave| wave_commit::awaited_tasks(board, wave))
+        .unwrap_or_default();
+    if !awaited.is_empty() {
+        let names: Vec<String> = awaited.iter().map(ToString::to_string).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let text = format!(
+            "its wave lands as one commit, with {}",
+            attempt::first_few(&names)
+        );
+        return reason(WaitKind::Wave, text);
+    }
+    let ahead = board
+        .queue_of(&landing.project)
+        .take_while(|queued| queued.id != landing.id)
+        .count();
+    reason(
+        WaitKind::Queue,
+        format!("it is number {} in the landing queue", ahead + 1),
+    )
+}
+
+/// Returns the reason of a landing that is deferred behind others, because it failed together with
+/// them or conflicts with one of them.
+fn deferral_reason(board: &Board, landing: &Landing) -> WaitReason {
+    let names: Vec<String> = landing
+        .deferred_behind
+        .iter()
+        .filter_map(|id| Some(board.landings.get(id)?.task.to_string()))
+        .collect();
+    if landing.faults > 0 {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let text = format!(
+            "it failed a check once merged; it is tried again after {}",
+            attempt::first_few(&names)
+        );
+        return WaitReason {
+            kind: WaitKind::Queue,
+            text,
+        };
+    }
+    let text = match names.as_slice() {
+        [other] => format!("it conflicts with {other}, which lands first"),
+        several => format!(
+            "it conflicts with one of {}, which land first",
+            several.join(", ")
+        ),
+    };
+    WaitReason {
+        kind: WaitKind::Conflict,
+        text,
+    }
+}
+
+/// Returns the current state of a blocker as part of a sentence, including the person or agent for
+/// which it waits. Its own blockers are left out, because they are shown with that task.
+fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
+    let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
+    match task.status {
+        TaskStatus::InProgress | TaskStatus::Validating => match attempt {
+            Some(attempt) if attempt.stopping.is_some() => "is being stopped".into(),
+            Some(attempt) => match approval::open_request_of(board, attempt) {
+                Some(open) => format!("waits for you ({})", open.id),
+                None if task.status == TaskStatus::Validating => "is being checked".into(),
+                None => task.status.phrase().into(),
+            },
+            None => task.status.phrase().into(),
+        },
+        TaskStatus::InReview => "is in review, and waits for you".into(),
+        TaskStatus::Landing => match task.landing.and_then(|id| board.landings.get(&id)) {
+            Some(landing) if landing.held.is_some() => "is landing, and waits for you".into(),
+            Some(landing) if matches!(landing.state, LandingState::Queued) => {
+                let ahead = board
+                    .queue_of(&landing.project)
+                    .take_while(|queued| queued.id != landing.id)
+                    .count();
+                format!("is number {} in the landing queue", ahead + 1)
+            }
+            _ => task.status.phrase().into(),
+        },
+        status if status.is_waiting() => {
+            let agent = task
+                .agent
+                .as_ref()
+                .or(task.assignee.as_ref())
+                .and_then(|agent| board.agents.get(agent));
+            let parked = agent.and_then(|agent| {
+                provider_outage::find_parked(board, agent)
+                    .map(|parked| provider_outage::describe(parked, now))
+            });
+            match (&task.paused, parked) {
+                (Some(reason), _) => format!("is paused: {reason}"),
+                (None, Some(parked)) => format!("waits because {parked}"),
+                (None, None) => status.phrase().into(),
+            }
+        }
+        status => status.phrase().into(),
+    }
+}
+
+/// Returns a sentence about the holder of the trunk for which a landing waits.
+fn trunk_holder(board: &Board, landing: &Landing, now: Now) -> String {
+    let uri = Uri::for_trunk(&landing.project);
+    let draft = Draft::new(board, now);
+    match claim::conflicting_holders(
+        &draft,
+        std::slice::from_ref(&uri),
+        claim::ClaimMode::Exclusive,
+        None,
+        now,
+    )
+    .first()
+    {
+        Some(holder) => describe_holder(board, holder),
+        None => "it is about to move the trunk".into(),
+    }
+}
+
+/// Returns a sentence that names the holder of a URI and the remaining time.
+fn describe_holder(board: &Board, holder: &ClaimHolder) -> String {
+    let ends = holder.ends_in_ms.map_or(String::new(), |ms| {
+        format!(" for {} more unless renewed", seconds(ms))
+    });
+    format!(
+        "{} is held by {}{ends}",
+        holder.uri,
+        describe_owner(board, &holder.owner)
+    )
+}
+
+/// Returns the words for the owner of a claim.
+fn describe_owner(board: &Board, owner: &claim::ClaimOwner) -> String {
+    match owner {
+        claim::ClaimOwner::Agent(name) => name.to_string(),
+        claim::ClaimOwner::Attempt(id) => match board.attempts.get(id) {
+            Some(attempt) => format!("{} for {}", attempt.agent, attempt.task),
+            None => id.to_string(),
+        },
+        claim::ClaimOwner::Landing(id) => match board.landings.get(id) {
+            Some(landing) => format!("{}, which is landing", landing.task),
+            None => id.to_string(),
+        },
+    }
+}
+
+/// Reports the reasons why the agents of a task do not start it. Returns the agent that has a free
+/// slot for it, if there is one.
+fn report_agent_waits(
+    board: &Board,
+    task: &Task,
+    now: Now,
+    add: &mut impl FnMut(WaitKind, String),
+) -> Option<String> {
+    let candidates: Vec<&AgentName> = match (
+        &task.assignee,
+        task.mission.and_then(|id| board.missions.get(&id)),
+    ) {
+        (Some(name), _) => vec![name],
+        (None, Some(mission)) => mission.agents.iter().collect(),
+        (None, None) => vec![],
+    };
+    // Agents that wait for a person for the same reason are named together.
+    let outage_of = |name: &&AgentName| {
+        board
+            .agents
+            .get(*name)
+            .and_then(|agent| provider_outage::find_parked(board, agent))
+    };
+    let mut waiting_for_person: Vec<&ProviderOutage> = candidates
+        .iter()
+        .filter_map(outage_of)
+        .filter(|parked| parked.deadline_fleet_ms.is_none())
+        .collect();
+    for agent in candidates
+        .iter()
+        .filter_map(|agent| board.agents.get(*agent))
+    {
+        if let Some(reason) = &agent.offline {
+            add(
+                WaitKind::Runner,
+                format!(
+                    "{} is offline until it registers again: {reason}",
+                    agent.name
+                ),
+            );
+        }
+        match provider_outage::find_parked(board, agent) {
+            Some(parked) if parked.deadline_fleet_ms.is_some() => {
+                add(WaitKind::RateLimit, provider_outage::describe(parked, now))
+            }
+            Some(parked) => {
+                let is_alike = |other: &&ProviderOutage| {
+                    (other.class, &other.reason) == (parked.class, &parked.reason)
+                };
+                let (alike_outages, others): (Vec<_>, Vec<_>) =
+                    waiting_for_person.into_iter().partition(is_alike);
+                waiting_for_person = others;
+                match alike_outages.len() {
+                    0 => {}
+                    1 => add(WaitKind::Provider, provider_outage::describe(parked, now)),
+                    _ => add(
+                        WaitKind::Provider,
+                        provider_outage::describe_all(&alike_outages),
+                    ),
+                }
+            }
+            None => {}
+        }
+        if let Some(holder) = claim::name_holders(board, &agent.name, now).first() {
+            add(WaitKind::Claim, describe_holder(board, holder));
+        }
+        if let Some(text) = budget::blocking_budget(board, task, &agent.name, now) {
+            add(WaitKind::Budget, text);
+        }
+        if let Some(text) = runner::no_runner_reason(board, agent) {
+            add(WaitKind::Runner, text);
+        }
+    }
+    if let Some(name) = task
+        .resume
+        .as_ref()
+        .and_then(|resume| resume.runner.as_ref())
+        && board
+            .runners
+            .get(name)
+            .is_some_and(|runner| runner.is_present())
+    {
+        add(
+            WaitKind::Runner,
+            format!("its unfinished work is on runner {name}, so it waits for a free slot there"),
+        );
+    }
+    if let Some(limit) = machine_full_reason(board).filter(|_| !task.is_light()) {
+        add(WaitKind::Machine, limit);
+    }
+    let mission = task.mission.and_then(|id| board.missions.get(&id));
+    if let Some(mission) = mission {
+        if mission.state != mission::MissionState::Active {
+            add(
+                WaitKind::Paused,
+                format!("{} is draining: regatta run --resume", mission.id),
+            );
+        }
+        if let Some(reason) = wave_closed_reason(board, mission, task) {
+            add(WaitKind::Wave, reason);
+        }
+        if let Some(limit) = mission_full_reason(board, mission).filter(|_| task.is_polled()) {
+            add(WaitKind::Slot, limit);
+        }
+        for result in mission
+            .blocking_gates
+            .iter()
+            .filter(|result| result.concerns(task.id))
+        {
+            add(result.kind.unwrap_or(WaitKind::Gate), result.reason.clone());
+        }
+    }
+    let slot_use = |name: &AgentName| {
+        let capacity = board
+            .agents
+            .get(name)
+            .map(|agent| agent::capacity(board, agent))?;
+        Some((
+            capacity.available == 0,
+            format!("{name} {}/{}", capacity.current, capacity.max),
+        ))
+    };
+    match (&task.assignee, mission) {
+        (Some(name), _) => match slot_use(name) {
+            Some((true, text)) => add(WaitKind::Slot, format!("its agent is at capacity: {text}")),
+            _ if mission.is_some() || task.duty.is_some() || starts_by_assignment(board, task) => {
+                return Some(name.to_string());
+            }
+            _ if let Some(team) = launch::team_of(board, name) => add(
+                WaitKind::Lane,
+                format!("{name} is a member of team {team}, and works while the team is up"),
+            ),
+            _ if task.status == TaskStatus::Offered => add(
+                WaitKind::Offer,
+                format!("it is offered to {name}, which has not answered"),
+            ),
+            _ => add(
+                WaitKind::Runner,
+                format!("{name} has not asked for it yet: regatta task poll --as {name}"),
+            ),
+        },
+        (None, Some(mission)) => {
+            let full_agents: Vec<String> = mission
+                .agents
+                .iter()
+                .filter_map(&slot_use)
+                .filter(|(is_full, _)| *is_full)
+                .map(|(_, text)| text)
+                .collect();
+            if full_agents.len() == mission.agents.len() {
+                add(
+                    WaitKind::Slot,
+                    format!("its agents are at capacity: {}", full_agents.join(", ")),
+                );
+            } else {
+                return Some("an agent".into());
+            }
+        }
+        (None, None) => add(
+            WaitKind::Runner,
+            format!(
+                "no mission or agent has it: regatta run, or regatta assign {} NAME",
+                task.id
+            ),
+        ),
+    }
+    None
+}
