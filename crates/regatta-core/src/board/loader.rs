@@ -1,0 +1,115 @@
+//! Restores a board from the rows of the store.
+
+use std::sync::Arc;
+
+use crate::ids::TaskId;
+use crate::task::{Task, TaskStatus};
+
+use super::{Board, Row, Rows};
+
+/// A board that is restored row by row, so that the reader need not hold all rows in memory.
+#[derive(Debug, Default)]
+pub struct BoardLoader {
+    board: Board,
+    ignored: Rows,
+}
+
+impl BoardLoader {
+    /// Adds one row. Rows of ended things are skipped.
+    pub fn put(&mut self, row: Row) {
+        let (board, ignored) = (&mut self.board, &mut self.ignored);
+        match row {
+            Row::Meta(board_meta) => {
+                (board.revision, board.fleet_ms, board.counters, board.limits) = (
+                    board_meta.revision,
+                    board_meta.fleet_ms,
+                    board_meta.counters,
+                    board_meta.limits,
+                )
+            }
+            Row::Project(project) => _ = board.projects.insert(project.name.clone(), project),
+            Row::Agent(agent) => _ = board.agents.insert(agent.name.clone(), agent),
+            Row::Mission(mission, true) => board.put_mission(mission, ignored),
+            Row::Task(task) if task.status.is_terminal() => {
+                board.put_failed(&task);
+                self.put_ended(task.id, task.status);
+            }
+            Row::Task(task) => _ = board.tasks.insert(task.id, task),
+            Row::Attempt(attempt) if attempt.end.is_none() => board.put_attempt(attempt, ignored),
+            Row::Claim(claim) => board.put_claim(claim, ignored),
+            Row::Wait(claim_wait) => board.put_wait(claim_wait, ignored),
+            Row::Landing(landing) if landing.end.is_none() => board.put_landing(landing, ignored),
+            Row::Cursor(read_cursor) => {
+                _ = board
+                    .cursors
+                    .insert((read_cursor.agent, read_cursor.channel), read_cursor.read)
+            }
+            Row::Answer(stored_answer) => board.put_answer(stored_answer, ignored),
+            Row::Approval(approval) if !approval.closed => board.put_approval(approval, ignored),
+            Row::Rule(policy_rule) => _ = board.rules.insert(policy_rule.id, policy_rule),
+            Row::Budget(budget) => board.put_budget(budget, ignored),
+            Row::Day(day_spend) => {
+                _ = board
+                    .ledger
+                    .insert((day_spend.day, day_spend.agent), day_spend.spend)
+            }
+            Row::Runner(runner) => board.put_runner(runner, ignored),
+            Row::Hook(hook) => _ = board.hooks.insert(hook.id, hook),
+            Row::Firing(firing) if firing.ended.is_none() => {
+                _ = board.firings.insert(firing.id, firing)
+            }
+            Row::Team(team) => _ = board.teams.insert(team.name.clone(), team),
+            Row::Conversation(conversation) if !conversation.closed => {
+                board.put_conversation(conversation, ignored)
+            }
+            Row::Delivery(delivery) => board.put_delivery(&delivery, ignored),
+            Row::Launch(team_launch) if !team_launch.superseded => {
+                _ = board.launches.insert(team_launch.id, team_launch)
+            }
+            Row::Parked(provider_outage) => board.put_parked(provider_outage, ignored),
+            Row::Mission(..)
+            | Row::Attempt(_)
+            | Row::Landing(_)
+            | Row::Message(_)
+            | Row::Approval(_)
+            | Row::Firing(_)
+            | Row::Conversation(_)
+            | Row::Launch(_) => {}
+        }
+        self.ignored.clear();
+    }
+
+    /// Adds an open task that was just read, and frees memory that reading left unused, because
+    /// there may be a hundred thousand tasks.
+    pub fn put_task(&mut self, mut task: Task) {
+        task.shrink_to_fit();
+        if let Some((name, _)) = self.board.projects.get_key_value(&task.project) {
+            task.project = name.clone();
+        }
+        if let Some((name, _)) = task
+            .assignee
+            .as_ref()
+            .and_then(|agent| self.board.agents.get_key_value(agent))
+        {
+            task.assignee = Some(name.clone());
+        }
+        self.put(Row::Task(Arc::new(task)));
+    }
+
+    /// Records the final status of an ended task. The board needs nothing else of it.
+    pub fn put_ended(&mut self, id: TaskId, status: TaskStatus) {
+        if status != TaskStatus::Completed {
+            self.board.ended_statuses.insert(id, status);
+        }
+    }
+
+    /// Returns the board. Tasks are indexed last, because a task's readiness depends on other
+    /// tasks.
+    pub fn finish(self) -> Board {
+        let mut board = self.board;
+        for task in board.tasks.clone().values() {
+            board.index_task(task);
+        }
+        board
+    }
+}
