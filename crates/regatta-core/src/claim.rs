@@ -6,7 +6,10 @@
 //! overlaps an earlier wait is queued behind it. A wait that would close a cycle of owners is
 //! refused and never stored, so there is no deadlock.
 
+mod conflict; // the holders that keep a request from being granted
 mod identity; // the task, the workspace and the agent's name that running work holds
+mod ports; // ports of the machine
+mod trunk; // claims on a project's trunk
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,17 +18,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
-use crate::ids::{AgentName, AttemptId, ClaimId, LandingId, Now, ProjectName, WaitId};
-use crate::landing;
+use crate::ids::{AgentName, AttemptId, ClaimId, LandingId, Now, WaitId};
 use crate::pattern::Uri;
-use crate::project::Project;
 use crate::refusal::{ClaimHolder, Refusal};
 
+use conflict::cycle_through;
+pub(crate) use conflict::{WantedUris, conflicting_holders_on_board, holders_conflicting_with};
+pub use conflict::{conflicting_holders, position};
 pub(crate) use identity::{
     Party, held_by_attempt, held_by_landing, is_own, name_holders, task_holders, uris_of_start,
     uris_of_task,
 };
 pub use identity::{check_agent_and_project, held_by_work};
+pub(crate) use ports::{free_ports, lease_ports};
+pub use trunk::{MAX_TRUNK_HOLD_MS, TRUNK_TTL_MS, claim_trunk};
+pub(crate) use trunk::{check_lent_trunk, is_trunk, trunk_projects};
+use trunk::{max_trunk_hold_ms, max_wait_ms};
 
 /// The holder of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -171,9 +179,7 @@ pub enum Acquired {
 pub const MAX_TTL_MS: u64 = 7 * 24 * 3_600_000;
 /// The longest wait for a claim: a day.
 pub const MAX_WAIT_MS: u64 = 24 * 3_600_000;
-/// The longest time for which an agent may hold the trunk by hand, in spite of renewals, unless the
-/// project sets another limit.
-pub const MAX_TRUNK_HOLD_MS: u64 = 600_000;
+
 /// The largest number of patterns in one claim.
 pub const MAX_URIS: usize = 512;
 
@@ -411,81 +417,6 @@ fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> Acq
     }
 }
 
-/// Returns the longest allowed wait for `ask`. A wait by hand for a trunk is limited to the
-/// project's `merge_timeout`, so that the agent does other work instead.
-fn max_wait_ms(board: &Board, ask: &Acquire) -> u64 {
-    let by_hand = matches!(ask.owner, ClaimOwner::Agent(_)) && ask.uris.iter().any(is_trunk);
-    let named = |project: &Project| {
-        ask.uris
-            .iter()
-            .any(|uris| uris.overlaps(&Uri::for_trunk(&project.name)))
-    };
-    let allowed = board
-        .projects
-        .values()
-        .filter(|project| by_hand && named(project));
-    allowed
-        .map(|project| project.settings.landing.merge_timeout.ms())
-        .filter(|allowed| *allowed > 0)
-        .min()
-        .unwrap_or(u64::MAX)
-}
-
-/// Returns the projects whose trunk one of `uris` names.
-pub(crate) fn trunk_projects<'a>(
-    board: &'a Board,
-    uris: &'a [Uri],
-) -> impl Iterator<Item = &'a Project> {
-    let trunk = |project: &&Project| {
-        uris.iter()
-            .any(|uri| is_trunk(uri) && uri.overlaps(&Uri::for_trunk(&project.name)))
-    };
-    board
-        .projects
-        .values()
-        .map(|project| &**project)
-        .filter(trunk)
-}
-
-/// Returns how long these trunks may be held by hand: the smallest `max_hold` of their projects.
-fn max_trunk_hold_ms(board: &Board, uris: &[Uri]) -> u64 {
-    let named = |project: &Project| {
-        uris.iter()
-            .any(|uris| uris.overlaps(&Uri::for_trunk(&project.name)))
-    };
-    let allowed = board
-        .projects
-        .values()
-        .filter(|project| named(project))
-        .map(|project| project.settings.landing.max_hold.ms());
-    allowed.min().unwrap_or(MAX_TRUNK_HOLD_MS)
-}
-
-/// Checks that the claim `under` is held with its token, and that it holds the project's trunk
-/// exclusively.
-pub(crate) fn check_lent_trunk(
-    board: &Board,
-    under: &landing::LentTrunkClaim,
-    project: &ProjectName,
-) -> Result<(), Refusal> {
-    let claim = require_claim_on_board(board, under.claim, under.token)?;
-    let trunk = Uri::for_trunk(project);
-    if claim.mode != ClaimMode::Exclusive || !claim.uris.iter().any(|uris| uris.overlaps(&trunk)) {
-        return Err(Refusal::invalid(
-            format!("{} does not hold {trunk} exclusively", under.claim),
-            format!("regatta claim acquire {trunk} --ttl 120s --wait 60s"),
-        ));
-    }
-    Ok(())
-}
-
-/// Returns whether `uri` names a project's trunk, or is a pattern that may match a trunk.
-pub(crate) fn is_trunk(uri: &Uri) -> bool {
-    uri.as_str()
-        .strip_prefix("workspace://")
-        .is_some_and(|uri| uri.ends_with("/default") || uri.contains(['*', '?']))
-}
-
 /// Extends a claim by its TTL and returns the time left in milliseconds. Needs the token (L8).
 pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64, Refusal> {
     let claim = require_claim(draft, id, token)?;
@@ -576,70 +507,6 @@ pub(crate) fn release_leased(draft: &mut Draft, owner: &ClaimOwner) {
     }
 }
 
-/// Returns the lowest `count` ports of a range that nobody holds or waits for, or refuses and names
-/// some holders.
-pub(crate) fn free_ports(
-    draft: &Draft,
-    count: usize,
-    range: (u16, u16),
-    now: Now,
-) -> Result<Vec<u16>, Refusal> {
-    let (mut ports, mut holders) = (Vec::new(), Vec::new());
-    for port in range.0..=range.1 {
-        if ports.len() == count {
-            break;
-        }
-        let in_the_way = conflicting_holders(
-            draft,
-            &[Uri::for_port(port)],
-            ClaimMode::Exclusive,
-            None,
-            now,
-        );
-        if in_the_way.is_empty() {
-            ports.push(port);
-        } else if holders.len() < 5 {
-            holders.extend(in_the_way);
-        }
-    }
-    if ports.len() == count {
-        return Ok(ports);
-    }
-    if holders.is_empty() {
-        return Err(Refusal::invalid(
-            format!(
-                "workspace.ports is {count}, but workspace.port_range {}-{} is smaller",
-                range.0, range.1
-            ),
-            "widen workspace.port_range in regatta.toml, or lower workspace.ports",
-        ));
-    }
-    Err(Refusal::ClaimHeld { holders })
-}
-
-/// Grants an attempt ports for as long as it lives. A landing listens on no port, so the ports end
-/// with the attempt ([`transfer_all`]).
-pub(crate) fn lease_ports(
-    draft: &mut Draft,
-    attempt: AttemptId,
-    count: usize,
-    range: (u16, u16),
-    now: Now,
-) -> Result<Vec<u16>, Refusal> {
-    let ports = free_ports(draft, count, range, now)?;
-    // Each port has its own claim, so that a port that turns out to be taken is replaced alone.
-    for port in &ports {
-        grant_owned(
-            draft,
-            ClaimOwner::Attempt(attempt),
-            vec![Uri::for_port(*port)],
-            ClaimMode::Exclusive,
-            now,
-        );
-    }
-    Ok(ports)
-}
-
 /// Transfers every claim of one owner to another, so that no claim is free in between. Ports are
 /// not transferred.
 pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
@@ -663,30 +530,6 @@ pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
         }));
     }
 }
-
-/// Grants a landing the trunk and returns the token, or refuses and names the holder.
-pub fn claim_trunk(
-    draft: &mut Draft,
-    landing: LandingId,
-    trunk: Uri,
-    now: Now,
-) -> Result<u64, Refusal> {
-    let ask = Acquire {
-        owner: ClaimOwner::Landing(landing),
-        uris: vec![trunk],
-        mode: ClaimMode::Exclusive,
-        ttl_ms: TRUNK_TTL_MS,
-        wait_ms: 0,
-        memo: "moving the trunk".into(),
-    };
-    match acquire(draft, ask, now)? {
-        Acquired::Granted { token, .. } => Ok(token),
-        Acquired::Waiting { .. } => Err(Refusal::StaleLanding { landing }),
-    }
-}
-
-/// The time that a landing has to move the trunk before its fence expires.
-pub const TRUNK_TTL_MS: u64 = 120_000;
 
 /// Records the expiry of a claim whose deadline has passed. Expiry is an event, and no reader
 /// compares times.
@@ -785,192 +628,4 @@ pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
             grant(draft, ask, Some(wait.id), now);
         }
     }
-}
-
-/// Returns the holders, and the earlier waits, that overlap these URIs.
-///
-/// `line` is the asker's own wait. Only waits before it count; without `line`, all waits count
-/// (L9).
-pub fn conflicting_holders(
-    draft: &Draft,
-    uris: &[Uri],
-    mode: ClaimMode,
-    line: Option<WaitId>,
-    now: Now,
-) -> Vec<ClaimHolder> {
-    conflicting_holders_on_board(draft.board(), uris, mode, line, now)
-}
-
-/// Like [`in_the_way`], but needs only a board.
-pub(crate) fn conflicting_holders_on_board(
-    board: &Board,
-    uris: &[Uri],
-    mode: ClaimMode,
-    line: Option<WaitId>,
-    now: Now,
-) -> Vec<ClaimHolder> {
-    holders_conflicting_with(
-        board,
-        WantedUris {
-            uris,
-            mode,
-            own_wait: line,
-            party: Party::Anybody,
-        },
-        now,
-    )
-}
-
-/// URIs that somebody wants to hold.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WantedUris<'a> {
-    pub(crate) uris: &'a [Uri],
-    pub(crate) mode: ClaimMode,
-    /// The asker's own wait, if it has one.
-    pub(crate) own_wait: Option<WaitId>,
-    pub(crate) party: Party<'a>,
-}
-
-impl<'a> WantedUris<'a> {
-    fn from_wait(wait: &'a ClaimWait) -> WantedUris<'a> {
-        WantedUris {
-            uris: &wait.uris,
-            mode: wait.mode,
-            own_wait: Some(wait.id),
-            party: Party::ByHand(&wait.owner),
-        }
-    }
-}
-
-/// Returns the claims and the earlier waits that keep `wanted` from being granted.
-pub(crate) fn holders_conflicting_with(
-    board: &Board,
-    wanted: WantedUris,
-    now: Now,
-) -> Vec<ClaimHolder> {
-    let WantedUris {
-        uris,
-        mode,
-        own_wait: line,
-        party,
-    } = wanted;
-    let mut seen = BTreeSet::new();
-    let mut holders = Vec::new();
-    for uri in uris {
-        for (owner, theirs) in identity::uses_by_others(board, uri, party) {
-            let memo = identity::describe(board, &owner);
-            let holder = ClaimHolder {
-                claim: None,
-                owner,
-                uri: theirs,
-                ends_in_ms: None,
-                memo,
-            };
-            if !holders.contains(&holder) {
-                holders.push(holder);
-            }
-        }
-        for (number, theirs) in board.held_patterns.overlapping(uri) {
-            let Some(claim) = board.claims.get(&ClaimId(number)) else {
-                continue;
-            };
-            if (mode == ClaimMode::Exclusive || claim.mode == ClaimMode::Exclusive)
-                && !is_own(board, party, theirs, &claim.owner)
-                && seen.insert((0, number))
-            {
-                holders.push(ClaimHolder {
-                    claim: Some(claim.id),
-                    owner: claim.owner.clone(),
-                    uri: theirs.clone(),
-                    ends_in_ms: claim
-                        .expires_fleet_ms
-                        .map(|at| at.saturating_sub(now.fleet_ms)),
-                    memo: claim.memo.clone(),
-                });
-            }
-        }
-        for (number, theirs) in board.awaited_patterns.overlapping(uri) {
-            let Some(wait) = board.waits.get(&WaitId(number)) else {
-                continue;
-            };
-            let earlier = line.is_none_or(|mine| wait.id < mine);
-            if earlier
-                && (mode == ClaimMode::Exclusive || wait.mode == ClaimMode::Exclusive)
-                && !is_own(board, party, theirs, &wait.owner)
-                && seen.insert((1, number))
-            {
-                holders.push(ClaimHolder {
-                    claim: None,
-                    owner: wait.owner.clone(),
-                    uri: theirs.clone(),
-                    ends_in_ms: Some(wait.deadline_fleet_ms.saturating_sub(now.fleet_ms)),
-                    memo: format!("queued earlier as {}", wait.id),
-                });
-            }
-        }
-    }
-    holders
-}
-
-/// Returns a wait's position, counted from 1, among the waits that overlap it.
-pub fn position(draft: &Draft, id: WaitId) -> usize {
-    let board = draft.board();
-    let Some(mine) = board.waits.get(&id) else {
-        return 0;
-    };
-    let ahead: BTreeSet<u64> = mine
-        .uris
-        .iter()
-        .flat_map(|uri| {
-            board
-                .awaited_patterns
-                .overlapping(uri)
-                .map(|awaited_pattern| awaited_pattern.0)
-        })
-        .filter(|uris| *uris < id.0)
-        .collect();
-    ahead.len() + 1
-}
-
-/// Returns the cycle of owners that would close if `owner` waited for `blockers` (L10).
-fn cycle_through(
-    draft: &Draft,
-    owner: &ClaimOwner,
-    blockers: impl Iterator<Item = ClaimOwner>,
-) -> Option<Vec<ClaimOwner>> {
-    // The usual case is decided at once: nobody waits for an agent that holds nothing and waits for
-    // nothing. Attempts and landings are excluded, because they hold something by running.
-    let is_agent = matches!(owner, ClaimOwner::Agent(_));
-    if is_agent
-        && draft.board().claims_of(owner).is_empty()
-        && draft.board().waits_of(owner).is_empty()
-    {
-        return None;
-    }
-    let mut paths: Vec<Vec<ClaimOwner>> = blockers
-        .map(|claim_owner| vec![owner.clone(), claim_owner])
-        .collect();
-    let mut seen = BTreeSet::new();
-    while let Some(path) = paths.pop() {
-        let last = path.last()?.clone();
-        if last == *owner {
-            return Some(path[..path.len() - 1].to_vec());
-        }
-        if !seen.insert(last.clone()) {
-            continue;
-        }
-        for wait in draft.board().waits_of(&last) {
-            let Some(wait) = draft.board().waits.get(&wait) else {
-                continue;
-            };
-            for next in
-                holders_conflicting_with(draft.board(), WantedUris::from_wait(wait), Now::default())
-            {
-                let mut longer = path.clone();
-                longer.push(next.owner);
-                paths.push(longer);
-            }
-        }
-    }
-    None
 }
