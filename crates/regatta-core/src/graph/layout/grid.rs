@@ -1,0 +1,262 @@
+//! The grid of a layout: the order of the cells within each column, and their rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::MAX_SWEEPS;
+use super::fold::{FoldedGraph, UnionFind};
+
+/// The grid's cells: the boxes first, then the cells of long edges.
+pub(super) struct LayoutGrid {
+    /// Cells of each column, from top to bottom.
+    pub(super) columns: Vec<Vec<usize>>,
+    /// Links of each cell to the previous and to the next column.
+    before: Vec<Vec<usize>>,
+    after: Vec<Vec<usize>>,
+    /// Links on the critical path. They have more weight.
+    critical_links: BTreeSet<(usize, usize)>,
+}
+
+impl LayoutGrid {
+    /// Puts boxes into their columns, component by component. Returns the grid with the cells of
+    /// each edge, from its first box to its last.
+    pub(super) fn from_folded(
+        folded: &FoldedGraph,
+        steps: &BTreeSet<(usize, usize)>,
+    ) -> (LayoutGrid, Vec<Vec<usize>>) {
+        let wide = folded
+            .columns
+            .iter()
+            .max()
+            .map_or(0, |column| *column as usize + 1);
+        let mut pieces = UnionFind::new(folded.len());
+        let mut alone = vec![true; folded.len()];
+        for (at, needs) in folded.needs.iter().enumerate() {
+            for need in needs {
+                pieces.union(at, *need);
+                (alone[at], alone[*need]) = (false, false);
+            }
+        }
+        // Connected boxes stay together, and isolated boxes come last.
+        let mut order: Vec<usize> = (0..folded.len()).collect();
+        order.sort_by_key(|order| (alone[*order], pieces.root(*order), *order));
+        let mut rank = vec![0; order.len()];
+        order
+            .iter()
+            .enumerate()
+            .for_each(|(nth, order)| rank[*order] = nth);
+        let mut grid = LayoutGrid {
+            columns: vec![vec![]; wide],
+            before: vec![vec![]; folded.len()],
+            after: vec![vec![]; folded.len()],
+            critical_links: BTreeSet::new(),
+        };
+        order
+            .iter()
+            .for_each(|order| grid.columns[folded.columns[*order] as usize].push(*order));
+        // All edges out of one box share their cells.
+        let mut cells: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut paths = Vec::new();
+        for to in order {
+            for from in &folded.needs[to] {
+                let mut path = vec![*from];
+                for column in folded.columns[*from] as usize + 1..folded.columns[to] as usize {
+                    let cell = *cells
+                        .entry((*from, column))
+                        .or_insert_with(|| grid.add_cell(column, &mut rank, *from));
+                    path.push(cell);
+                }
+                path.push(to);
+                path.windows(2)
+                    .for_each(|path| grid.link(path[0], path[1], steps.contains(&(*from, to))));
+                paths.push(path);
+            }
+        }
+        (grid, paths)
+    }
+
+    /// Adds a cell for a long edge, next to the place that its first box would have in the column.
+    fn add_cell(&mut self, column: usize, rank: &mut Vec<usize>, from: usize) -> usize {
+        let cell = self.before.len();
+        rank.push(rank[from]);
+        self.before.push(vec![]);
+        self.after.push(vec![]);
+        let place = self.columns[column].partition_point(|column| rank[*column] <= rank[from]);
+        self.columns[column].insert(place, cell);
+        cell
+    }
+
+    fn link(&mut self, from: usize, to: usize, heavy: bool) {
+        if !self.after[from].contains(&to) {
+            self.after[from].push(to);
+            self.before[to].push(from);
+        }
+        if heavy {
+            self.critical_links.insert((from, to));
+        }
+    }
+
+    /// Reorders each column by the average position of the linked cells, back and forth, and keeps
+    /// the order with the fewest crossings. Of several the first wins, so that a small change of
+    /// the graph moves little.
+    pub(super) fn sort(&mut self) {
+        let mut places = vec![0; self.before.len()];
+        let mut best = (self.crossings(&mut places), self.columns.clone());
+        for sweep in 0..MAX_SWEEPS {
+            if best.0 == 0 {
+                break;
+            }
+            let wide = self.columns.len();
+            for nth in 1..wide {
+                let (at, by) = if sweep % 2 == 0 {
+                    (nth, nth - 1)
+                } else {
+                    (wide - 1 - nth, wide - nth)
+                };
+                self.record_positions(by, &mut places);
+                let links = if sweep % 2 == 0 {
+                    &self.before
+                } else {
+                    &self.after
+                };
+                let middle = |place: usize, of: &[usize]| match of.len() {
+                    0 => place * 100,
+                    many => of.iter().map(|of| places[*of]).sum::<usize>() * 100 / many,
+                };
+                let cells = self.columns[at].iter().enumerate();
+                let mut keyed: Vec<(usize, usize)> = cells
+                    .map(|(nth, cell)| (middle(nth, &links[*cell]), *cell))
+                    .collect();
+                keyed.sort_by_key(|keyed| keyed.0);
+                self.columns[at] = keyed.into_iter().map(|keyed| keyed.1).collect();
+            }
+            let crossings = self.crossings(&mut places);
+            if crossings < best.0 {
+                best = (crossings, self.columns.clone());
+            }
+        }
+        self.columns = best.1;
+    }
+
+    /// Records the position of each cell within its column.
+    fn record_positions(&self, column: usize, places: &mut [usize]) {
+        self.columns[column]
+            .iter()
+            .enumerate()
+            .for_each(|(nth, cell)| places[*cell] = nth);
+    }
+
+    /// Returns the number of pairs of links that cross.
+    fn crossings(&self, places: &mut [usize]) -> usize {
+        let mut crossed = 0;
+        for column in 1..self.columns.len() {
+            self.record_positions(column, places);
+            // Links by their first end, from top to bottom. Each link crosses the earlier links
+            // that end below it.
+            let mut ends = vec![0; self.columns[column].len() + 1];
+            for cell in &self.columns[column - 1] {
+                let to = || self.after[*cell].iter().map(|after| places[*after]);
+                for place in to() {
+                    // A Fenwick tree gives the number of ends at `place` and above.
+                    let (mut at, mut above) = (place + 1, 0);
+                    while at > 0 {
+                        above += ends[at];
+                        at &= at - 1;
+                    }
+                    crossed += ends[0] - above;
+                }
+                for place in to() {
+                    ends[0] += 1;
+                    let mut at = place + 1;
+                    while at < ends.len() {
+                        ends[at] += 1;
+                        at += at & at.wrapping_neg();
+                    }
+                }
+            }
+        }
+        crossed
+    }
+
+    /// Gives each cell a row close to its linked cells, in the order of its column, with at most
+    /// one cell per place. Empty rows are left out.
+    pub(super) fn assign_rows(&self) -> Vec<u32> {
+        let mut rows = vec![0_i64; self.before.len()];
+        for column in &self.columns {
+            column
+                .iter()
+                .enumerate()
+                .for_each(|(nth, column)| rows[*column] = nth as i64);
+        }
+        // First align with the previous column, then with the next one, then with both.
+        let wide = self.columns.len();
+        (1..wide).for_each(|n| self.move_to_preferred_rows(n, (true, false), &mut rows));
+        (0..wide)
+            .rev()
+            .for_each(|n| self.move_to_preferred_rows(n, (false, true), &mut rows));
+        (0..wide)
+            .chain((0..wide).rev())
+            .for_each(|n| self.move_to_preferred_rows(n, (true, true), &mut rows));
+        let used: Vec<i64> = rows
+            .iter()
+            .copied()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        rows.iter()
+            .map(|row| used.partition_point(|other| other < row) as u32)
+            .collect()
+    }
+
+    /// Moves the cells of a column to their wished rows, as close as their order allows. Neighbours
+    /// with conflicting wishes meet in the middle.
+    fn move_to_preferred_rows(&self, column: usize, sides: (bool, bool), rows: &mut [i64]) {
+        // Each run has the weighted sum of its cells' wished rows minus their positions, the
+        // weight, and the count.
+        let mut runs: Vec<(i64, i64, usize)> = Vec::new();
+        for (nth, cell) in self.columns[column].iter().enumerate() {
+            let (wish, weight) = self.preferred_row(*cell, sides, rows);
+            let mut run = ((wish - nth as i64) * weight, weight, 1);
+            while let Some(last) = runs.last().copied()
+                && last.0 * run.1 >= run.0 * last.1
+            {
+                runs.pop();
+                run = (run.0 + last.0, run.1 + last.1, run.2 + last.2);
+            }
+            runs.push(run);
+        }
+        let mut cells = self.columns[column].iter().enumerate();
+        for (sum, weight, many) in runs {
+            let shift = (2 * sum + weight).div_euclid(2 * weight);
+            cells
+                .by_ref()
+                .take(many)
+                .for_each(|(nth, cell)| rows[*cell] = shift + nth as i64);
+        }
+    }
+
+    /// Returns a cell's wished row and its weight: the average row of its links, or of its links on
+    /// the critical path.
+    fn preferred_row(&self, cell: usize, (left, right): (bool, bool), rows: &[i64]) -> (i64, i64) {
+        let before = self.before[cell]
+            .iter()
+            .filter(|_| left)
+            .map(|before| (rows[*before], (*before, cell)));
+        let after = self.after[cell]
+            .iter()
+            .filter(|_| right)
+            .map(|after| (rows[*after], (cell, *after)));
+        let linked: Vec<(i64, (usize, usize))> = before.chain(after).collect();
+        let heavy: Vec<i64> = linked
+            .iter()
+            .filter(|linked| self.critical_links.contains(&linked.1))
+            .map(|linked| linked.0)
+            .collect();
+        let all: Vec<i64> = linked.iter().map(|linked| linked.0).collect();
+        let middle = |of: &[i64]| of.iter().sum::<i64>().div_euclid(of.len().max(1) as i64);
+        match (heavy.is_empty(), all.is_empty()) {
+            (false, _) => (middle(&heavy), 16),
+            (true, false) => (middle(&all), 4),
+            (true, true) => (rows[cell], 1),
+        }
+    }
+}
