@@ -385,13 +385,14 @@ fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refu
         count,
     )?;
 
-    agent::derive(draft, &lead.agent, name.clone(), (Role::Lead, 1), now)?;
+    agent::derive(draft, &lead.agent, name.clone(), Role::Lead, 1, now)?;
     for (nth, worker) in workers.iter().enumerate() {
         agent::derive(
             draft,
             &sorts[nth % sorts.len()],
             worker.clone(),
-            (Role::Worker, 1),
+            Role::Worker,
+            1,
             now,
         )?;
     }
