@@ -3,6 +3,9 @@
 //! A supervised attempt lives as long as its process. An outside attempt lives as long as it renews
 //! its lease. In both cases the end releases everything that the attempt held, in one commit, with
 //! one cause (J6, L11).
+//!
+//! Not here: the choice of the task and the agent (see [`schedule`](crate::schedule)), and the
+//! state of the task itself (see [`task`]).
 
 mod ports; // the ports that its program may listen on
 mod program_exit; // the end of its program
@@ -63,9 +66,9 @@ pub enum AttemptCause {
     Invalid,
     /// The work passed its validation, but its ratchet refused it.
     Rejected,
-    /// The agent says it cannot go on, or a rule of the project forbids the work.
+    /// The agent reported that it cannot go on, or a rule of the project forbids the work.
     Blocked,
-    /// The agent said it was done, but nothing had changed.
+    /// The agent reported that the work is done, but nothing had changed.
     NothingChanged,
     /// The attempt changed files outside its manifest.
     ScopeEscape,
@@ -172,8 +175,8 @@ impl SessionState {
     pub fn usage_of_session(&self, session: Option<&str>) -> Usage {
         self.usage_by_session
             .iter()
-            .find(|usage_by_session| usage_by_session.0.as_deref() == session)
-            .map(|usage_by_session| usage_by_session.1)
+            .find(|(known, _)| known.as_deref() == session)
+            .map(|(_, usage)| *usage)
             .unwrap_or_default()
     }
 
@@ -191,7 +194,7 @@ pub struct ResumePoint {
     pub workspace: AttemptId,
     pub agent: AgentName,
     pub session: Option<String>,
-    /// Usage of that session so far. The program's own counters start from here.
+    /// The usage of that session so far. The program's own counters start from there.
     #[serde(default)]
     pub used: Usage,
     /// The runner that has the workspace.
@@ -231,7 +234,7 @@ pub struct Attempt {
     /// A person took the task over and does the work.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_hand: bool,
-    /// Longest allowed silence of an attempt that is not supervised.
+    /// The longest allowed silence of an attempt that is not supervised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,19 +242,19 @@ pub struct Attempt {
     pub expires_fleet_ms: Option<u64>,
     #[serde(rename = "started_wall")]
     pub started_unix_ms: u64,
-    /// Start time, on the fleet clock.
+    /// The start time, on the fleet clock.
     #[serde(default)]
     #[serde(rename = "started_at")]
     pub started_fleet_ms: u64,
-    /// Deadline on the fleet clock, if Regatta runs the process.
+    /// The deadline on the fleet clock, if Regatta runs the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: Option<u64>,
-    /// Time of the next check against wider budgets, on the fleet clock.
+    /// The time of the next check against wider budgets, on the fleet clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "wall_at")]
     pub budget_check_fleet_ms: Option<u64>,
-    /// Deadline on the fleet clock for opening a session, if the program opens one.
+    /// The deadline on the fleet clock for opening a session, if the program opens one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ready_by")]
     pub session_deadline_fleet_ms: Option<u64>,
@@ -320,7 +323,7 @@ impl Attempt {
     pub fn workspace(&self) -> AttemptId {
         self.resumes
             .as_ref()
-            .map_or(self.id, |resume_point| resume_point.workspace)
+            .map_or(self.id, |resume| resume.workspace)
     }
 
     /// Returns whether a prompt that is sent now would still reach the program.
@@ -346,8 +349,8 @@ impl Attempt {
     pub fn resumed_session(&self) -> Option<&str> {
         self.resumes
             .as_ref()
-            .filter(|resume_point| resume_point.agent == self.agent)
-            .and_then(|resume_point| resume_point.session.as_deref())
+            .filter(|resume| resume.agent == self.agent)
+            .and_then(|resume| resume.session.as_deref())
     }
 }
 
@@ -392,24 +395,31 @@ pub(crate) struct BeginAttempt {
     pub(crate) gates: Vec<GateResult>,
 }
 
-/// Longest allowed silence of an outside attempt that names no other lease: an hour.
+/// The longest allowed silence of an outside attempt that names no other lease: an hour.
 pub const DEFAULT_LEASE_MS: u64 = 3_600_000;
 
-pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &BeginAttempt, now: Now) {
-    let lease_ms = (!by.supervised).then_some(by.lease_ms);
+/// Begins an attempt at a task: gives it a token, its deadline and the task's notes.
+pub(crate) fn begin(
+    draft: &mut Draft,
+    id: AttemptId,
+    task: &Task,
+    settings: &BeginAttempt,
+    now: Now,
+) {
+    let lease_ms = (!settings.supervised).then_some(settings.lease_ms);
     let limits = draft.board().limits;
-    let agent = draft.board().agents.get(&by.agent).cloned();
+    let agent = draft.board().agents.get(&settings.agent).cloned();
     let timeout = match agent.as_ref().map(|agent| agent.role) {
         Some(Role::Lead) => limits.lead_timeout_ms,
         _ => limits.attempt_timeout_ms,
     };
-    let wall = draft
+    let max_wall_ms = draft
         .board()
         .budgets
         .get(&budget::BudgetScope::Attempt)
         .and_then(|budget| budget.ceiling.wall_ms);
-    let timeout = wall.map_or(timeout, |wall| wall.min(timeout));
-    let talks = by.supervised
+    let timeout = max_wall_ms.map_or(timeout, |max_wall_ms| max_wall_ms.min(timeout));
+    let accepts_follow_ups = settings.supervised
         && agent
             .as_ref()
             .is_some_and(|agent| agent.runtime.accepts_follow_ups());
@@ -417,46 +427,46 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &BeginAtt
     let resumes = task
         .resume
         .clone()
-        .filter(|resume_point| resume_point.runner == by.runner);
-    let sessions = resumes
+        .filter(|resume| resume.runner == settings.runner);
+    let charged_usage = resumes
         .iter()
-        .filter_map(|resume_point| already_charged_usage(resume_point, by))
+        .filter_map(|resume| already_charged_usage(resume, settings))
         .collect();
     let attempt = Attempt {
         id,
         task: task.id,
         project: task.project.clone(),
         mission: task.mission,
-        agent: by.agent.clone(),
+        agent: settings.agent.clone(),
         token: draft.next_revision(),
-        supervised: by.supervised,
-        runner: by.runner.clone(),
+        supervised: settings.supervised,
+        runner: settings.runner.clone(),
         phase: AttemptPhase::Working,
         stopping: None,
         takes_no_slot: task.is_light() || task.session_of.is_some(),
-        no_workspace: by.no_workspace,
-        by_hand: by.by_hand,
+        no_workspace: settings.no_workspace,
+        by_hand: settings.by_hand,
         lease_ms,
-        expires_fleet_ms: lease_ms.map(|lease_m| now.fleet_ms + lease_m),
+        expires_fleet_ms: lease_ms.map(|lease_ms| now.fleet_ms + lease_ms),
         started_unix_ms: now.unix_ms,
         started_fleet_ms: now.fleet_ms,
-        deadline_fleet_ms: (by.supervised && task.session_of.is_none())
+        deadline_fleet_ms: (settings.supervised && task.session_of.is_none())
             .then(|| now.fleet_ms + timeout),
         budget_check_fleet_ms: None,
         session_deadline_fleet_ms: None,
-        accepts_follow_ups: talks,
+        accepts_follow_ups,
         resumes,
         session_of: task.session_of.clone(),
         ports: vec![],
         notes: task.notes.clone(),
         session: SessionState {
-            usage_by_session: sessions,
+            usage_by_session: charged_usage,
             ..SessionState::default()
         },
         used: Usage::default(),
         sandbox: None,
         result: None,
-        gates: by.gates.clone(),
+        gates: settings.gates.clone(),
         output: None,
         quiet_since_unix_ms: None,
         snoozed: None,
@@ -471,10 +481,10 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &BeginAtt
 /// Returns the usage that the continued session already had, so that it is not charged again.
 fn already_charged_usage(
     resume: &ResumePoint,
-    by: &BeginAttempt,
+    settings: &BeginAttempt,
 ) -> Option<(Option<String>, Usage)> {
-    (resume.agent == by.agent && resume.session.is_some())
-        .then(|| (resume.session.clone(), resume.used))
+    let is_continued = resume.agent == settings.agent && resume.session.is_some();
+    is_continued.then(|| (resume.session.clone(), resume.used))
 }
 
 /// Returns the live attempt if `token` is current. This fence protects everything done in a task's
@@ -527,29 +537,27 @@ pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
 
 /// Ends an attempt at once and releases everything it holds.
 pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail: &str) {
-    if let Some(attempt) = draft.board().attempts.get(&id).cloned() {
-        approval::close_requests(draft, id, "its attempt has ended", true);
-        let wall_ms = draft
-            .now()
-            .fleet_ms
-            .saturating_sub(attempt.started_fleet_ms);
-        if attempt.supervised && wall_ms > 0 {
-            budget::record_spend(
-                draft,
-                id,
-                Spend {
-                    wall_ms,
-                    ..Spend::default()
-                },
-            );
-        }
-        claim::release_all(draft, &ClaimOwner::Attempt(id));
-        draft.record(Event::AttemptEnded(AttemptEnded {
-            attempt: id,
-            cause,
-            detail: detail.to_owned(),
-        }));
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
+        return;
+    };
+    approval::close_requests(draft, id, "its attempt has ended", true);
+    let wall_ms = draft
+        .now()
+        .fleet_ms
+        .saturating_sub(attempt.started_fleet_ms);
+    if attempt.supervised && wall_ms > 0 {
+        let spend = Spend {
+            wall_ms,
+            ..Spend::default()
+        };
+        budget::record_spend(draft, id, spend);
     }
+    claim::release_all(draft, &ClaimOwner::Attempt(id));
+    draft.record(Event::AttemptEnded(AttemptEnded {
+        attempt: id,
+        cause,
+        detail: detail.to_owned(),
+    }));
 }
 
 /// Begins to stop an attempt. Its claims become free only when its process tree is gone.
@@ -598,6 +606,7 @@ pub fn expire(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal>
     Ok(())
 }
 
+/// Returns the live attempt if `token` is its current token.
 pub(crate) fn require_attempt(
     board: &Board,
     id: AttemptId,

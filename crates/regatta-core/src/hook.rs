@@ -29,19 +29,21 @@ use firing::fire_waiting;
 pub(crate) use firing::on_event;
 pub use matching::{HookInput, HookMatch, evaluate};
 
-/// Maximum length of a chain of hooks that trigger each other.
+/// The maximum length of a chain of hooks that trigger each other.
 pub const MAX_CHAIN_LENGTH: u32 = 5;
-/// Maximum number of firings of one hook within [`FIRING_WINDOW_MS`].
+/// The maximum number of firings of one hook within [`FIRING_WINDOW_MS`].
 pub const MAX_FIRINGS_PER_WINDOW: usize = 20;
+/// The period in which a hook's firings are counted.
 pub const FIRING_WINDOW_MS: u64 = 60_000;
-/// Maximum number of hooks.
+/// The maximum number of hooks.
 pub const MAX_HOOKS: usize = 1_000;
-/// Maximum number of triggers that wait for a hook's claim.
+/// The maximum number of triggers that wait for a hook's claim.
 pub const MAX_WAITING: usize = 500;
-/// Default and maximum time of a hook's command.
+/// The default time limit of a hook's command.
 pub const DEFAULT_TIMEOUT_MS: u64 = 600_000;
+/// The largest time limit of a hook's command.
 pub const MAX_TIMEOUT_MS: u64 = 24 * 3_600_000;
-/// Number of bytes of a command's output that its firing keeps.
+/// The number of bytes of a command's output that its firing keeps.
 pub const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
 /// The condition that triggers a hook.
@@ -101,13 +103,13 @@ pub enum HookAction {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookConditions {
-    /// Claim that must be free, and that the hook holds until its command ends.
+    /// The claim that must be free, and that the hook holds until its command ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<Uri>,
-    /// Maximum lifetime of the claim; without it, the command's maximum time.
+    /// The maximum lifetime of the claim; without it, the command's maximum time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// Minimum time between two firings.
+    /// The minimum time between two firings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooldown_ms: Option<u64>,
     /// A label that the message must have.
@@ -155,11 +157,11 @@ pub struct Hook {
     #[serde(default)]
     #[serde(rename = "skipped")]
     pub skipped_count: u64,
-    /// Cause and reason of the last such trigger.
+    /// The cause and the reason of the last such trigger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_skip: Option<(FiringCause, String)>,
-    /// Triggers that came while its claim was held, oldest first. The hook fires for each when the
-    /// claim is free.
+    /// Triggers that matched while the hook's claim was held, oldest first. The hook fires for each
+    /// of them when the claim is free.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingTrigger>,
 }
@@ -181,7 +183,8 @@ impl Hook {
 
     /// Returns the agent name as which the hook acts.
     pub fn identity(&self) -> AgentName {
-        let own = || AgentName::new(&format!("hook/{}", self.id)).expect("a number makes a name");
+        let own =
+            || AgentName::new(&format!("hook/{}", self.id)).expect("a hook id is a valid name");
         self.agent.clone().unwrap_or_else(own)
     }
 
@@ -330,7 +333,7 @@ pub struct AddHook {
     #[serde(default)]
     pub when: HookConditions,
     pub action: HookAction,
-    #[serde(default = "middle")]
+    #[serde(default = "default_priority")]
     pub priority: u8,
     #[serde(default)]
     pub timeout_ms: Option<u64>,
@@ -339,30 +342,30 @@ pub struct AddHook {
 }
 
 /// Returns the default priority.
-fn middle() -> u8 {
+fn default_priority() -> u8 {
     2
 }
 
 /// Adds a hook.
-pub fn add(draft: &mut Draft, ask: AddHook, by: &Actor, now: Now) -> Result<HookId, Refusal> {
+pub fn add(draft: &mut Draft, settings: AddHook, by: &Actor, now: Now) -> Result<HookId, Refusal> {
     let board = draft.board();
     if board.hooks.len() >= MAX_HOOKS {
         return Err(Refusal::invalid(
-            format!("there are {MAX_HOOKS} hooks already"),
+            format!("there are already {MAX_HOOKS} hooks"),
             "remove some: regatta hook list",
         ));
     }
-    check(board, &ask)?;
+    check(board, &settings)?;
     let hook = Hook {
         id: HookId(board.counters.hook + 1),
-        project: ask.project,
-        agent: ask.agent,
-        trigger: ask.trigger,
-        when: ask.when,
-        action: ask.action,
-        priority: ask.priority,
-        timeout_ms: ask.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
-        sandbox: ask.sandbox.unwrap_or(SandboxLevel::Off),
+        project: settings.project,
+        agent: settings.agent,
+        trigger: settings.trigger,
+        when: settings.when,
+        action: settings.action,
+        priority: settings.priority,
+        timeout_ms: settings.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
+        sandbox: settings.sandbox.unwrap_or(SandboxLevel::Off),
         paused: None,
         made_by: by.clone(),
         made_unix_ms: now.unix_ms,
@@ -379,47 +382,47 @@ pub fn add(draft: &mut Draft, ask: AddHook, by: &Actor, now: Now) -> Result<Hook
 }
 
 /// Checks a new hook's limits, trigger and action.
-fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
-    if let Some(project) = &ask.project
+fn check(board: &Board, settings: &AddHook) -> Result<(), Refusal> {
+    if let Some(project) = &settings.project
         && !board.projects.contains_key(project)
     {
         return Err(Refusal::NoSuchProject {
             project: project.clone(),
         });
     }
-    if ask.priority > 9 {
+    if settings.priority > 9 {
         return Err(Refusal::invalid(
-            "a priority is 0 to 9, and the lower comes first",
+            "a priority is 0 to 9; hooks with lower numbers fire first",
             "give a number in that range",
         ));
     }
-    if ask
+    if settings
         .timeout_ms
-        .is_some_and(|timeout_m| timeout_m == 0 || timeout_m > MAX_TIMEOUT_MS)
+        .is_some_and(|timeout_ms| timeout_ms == 0 || timeout_ms > MAX_TIMEOUT_MS)
     {
         return Err(Refusal::invalid(
             "a hook's command takes 1 ms to 24 hours",
             "give another --max-time",
         ));
     }
-    if ask
+    if settings
         .when
         .ttl_ms
-        .is_some_and(|ttl_m| ttl_m == 0 || ttl_m > claim::MAX_TTL_MS)
+        .is_some_and(|ttl_ms| ttl_ms == 0 || ttl_ms > claim::MAX_TTL_MS)
     {
         return Err(Refusal::invalid(
             "a claim lives for 1 ms to 7 days",
             "give another --ttl",
         ));
     }
-    if ask.when.ttl_ms.is_some() && ask.when.claim.is_none() {
+    if settings.when.ttl_ms.is_some() && settings.when.claim.is_none() {
         return Err(Refusal::invalid(
             "a TTL needs a claim, and no claim is given",
             "name it: --claim respond://…",
         ));
     }
-    if ask.project.is_none()
-        && ask
+    if settings.project.is_none()
+        && settings
             .sandbox
             .is_some_and(|sandbox_level| sandbox_level != SandboxLevel::Off)
     {
@@ -428,7 +431,7 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
             "name --project",
         ));
     }
-    match &ask.trigger {
+    match &settings.trigger {
         HookTrigger::Message {
             channel: None,
             label: None,
@@ -465,7 +468,7 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
             ));
         }
         HookTrigger::Event { .. } | HookTrigger::Free { .. }
-            if ask.when.require_label.is_some() =>
+            if settings.when.require_label.is_some() =>
         {
             return Err(Refusal::invalid(
                 "only a message has labels",
@@ -474,17 +477,19 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
         }
         _ => {}
     }
-    match &ask.action {
+    match &settings.action {
         HookAction::Run { argv, cwd } => {
-            let odd = |s: &String| s.contains('\0') || s.len() > 16 * 1024;
-            if argv.first().is_none_or(String::is_empty) || argv.len() > 256 || argv.iter().any(odd)
+            let is_malformed = |text: &String| text.contains('\0') || text.len() > 16 * 1024;
+            if argv.first().is_none_or(String::is_empty)
+                || argv.len() > 256
+                || argv.iter().any(is_malformed)
             {
                 return Err(Refusal::invalid(
                     "a hook's command has 1 to 256 words of at most 16 KiB",
                     "write it behind --: regatta hook add --channel shop -- ./answer.sh",
                 ));
             }
-            if !cwd.starts_with('/') || odd(cwd) {
+            if !cwd.starts_with('/') || is_malformed(cwd) {
                 return Err(Refusal::invalid(
                     "a hook's command runs in a directory with an absolute path",
                     "name it: --cwd /home/me/shop",
@@ -492,14 +497,14 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
             }
         }
         HookAction::Route => {
-            let channel = matches!(
-                &ask.trigger,
+            let names_channel = matches!(
+                &settings.trigger,
                 HookTrigger::Message {
                     channel: Some(_),
                     ..
                 }
             );
-            if ask.project.is_none() || !channel {
+            if settings.project.is_none() || !names_channel {
                 return Err(Refusal::invalid(
                     "the router works for one project, on the messages of one channel",
                     "name both: regatta hook add --project shop --channel shop --route",
@@ -554,8 +559,9 @@ pub fn remove(draft: &mut Draft, id: HookId) -> Result<(), Refusal> {
 pub fn on_command_ended(
     draft: &mut Draft,
     id: FiringId,
-    (ended, output): (FiringEnd, String),
-    shut_in: Option<String>,
+    ended: FiringEnd,
+    output: String,
+    sandbox_description: Option<String>,
 ) -> Result<(), Refusal> {
     let Some(firing) = draft.board().firings.get(&id).cloned() else {
         return Ok(());
@@ -569,7 +575,7 @@ pub fn on_command_ended(
         firing: id,
         ended,
         output,
-        shut_in,
+        shut_in: sandbox_description,
     }));
     if let Some(FiringClaim { claim, token }) = firing.claim
         && draft

@@ -247,7 +247,8 @@ pub(crate) fn react(
             Some(bare) => {
                 attempt::apply_verdict(
                     draft,
-                    (bare.id, bare.token),
+                    bare.id,
+                    bare.token,
                     WorkVerdict::NoWorkspace,
                     WorkFindings::default(),
                     now,

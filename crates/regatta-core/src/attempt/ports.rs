@@ -8,7 +8,7 @@ use crate::refusal::Refusal;
 
 use super::{AttemptPorted, require_attempt};
 
-/// Leases the project's number of ports, or with `taken` that many replacements.
+/// Leases the project's number of ports, or `taken` ports as replacements for taken ones.
 pub(crate) fn lease_ports(
     draft: &mut Draft,
     id: AttemptId,
@@ -30,6 +30,7 @@ pub(crate) fn lease_ports(
     }
 }
 
+/// Records the ports of an attempt, if it has any.
 pub(crate) fn assign_ports(draft: &mut Draft, id: AttemptId, ports: Vec<u16>) {
     if !ports.is_empty() {
         draft.record(Event::AttemptPorted(AttemptPorted { attempt: id, ports }));
@@ -47,21 +48,22 @@ pub fn on_ports_taken(
     now: Now,
 ) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
-    let lost = attempt
+    let taken_count = attempt
         .ports
         .iter()
         .filter(|port| taken.contains(port))
         .count();
-    let mut others = lease_ports(draft, id, &attempt.project, Some(lost), now)?.into_iter();
-    let keep = |port: &u16| {
+    let mut replacements =
+        lease_ports(draft, id, &attempt.project, Some(taken_count), now)?.into_iter();
+    let replace_if_taken = |port: &u16| {
         if taken.contains(port) {
-            others.next().unwrap_or(*port)
+            replacements.next().unwrap_or(*port)
         } else {
             *port
         }
     };
-    let ports = attempt.ports.iter().map(keep).collect();
-    if lost > 0 {
+    let ports = attempt.ports.iter().map(replace_if_taken).collect();
+    if taken_count > 0 {
         assign_ports(draft, id, ports);
     }
     Ok(())

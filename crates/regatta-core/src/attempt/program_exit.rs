@@ -53,7 +53,7 @@ pub fn on_program_exit(
     draft: &mut Draft,
     id: AttemptId,
     token: u64,
-    how: ProgramExit,
+    exit: ProgramExit,
     now: Now,
 ) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
@@ -64,7 +64,7 @@ pub fn on_program_exit(
     if attempt.phase != AttemptPhase::Working {
         return Ok(()); // the work was reported as done before the process ended
     }
-    match how {
+    match exit {
         // Nobody asked the session of a member to end.
         ProgramExit::Done { .. } if attempt.session_of.is_some() => {
             end(
@@ -94,16 +94,13 @@ pub fn on_program_exit(
         ),
         ProgramExit::Lost => {
             let reason = "its process vanished (a kill -9, or the machine stopped)";
-            let resume = attempt
-                .session
-                .session_id
-                .is_some()
-                .then(|| resume_point(&attempt, true));
+            let has_session = attempt.session.session_id.is_some();
+            let resume = has_session.then(|| resume_point(&attempt, true));
             // The first retry starts at once. When processes vanish repeatedly, the pauses grow.
-            let again = task::find(draft.board(), attempt.task)?.tries > 0;
+            let is_repeated = task::find(draft.board(), attempt.task)?.tries > 0;
             let not_before = retry_delay_ms(draft, attempt.task)?
-                .filter(|_| again)
-                .map(|retry_delay_m| now.fleet_ms + retry_delay_m);
+                .filter(|_| is_repeated)
+                .map(|delay_ms| now.fleet_ms + delay_ms);
             let again = NextAttempt {
                 resume,
                 not_before_fleet_ms: not_before,
@@ -143,20 +140,20 @@ fn on_failure(
 ) -> Result<(), Refusal> {
     let (id, task) = (attempt.id, attempt.task);
     let agent = crate::agent::find(draft.board(), &attempt.agent)?.clone();
-    let not_before = retry_delay_ms(draft, task)?.map(|retry_delay_m| now.fleet_ms + retry_delay_m);
-    let same = |session| Some(resume_point(attempt, session));
+    let not_before = retry_delay_ms(draft, task)?.map(|delay_ms| now.fleet_ms + delay_ms);
+    let resume_here = |with_session| Some(resume_point(attempt, with_session));
     let (cause, again) = match (class, class.consequence()) {
         (_, FailureConsequence::Park) => {
-            let (until, detail) = attempt
+            let (deadline_unix_ms, detail) = attempt
                 .session
                 .provider_limit
                 .clone()
                 .unwrap_or((None, reason.to_owned()));
-            provider_outage::park(draft, &agent, class, until, &detail, now);
+            provider_outage::park(draft, &agent, class, deadline_unix_ms, &detail, now);
             (
                 AttemptCause::Parked,
                 NextAttempt {
-                    resume: same(true),
+                    resume: resume_here(true),
                     ..NextAttempt::default()
                 },
             )
@@ -165,14 +162,12 @@ fn on_failure(
         // it.
         (FailureClass::Auth | FailureClass::BadConfig, _) => {
             provider_outage::park(draft, &agent, class, None, reason, now);
-            (
-                if class == FailureClass::Auth {
-                    AttemptCause::Auth
-                } else {
-                    AttemptCause::BadConfig
-                },
-                NextAttempt::default(),
-            )
+            let cause = if class == FailureClass::Auth {
+                AttemptCause::Auth
+            } else {
+                AttemptCause::BadConfig
+            };
+            (cause, NextAttempt::default())
         }
         (_, FailureConsequence::NeedsPerson) => {
             task::needs_human(draft, task, WaitKind::Provider, reason)?;
@@ -181,33 +176,28 @@ fn on_failure(
         }
         (_, FailureConsequence::NewSession) => {
             let again = NextAttempt {
-                resume: same(false),
+                resume: resume_here(false),
                 counts_as_failure: attempt.session.turns == 0,
                 was_interrupted: true,
+                not_before_fleet_ms: not_before.filter(|_| attempt.resumes.is_some()),
                 ..NextAttempt::default()
             };
-            (
-                AttemptCause::ContextFull,
-                NextAttempt {
-                    not_before_fleet_ms: not_before.filter(|_| attempt.resumes.is_some()),
-                    ..again
-                },
-            )
+            (AttemptCause::ContextFull, again)
         }
         (FailureClass::Overloaded, _) => (
             AttemptCause::Overloaded,
             NextAttempt {
                 not_before_fleet_ms: not_before,
-                resume: same(true),
+                resume: resume_here(true),
                 was_interrupted: true,
                 ..NextAttempt::default()
             },
         ),
-        // A cancelled turn that nobody cancelled is a failure.
+        // If nobody asked for the cancellation, it is a failure.
         (FailureClass::Cancelled, _) if attempt.session.cancels > 0 => (
             AttemptCause::Stopped,
             NextAttempt {
-                resume: same(true),
+                resume: resume_here(true),
                 ..NextAttempt::default()
             },
         ),
@@ -240,8 +230,7 @@ pub(crate) fn requeue_after_failure(
     cause: AttemptCause,
     reason: &str,
 ) -> Result<(), Refusal> {
-    let not_before =
-        retry_delay_ms(draft, task)?.map(|retry_delay_m| draft.now().fleet_ms + retry_delay_m);
+    let not_before = retry_delay_ms(draft, task)?.map(|delay_ms| draft.now().fleet_ms + delay_ms);
     task::retry_after(
         draft,
         task,
@@ -258,13 +247,16 @@ pub(crate) fn requeue_after_failure(
 
 /// Returns the pause before the next try of a task. `None` when the settings allow no pause.
 fn retry_delay_ms(draft: &Draft, task: TaskId) -> Result<Option<u64>, Refusal> {
-    let (limits, tried) = (draft.board().limits, task::find(draft.board(), task)?.tries);
-    let pause = (limits.retry_delay_ms << tried.min(8)).min(limits.max_retry_delay_ms);
-    Ok((pause > 0).then_some(pause))
+    let limits = draft.board().limits;
+    let tries = task::find(draft.board(), task)?.tries;
+    let delay_ms = (limits.retry_delay_ms << tries.min(8)).min(limits.max_retry_delay_ms);
+    Ok((delay_ms > 0).then_some(delay_ms))
 }
 
-pub(crate) fn resume_point(attempt: &Attempt, session: bool) -> ResumePoint {
-    let session = if session {
+/// Returns the place where the work of `attempt` can go on: its workspace, and with `with_session`
+/// also its session.
+pub(crate) fn resume_point(attempt: &Attempt, with_session: bool) -> ResumePoint {
+    let session = if with_session {
         attempt.session.session_id.clone()
     } else {
         None

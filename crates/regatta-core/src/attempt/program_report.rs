@@ -54,7 +54,7 @@ pub fn record_report(
     draft: &mut Draft,
     id: AttemptId,
     token: u64,
-    said: FinishReport,
+    report: FinishReport,
 ) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
     if attempt.stopping.is_some() || attempt.phase != AttemptPhase::Working {
@@ -64,15 +64,15 @@ pub fn record_report(
             live: None,
         });
     }
-    task::check_output(said.output.as_deref())?;
-    verdict::check_learnings(&said.learnings)?;
-    if said.is_result() {
-        verdict::record_result(draft, id, &said);
+    task::check_output(report.output.as_deref())?;
+    verdict::check_learnings(&report.learnings)?;
+    if report.is_result() {
+        verdict::record_result(draft, id, &report);
     }
-    if attempt.output != said.output {
+    if attempt.output != report.output {
         draft.record(Event::AttemptNoted(AttemptNoted {
             attempt: id,
-            output: said.output,
+            output: report.output,
         }));
     }
     Ok(())
@@ -96,16 +96,16 @@ pub fn on_agent_event(
     draft: &mut Draft,
     id: AttemptId,
     token: u64,
-    n: u64,
-    said: AgentEvent,
+    record: u64,
+    event: AgentEvent,
     now: Now,
 ) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
     // Several reports can have the same journal position, and each is handled once.
-    if n < attempt.session.last_record || !said.changes_state() {
+    if record < attempt.session.last_record || !event.changes_state() {
         return Ok(());
     }
-    let used = match &said {
+    let used = match &event {
         AgentEvent::Usage { session, usage } => Spend {
             usage: usage.since(&attempt.session.usage_of_session(session.as_deref())),
             ..Spend::default()
@@ -116,40 +116,42 @@ pub fn on_agent_event(
         },
         _ => Spend::default(),
     };
-    let known = Attempt::clone(&attempt);
+    let before = Attempt::clone(&attempt);
     draft.record(Event::AttemptSaid(AttemptSaid {
         attempt: id,
-        n,
-        said: said.clone(),
+        n: record,
+        said: event.clone(),
     }));
-    match said {
-        AgentEvent::RequestMade(ask) => approval::on_agent_request(draft, &known, ask, now)?,
-        AgentEvent::RequestWithdrawn { request: ask } => {
-            approval::on_program_withdrew(draft, &known, &ask)
+    match event {
+        AgentEvent::RequestMade(request) => {
+            approval::on_agent_request(draft, &before, request, now)?
+        }
+        AgentEvent::RequestWithdrawn { request } => {
+            approval::on_program_withdrew(draft, &before, &request)
         }
         AgentEvent::TurnEnded { stop, class, .. } => {
             approval::close_requests(draft, id, "its turn has ended", false);
-            if class.is_none() && stop == StopReason::EndTurn && known.accepts_prompts() {
-                approval::send_unread_answers(draft, &known);
+            if class.is_none() && stop == StopReason::EndTurn && before.accepts_prompts() {
+                approval::send_unread_answers(draft, &before);
             }
             if class.is_none() && stop == StopReason::EndTurn {
-                provider_outage::on_work_succeeded(draft, &known.agent);
+                provider_outage::on_work_succeeded(draft, &before.agent);
             }
-            let after = require_attempt(draft.board(), id, token)?;
-            if session_rotation::on_turn_ended(draft, &after, stop)? {
+            let attempt = require_attempt(draft.board(), id, token)?;
+            if session_rotation::on_turn_ended(draft, &attempt, stop)? {
                 return budget::charge(draft, id, used, now);
             }
-            let after = require_attempt(draft.board(), id, token)?;
-            let stays = after.session_of.is_some() && after.stopping.is_none();
-            let waits = after.session.hold_reason.is_some()
-                || (stop == StopReason::EndTurn && !after.session.is_finished())
+            let attempt = require_attempt(draft.board(), id, token)?;
+            let is_kept_open = attempt.session_of.is_some() && attempt.stopping.is_none();
+            let waits_for_prompt = attempt.session.hold_reason.is_some()
+                || (stop == StopReason::EndTurn && !attempt.session.is_finished())
                 || (stop == StopReason::EndTurn
                     && class.is_none()
-                    && approval::awaits_answer(draft.board(), &after))
-                || (stays
+                    && approval::awaits_answer(draft.board(), &attempt))
+                || (is_kept_open
                     && class.is_none()
                     && matches!(stop, StopReason::EndTurn | StopReason::Cancelled));
-            if !waits && after.phase == AttemptPhase::Working {
+            if !waits_for_prompt && attempt.phase == AttemptPhase::Working {
                 close_session(draft, id);
             }
         }

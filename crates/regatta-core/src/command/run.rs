@@ -118,18 +118,18 @@ pub(super) fn run(
             let is_supervised =
                 attempt::require_attempt_of_task(draft.board(), task, attempt, token)?.supervised;
             approval::check_finish(draft.board(), attempt)?;
-            let said = attempt::FinishReport {
+            let report = attempt::FinishReport {
                 output: output.clone(),
                 not_needed,
                 learnings,
             };
             if is_supervised {
                 return Ok(done_outcome(attempt::record_report(
-                    draft, attempt, token, said,
+                    draft, attempt, token, report,
                 )?));
             }
-            if said.is_result() {
-                attempt::record_report(draft, attempt, token, said)?;
+            if report.is_result() {
+                attempt::record_report(draft, attempt, token, report)?;
             }
             done_outcome(task::finish(draft, task, attempt, token, output)?)
         }
@@ -137,10 +137,15 @@ pub(super) fn run(
             task,
             attempt,
             token,
-            request: ask,
+            request: agent_request,
         } => {
             attempt::require_attempt_of_task(draft.board(), task, attempt, token)?;
-            CommandOutcome::Approval(approval::on_tool_request(draft, attempt, ask, now)?)
+            CommandOutcome::Approval(approval::on_tool_request(
+                draft,
+                attempt,
+                agent_request,
+                now,
+            )?)
         }
         Command::ContinueWithoutAnswer {
             task,
@@ -167,16 +172,9 @@ pub(super) fn run(
         Command::Land { task, first } => {
             CommandOutcome::Queued(landing::land(draft, task, first, &request.by, now)?)
         }
-        Command::LandWithLentClaim {
-            task,
-            lent_claim: under,
-        } => CommandOutcome::Queued(landing::land_with_lent_claim(
-            draft,
-            task,
-            under,
-            &request.by,
-            now,
-        )?),
+        Command::LandWithLentClaim { task, lent_claim } => CommandOutcome::Queued(
+            landing::land_with_lent_claim(draft, task, lent_claim, &request.by, now)?,
+        ),
         Command::Revise { task, text } => done_outcome(landing::revise(draft, task, text)?),
         Command::Undo { done } => {
             CommandOutcome::Queued(landing::undo(draft, &done, &request.by, now)?)
@@ -209,23 +207,23 @@ pub(super) fn run(
         Command::Decide {
             approval,
             answer,
-            scope: reach,
+            scope,
             also,
         } => {
-            let verdict = approval::ApprovalAnswer {
+            let answer = approval::ApprovalAnswer {
                 answer,
-                scope: reach,
+                scope,
                 by: request.by,
             };
-            CommandOutcome::Decided(approval::decide_all(draft, approval, &also, &verdict, now)?)
+            CommandOutcome::Decided(approval::decide_all(draft, approval, &also, &answer, now)?)
         }
         Command::Snooze { item, ms } => done_outcome(inbox::snooze(draft, item, ms, now)?),
         Command::Dismiss { task } => done_outcome(inbox::dismiss(draft, task)?),
         Command::AddRule {
             scope,
             effect,
-            subject: matter,
-        } => CommandOutcome::Rule(policy::add(draft, scope, effect, matter)?),
+            subject,
+        } => CommandOutcome::Rule(policy::add(draft, scope, effect, subject)?),
         Command::RemoveRule { rule } => done_outcome(policy::remove(draft, rule)?),
         Command::SetBudget { scope, ceiling } => done_outcome(budget::set(draft, scope, ceiling)?),
         Command::StartMission {
@@ -263,7 +261,7 @@ pub(super) fn run(
             let tasks: Vec<TaskId> = draft
                 .board()
                 .open_tasks_of(mission)
-                .map(|draft| draft.1)
+                .map(|(_, task)| task)
                 .collect();
             for task in tasks {
                 attempt::stop_task(draft, task, &reason)?;
@@ -311,8 +309,8 @@ pub(super) fn run(
         Command::ReportExited {
             attempt,
             token,
-            exit: how,
-        } => done_outcome(attempt::on_program_exit(draft, attempt, token, how, now)?),
+            exit,
+        } => done_outcome(attempt::on_program_exit(draft, attempt, token, exit, now)?),
         Command::ReportLaunched {
             attempt,
             token,
@@ -326,10 +324,7 @@ pub(super) fn run(
             token,
             sign,
         } => done_outcome(isolation_breach::on_breach(
-            draft,
-            (attempt, token),
-            sign,
-            now,
+            draft, attempt, token, sign, now,
         )?),
         Command::ReportPortsTaken {
             attempt,
@@ -340,9 +335,9 @@ pub(super) fn run(
             attempt,
             token,
             n,
-            event: said,
+            event,
         } => done_outcome(attempt::on_agent_event(
-            draft, attempt, token, n, said, now,
+            draft, attempt, token, n, event, now,
         )?),
         Command::ReportSilent {
             attempt,
@@ -355,27 +350,28 @@ pub(super) fn run(
             verdict,
             findings,
         } => CommandOutcome::Judged {
-            landing: attempt::apply_verdict(draft, (attempt, token), verdict, findings, now)?,
+            landing: attempt::apply_verdict(draft, attempt, token, verdict, findings, now)?,
         },
-        Command::ReportTrial {
-            landing,
-            outcome: found,
-        } => done_outcome(landing::on_trial_result(draft, landing, found, now)?),
+        Command::ReportTrial { landing, outcome } => {
+            done_outcome(landing::on_trial_result(draft, landing, outcome, now)?)
+        }
         Command::ReportTrunkMove {
             landing,
             fence,
-            outcome: found,
-        } => done_outcome(landing::on_move_result(draft, landing, fence, found, now)?),
+            outcome,
+        } => done_outcome(landing::on_move_result(
+            draft, landing, fence, outcome, now,
+        )?),
         Command::ReportPushed {
             project,
             remote,
             commit,
-            failure: trouble,
+            failure,
         } => done_outcome(landing::remote_sync::on_pushed(
             draft,
             &project,
             (remote, commit),
-            trouble,
+            failure,
             now,
         )?),
         Command::ReportCheckout { landing } => {
@@ -399,17 +395,19 @@ pub(super) fn run(
             firing,
             ended,
             output,
-            sandbox_description: shut_in,
+            sandbox_description,
         } => done_outcome(hook::on_command_ended(
             draft,
             firing,
-            (ended, output),
-            shut_in,
+            ended,
+            output,
+            sandbox_description,
         )?),
         Command::ReportPerformed => CommandOutcome::Done,
     })
 }
 
+/// Returns the outcome of a command whose function returns nothing.
 fn done_outcome((): ()) -> CommandOutcome {
     CommandOutcome::Done
 }
