@@ -1,9 +1,12 @@
 //! The board: all live state, and [`Draft`], the only way to change it.
 //!
-//! All live state is in persistent maps, so a draft of a board with 100,000 tasks costs
-//! microseconds. A task, attempt or landing that has ended leaves the board and stays in the store.
-//! The maps marked "derived" are indexes. They follow from the rows and are rebuilt when the rows
-//! are loaded, so they can never disagree with the rows.
+//! The maps are persistent, so a draft of a board with 100,000 tasks costs microseconds. A task,
+//! attempt or landing that has ended leaves the board and stays in the store. The maps marked
+//! "derived" are indexes. They follow from the rows and are rebuilt when the rows are loaded, so
+//! they can never disagree with the rows.
+//!
+//! Not here: the checks of commands (in the module of each noun), and reading or writing the rows
+//! (in the store).
 
 mod apply_attempt; // the changes that events of attempts make
 mod apply_inbox; // snoozed items, failed tasks, budgets and parked names
@@ -163,7 +166,7 @@ pub struct Board {
     /// nor here belongs to a completed task.
     ended_statuses: OrdMap<TaskId, TaskStatus>,
 
-    // Derived.
+    // Derived: indexes of the maps above.
     pub(crate) held_patterns: PatternIndex,
     pub(crate) awaited_patterns: PatternIndex,
     /// The number of live attempts of each agent.
@@ -278,31 +281,26 @@ pub type Rows = BTreeMap<RowKey, Option<Row>>;
 impl Board {
     /// Restores a board from its live rows, in any order.
     pub fn from_rows(rows: impl IntoIterator<Item = Row>) -> Board {
-        let mut loading = BoardLoader::default();
-        rows.into_iter().for_each(|row| loading.put(row));
-        loading.finish()
+        let mut loader = BoardLoader::default();
+        rows.into_iter().for_each(|row| loader.put(row));
+        loader.finish()
     }
 
     /// Returns the final status of a task. `None` for open tasks and for numbers that were never
     /// handed out.
     pub fn ended_status(&self, id: TaskId) -> Option<TaskStatus> {
         if id.0 == 0 || id.0 > self.counters.task || self.tasks.contains_key(&id) {
-            None
-        } else {
-            Some(
-                self.ended_statuses
-                    .get(&id)
-                    .copied()
-                    .unwrap_or(TaskStatus::Completed),
-            )
+            return None;
         }
+        let status = self.ended_statuses.get(&id).copied();
+        Some(status.unwrap_or(TaskStatus::Completed))
     }
 
     /// Returns the claims of an owner, oldest first.
     pub fn claims_of(&self, owner: &ClaimOwner) -> Vec<ClaimId> {
         self.claims_by_owner
             .range((owner.clone(), ClaimId(0))..=(owner.clone(), ClaimId(u64::MAX)))
-            .map(|claims_by_owner| claims_by_owner.1)
+            .map(|(_, claim)| *claim)
             .collect()
     }
 
@@ -310,7 +308,7 @@ impl Board {
     pub fn waits_of(&self, owner: &ClaimOwner) -> Vec<WaitId> {
         self.waits_by_owner
             .range((owner.clone(), WaitId(0))..=(owner.clone(), WaitId(u64::MAX)))
-            .map(|waits_by_owner| waits_by_owner.1)
+            .map(|(_, wait)| *wait)
             .collect()
     }
 
@@ -320,24 +318,18 @@ impl Board {
     }
 
     /// Returns the ready tasks of one list, first to last.
-    pub fn ready_for(&self, line: &ReadyFor) -> impl Iterator<Item = TaskId> {
+    pub fn ready_for(&self, list: &ReadyFor) -> impl Iterator<Item = TaskId> {
         self.ready_tasks
-            .range((line.clone(), 0, TaskId(0))..=(line.clone(), u8::MAX, TaskId(u64::MAX)))
-            .map(|ready_task| ready_task.2)
+            .range((list.clone(), 0, TaskId(0))..=(list.clone(), u8::MAX, TaskId(u64::MAX)))
+            .map(|(_, _, task)| *task)
     }
 
     /// Returns the open tasks of a mission with their steps, in the order of the steps.
     pub fn open_tasks_of(&self, mission: MissionId) -> impl Iterator<Item = (PlanStep, TaskId)> {
-        let (first, last) = (
-            PlanStep::default(),
-            PlanStep {
-                wave: u32::MAX,
-                sub: u32::MAX,
-            },
-        );
+        let (first, last) = (PlanStep::default(), PlanStep::ANY);
         self.tasks_by_mission
             .range((mission, first, TaskId(0))..=(mission, last, TaskId(u64::MAX)))
-            .map(|tasks_by_mission| (tasks_by_mission.1, tasks_by_mission.2))
+            .map(|(_, step, task)| (*step, *task))
     }
 
     /// Returns a project's landings by rank, age and number (Q10). `landing::queue` decides which
@@ -348,14 +340,14 @@ impl Board {
                 (project.clone(), 0, LandingId(0))
                     ..=(project.clone(), u8::MAX, LandingId(u64::MAX)),
             )
-            .filter_map(|landing_queue| self.landings.get(&landing_queue.2))
+            .filter_map(|(_, _, landing)| self.landings.get(landing))
     }
 
     /// Returns the open tasks that `id` blocks.
     pub fn dependents_of(&self, id: TaskId) -> Vec<TaskId> {
         self.dependents
             .range((id, TaskId(0))..=(id, TaskId(u64::MAX)))
-            .map(|dependent| dependent.1)
+            .map(|(_, dependent)| *dependent)
             .collect()
     }
 
@@ -363,15 +355,15 @@ impl Board {
     /// already due and could not be processed waits for a change of the board, not for the clock.
     pub fn next_deadline(&self, now: Now) -> Option<u64> {
         let floor = (now.fleet_ms + 1, Deadline::Claim(ClaimId(0)));
-        self.timers.range(floor..).next().map(|timer| timer.0)
+        self.timers.range(floor..).next().map(|(at, _)| *at)
     }
 
     /// Returns the items whose deadline has passed, oldest first.
     pub fn expired_timers(&self, now: Now) -> Vec<Deadline> {
         self.timers
             .iter()
-            .take_while(|timer| timer.0 <= now.fleet_ms)
-            .map(|timer| timer.1.clone())
+            .take_while(|(at, _)| *at <= now.fleet_ms)
+            .map(|(_, deadline)| deadline.clone())
             .collect()
     }
 

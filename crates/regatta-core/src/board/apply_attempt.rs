@@ -9,6 +9,7 @@ use crate::ids::{AttemptId, Now};
 use super::{Board, Rows};
 
 impl Board {
+    /// Applies an event of an attempt. All other events are ignored.
     pub(super) fn apply_attempt(&mut self, event: &Event, now: Now, rows: &mut Rows) {
         match event {
             Event::AttemptReported(event) => {
@@ -78,9 +79,9 @@ impl Board {
                 }
             }
             Event::AttemptSaid(event) => {
-                let (n, said) = (*event.n(), event.said().clone());
+                let (record, agent_event) = (*event.n(), event.said().clone());
                 self.change_attempt(*event.attempt(), rows, |attempt| {
-                    apply_agent_event(attempt, n, said)
+                    apply_agent_event(attempt, record, agent_event)
                 });
             }
             Event::AttemptLaunched(event) => {
@@ -156,41 +157,41 @@ impl Board {
         let Some(attempt) = self.attempts.get(&id).cloned() else {
             return;
         };
-        let talk = &attempt.session;
+        let session = &attempt.session;
         let same_session = self
             .tasks
             .get(&attempt.task)
             .and_then(|task| task.resume.as_ref())
-            .is_some_and(|resume_point| resume_point.session.is_some());
+            .is_some_and(|resume| resume.session.is_some());
         // A cancelled task needs its prompts no more.
         if cause == attempt::AttemptCause::Cancelled {
             return;
         }
         // An attempt that came to its regular end has read the notes that it began with.
-        let heard = matches!(
+        let has_read_notes = matches!(
             cause,
             attempt::AttemptCause::Rested
                 | attempt::AttemptCause::Reported
                 | attempt::AttemptCause::Submitted
         );
-        let mut words = if heard || (talk.turns > 0 && same_session) {
+        let mut unread = if has_read_notes || (session.turns > 0 && same_session) {
             vec![]
         } else {
             attempt.notes.clone()
         };
-        let said = usize::try_from(talk.turns.saturating_sub(1))
+        let sent = usize::try_from(session.turns.saturating_sub(1))
             .unwrap_or(usize::MAX)
-            .min(talk.follow_ups.len());
-        words.extend(
-            talk.follow_ups[said..]
+            .min(session.follow_ups.len());
+        unread.extend(
+            session.follow_ups[sent..]
                 .iter()
                 .filter(|follow_up| !crate::session_rotation::is_summary_request(follow_up))
                 .cloned(),
         );
-        if !words.is_empty() {
+        if !unread.is_empty() {
             self.change_task(attempt.task, now, rows, |task| {
-                words.append(&mut task.notes);
-                task.notes = words;
+                unread.append(&mut task.notes);
+                task.notes = unread;
             });
         }
     }
@@ -215,47 +216,51 @@ impl Board {
 }
 
 /// Updates the attempt with an event that its program sent.
-fn apply_agent_event(attempt: &mut Attempt, n: u64, said: AgentEvent) {
-    let talk = &mut attempt.session;
-    talk.last_record = n;
-    match said {
-        AgentEvent::Started { session, model } => {
-            talk.session_id = session.or(talk.session_id.take());
-            talk.model = model.or(talk.model.take());
+fn apply_agent_event(attempt: &mut Attempt, n: u64, event: AgentEvent) {
+    let session = &mut attempt.session;
+    session.last_record = n;
+    match event {
+        AgentEvent::Started {
+            session: session_id,
+            model,
+        } => {
+            session.session_id = session_id.or(session.session_id.take());
+            session.model = model.or(session.model.take());
         }
         AgentEvent::TurnStarted { n } => {
-            talk.turns = talk.turns.max(n + 1);
-            (talk.in_turn, talk.last_turn_end) = (true, None);
+            session.turns = session.turns.max(n + 1);
+            (session.in_turn, session.last_turn_end) = (true, None);
         }
-        AgentEvent::Plan { entries } => talk.plan = entries,
-        AgentEvent::Usage { session, usage } => {
-            match talk
+        AgentEvent::Plan { entries } => session.plan = entries,
+        AgentEvent::Usage {
+            session: session_id,
+            usage,
+        } => {
+            let known = session
                 .usage_by_session
                 .iter_mut()
-                .find(|usage_by_session| usage_by_session.0 == session)
-            {
-                Some(known) => known.1 = known.1.componentwise_max(&usage),
-                None => talk.usage_by_session.push((session, usage)),
+                .find(|(id, _)| *id == session_id);
+            match known {
+                Some((_, known)) => *known = known.componentwise_max(&usage),
+                None => session.usage_by_session.push((session_id, usage)),
             }
         }
-        AgentEvent::Context { used, size } => talk.context = Some((used, size)),
+        AgentEvent::Context { used, size } => session.context = Some((used, size)),
         AgentEvent::Limited {
-            deadline_unix_ms: until_wall,
+            deadline_unix_ms,
             detail,
-        } => talk.provider_limit = Some((until_wall, detail)),
+        } => session.provider_limit = Some((deadline_unix_ms, detail)),
         AgentEvent::TurnEnded {
             stop,
             class,
             detail,
         } => {
-            (talk.in_turn, talk.last_turn_end) = (
-                false,
-                Some(TurnEnd {
-                    stop,
-                    class,
-                    detail,
-                }),
-            );
+            session.in_turn = false;
+            session.last_turn_end = Some(TurnEnd {
+                stop,
+                class,
+                detail,
+            });
         }
         AgentEvent::RequestMade(_)
         | AgentEvent::RequestWithdrawn { .. }

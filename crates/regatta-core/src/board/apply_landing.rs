@@ -13,6 +13,7 @@ use crate::project::Project;
 use super::{Board, Row, RowKey, Rows};
 
 impl Board {
+    /// Applies an event of the landing queue. All other events are ignored.
     pub(super) fn apply_landing(&mut self, event: &Event, now: Now, rows: &mut Rows) {
         match event {
             Event::LandingQueued(event) => {
@@ -128,9 +129,8 @@ impl Board {
                     let before = landing.hold_count.take();
                     landing.hold_count = Some(HoldCount {
                         reason: event.reason().clone(),
-                        times: before.as_ref().map_or(0, |hold_count| hold_count.times) + 1,
-                        since_unix_ms: before
-                            .map_or(now.unix_ms, |hold_count| hold_count.since_unix_ms),
+                        times: before.as_ref().map_or(0, |hold| hold.times) + 1,
+                        since_unix_ms: before.map_or(now.unix_ms, |hold| hold.since_unix_ms),
                     });
                     landing.held = Some(event.reason().clone());
                     landing.retry_fleet_ms = *event.retry_at();
@@ -226,9 +226,9 @@ impl Board {
         }
     }
 
-    /// Updates the other landings of the project after `gone` left its place in their trials. With
-    /// `landed`, it landed as that commit, and trials that were based on it are now based on the
-    /// trunk. Without, those trials no longer count.
+    /// Updates the other landings of the project after `gone` left their trials. If `gone` landed
+    /// as the commit `landed`, the trials that were based on it are now based on the trunk. If it
+    /// did not land, those trials no longer count.
     fn detach_from_trials(&mut self, gone: LandingId, landed: Option<&CommitId>, rows: &mut Rows) {
         let Some(project) = self
             .landings
@@ -253,12 +253,11 @@ impl Board {
 
     /// Records the end of a landing. Later batches get their size from these records.
     fn record_landing_end(&mut self, id: LandingId, failed: Option<bool>, rows: &mut Rows) {
-        if let (Some(failed), Some(project)) = (
-            failed,
-            self.landings
-                .get(&id)
-                .map(|landing| landing.project.clone()),
-        ) {
+        let Some(landing) = self.landings.get(&id) else {
+            return;
+        };
+        if let Some(failed) = failed {
+            let project = landing.project.clone();
             self.change_record(&project, rows, |record| record.record_outcome(failed));
         }
     }
@@ -304,22 +303,23 @@ fn discard_trial(landing: &mut Landing) {
     }
 }
 
+/// Removes the landing `gone` from the trials of `landing`.
 fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
     landing.deferred_behind.retain(|id| *id != gone);
-    let carried = |carries: &[CarriedLanding]| {
+    let commit_of_gone = |carries: &[CarriedLanding]| {
         carries
             .iter()
-            .find(|carried_landing| carried_landing.landing == gone)
-            .map(|carried_landing| carried_landing.commit.clone())
+            .find(|carried| carried.landing == gone)
+            .map(|carried| carried.commit.clone())
     };
-    let with = |carries: &[CarriedLanding]| carried(carries).is_some();
-    // The gone landing landed as another commit than the commit that was merged and validated here.
-    let differs = |carries: &[CarriedLanding], commit: &CommitId| {
-        carried(carries).is_some_and(|id| id != *commit)
+    let carries_gone = |carries: &[CarriedLanding]| commit_of_gone(carries).is_some();
+    // `gone` landed as another commit than the commit that was merged and validated here.
+    let carries_other_commit = |carries: &[CarriedLanding], commit: &CommitId| {
+        commit_of_gone(carries).is_some_and(|id| id != *commit)
     };
-    if let Some(red) = &mut landing.failed_trial {
-        match (red.ahead.contains(&gone), landed) {
-            (true, Some(_)) => red.ahead.retain(|id| *id != gone),
+    if let Some(failed_trial) = &mut landing.failed_trial {
+        match (failed_trial.ahead.contains(&gone), landed) {
+            (true, Some(_)) => failed_trial.ahead.retain(|id| *id != gone),
             (false, None) => {}
             _ => landing.failed_trial = None,
         }
@@ -331,19 +331,21 @@ fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
         }
         (LandingState::Trying { void, .. }, Some(_)) => *void = true,
         (LandingState::Trying { ahead, void, .. }, None) => *void |= ahead.contains(&gone),
-        (LandingState::Validated { carries, .. }, Some(commit)) if differs(carries, commit) => {
+        (LandingState::Validated { carries, .. }, Some(commit))
+            if carries_other_commit(carries, commit) =>
+        {
             landing.state = LandingState::Queued
         }
-        (LandingState::Validated { carries, old, .. }, Some(commit)) if with(carries) => {
-            carries.retain(|carried_landing| carried_landing.landing != gone);
+        (LandingState::Validated { carries, old, .. }, Some(commit)) if carries_gone(carries) => {
+            carries.retain(|carried| carried.landing != gone);
             *old = commit.clone();
         }
         (LandingState::Validated { .. }, Some(_)) => landing.state = LandingState::Queued,
-        (LandingState::Validated { carries, .. }, None) if with(carries) => {
+        (LandingState::Validated { carries, .. }, None) if carries_gone(carries) => {
             landing.state = LandingState::Queued
         }
-        (LandingState::Moving { carries, old, .. }, Some(commit)) if with(carries) => {
-            carries.retain(|carried_landing| carried_landing.landing != gone);
+        (LandingState::Moving { carries, old, .. }, Some(commit)) if carries_gone(carries) => {
+            carries.retain(|carried| carried.landing != gone);
             *old = commit.clone();
         }
         _ => {}

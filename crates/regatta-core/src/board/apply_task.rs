@@ -8,6 +8,7 @@ use crate::task::{Task, TaskStatus};
 use super::{Board, Rows};
 
 impl Board {
+    /// Applies an event of a task. All other events are ignored.
     pub(super) fn apply_task(&mut self, event: &Event, now: Now, rows: &mut Rows) {
         match event {
             Event::TaskAdded(event) => {
@@ -63,10 +64,7 @@ impl Board {
                 task.failures += u32::from(*event.counts());
                 task.needed_decision = None;
                 task.landing = None;
-                task.resting = event
-                    .again()
-                    .as_ref()
-                    .is_some_and(|next_attempt| next_attempt.resting);
+                task.resting = event.again().as_ref().is_some_and(|next| next.resting);
                 if let Some(again) = event.again() {
                     task.tries = if again.was_interrupted {
                         task.tries + 1

@@ -50,8 +50,9 @@ impl Draft {
         std::mem::take(&mut self.board.ready_index)
     }
 
-    pub(crate) fn put_ready_index(&mut self, lots: ReadyIndex) {
-        self.board.ready_index = lots;
+    /// Puts the index of ready tasks back into the board.
+    pub(crate) fn put_ready_index(&mut self, index: ReadyIndex) {
+        self.board.ready_index = index;
     }
 
     /// Returns the time at which the change is made.
@@ -72,6 +73,7 @@ impl Draft {
         self.events.push(event);
     }
 
+    /// Returns whether the draft has an event that [`Draft::take_events`] has not returned yet.
     pub(crate) fn has_recorded(&self) -> bool {
         !self.events.is_empty()
     }
@@ -81,6 +83,7 @@ impl Draft {
         std::mem::take(&mut self.events)
     }
 
+    /// Returns the changed board and the changed rows.
     pub(crate) fn into_parts(self) -> (Board, Rows) {
         (self.board, self.rows)
     }

@@ -1,8 +1,9 @@
 //! Stores rows in the board and keeps its derived indexes in step with them.
 //!
 //! Each `put_*` method replaces one row: it removes the old row's index entries, adds the new
-//! row's, and records the changed row for the store. Not here: the decision which row an event
-//! changes; that is in [`super::fold`].
+//! row's, and records the changed row for the store. Each `change_*` method changes a copy of the
+//! stored row and puts it. Not here: the decision which row an event
+//! changes. That decision is in [`fold`](super::fold).
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::{manifest, mission, project_rules, schedule};
 use super::{Board, Deadline, ReadyFor, Row, RowKey, Rows};
 
 impl Board {
+    /// Adds a task to the indexes.
     pub(super) fn index_task(&mut self, task: &Task) {
         for blocker in &task.blocked_by {
             self.dependents.insert((*blocker, task.id));
@@ -27,11 +29,11 @@ impl Board {
             self.tasks_by_mission
                 .insert((mission, task.step(), task.id));
         }
-        if let Some(line) = self.ready_list_of(task) {
-            let shared = manifest::claim_mode(self, task) == ClaimMode::Shared;
+        if let Some(list) = self.ready_list_of(task) {
+            let is_shared = manifest::claim_mode(self, task) == ClaimMode::Shared;
             let uris = manifest::claims_of_task(self, task);
-            self.ready_index.insert(&line, task, &uris, shared);
-            self.ready_tasks.insert((line, task.priority, task.id));
+            self.ready_index.insert(&list, task, &uris, is_shared);
+            self.ready_tasks.insert((list, task.priority, task.id));
         }
         if let Some(at) = task.offer_until_fleet_ms {
             self.timers.insert((at, Deadline::Offer(task.id)));
@@ -47,6 +49,7 @@ impl Board {
         }
     }
 
+    /// Removes a task from the indexes.
     pub(super) fn unindex_task(&mut self, task: &Task) {
         for blocker in &task.blocked_by {
             self.dependents.remove(&(*blocker, task.id));
@@ -55,10 +58,11 @@ impl Board {
             self.tasks_by_mission
                 .remove(&(mission, task.step(), task.id));
         }
-        let place = (self.ready_list(task), task.priority, task.id);
-        if self.ready_tasks.remove(&place).is_some() {
+        let list = self.ready_list(task);
+        let entry = (list.clone(), task.priority, task.id);
+        if self.ready_tasks.remove(&entry).is_some() {
             let uris = manifest::claims_of_task(self, task);
-            self.ready_index.remove(&place.0, task, &uris);
+            self.ready_index.remove(&list, task, &uris);
         }
         if let Some(at) = task.offer_until_fleet_ms {
             self.timers.remove(&(at, Deadline::Offer(task.id)));
@@ -77,7 +81,7 @@ impl Board {
     /// Returns the list of a task that can start as soon as claims, slots and its mission's pace
     /// allow it; `None` for other tasks.
     pub(super) fn ready_list_of(&self, task: &Task) -> Option<ReadyFor> {
-        let ready = task.status.is_waiting()
+        let is_ready = task.status.is_waiting()
             && task.session_of.is_none()
             && task.paused.is_none()
             && task.not_before_fleet_ms.is_none()
@@ -89,7 +93,7 @@ impl Board {
                 .all(|id| self.ended_status(*id) == Some(TaskStatus::Completed))
             && schedule::missing_contract_part(self, task).is_none()
             && project_rules::blocking_rule(self, task).is_none();
-        if !ready {
+        if !is_ready {
             return None;
         }
         Some(self.ready_list(task))
@@ -154,11 +158,11 @@ impl Board {
             self.unindex_snooze(old.snoozed, || InboxItem::Attempt(old.id));
             self.attempts_without_slot -= usize::from(old.takes_no_slot);
             if old.session_of.is_none() {
-                let left = self.running_by_agent.get(&old.agent).copied().unwrap_or(1) - 1;
-                if left == 0 {
+                let remaining = self.running_by_agent.get(&old.agent).copied().unwrap_or(1) - 1;
+                if remaining == 0 {
                     self.running_by_agent.remove(&old.agent)
                 } else {
-                    self.running_by_agent.insert(old.agent.clone(), left)
+                    self.running_by_agent.insert(old.agent.clone(), remaining)
                 };
             }
         }
@@ -180,11 +184,12 @@ impl Board {
                 self.timers.insert((at, Deadline::Attempt(attempt.id)));
             }
             if attempt.phase == AttemptPhase::Working && attempt.stopping.is_none() {
-                let opened = attempt.session.session_id.is_some() || attempt.session.turns > 0;
-                let ready_by = attempt.session_deadline_fleet_ms.filter(|_| !opened);
+                let has_opened = attempt.session.session_id.is_some() || attempt.session.turns > 0;
+                let session_deadline_fleet_ms =
+                    attempt.session_deadline_fleet_ms.filter(|_| !has_opened);
                 for at in [
                     attempt.deadline_fleet_ms,
-                    ready_by,
+                    session_deadline_fleet_ms,
                     attempt.budget_check_fleet_ms,
                 ]
                 .into_iter()
@@ -214,9 +219,9 @@ impl Board {
             }
             self.claims_by_owner.insert((claim.owner.clone(), claim.id));
         }
-        let before = old.and_then(|claim| claim.expires_fleet_ms);
-        if before != claim.expires_fleet_ms {
-            if let Some(at) = before {
+        let old_expiry = old.and_then(|claim| claim.expires_fleet_ms);
+        if old_expiry != claim.expires_fleet_ms {
+            if let Some(at) = old_expiry {
                 self.timers.remove(&(at, Deadline::Claim(claim.id)));
             }
             if let Some(at) = claim.expires_fleet_ms {
@@ -316,11 +321,11 @@ impl Board {
             change(&mut task);
             task.updated_unix_ms = now.unix_ms;
             // Only an item that needs a person can be snoozed.
-            let can_be = matches!(
+            let can_be_snoozed = matches!(
                 task.status,
                 TaskStatus::NeedsHuman | TaskStatus::InReview | TaskStatus::Landing
             );
-            task.snoozed = task.snoozed.filter(|_| can_be);
+            task.snoozed = task.snoozed.filter(|_| can_be_snoozed);
             if task.status.is_terminal() {
                 (task.attempt, task.landing, task.offer_until_fleet_ms) = (None, None, None);
                 (task.not_before_fleet_ms, task.resume) = (None, None);

@@ -19,13 +19,11 @@ impl BoardLoader {
     pub fn put(&mut self, row: Row) {
         let (board, ignored) = (&mut self.board, &mut self.ignored);
         match row {
-            Row::Meta(board_meta) => {
-                (board.revision, board.fleet_ms, board.counters, board.limits) = (
-                    board_meta.revision,
-                    board_meta.fleet_ms,
-                    board_meta.counters,
-                    board_meta.limits,
-                )
+            Row::Meta(meta) => {
+                board.revision = meta.revision;
+                board.fleet_ms = meta.fleet_ms;
+                board.counters = meta.counters;
+                board.limits = meta.limits;
             }
             Row::Project(project) => _ = board.projects.insert(project.name.clone(), project),
             Row::Agent(agent) => _ = board.agents.insert(agent.name.clone(), agent),
@@ -37,22 +35,18 @@ impl BoardLoader {
             Row::Task(task) => _ = board.tasks.insert(task.id, task),
             Row::Attempt(attempt) if attempt.end.is_none() => board.put_attempt(attempt, ignored),
             Row::Claim(claim) => board.put_claim(claim, ignored),
-            Row::Wait(claim_wait) => board.put_wait(claim_wait, ignored),
+            Row::Wait(wait) => board.put_wait(wait, ignored),
             Row::Landing(landing) if landing.end.is_none() => board.put_landing(landing, ignored),
-            Row::Cursor(read_cursor) => {
+            Row::Cursor(cursor) => {
                 _ = board
                     .cursors
-                    .insert((read_cursor.agent, read_cursor.channel), read_cursor.read)
+                    .insert((cursor.agent, cursor.channel), cursor.read)
             }
-            Row::Answer(stored_answer) => board.put_answer(stored_answer, ignored),
+            Row::Answer(answer) => board.put_answer(answer, ignored),
             Row::Approval(approval) if !approval.closed => board.put_approval(approval, ignored),
-            Row::Rule(policy_rule) => _ = board.rules.insert(policy_rule.id, policy_rule),
+            Row::Rule(rule) => _ = board.rules.insert(rule.id, rule),
             Row::Budget(budget) => board.put_budget(budget, ignored),
-            Row::Day(day_spend) => {
-                _ = board
-                    .ledger
-                    .insert((day_spend.day, day_spend.agent), day_spend.spend)
-            }
+            Row::Day(day) => _ = board.ledger.insert((day.day, day.agent), day.spend),
             Row::Runner(runner) => board.put_runner(runner, ignored),
             Row::Hook(hook) => _ = board.hooks.insert(hook.id, hook),
             Row::Firing(firing) if firing.ended.is_none() => {
@@ -63,10 +57,10 @@ impl BoardLoader {
                 board.put_conversation(conversation, ignored)
             }
             Row::Delivery(delivery) => board.put_delivery(&delivery, ignored),
-            Row::Launch(team_launch) if !team_launch.superseded => {
-                _ = board.launches.insert(team_launch.id, team_launch)
+            Row::Launch(launch) if !launch.superseded => {
+                _ = board.launches.insert(launch.id, launch)
             }
-            Row::Parked(provider_outage) => board.put_parked(provider_outage, ignored),
+            Row::Parked(outage) => board.put_parked(outage, ignored),
             Row::Mission(..)
             | Row::Attempt(_)
             | Row::Landing(_)

@@ -1,5 +1,8 @@
 //! Changes and stores rows of missions, approvals, runners, conversations, hooks, teams, launches
 //! and spending, and keeps their timers in step.
+//!
+//! Each `put_*` method stores a row and replaces the old one. Each `change_*` method changes a copy
+//! of the stored row and puts it. Each `remove_*` method removes a row with its timers.
 
 use std::sync::Arc;
 
@@ -59,6 +62,7 @@ impl Board {
         Some(old)
     }
 
+    /// Returns the approvals that an attempt asked for.
     pub(super) fn approvals_of(&self, attempt: AttemptId) -> Vec<ApprovalId> {
         self.approvals
             .values()
@@ -252,6 +256,7 @@ impl Board {
         }
     }
 
+    /// Adds spending to a day: for one agent, or for all agents together.
     pub(super) fn add_day_spend(
         &mut self,
         day: u64,
