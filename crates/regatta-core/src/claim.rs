@@ -183,78 +183,77 @@ pub const MAX_WAIT_MS: u64 = 24 * 3_600_000;
 /// The largest number of patterns in one claim.
 pub const MAX_URIS: usize = 512;
 
-/// Grants all URIs at once, or queues a wait for them, or refuses and names the holders.
-pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired, Refusal> {
-    if ask.uris.is_empty() || ask.uris.len() > MAX_URIS {
+/// Grants all URIs at once. If somebody holds one of them, queues a wait, or refuses and names the
+/// holders.
+pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acquired, Refusal> {
+    if request.uris.is_empty() || request.uris.len() > MAX_URIS {
         return Err(Refusal::invalid(
             format!("a claim must name 1 to {MAX_URIS} URIs"),
             "name the files that you need: regatta claim acquire file://shop/src/**",
         ));
     }
-    if ask.ttl_ms == 0 || ask.ttl_ms > MAX_TTL_MS {
+    if request.ttl_ms == 0 || request.ttl_ms > MAX_TTL_MS {
         return Err(Refusal::invalid(
             "--ttl must be between 1 ms and 7 days",
             "give a shorter --ttl and renew the claim: regatta claim renew",
         ));
     }
-    if ask.wait_ms > MAX_WAIT_MS {
+    if request.wait_ms > MAX_WAIT_MS {
         return Err(Refusal::invalid(
             "--wait is limited to 24h",
             "give a shorter --wait",
         ));
     }
-    if ask.memo.len() > 500 {
+    if request.memo.len() > 500 {
         return Err(Refusal::invalid(
             "--memo is limited to 500 bytes",
             "shorten the memo, or send a message: regatta msg send",
         ));
     }
     // An owner that has ended holds nothing, however late its request arrives (L11).
-    let ended = match &ask.owner {
+    let has_ended = match &request.owner {
         ClaimOwner::Agent(_) => false,
         ClaimOwner::Attempt(id) => !draft.board().attempts.contains_key(id),
         ClaimOwner::Landing(id) => !draft.board().landings.contains_key(id),
     };
-    if ended {
+    if has_ended {
         return Err(Refusal::invalid(
-            format!("{} has ended, so it cannot hold a claim", ask.owner),
+            format!("{} has ended, so it cannot hold a claim", request.owner),
             "claim the URIs for an agent: regatta claim acquire URI --as AGENT",
         ));
     }
-    let aliased = identity::tasks_by_alias(draft.board(), &ask.uris);
-    ask.uris.extend(aliased);
-    let party = Party::ByHand(&ask.owner);
+    let aliased_tasks = identity::tasks_by_alias(draft.board(), &request.uris);
+    request.uris.extend(aliased_tasks);
+    let party = Party::ByHand(&request.owner);
     let wanted = WantedUris {
-        uris: &ask.uris,
-        mode: ask.mode,
+        uris: &request.uris,
+        mode: request.mode,
         own_wait: None,
         party,
     };
     let holders = holders_conflicting_with(draft.board(), wanted, now);
     if holders.is_empty() {
-        return Ok(grant(draft, ask, None, now));
+        return Ok(grant(draft, request, None, now));
     }
-    if ask.wait_ms == 0 {
+    if request.wait_ms == 0 {
         return Err(Refusal::ClaimHeld { holders });
     }
     if let Some(cycle) = cycle_through(
         draft,
-        &ask.owner,
-        holders
-            .iter()
-            .map(|claim_holder| claim_holder.owner.clone()),
+        &request.owner,
+        holders.iter().map(|holder| holder.owner.clone()),
     ) {
         return Err(Refusal::Deadlock { cycle });
     }
-    let most = max_wait_ms(draft.board(), &ask);
+    let longest_wait_ms = max_wait_ms(draft.board(), &request);
     let wait = ClaimWait {
         id: WaitId(draft.board().counters.wait + 1),
-        owner: ask.owner,
-        uris: ask.uris,
-        mode: ask.mode,
-        ttl_ms: ask.ttl_ms,
-        memo: ask.memo,
-        deadline_fleet_ms: now.fleet_ms + ask.wait_ms.min(most),
+        owner: request.owner,
+        uris: request.uris,
+        mode: request.mode,
+        ttl_ms: request.ttl_ms,
+        memo: request.memo,
+        deadline_fleet_ms: now.fleet_ms + request.wait_ms.min(longest_wait_ms),
         since_unix_ms: now.unix_ms,
     };
     let id = wait.id;
@@ -389,23 +388,25 @@ fn grant_owned_with_memo(
 }
 
 /// Grants a claim with a time to live. No other function creates such a claim.
-fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> Acquired {
+fn grant(draft: &mut Draft, request: Acquire, wait: Option<WaitId>, now: Now) -> Acquired {
     let id = ClaimId(draft.board().counters.claim + 1);
     let token = draft.next_revision();
-    let by_hand = matches!(ask.owner, ClaimOwner::Agent(_));
-    let latest_at = (by_hand && ask.uris.iter().any(is_trunk))
-        .then(|| now.fleet_ms + max_trunk_hold_ms(draft.board(), &ask.uris));
-    let expires_at = latest_at.unwrap_or(u64::MAX).min(now.fleet_ms + ask.ttl_ms);
+    let by_hand = matches!(request.owner, ClaimOwner::Agent(_));
+    let latest_end_fleet_ms = (by_hand && request.uris.iter().any(is_trunk))
+        .then(|| now.fleet_ms + max_trunk_hold_ms(draft.board(), &request.uris));
+    let expires_fleet_ms = latest_end_fleet_ms
+        .unwrap_or(u64::MAX)
+        .min(now.fleet_ms + request.ttl_ms);
     let claim = Claim {
         id,
-        owner: ask.owner,
-        uris: ask.uris,
-        mode: ask.mode,
+        owner: request.owner,
+        uris: request.uris,
+        mode: request.mode,
         token,
-        ttl_ms: Some(ask.ttl_ms),
-        expires_fleet_ms: Some(expires_at),
-        latest_end_fleet_ms: latest_at,
-        memo: ask.memo,
+        ttl_ms: Some(request.ttl_ms),
+        expires_fleet_ms: Some(expires_fleet_ms),
+        latest_end_fleet_ms,
+        memo: request.memo,
         from_wait: wait,
         granted_unix_ms: now.unix_ms,
     };
@@ -413,7 +414,7 @@ fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> Acq
     Acquired::Granted {
         claim: id,
         token,
-        ttl_ms: expires_at - now.fleet_ms,
+        ttl_ms: expires_fleet_ms - now.fleet_ms,
     }
 }
 
@@ -454,10 +455,12 @@ pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal
     Ok(())
 }
 
+/// Returns the claim if `token` is its token.
 fn require_claim(draft: &Draft, id: ClaimId, token: u64) -> Result<std::sync::Arc<Claim>, Refusal> {
     require_claim_on_board(draft.board(), id, token)
 }
 
+/// Like [`require_claim`], but needs only a board.
 fn require_claim_on_board(
     board: &Board,
     id: ClaimId,
@@ -510,7 +513,7 @@ pub(crate) fn release_leased(draft: &mut Draft, owner: &ClaimOwner) {
 /// Transfers every claim of one owner to another, so that no claim is free in between. Ports are
 /// not transferred.
 pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
-    let ports = |claim: &ClaimId| {
+    let is_port = |claim: &ClaimId| {
         draft
             .board()
             .claims
@@ -521,7 +524,7 @@ pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
         .board()
         .claims_of(from)
         .into_iter()
-        .filter(|id| !ports(id))
+        .filter(|id| !is_port(id))
         .collect();
     for claim in claims {
         draft.record(Event::ClaimTransferred(ClaimTransferred {
@@ -534,12 +537,12 @@ pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
 /// Records the expiry of a claim whose deadline has passed. Expiry is an event, and no reader
 /// compares times.
 pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
-    let due = draft
+    let is_due = draft
         .board()
         .claims
         .get(&id)
         .is_some_and(|claim| claim.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
-    if due {
+    if is_due {
         draft.record(Event::ClaimReleased(ClaimReleased {
             claim: id,
             cause: ClaimEndCause::Expired,
@@ -553,7 +556,7 @@ pub fn expire_wait(draft: &mut Draft, id: WaitId, now: Now) {
         .board()
         .waits
         .get(&id)
-        .is_some_and(|claim_wait| claim_wait.deadline_fleet_ms <= now.fleet_ms)
+        .is_some_and(|wait| wait.deadline_fleet_ms <= now.fleet_ms)
     {
         draft.record(Event::ClaimWaitEnded(ClaimWaitEnded {
             wait: id,
@@ -583,17 +586,17 @@ pub fn renew_leases(draft: &mut Draft, now: Now) {
         .cloned()
         .collect();
     for claim in leased {
-        let fresh = claim
+        let expires_fleet_ms = claim
             .latest_end_fleet_ms
             .unwrap_or(u64::MAX)
             .min(now.fleet_ms + claim.ttl_ms.unwrap_or(0));
         if claim
             .expires_fleet_ms
-            .is_some_and(|expires_fleet_m| expires_fleet_m < fresh)
+            .is_some_and(|at| at < expires_fleet_ms)
         {
             draft.record(Event::ClaimRenewed(ClaimRenewed {
                 claim: claim.id,
-                expires_at: Some(fresh),
+                expires_at: Some(expires_fleet_ms),
             }));
         }
     }
@@ -609,15 +612,15 @@ pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
                 .board()
                 .awaited_patterns
                 .overlapping(uri)
-                .map(|awaited_pattern| awaited_pattern.0)
+                .map(|(id, _)| id)
         })
         .collect();
-    for number in candidates {
-        let Some(wait) = draft.board().waits.get(&WaitId(number)).cloned() else {
+    for id in candidates {
+        let Some(wait) = draft.board().waits.get(&WaitId(id)).cloned() else {
             continue;
         };
         if holders_conflicting_with(draft.board(), WantedUris::from_wait(&wait), now).is_empty() {
-            let ask = Acquire {
+            let request = Acquire {
                 owner: wait.owner.clone(),
                 uris: wait.uris.clone(),
                 mode: wait.mode,
@@ -625,7 +628,7 @@ pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
                 wait_ms: 0,
                 memo: wait.memo.clone(),
             };
-            grant(draft, ask, Some(wait.id), now);
+            grant(draft, request, Some(wait.id), now);
         }
     }
 }

@@ -12,24 +12,24 @@ use super::{ClaimMode, ClaimOwner, ClaimWait, Party, identity, is_own};
 
 /// Returns the holders, and the earlier waits, that overlap these URIs.
 ///
-/// `line` is the asker's own wait. Only waits before it count; without `line`, all waits count
-/// (L9).
+/// `own_wait` is the wait of the party that asks. Only waits before it count. Without `own_wait`,
+/// all waits count (L9).
 pub fn conflicting_holders(
     draft: &Draft,
     uris: &[Uri],
     mode: ClaimMode,
-    line: Option<WaitId>,
+    own_wait: Option<WaitId>,
     now: Now,
 ) -> Vec<ClaimHolder> {
-    conflicting_holders_on_board(draft.board(), uris, mode, line, now)
+    conflicting_holders_on_board(draft.board(), uris, mode, own_wait, now)
 }
 
-/// Like [`in_the_way`], but needs only a board.
+/// Like [`conflicting_holders`], but needs only a board.
 pub(crate) fn conflicting_holders_on_board(
     board: &Board,
     uris: &[Uri],
     mode: ClaimMode,
-    line: Option<WaitId>,
+    own_wait: Option<WaitId>,
     now: Now,
 ) -> Vec<ClaimHolder> {
     holders_conflicting_with(
@@ -37,7 +37,7 @@ pub(crate) fn conflicting_holders_on_board(
         WantedUris {
             uris,
             mode,
-            own_wait: line,
+            own_wait,
             party: Party::Anybody,
         },
         now,
@@ -49,7 +49,7 @@ pub(crate) fn conflicting_holders_on_board(
 pub(crate) struct WantedUris<'a> {
     pub(crate) uris: &'a [Uri],
     pub(crate) mode: ClaimMode,
-    /// The asker's own wait, if it has one.
+    /// The wait of the party itself, if it has one.
     pub(crate) own_wait: Option<WaitId>,
     pub(crate) party: Party<'a>,
 }
@@ -74,7 +74,7 @@ pub(crate) fn holders_conflicting_with(
     let WantedUris {
         uris,
         mode,
-        own_wait: line,
+        own_wait,
         party,
     } = wanted;
     let mut seen = BTreeSet::new();
@@ -93,13 +93,13 @@ pub(crate) fn holders_conflicting_with(
                 holders.push(holder);
             }
         }
-        for (number, theirs) in board.held_patterns.overlapping(uri) {
-            let Some(claim) = board.claims.get(&ClaimId(number)) else {
+        for (id, theirs) in board.held_patterns.overlapping(uri) {
+            let Some(claim) = board.claims.get(&ClaimId(id)) else {
                 continue;
             };
             if (mode == ClaimMode::Exclusive || claim.mode == ClaimMode::Exclusive)
                 && !is_own(board, party, theirs, &claim.owner)
-                && seen.insert((0, number))
+                && seen.insert((0, id))
             {
                 holders.push(ClaimHolder {
                     claim: Some(claim.id),
@@ -112,15 +112,15 @@ pub(crate) fn holders_conflicting_with(
                 });
             }
         }
-        for (number, theirs) in board.awaited_patterns.overlapping(uri) {
-            let Some(wait) = board.waits.get(&WaitId(number)) else {
+        for (id, theirs) in board.awaited_patterns.overlapping(uri) {
+            let Some(wait) = board.waits.get(&WaitId(id)) else {
                 continue;
             };
-            let earlier = line.is_none_or(|mine| wait.id < mine);
-            if earlier
+            let is_earlier = own_wait.is_none_or(|own| wait.id < own);
+            if is_earlier
                 && (mode == ClaimMode::Exclusive || wait.mode == ClaimMode::Exclusive)
                 && !is_own(board, party, theirs, &wait.owner)
-                && seen.insert((1, number))
+                && seen.insert((1, id))
             {
                 holders.push(ClaimHolder {
                     claim: None,
@@ -138,21 +138,21 @@ pub(crate) fn holders_conflicting_with(
 /// Returns a wait's position, counted from 1, among the waits that overlap it.
 pub fn position(draft: &Draft, id: WaitId) -> usize {
     let board = draft.board();
-    let Some(mine) = board.waits.get(&id) else {
+    let Some(wait) = board.waits.get(&id) else {
         return 0;
     };
-    let ahead: BTreeSet<u64> = mine
+    let waits_ahead: BTreeSet<u64> = wait
         .uris
         .iter()
         .flat_map(|uri| {
             board
                 .awaited_patterns
                 .overlapping(uri)
-                .map(|awaited_pattern| awaited_pattern.0)
+                .map(|(number, _)| number)
         })
-        .filter(|uris| *uris < id.0)
+        .filter(|number| *number < id.0)
         .collect();
-    ahead.len() + 1
+    waits_ahead.len() + 1
 }
 
 /// Returns the cycle of owners that would close if `owner` waited for `blockers` (L10).
@@ -171,7 +171,7 @@ pub(super) fn cycle_through(
         return None;
     }
     let mut paths: Vec<Vec<ClaimOwner>> = blockers
-        .map(|claim_owner| vec![owner.clone(), claim_owner])
+        .map(|blocker| vec![owner.clone(), blocker])
         .collect();
     let mut seen = BTreeSet::new();
     while let Some(path) = paths.pop() {
@@ -186,12 +186,12 @@ pub(super) fn cycle_through(
             let Some(wait) = draft.board().waits.get(&wait) else {
                 continue;
             };
-            for next in
+            for holder in
                 holders_conflicting_with(draft.board(), WantedUris::from_wait(wait), Now::default())
             {
-                let mut longer = path.clone();
-                longer.push(next.owner);
-                paths.push(longer);
+                let mut next_path = path.clone();
+                next_path.push(holder.owner);
+                paths.push(next_path);
             }
         }
     }

@@ -20,17 +20,17 @@ pub(crate) fn free_ports(
         if ports.len() == count {
             break;
         }
-        let in_the_way = conflicting_holders(
+        let port_holders = conflicting_holders(
             draft,
             &[Uri::for_port(port)],
             ClaimMode::Exclusive,
             None,
             now,
         );
-        if in_the_way.is_empty() {
+        if port_holders.is_empty() {
             ports.push(port);
         } else if holders.len() < 5 {
-            holders.extend(in_the_way);
+            holders.extend(port_holders);
         }
     }
     if ports.len() == count {

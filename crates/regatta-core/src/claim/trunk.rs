@@ -17,22 +17,27 @@ pub const MAX_TRUNK_HOLD_MS: u64 = 600_000;
 /// The time that a landing has to move the trunk before its fence expires.
 pub const TRUNK_TTL_MS: u64 = 120_000;
 
-/// Returns the longest allowed wait for `ask`. A wait by hand for a trunk is limited to the
+/// Returns the longest allowed wait for `request`. A wait by hand for a trunk is limited to the
 /// project's `merge_timeout`, so that the agent does other work instead.
-pub(super) fn max_wait_ms(board: &Board, ask: &Acquire) -> u64 {
-    let by_hand = matches!(ask.owner, ClaimOwner::Agent(_)) && ask.uris.iter().any(is_trunk);
-    let named = |project: &Project| {
-        ask.uris
+pub(super) fn max_wait_ms(board: &Board, request: &Acquire) -> u64 {
+    let by_hand =
+        matches!(request.owner, ClaimOwner::Agent(_)) && request.uris.iter().any(is_trunk);
+    let is_named = |project: &Project| {
+        request
+            .uris
             .iter()
-            .any(|uris| uris.overlaps(&Uri::for_trunk(&project.name)))
+            .any(|uri| uri.overlaps(&Uri::for_trunk(&project.name)))
     };
-    let allowed = board
+    if !by_hand {
+        return u64::MAX;
+    }
+    let timeouts = board
         .projects
         .values()
-        .filter(|project| by_hand && named(project));
-    allowed
-        .map(|project| project.settings.landing.merge_timeout.ms())
-        .filter(|allowed| *allowed > 0)
+        .filter(|project| is_named(project))
+        .map(|project| project.settings.landing.merge_timeout.ms());
+    timeouts
+        .filter(|timeout| *timeout > 0)
         .min()
         .unwrap_or(u64::MAX)
 }
@@ -42,7 +47,7 @@ pub(crate) fn trunk_projects<'a>(
     board: &'a Board,
     uris: &'a [Uri],
 ) -> impl Iterator<Item = &'a Project> {
-    let trunk = |project: &&Project| {
+    let has_trunk_named = |project: &&Project| {
         uris.iter()
             .any(|uri| is_trunk(uri) && uri.overlaps(&Uri::for_trunk(&project.name)))
     };
@@ -50,35 +55,35 @@ pub(crate) fn trunk_projects<'a>(
         .projects
         .values()
         .map(|project| &**project)
-        .filter(trunk)
+        .filter(has_trunk_named)
 }
 
 /// Returns how long these trunks may be held by hand: the smallest `max_hold` of their projects.
 pub(super) fn max_trunk_hold_ms(board: &Board, uris: &[Uri]) -> u64 {
-    let named = |project: &Project| {
+    let is_named = |project: &Project| {
         uris.iter()
-            .any(|uris| uris.overlaps(&Uri::for_trunk(&project.name)))
+            .any(|uri| uri.overlaps(&Uri::for_trunk(&project.name)))
     };
-    let allowed = board
+    let limits = board
         .projects
         .values()
-        .filter(|project| named(project))
+        .filter(|project| is_named(project))
         .map(|project| project.settings.landing.max_hold.ms());
-    allowed.min().unwrap_or(MAX_TRUNK_HOLD_MS)
+    limits.min().unwrap_or(MAX_TRUNK_HOLD_MS)
 }
 
-/// Checks that the claim `under` is held with its token, and that it holds the project's trunk
+/// Checks that the claim `lent` is held with its token, and that it holds the project's trunk
 /// exclusively.
 pub(crate) fn check_lent_trunk(
     board: &Board,
-    under: &landing::LentTrunkClaim,
+    lent: &landing::LentTrunkClaim,
     project: &ProjectName,
 ) -> Result<(), Refusal> {
-    let claim = require_claim_on_board(board, under.claim, under.token)?;
+    let claim = require_claim_on_board(board, lent.claim, lent.token)?;
     let trunk = Uri::for_trunk(project);
-    if claim.mode != ClaimMode::Exclusive || !claim.uris.iter().any(|uris| uris.overlaps(&trunk)) {
+    if claim.mode != ClaimMode::Exclusive || !claim.uris.iter().any(|uri| uri.overlaps(&trunk)) {
         return Err(Refusal::invalid(
-            format!("{} does not hold {trunk} exclusively", under.claim),
+            format!("{} does not hold {trunk} exclusively", lent.claim),
             format!("regatta claim acquire {trunk} --ttl 120s --wait 60s"),
         ));
     }
@@ -89,7 +94,7 @@ pub(crate) fn check_lent_trunk(
 pub(crate) fn is_trunk(uri: &Uri) -> bool {
     uri.as_str()
         .strip_prefix("workspace://")
-        .is_some_and(|uri| uri.ends_with("/default") || uri.contains(['*', '?']))
+        .is_some_and(|path| path.ends_with("/default") || path.contains(['*', '?']))
 }
 
 /// Grants a landing the trunk and returns the token, or refuses and names the holder.
@@ -99,7 +104,7 @@ pub fn claim_trunk(
     trunk: Uri,
     now: Now,
 ) -> Result<u64, Refusal> {
-    let ask = Acquire {
+    let request = Acquire {
         owner: ClaimOwner::Landing(landing),
         uris: vec![trunk],
         mode: ClaimMode::Exclusive,
@@ -107,7 +112,7 @@ pub fn claim_trunk(
         wait_ms: 0,
         memo: "moving the trunk".into(),
     };
-    match acquire(draft, ask, now)? {
+    match acquire(draft, request, now)? {
         Acquired::Granted { token, .. } => Ok(token),
         Acquired::Waiting { .. } => Err(Refusal::StaleLanding { landing }),
     }
