@@ -1,6 +1,8 @@
 //! Commands: every request that can change the board, independent of the interface that it came
 //! through. [`decide`] runs a command against the board and returns the commit to store, or a
 //! refusal.
+//!
+//! Not here: the rules themselves. Each command is handled by the module of its noun.
 
 mod actor; // the actor behind a command
 mod plan; // a mission with all its tasks at once
@@ -273,7 +275,7 @@ pub enum Command {
         tasks: Vec<PlannedTask>,
         adopt: Vec<TaskId>,
     },
-    /// An agent shall make a plan for a goal.
+    /// An agent makes a plan for a goal.
     AskPlan(plan_request::PlanRequest),
     /// A mission with a goal that a lead breaks into tasks.
     AskMission(lead::LeadRequest),
@@ -459,7 +461,7 @@ pub enum Command {
         project: ProjectName,
         seen: landing::trunk_check::TrunkSeen,
     },
-    /// Collisions between workspaces of a project, as a look at the disk found them.
+    /// Collisions between workspaces of a project, which the engine found on disk.
     ReportCollisions {
         project: ProjectName,
         found: Vec<collision_forecast::FoundCollision>,
@@ -588,27 +590,27 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
             outcome: answer.outcome.clone(),
         });
     }
-    let known_as = request
+    let key_and_fingerprint = request
         .key
         .as_ref()
         .map(|key| (key.clone(), fingerprint(&request)));
     let by = request.by.clone();
     let mut draft = Draft::new(board, now).with_actor(by.clone());
     let outcome = run::run(&mut draft, request, now)?;
-    if let Some((key, command)) = known_as
+    if let Some((key, fingerprint)) = key_and_fingerprint
         && draft.has_recorded()
     {
-        limits::store_answer(&mut draft, key, command, outcome.clone(), now);
+        limits::store_answer(&mut draft, key, fingerprint, outcome.clone(), now);
     }
     let (mut events, mut effects) = (Vec::new(), Vec::new());
     let mut revision = board.revision;
     loop {
         // The consequences of these events are recorded behind them and handled in the next round.
-        let fresh = draft.take_events();
-        if fresh.is_empty() {
+        let new_events = draft.take_events();
+        if new_events.is_empty() {
             break;
         }
-        for event in fresh {
+        for event in new_events {
             revision += 1;
             for (nth, effect) in (0..).zip(react::react(&mut draft, board, &event, now)?) {
                 effects.push((EffectKey { revision, nth }, effect));
