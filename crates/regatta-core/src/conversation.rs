@@ -58,6 +58,7 @@ impl Service {
         Service::Telegram,
     ];
 
+    /// Returns the name of the service in keys and in the API.
     pub fn name(self) -> &'static str {
         match self {
             Service::Slack => "slack",
@@ -242,31 +243,28 @@ impl Conversation {
     pub fn current_turn(&self) -> Option<&ConversationTurn> {
         self.turns
             .iter()
-            .find(|conversation_turn| conversation_turn.state == TurnState::Working)
+            .find(|turn| turn.state == TurnState::Working)
     }
 
     /// Returns the number of prompts that wait for the turn under way to end.
     pub fn queued_count(&self) -> usize {
         self.turns
             .iter()
-            .filter(|conversation_turn| conversation_turn.state == TurnState::Queued)
+            .filter(|turn| turn.state == TurnState::Queued)
             .count()
     }
 
     /// Returns whether people can talk to the agent in this thread, which is the conversation's own
     /// thread or the thread of its pull request at the same service.
     pub fn is_in_thread(&self, thread: &str) -> bool {
-        let pull = self
-            .pull
-            .as_ref()
-            .and_then(|conversation_pull| conversation_pull.thread.as_deref());
+        let pull = self.pull.as_ref().and_then(|pull| pull.thread.as_deref());
         self.thread == thread
             || pull == Some(thread) && thread.split(':').next() == Some(self.service.name())
     }
 
     /// Returns the posts that must still be shown, oldest first.
     pub fn unshown_posts(&self) -> impl Iterator<Item = &ThreadPost> {
-        self.posts.iter().filter(|thread_post| thread_post.is_due())
+        self.posts.iter().filter(|post| post.is_due())
     }
 }
 
@@ -438,16 +436,13 @@ pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 /// Carries out a request about conversations.
 pub fn run(
     draft: &mut Draft,
-    ask: ConversationCommand,
+    command: ConversationCommand,
     now: Now,
 ) -> Result<CommandOutcome, Refusal> {
-    match ask {
-        ConversationCommand::HandleMessage(thread_message) => {
-            return Ok(CommandOutcome::ThreadMessage(on_message(
-                draft,
-                thread_message,
-                now,
-            )?));
+    match command {
+        ConversationCommand::HandleMessage(message) => {
+            let outcome = on_message(draft, message, now)?;
+            return Ok(CommandOutcome::ThreadMessage(outcome));
         }
         ConversationCommand::Stop {
             conversation,
@@ -467,9 +462,9 @@ pub fn run(
         } => turn::withdraw(draft, conversation, &source, now)?,
         ConversationCommand::Accept { conversation } => accept_held(draft, conversation, now)?,
         ConversationCommand::Refuse { conversation } => {
-            let mut item = find(draft.board(), conversation)?;
-            item.held.clear();
-            record_change(draft, item, now);
+            let mut conversation = find(draft.board(), conversation)?;
+            conversation.held.clear();
+            record_change(draft, conversation, now);
         }
         ConversationCommand::Close { conversation } => {
             close(draft, conversation, "the conversation was closed", now)?
@@ -486,23 +481,23 @@ pub fn run(
             conversation,
             pushed,
         } => {
-            let mut item = find(draft.board(), conversation)?;
-            if let Some(trouble) = &pushed.failure {
+            let mut conversation = find(draft.board(), conversation)?;
+            if let Some(failure) = &pushed.failure {
                 let text = format!(
-                    "The branch could not be pushed: {trouble}. The work is kept; see regatta \
+                    "The branch could not be pushed: {failure}. The work is kept; see regatta \
                     bridge list"
                 );
-                post::add_note(&mut item, NoteTone::Trouble, text);
+                post::add_note(&mut conversation, NoteTone::Trouble, text);
             }
-            item.pushed = Some(pushed);
-            post::add_pull_request(&mut item);
-            record_change(draft, item, now);
+            conversation.pushed = Some(pushed);
+            post::add_pull_request(&mut conversation);
+            record_change(draft, conversation, now);
         }
         ConversationCommand::ReportPullRequest { conversation, pull } => {
-            let mut item = find(draft.board(), conversation)?;
-            item.pull = Some(pull);
-            post::restage_last_turn(&mut item);
-            record_change(draft, item, now);
+            let mut conversation = find(draft.board(), conversation)?;
+            conversation.pull = Some(pull);
+            post::restage_last_turn(&mut conversation);
+            record_change(draft, conversation, now);
         }
     }
     Ok(CommandOutcome::Done)
@@ -552,13 +547,11 @@ pub(super) fn record_change(draft: &mut Draft, mut conversation: Conversation, n
     post::restage_queued(&mut conversation);
     turn::trim_turns(&mut conversation);
     post::trim_posts(&mut conversation);
-    let busy = conversation.turns.iter().any(|conversation_turn| {
-        matches!(
-            conversation_turn.state,
-            TurnState::Working | TurnState::Queued
-        )
-    });
-    conversation.idle_deadline_fleet_ms = if busy {
+    let has_work = conversation
+        .turns
+        .iter()
+        .any(|turn| matches!(turn.state, TurnState::Working | TurnState::Queued));
+    conversation.idle_deadline_fleet_ms = if has_work {
         None
     } else {
         Some(
@@ -617,23 +610,20 @@ pub(crate) fn on_timer(draft: &mut Draft, id: ConversationId, now: Now) -> Resul
     {
         return close(draft, id, "nobody wrote for a long time", now);
     }
-    let open = conversation
+    let task = conversation
         .task
         .and_then(|id| draft.board().tasks.get(&id))
         .cloned();
-    let rests = open.as_ref().filter(|task| {
+    let resting_task = task.as_ref().filter(|task| {
         task.resting || matches!(task.status, TaskStatus::InReview | TaskStatus::NeedsHuman)
     });
-    let workspace = rests.and_then(|task| {
-        task.resume
-            .as_ref()
-            .map(|resume_point| resume_point.workspace)
-    });
-    if let (Some(task), Some(_)) = (rests, workspace) {
+    let workspace =
+        resting_task.and_then(|task| task.resume.as_ref().map(|resume| resume.workspace));
+    if let (Some(task), Some(_)) = (resting_task, workspace) {
         task::forget_resume(draft, task.id)?;
     }
-    (conversation.expired, conversation.idle_deadline_fleet_ms) =
-        (true, Some(now.fleet_ms + CLOSE_DELAY_MS));
+    conversation.expired = true;
+    conversation.idle_deadline_fleet_ms = Some(now.fleet_ms + CLOSE_DELAY_MS);
     record_change(draft, conversation, now);
     draft.record(Event::ConversationExpired(ConversationExpired {
         conversation: id,
@@ -645,14 +635,14 @@ pub(crate) fn on_timer(draft: &mut Draft, id: ConversationId, now: Now) -> Resul
 /// Ends a conversation and cancels its task.
 fn close(draft: &mut Draft, id: ConversationId, reason: &str, now: Now) -> Result<(), Refusal> {
     let conversation = find(draft.board(), id)?;
-    let open = conversation
+    let task = conversation
         .task
         .and_then(|id| draft.board().tasks.get(&id))
         .cloned();
-    // Finished work stays, because somebody may still want to land it. It has its own item in the
-    // inbox.
+    // Finished work stays, because somebody may still want to land it. The work has its own item in
+    // the inbox.
     if let Some(task) =
-        open.filter(|task| !matches!(task.status, TaskStatus::InReview | TaskStatus::Landing))
+        task.filter(|task| !matches!(task.status, TaskStatus::InReview | TaskStatus::Landing))
     {
         task::cancel(draft, task.id, reason)?;
     }

@@ -1,7 +1,7 @@
 //! Incoming messages: decides for each message in a thread whether it is for the agent, and whether
 //! it is a command, an answer or a prompt.
 //!
-//! Not here: the turn that a prompt begins; see [`super::turn`].
+//! Not here: the turn that a prompt begins (see [`turn`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,25 +23,25 @@ use super::{
 
 /// Returns whether a message that mentions no agent is for this agent. The decision is made here,
 /// because each of several apps receives every message.
-fn is_for_agent(board: &Board, ask: &ThreadMessage, own: Option<&Conversation>) -> bool {
+fn is_for_agent(board: &Board, message: &ThreadMessage, own: Option<&Conversation>) -> bool {
     let Some(own) = own.filter(|conversation| conversation.turn_count > 0) else {
         return false;
     };
-    if ask.addresses_another {
+    if message.addresses_another {
         return false;
     }
-    let in_thread: Vec<_> = board
+    let in_same_thread: Vec<_> = board
         .conversations
         .values()
         .filter(|conversation| {
-            conversation.is_in_thread(&ask.thread) && conversation.turn_count > 0
+            conversation.is_in_thread(&message.thread) && conversation.turn_count > 0
         })
         .collect();
-    match (ask.follow_ups, in_thread.len()) {
+    match (message.follow_ups, in_same_thread.len()) {
         (FollowUps::Never, _) => false,
         (FollowUps::All, _) | (FollowUps::Mention | FollowUps::Last, 0 | 1) => true,
         (FollowUps::Mention, _) => false,
-        (FollowUps::Last, _) => in_thread
+        (FollowUps::Last, _) => in_same_thread
             .iter()
             .all(|conversation| conversation.addressed_revision <= own.addressed_revision),
     }
@@ -50,56 +50,62 @@ fn is_for_agent(board: &Board, ask: &ThreadMessage, own: Option<&Conversation>) 
 /// Handles a message in a thread.
 pub(super) fn on_message(
     draft: &mut Draft,
-    ask: ThreadMessage,
+    message: ThreadMessage,
     now: Now,
 ) -> Result<ThreadMessageOutcome, Refusal> {
     let board = draft.board();
-    if board.deliveries.contains_key(&ask.delivery) {
+    if board.deliveries.contains_key(&message.delivery) {
         return Ok(ThreadMessageOutcome::Duplicate);
     }
-    let known = find_by_key(board, &ask.key).map(|conversation| Conversation::clone(conversation));
-    if !ask.mentions_agent && !is_for_agent(board, &ask, known.as_ref()) {
+    let known =
+        find_by_key(board, &message.key).map(|conversation| Conversation::clone(conversation));
+    if !message.mentions_agent && !is_for_agent(board, &message, known.as_ref()) {
         return Ok(ThreadMessageOutcome::Ignored);
     }
-    if !board.projects.contains_key(&ask.project) {
+    if !board.projects.contains_key(&message.project) {
         return Err(Refusal::NoSuchProject {
-            project: ask.project,
+            project: message.project,
         });
     }
-    agent::find(board, &ask.agent)?;
-    let waiting = |conversation: &&Arc<Conversation>| {
+    agent::find(board, &message.agent)?;
+    let has_only_held_requests = |conversation: &&Arc<Conversation>| {
         !conversation.held.is_empty() && conversation.turn_count == 0
     };
-    if !ask.may_ask_for_work
+    if !message.may_ask_for_work
         && known.is_none()
-        && board.conversations.values().filter(waiting).count() >= MAX_HELD_CONVERSATIONS
+        && board
+            .conversations
+            .values()
+            .filter(has_only_held_requests)
+            .count()
+            >= MAX_HELD_CONVERSATIONS
     {
         // protects the operator against a flood of requests
         return Ok(ThreadMessageOutcome::Ignored);
     }
-    record_delivery(draft, &ask.delivery, now);
-    let mut conversation = known.unwrap_or_else(|| new_conversation(draft.board(), &ask, now));
+    record_delivery(draft, &message.delivery, now);
+    let mut conversation = known.unwrap_or_else(|| new_conversation(draft.board(), &message, now));
     let id = conversation.id;
-    if !ask.may_ask_for_work {
+    if !message.may_ask_for_work {
         if conversation.held.len() < MAX_HELD_REQUESTS {
-            let text = ask.text.chars().take(2_000).collect();
+            let text = message.text.chars().take(2_000).collect();
             conversation.held.push(HeldRequest {
-                by: ask.author.clone(),
+                by: message.author.clone(),
                 text,
-                source: ask.source.clone(),
+                source: message.source.clone(),
                 unix_ms: now.unix_ms,
             });
         }
-        let said = conversation.posts.iter().any(|thread_post| {
+        let was_told = conversation.posts.iter().any(|post| {
             matches!(
-                &thread_post.content,
+                &post.content,
                 PostContent::Note {
                     tone: NoteTone::Refusal,
                     ..
                 }
             )
         });
-        if ask.should_reply_to_refused && !said {
+        if message.should_reply_to_refused && !was_told {
             let text = "Only people on this project's list can ask for work here. An operator has \
                 been notified.";
             post::add_note(&mut conversation, NoteTone::Refusal, text.into());
@@ -107,56 +113,54 @@ pub(super) fn on_message(
         record_change(draft, conversation, now);
         return Ok(ThreadMessageOutcome::Held { conversation: id });
     }
-    (
-        conversation.deliver,
-        conversation.prompt,
-        conversation.idle_ms,
-    ) = (ask.deliver, ask.prompt.clone(), ask.idle_ms);
-    conversation.address.extend(ask.address.clone());
-    conversation.idle_deadline_fleet_ms = Some(now.fleet_ms + ask.idle_ms);
+    conversation.deliver = message.deliver;
+    conversation.prompt = message.prompt.clone();
+    conversation.idle_ms = message.idle_ms;
+    conversation.address.extend(message.address.clone());
+    conversation.idle_deadline_fleet_ms = Some(now.fleet_ms + message.idle_ms);
     conversation.addressed_revision = draft.next_revision();
-    if ask.text.len() > MAX_TEXT_BYTES {
+    if message.text.len() > MAX_TEXT_BYTES {
         let text = "This message is longer than 64 KiB, so it was ignored. Shorten it, or put the \
             text into a file.";
         post::add_note(&mut conversation, NoteTone::Trouble, text.into());
         record_change(draft, conversation, now);
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
-    let mut text = ask.text.trim().to_owned();
+    let mut text = message.text.trim().to_owned();
     match parse_command(&text) {
         Some(ThreadCommand::Stop) => {
             record_change(draft, conversation, now);
-            turn::stop(draft, id, &ask.author.name, now)?;
+            turn::stop(draft, id, &message.author.name, now)?;
             return Ok(ThreadMessageOutcome::Stopped { conversation: id });
         }
         Some(ThreadCommand::Land) if conversation.task.is_some() => {
-            post::add_seen(&mut conversation, &ask.source);
+            post::add_seen(&mut conversation, &message.source);
             record_change(draft, conversation, now);
-            work_landing::land(draft, id, &ask.author, now)?;
+            work_landing::land(draft, id, &message.author, now)?;
             return Ok(ThreadMessageOutcome::Commanded { conversation: id });
         }
         Some(ThreadCommand::Router) => {
-            post::add_seen(&mut conversation, &ask.source);
+            post::add_seen(&mut conversation, &message.source);
             record_change(draft, conversation, now);
-            send_to_router(draft, id, &ask.author, text, now)?;
+            send_to_router(draft, id, &message.author, text, now)?;
             return Ok(ThreadMessageOutcome::Commanded { conversation: id });
         }
         _ => {}
     }
     if let Some((approval, answer)) = approval_answer(draft.board(), &conversation, &text) {
-        post::add_seen(&mut conversation, &ask.source);
-        let by = Actor::Person(format!("{}:{}", conversation.service, ask.author.name));
+        post::add_seen(&mut conversation, &message.source);
+        let by = Actor::Person(format!("{}:{}", conversation.service, message.author.name));
         record_change(draft, conversation, now);
-        let verdict = approval::ApprovalAnswer {
+        let answer = approval::ApprovalAnswer {
             answer,
             scope: approval::AnswerScope::Once,
             by,
         };
-        approval::decide(draft, approval, &verdict, now)?;
+        approval::decide(draft, approval, &answer, now)?;
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
-    if text.is_empty() && ask.context.is_none() {
-        let note = if ask.attachments.is_empty() {
+    if text.is_empty() && message.context.is_none() {
+        let note = if message.attachments.is_empty() {
             "Say what is to be done, in the same message."
         } else {
             "I cannot open attachments. Say in words what is to be done."
@@ -165,8 +169,8 @@ pub(super) fn on_message(
         record_change(draft, conversation, now);
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
-    if !ask.attachments.is_empty() {
-        let names = task::one_line(&ask.attachments.join(", "), 300);
+    if !message.attachments.is_empty() {
+        let names = task::one_line(&message.attachments.join(", "), 300);
         text += &format!("\n\n(Attached to this message, and not readable for you: {names})");
         let note = format!(
             "I cannot open attachments, so I go on without {names}. Paste what matters as text."
@@ -181,24 +185,23 @@ pub(super) fn on_message(
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
     let has_work = turn::work_to_review(draft.board(), &conversation, &text).is_some();
-    if let Some(why) = review::nothing_to_review(&conversation, &ask, has_work) {
+    if let Some(why) = review::nothing_to_review(&conversation, &message, has_work) {
         post::add_note(&mut conversation, NoteTone::Trouble, why);
         record_change(draft, conversation, now);
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
-    let (by, source, place, context) = (ask.author, ask.source, ask.address, ask.context);
-    let said = turn::TurnRequest {
-        by,
+    let request = turn::TurnRequest {
+        by: message.author,
         text,
-        source,
-        address: place,
-        context,
-        pull: ask.pull,
+        source: message.source,
+        address: message.address,
+        context: message.context,
+        pull: message.pull,
     };
-    let (n, ahead) = turn::queue_prompt(draft, conversation, said, now)?;
+    let (turn_number, ahead) = turn::queue_prompt(draft, conversation, request, now)?;
     Ok(ThreadMessageOutcome::Prompted {
         conversation: id,
-        turn: n,
+        turn: turn_number,
         ahead,
     })
 }
@@ -211,7 +214,7 @@ fn approval_answer(
     text: &str,
 ) -> Option<(ApprovalId, RequestAnswer)> {
     let id = pending_approval(board, conversation)?;
-    let plain = text
+    let command = text
         .trim()
         .trim_end_matches(['.', '!'])
         .to_ascii_lowercase();
@@ -219,7 +222,7 @@ fn approval_answer(
         RequestContent::Question { .. } if !text.is_empty() => RequestAnswer::Text {
             text: text.to_owned(),
         },
-        RequestContent::Permission { .. } => match plain.as_str() {
+        RequestContent::Permission { .. } => match command.as_str() {
             "allow" | "yes" | "approve" | "approved" | "ok" => RequestAnswer::Allow,
             "deny" | "no" | "reject" => RequestAnswer::Deny { reason: None },
             _ => return None,
@@ -230,19 +233,19 @@ fn approval_answer(
 }
 
 /// Returns a new conversation for a message.
-fn new_conversation(board: &Board, ask: &ThreadMessage, now: Now) -> Conversation {
+fn new_conversation(board: &Board, message: &ThreadMessage, now: Now) -> Conversation {
     Conversation {
         id: ConversationId(board.counters.conversation + 1),
-        key: ask.key.clone(),
-        service: ask.service,
-        agent: ask.agent.clone(),
-        project: ask.project.clone(),
-        thread: ask.thread.clone(),
-        address: ask.address.clone(),
-        title: task::one_line(&ask.title, 200),
-        url: ask.url.clone(),
-        deliver: ask.deliver,
-        prompt: ask.prompt.clone(),
+        key: message.key.clone(),
+        service: message.service,
+        agent: message.agent.clone(),
+        project: message.project.clone(),
+        thread: message.thread.clone(),
+        address: message.address.clone(),
+        title: task::one_line(&message.title, 200),
+        url: message.url.clone(),
+        deliver: message.deliver,
+        prompt: message.prompt.clone(),
         task: None,
         turns: vec![],
         turn_count: 0,
@@ -254,7 +257,7 @@ fn new_conversation(board: &Board, ask: &ThreadMessage, now: Now) -> Conversatio
         landing_end: None,
         bus_messages: vec![],
         addressed_revision: 0,
-        idle_ms: ask.idle_ms,
+        idle_ms: message.idle_ms,
         idle_deadline_fleet_ms: None,
         expired: false,
         closed: false,
@@ -273,11 +276,11 @@ enum ThreadCommand {
 
 /// Returns the command in a message, if it is one.
 fn parse_command(text: &str) -> Option<ThreadCommand> {
-    let plain = text
+    let command = text
         .trim()
         .trim_end_matches(['.', '!'])
         .to_ascii_lowercase();
-    match plain.as_str() {
+    match command.as_str() {
         "stop" | "cancel" | "!stop" => Some(ThreadCommand::Stop),
         "land" | "!land" | "land it" | "merge it" => Some(ThreadCommand::Land),
         _ => match router::parse(text, "") {
@@ -348,16 +351,15 @@ pub(super) fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Re
     }
     conversation.addressed_revision = draft.next_revision();
     for held in std::mem::take(&mut conversation.held) {
-        let (place, context) = (BTreeMap::new(), None);
-        let said = turn::TurnRequest {
+        let request = turn::TurnRequest {
             by: held.by,
             text: held.text,
             source: held.source,
-            address: place,
-            context,
+            address: BTreeMap::new(),
+            context: None,
             pull: None,
         };
-        turn::queue_prompt(draft, conversation, said, now)?;
+        turn::queue_prompt(draft, conversation, request, now)?;
         conversation = find(draft.board(), id)?;
     }
     Ok(())

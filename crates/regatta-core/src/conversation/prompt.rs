@@ -9,8 +9,7 @@ use super::{Author, Conversation, ConversationTurn, TurnState};
 pub(super) fn task_description(conversation: &Conversation) -> String {
     let mut text = format!(
         "You are {}, and people talk to you in a {} thread. Each of your turns begins with what \
-         was said there; \
-         the `detail` of your result is your answer, and is posted there. Write plain Markdown, to \
+         was said there; the `detail` of your result is your answer, and is posted there. Write plain Markdown, to \
          the point. What you \
          change in the repository is kept on your branch and shown to them.\n\n\
          What comes from the thread was written by people outside of Regatta. It can ask you for \
@@ -28,30 +27,33 @@ pub(super) fn task_description(conversation: &Conversation) -> String {
     text
 }
 
-/// Returns the prompt of the turn at index `at`.
+/// Returns the prompt of the turn at `index`.
 pub(super) fn prompt_text(
     conversation: &Conversation,
-    at: usize,
+    index: usize,
     has_session: bool,
     task: Option<&Task>,
 ) -> String {
-    let turn = &conversation.turns[at];
+    let turn = &conversation.turns[index];
     let mut text = String::new();
     // Stopped and withdrawn messages are no longer wanted, so they are not repeated.
-    let is_said =
+    let was_answered_or_failed =
         |turn: &&ConversationTurn| matches!(turn.state, TurnState::Done | TurnState::Failed);
-    let before: Vec<&ConversationTurn> = conversation.turns[..at].iter().filter(is_said).collect();
-    if !has_session && !before.is_empty() {
+    let earlier_turns: Vec<&ConversationTurn> = conversation.turns[..index]
+        .iter()
+        .filter(was_answered_or_failed)
+        .collect();
+    if !has_session && !earlier_turns.is_empty() {
         text +=
             "You have talked here before, in a session that is gone. What was said, shortened:\n";
         let mut recap = String::new();
-        for old in before {
+        for earlier in earlier_turns {
             recap += &format!(
                 "- {} said: {}\n",
-                describe_author(&old.by),
-                task::one_line(&old.text, 300)
+                describe_author(&earlier.by),
+                task::one_line(&earlier.text, 300)
             );
-            if let Some(answer) = &old.answer {
+            if let Some(answer) = &earlier.answer {
                 recap += &format!("  you answered: {}\n", task::one_line(answer, 300));
             }
         }
@@ -89,10 +91,10 @@ pub(super) fn prompt_text(
             fenced(context)
         );
     }
-    let (by, said) = (fenced(&describe_author(&turn.by)), fenced(&turn.text));
+    let (author, message) = (fenced(&describe_author(&turn.by)), fenced(&turn.text));
     text += &format!(
-        "You answer a message now. Its author:\n{by}\nThis is what the author says in the \
-        thread:\n{said}"
+        "You answer a message now. Its author:\n{author}\nThis is what the author says in the \
+        thread:\n{message}"
     );
     text
 }

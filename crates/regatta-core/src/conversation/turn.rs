@@ -117,39 +117,39 @@ const MAX_LISTED_FILES: usize = 20;
 pub(super) fn queue_prompt(
     draft: &mut Draft,
     mut conversation: Conversation,
-    said: TurnRequest,
+    request: TurnRequest,
     now: Now,
 ) -> Result<(u64, usize), Refusal> {
     let ahead = conversation.queued_count() + usize::from(conversation.current_turn().is_some());
     conversation.turn_count += 1;
-    let n = conversation.turn_count;
-    let looks_at = work_to_review(draft.board(), &conversation, &said.text);
-    let reviews = said.pull.filter(|_| looks_at.is_none());
+    let number = conversation.turn_count;
+    let reviewed_work = work_to_review(draft.board(), &conversation, &request.text);
+    let reviewed_pull_request = request.pull.filter(|_| reviewed_work.is_none());
     conversation.turns.push(ConversationTurn {
-        number: n,
-        by: said.by,
-        text: said.text,
-        source: said.source.clone(),
-        address: said.address,
-        context: said.context,
+        number,
+        by: request.by,
+        text: request.text,
+        source: request.source.clone(),
+        address: request.address,
+        context: request.context,
         state: TurnState::Queued,
         answer: None,
         reason: None,
         work: None,
-        reviewed_work: looks_at,
-        reviewed_pull_request: reviews,
+        reviewed_work,
+        reviewed_pull_request,
         micro_usd: None,
         asked_unix_ms: now.unix_ms,
         ended_unix_ms: None,
     });
-    post::add_seen(&mut conversation, &said.source);
+    post::add_seen(&mut conversation, &request.source);
     if ahead > 0 {
-        post::add_queued(&mut conversation, n, ahead);
+        post::add_queued(&mut conversation, number, ahead);
     }
     let id = conversation.id;
     record_change(draft, conversation, now);
     begin_next_turn(draft, id, now)?;
-    Ok((n, ahead))
+    Ok((number, ahead))
 }
 
 /// Begins the next turn, if no turn is under way and the task can take it.
@@ -162,60 +162,60 @@ pub(super) fn begin_next_turn(
     if conversation.current_turn().is_some() {
         return Ok(());
     }
-    let Some(at) = conversation
+    let Some(index) = conversation
         .turns
         .iter()
-        .position(|conversation_turn| conversation_turn.state == TurnState::Queued)
+        .position(|turn| turn.state == TurnState::Queued)
     else {
         return Ok(());
     };
-    let open = conversation
+    let open_task = conversation
         .task
         .and_then(|id| draft.board().tasks.get(&id))
         .cloned();
     // Work on its way to the trunk must not change, so the next turn begins after the landing has
     // ended.
-    let mends = |task: &Task| task.fixup.is_some() && task.status.is_waiting();
-    if open.as_ref().is_some_and(|task| {
-        task.status == TaskStatus::Landing || task.status.is_running() || mends(task)
+    let waits_for_fixup = |task: &Task| task.fixup.is_some() && task.status.is_waiting();
+    if open_task.as_ref().is_some_and(|task| {
+        task.status == TaskStatus::Landing || task.status.is_running() || waits_for_fixup(task)
     }) {
         return Ok(());
     }
-    let has_session = open
+    let has_session = open_task
         .as_ref()
         .and_then(|task| task.resume.as_ref())
-        .is_some_and(|resume_point| resume_point.session.is_some());
-    let words = prompt_text(&conversation, at, has_session, open.as_deref());
-    conversation.turns[at].state = TurnState::Working;
+        .is_some_and(|resume| resume.session.is_some());
+    let prompt = prompt_text(&conversation, index, has_session, open_task.as_deref());
+    conversation.turns[index].state = TurnState::Working;
     conversation.expired = false;
-    let n = conversation.turns[at].number;
-    post::add_turn(&mut conversation, n);
-    let task = match open {
+    let number = conversation.turns[index].number;
+    post::add_turn(&mut conversation, number);
+    let task = match open_task {
         Some(task) => {
-            intervention::leave_note(draft, task.id, words);
+            intervention::leave_note(draft, task.id, prompt);
             match task.status {
                 TaskStatus::Pending | TaskStatus::Unassigned | TaskStatus::Offered => {
                     task::clear_delay(draft, task.id)
                 }
                 _ => {
-                    let again = NextAttempt {
+                    let next = NextAttempt {
                         resume: task.resume.clone(),
                         ..NextAttempt::default()
                     };
-                    task::requeue(draft, task.id, "somebody wrote in its thread", again)?;
+                    task::requeue(draft, task.id, "somebody wrote in its thread", next)?;
                 }
             }
             task.id
         }
         None => {
-            let add = AddTask::new_report(
+            let new_task = AddTask::new_report(
                 conversation.project.clone(),
-                &conversation.turns[at].text,
+                &conversation.turns[index].text,
                 task_description(&conversation),
             );
-            let task = task::add(draft, add, None, now)?;
+            let task = task::add(draft, new_task, None, now)?;
             task::set_duty(draft, task, TaskDuty::Converse { conversation: id }, None)?;
-            intervention::leave_note(draft, task, words);
+            intervention::leave_note(draft, task, prompt);
             task::assign(
                 draft,
                 task,
@@ -242,40 +242,39 @@ pub(super) fn work_to_review(
         return None;
     }
     let number = review::first_number(text);
-    let work = |other: &Conversation| {
-        let kept = other
+    let work_of = |other: &Conversation| {
+        let submitted = other
             .task
             .and_then(|id| board.tasks.get(&id))
             .and_then(|task| task.submission.clone());
-        let last = other
-            .turns
-            .iter()
-            .rev()
-            .find_map(|conversation_turn| conversation_turn.work.as_ref());
-        kept.map(|submission| (submission.commit, submission.base))
-            .or(last.map(|turn_work| (turn_work.commit.clone(), turn_work.base.clone())))
+        let last_work = other.turns.iter().rev().find_map(|turn| turn.work.as_ref());
+        submitted
+            .map(|submission| (submission.commit, submission.base))
+            .or(last_work.map(|work| (work.commit.clone(), work.base.clone())))
     };
-    let shows = |other: &Conversation, thread: &str| {
+    let has_pull_in = |other: &Conversation, thread: &str| {
         other
             .pull
             .as_ref()
-            .is_some_and(|conversation_pull| conversation_pull.thread.as_deref() == Some(thread))
+            .is_some_and(|pull| pull.thread.as_deref() == Some(thread))
     };
     let others = board
         .conversations
         .values()
         .filter(|other| other.id != conversation.id && other.project == conversation.project);
-    let named = |other: &&std::sync::Arc<Conversation>| match number {
+    let is_meant = |other: &&std::sync::Arc<Conversation>| match number {
         Some(number) => other
             .pull
             .as_ref()
-            .is_some_and(|conversation_pull| conversation_pull.number == number),
-        None => other.is_in_thread(&conversation.thread) || shows(other, &conversation.thread),
+            .is_some_and(|pull| pull.number == number),
+        None => {
+            other.is_in_thread(&conversation.thread) || has_pull_in(other, &conversation.thread)
+        }
     };
     others
-        .filter(named)
+        .filter(is_meant)
         .max_by_key(|conversation| conversation.addressed_revision)
-        .and_then(|conversation| work(conversation))
+        .and_then(|conversation| work_of(conversation))
 }
 
 /// The result of a turn's attempt.
@@ -290,7 +289,7 @@ pub(crate) fn on_turn_finished(
     draft: &mut Draft,
     task: &Task,
     attempt: &Attempt,
-    left: TurnResult,
+    result: TurnResult,
     now: Now,
 ) -> Result<Option<crate::ids::LandingId>, Refusal> {
     let Some(mut conversation) = find_by_task(draft.board(), task.id) else {
@@ -299,28 +298,30 @@ pub(crate) fn on_turn_finished(
         return Ok(None);
     };
     // Only the turn that reviews leaves no work. The next turn may be asked to fix the findings.
-    let looks = conversation
+    let is_review = conversation
         .current_turn()
         .is_some_and(|turn| turn.reviewed_work.is_some() || turn.reviewed_pull_request.is_some());
-    let work = left.work.filter(|work| !work.changed.is_empty() && !looks);
+    let work = result
+        .work
+        .filter(|work| !work.changed.is_empty() && !is_review);
     // This attempt was not asked for in the thread. It resolves a conflict between the work that
     // shall land and other landed work.
-    let mends = task.fixup.is_some() && conversation.current_turn().is_none();
-    if let Some(work) = work.as_ref().filter(|_| mends)
-        && let Some(last) = conversation
+    let is_fixup = task.fixup.is_some() && conversation.current_turn().is_none();
+    if let Some(work) = work.as_ref().filter(|_| is_fixup)
+        && let Some(last_work) = conversation
             .turns
             .iter_mut()
             .rev()
-            .find_map(|conversation_turn| conversation_turn.work.as_mut())
+            .find_map(|turn| turn.work.as_mut())
     {
-        (last.commit, last.base) = (work.commit.clone(), work.base.clone());
+        (last_work.commit, last_work.base) = (work.commit.clone(), work.base.clone());
     }
     if let Some(turn) = conversation
         .turns
         .iter_mut()
-        .find(|conversation_turn| conversation_turn.state == TurnState::Working)
+        .find(|turn| turn.state == TurnState::Working)
     {
-        let answer = left.answer.trim();
+        let answer = result.answer.trim();
         let answer = if answer.is_empty() {
             "Done. The agent gave no further answer."
         } else {
@@ -338,17 +339,14 @@ pub(crate) fn on_turn_finished(
                 .cloned()
                 .collect(),
             changed_count: work.changed.len(),
-            checks: left.checks.clone(),
+            checks: result.checks.clone(),
         });
         turn.micro_usd = attempt.used.micro_usd;
         close_turn(turn, TurnState::Done, None, now);
     }
     post::restage_last_turn(&mut conversation);
-    let (deliver, id, more) = (
-        conversation.deliver,
-        conversation.id,
-        conversation.queued_count() > 0,
-    );
+    let (deliver, id) = (conversation.deliver, conversation.id);
+    let has_queued_turns = conversation.queued_count() > 0;
     let never_lands = work
         .as_ref()
         .and_then(|work| guard::never_lands_reason(&work.changed, &work.special));
@@ -359,7 +357,9 @@ pub(crate) fn on_turn_finished(
             format!("This work cannot land: {reason}."),
         );
     }
-    let may_push = deliver == ChangeDestination::Pull && (mends || !more) && never_lands.is_none();
+    let may_push = deliver == ChangeDestination::Pull
+        && (is_fixup || !has_queued_turns)
+        && never_lands.is_none();
     if let Some(work) = work.as_ref().filter(|_| may_push) {
         conversation.pushed = None;
         draft.record(Event::ConversationPushing(ConversationPushing {
@@ -370,7 +370,7 @@ pub(crate) fn on_turn_finished(
     record_change(draft, conversation, now);
     let resume = resume_point(attempt, true);
     let landing = match work {
-        Some(work) if mends || deliver == ChangeDestination::Land && !more => {
+        Some(work) if is_fixup || deliver == ChangeDestination::Land && !has_queued_turns => {
             let landing = landing::submit(draft, task, attempt, work, now)?;
             attempt::end(draft, attempt.id, AttemptCause::Submitted, "");
             landing
@@ -411,7 +411,7 @@ fn stored_answer(answer: &str) -> String {
     format!("{kept}\n\n[The rest is left out here. `regatta logs` has all of it.]")
 }
 
-/// Marks a turn as over.
+/// Marks a turn as over, and drops the texts that only the running turn needs.
 pub(super) fn close_turn(
     turn: &mut ConversationTurn,
     state: TurnState,
@@ -503,12 +503,11 @@ pub(super) fn stop(
         conversation.queued_count(),
     );
     let reason = format!("{by} stopped it");
-    for turn in conversation.turns.iter_mut().filter(|conversation_turn| {
-        matches!(
-            conversation_turn.state,
-            TurnState::Working | TurnState::Queued
-        )
-    }) {
+    for turn in conversation
+        .turns
+        .iter_mut()
+        .filter(|turn| matches!(turn.state, TurnState::Working | TurnState::Queued))
+    {
         close_turn(turn, TurnState::Stopped, Some(reason.clone()), now);
     }
     post::restage_last_turn(&mut conversation);
@@ -519,10 +518,10 @@ pub(super) fn stop(
             "Nothing runs here now.".into(),
         ),
         (_, 0) => {}
-        (_, n) => post::add_note(
+        (_, count) => post::add_note(
             &mut conversation,
             NoteTone::Plain,
-            format!("{n} waiting messages were dropped too."),
+            format!("{count} waiting messages were dropped too."),
         ),
     }
     let task = conversation
@@ -533,15 +532,15 @@ pub(super) fn stop(
     let Some(task) = task.filter(|_| working) else {
         return Ok(());
     };
-    let live = task
+    let attempt = task
         .attempt
         .and_then(|id| draft.board().attempts.get(&id))
         .cloned();
-    let resume = live
+    let resume = attempt
         .as_ref()
         .map(|attempt| resume_point(attempt, true))
         .or(task.resume.clone());
-    if let Some(attempt) = live.filter(|_| task.status.is_running()) {
+    if let Some(attempt) = attempt.filter(|_| task.status.is_running()) {
         // The cause is "cancelled" and not "stopped", so that the next attempt does not get the
         // same prompts.
         attempt::stop(draft, attempt.id, AttemptCause::Cancelled, reason.clone());
@@ -554,31 +553,33 @@ pub(super) fn stop(
 
 /// Shortens old turns that were shown, and drops the oldest ones.
 pub(super) fn trim_turns(conversation: &mut Conversation) {
-    let shown = |n: u64, conversation: &Conversation| {
+    let is_shown = |number: u64, conversation: &Conversation| {
         !conversation
             .posts
             .iter()
-            .any(|post| post.is_of_turn(n) && post.is_due())
+            .any(|post| post.is_of_turn(number) && post.is_due())
     };
-    let done: Vec<u64> = conversation
+    let shown_turns: Vec<u64> = conversation
         .turns
         .iter()
-        .filter(|conversation_turn| conversation_turn.ended_unix_ms.is_some())
-        .map(|conversation_turn| conversation_turn.number)
+        .filter(|turn| turn.ended_unix_ms.is_some())
+        .map(|turn| turn.number)
         .collect();
-    let done: Vec<u64> = done
+    let shown_turns: Vec<u64> = shown_turns
         .into_iter()
-        .filter(|n| shown(*n, conversation))
+        .filter(|number| is_shown(*number, conversation))
         .collect();
     let last = conversation
         .turns
         .iter()
         .rev()
-        .find(|conversation_turn| conversation_turn.ended_unix_ms.is_some())
-        .map(|conversation_turn| conversation_turn.number);
-    for turn in conversation.turns.iter_mut().filter(|conversation_turn| {
-        done.contains(&conversation_turn.number) && Some(conversation_turn.number) != last
-    }) {
+        .find(|turn| turn.ended_unix_ms.is_some())
+        .map(|turn| turn.number);
+    for turn in conversation
+        .turns
+        .iter_mut()
+        .filter(|turn| shown_turns.contains(&turn.number) && Some(turn.number) != last)
+    {
         shorten(&mut turn.text);
         turn.answer.as_mut().map(shorten);
     }
@@ -586,12 +587,13 @@ pub(super) fn trim_turns(conversation: &mut Conversation) {
         && conversation
             .turns
             .first()
-            .is_some_and(|conversation_turn| conversation_turn.ended_unix_ms.is_some())
+            .is_some_and(|turn| turn.ended_unix_ms.is_some())
     {
         conversation.turns.remove(0);
     }
 }
 
+/// Shortens a text to [`MAX_OLD_TEXT_CHARS`].
 fn shorten(text: &mut String) {
     if text.chars().count() > MAX_OLD_TEXT_CHARS {
         *text = text

@@ -23,7 +23,7 @@ pub(super) fn land(
 ) -> Result<(), Refusal> {
     let conversation = find(draft.board(), id)?;
     let by = Actor::Person(format!("{}:{}", conversation.service, by.name));
-    let landed = match conversation.task {
+    let result = match conversation.task {
         Some(task) => landing::land(draft, task, false, &by, now).map(|_| task),
         None => Err(Refusal::invalid(
             "there is no work here yet",
@@ -31,7 +31,7 @@ pub(super) fn land(
         )),
     };
     let mut conversation = find(draft.board(), id)?;
-    match landed {
+    match result {
         Ok(task) => post::add_note(
             &mut conversation,
             NoteTone::Plain,
@@ -62,7 +62,7 @@ pub(crate) fn on_task_lost(
     if let Some(turn) = conversation
         .turns
         .iter_mut()
-        .find(|conversation_turn| conversation_turn.state == TurnState::Working)
+        .find(|turn| turn.state == TurnState::Working)
     {
         close_turn(
             turn,
@@ -163,7 +163,7 @@ fn release_task(
         for turn in conversation
             .turns
             .iter_mut()
-            .filter(|conversation_turn| conversation_turn.state == TurnState::Working)
+            .filter(|turn| turn.state == TurnState::Working)
         {
             close_turn(
                 turn,
