@@ -1,6 +1,6 @@
 //! Fires hooks: finds the hooks that an event triggers, and starts their commands or the router.
 //!
-//! Not here: the decision if a hook fires; see [`super::matching`].
+//! Not here: the decision if a hook fires (see [`matching`]).
 
 use crate::board::{Board, Draft};
 use crate::bus::{self, Message};
@@ -21,12 +21,12 @@ use super::{
 pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
     fire_freed(draft, before, event, now);
     // Most events match no hook, so this check must be cheap.
-    let waits = draft
+    let triggered = draft
         .board()
         .hooks
         .values()
         .filter(|hook| hook.trigger.matches_kind(event));
-    let mut hooks: Vec<(u8, HookId)> = waits.map(|hook| (hook.priority, hook.id)).collect();
+    let mut hooks: Vec<(u8, HookId)> = triggered.map(|hook| (hook.priority, hook.id)).collect();
     if hooks.is_empty() || is_hooks_own(draft.board(), before, event) {
         return;
     }
@@ -37,24 +37,24 @@ pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: No
         let Some(hook) = board.hooks.get(&id).cloned() else {
             continue;
         };
-        let Some(occasion) = input_for(board, before, &hook, event, &by, now) else {
+        let Some(input) = input_for(board, before, &hook, event, &by, now) else {
             continue;
         };
-        match evaluate(board, &hook, &occasion, now) {
+        match evaluate(board, &hook, &input, now) {
             HookMatch::NotTriggered { .. } => {}
             // Triggers of a paused hook are not recorded, because people know that it is paused.
             HookMatch::ConditionFailed { .. } if hook.paused.is_some() => {}
-            HookMatch::ConditionFailed { why } => record_skip(draft, id, occasion.cause(), why),
-            HookMatch::WaitsForClaim { why } => queue_trigger(draft, &hook, &occasion, why, now),
-            HookMatch::MustPause { why } => pause_runaway(draft, &hook, &occasion, &why, now),
-            HookMatch::Fires => fire(draft, &hook, &occasion, now),
+            HookMatch::ConditionFailed { why } => record_skip(draft, id, input.cause(), why),
+            HookMatch::WaitsForClaim { why } => queue_trigger(draft, &hook, &input, why, now),
+            HookMatch::MustPause { why } => pause_runaway(draft, &hook, &input, &why, now),
+            HookMatch::Fires => fire(draft, &hook, &input, now),
         }
     }
 }
 
 /// Keeps a trigger until the hook's claim is free.
-fn queue_trigger(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: String, now: Now) {
-    let cause = occasion.cause();
+fn queue_trigger(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: String, now: Now) {
+    let cause = input.cause();
     if hook.waiting.len() >= MAX_WAITING {
         return record_skip(
             draft,
@@ -65,7 +65,7 @@ fn queue_trigger(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: 
     }
     let waiting = WaitingTrigger {
         cause,
-        depth: occasion.depth(),
+        depth: input.depth(),
     };
     draft.record(Event::HookQueued(HookQueued {
         hook: hook.id,
@@ -77,20 +77,21 @@ fn queue_trigger(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: 
 
 /// Fires the hooks whose claim an event may have freed, each for the oldest trigger that waits.
 fn fire_freed(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
-    let waits = draft
+    let waiting_hooks = draft
         .board()
         .hooks
         .values()
         .filter(|hook| !hook.waiting.is_empty());
-    let mut waits: Vec<(u8, HookId)> = waits.map(|hook| (hook.priority, hook.id)).collect();
-    if waits.is_empty() {
+    let mut waiting_hooks: Vec<(u8, HookId)> =
+        waiting_hooks.map(|hook| (hook.priority, hook.id)).collect();
+    if waiting_hooks.is_empty() {
         return;
     }
     let Some(freed) = freed_by(before, event) else {
         return;
     };
-    waits.sort_unstable();
-    for (_, id) in waits {
+    waiting_hooks.sort_unstable();
+    for (_, id) in waiting_hooks {
         let claim = draft
             .board()
             .hooks
@@ -122,7 +123,7 @@ pub(super) fn fire_waiting(draft: &mut Draft, id: HookId, now: Now) {
     }
 }
 
-/// Returns the occasion that an event is for a hook, if the event matches its trigger.
+/// Returns the input that an event gives to a hook, if the event matches its trigger.
 fn input_for<'a>(
     board: &Board,
     before: &Board,
@@ -132,11 +133,11 @@ fn input_for<'a>(
     now: Now,
 ) -> Option<HookInput<'a>> {
     match (&hook.trigger, event) {
-        (HookTrigger::Message { .. }, Event::MessagePosted(message_posted)) => {
-            Some(HookInput::Message(message_posted.message()))
+        (HookTrigger::Message { .. }, Event::MessagePosted(posted)) => {
+            Some(HookInput::Message(posted.message()))
         }
         (HookTrigger::Event { .. }, _) => Some(match event {
-            Event::MessagePosted(message_posted) => HookInput::Message(message_posted.message()),
+            Event::MessagePosted(posted) => HookInput::Message(posted.message()),
             _ => HookInput::Event {
                 event,
                 by,
@@ -144,10 +145,10 @@ fn input_for<'a>(
             },
         }),
         (HookTrigger::Free { uri }, _) => {
-            let touched = freed_by(before, event)?
+            let is_touched = freed_by(before, event)?
                 .iter()
-                .any(|item| item.overlaps(uri));
-            let free = || {
+                .any(|freed| freed.overlaps(uri));
+            let is_free = || {
                 claim::conflicting_holders_on_board(
                     board,
                     std::slice::from_ref(uri),
@@ -157,7 +158,7 @@ fn input_for<'a>(
                 )
                 .is_empty()
             };
-            (touched && free()).then(|| HookInput::Free {
+            (is_touched && is_free()).then(|| HookInput::Free {
                 uri: uri.clone(),
                 by,
                 depth: depth_of(board, by),
@@ -171,21 +172,21 @@ fn input_for<'a>(
 /// ended.
 fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
     match event {
-        Event::ClaimReleased(claim_released) => before
+        Event::ClaimReleased(event) => before
             .claims
-            .get(claim_released.claim())
+            .get(event.claim())
             .map(|claim| claim.uris.clone()),
-        Event::AttemptEnded(attempt_ended) => before
+        Event::AttemptEnded(event) => before
             .attempts
-            .get(attempt_ended.attempt())
+            .get(event.attempt())
             .map(|ended| claim::held_by_attempt(ended)),
-        Event::LandingLanded(landing_landed) => before
+        Event::LandingLanded(event) => before
             .landings
-            .get(landing_landed.landing())
+            .get(event.landing())
             .map(|ended| claim::held_by_landing(ended)),
-        Event::LandingEnded(landing_ended) => before
+        Event::LandingEnded(event) => before
             .landings
-            .get(landing_ended.landing())
+            .get(event.landing())
             .map(|ended| claim::held_by_landing(ended)),
         _ => None,
     }
@@ -194,44 +195,44 @@ fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
 /// Returns whether an event is about a claim that a hook holds or held.
 fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
     let id = match event {
-        Event::ClaimGranted(claim_granted) => claim_granted.claim().id,
-        Event::ClaimRenewed(claim_renewed) => *claim_renewed.claim(),
-        Event::ClaimReleased(claim_released) => *claim_released.claim(),
+        Event::ClaimGranted(event) => event.claim().id,
+        Event::ClaimRenewed(event) => *event.claim(),
+        Event::ClaimReleased(event) => *event.claim(),
         _ => return false,
     };
-    let held = |board: &Board| {
-        board.firings.values().any(|firing| {
-            firing
-                .claim
-                .is_some_and(|firing_claim| firing_claim.claim == id)
-        })
+    let is_held_by_firing = |board: &Board| {
+        board
+            .firings
+            .values()
+            .any(|firing| firing.claim.is_some_and(|held| held.claim == id))
     };
     // At the time of the grant the firing is not yet recorded, so the memo identifies the hook's
     // claim.
-    let meant = matches!(event, Event::ClaimGranted(claim_granted) if claim_granted.claim().memo.starts_with(CLAIM_MEMO_PREFIX));
-    meant || held(board) || held(before)
+    let has_hook_memo = matches!(event, Event::ClaimGranted(granted) if granted.claim().memo.starts_with(CLAIM_MEMO_PREFIX));
+    has_hook_memo || is_held_by_firing(board) || is_held_by_firing(before)
 }
 
-/// Beginning of the memo of a hook's claim.
+/// The beginning of the memo of a hook's claim.
 const CLAIM_MEMO_PREFIX: &str = "held by the hook ";
 
+/// Records that a triggered hook did not fire, and why.
 fn record_skip(draft: &mut Draft, hook: HookId, cause: FiringCause, why: String) {
     draft.record(Event::HookSkipped(HookSkipped { hook, cause, why }));
 }
 
 /// Pauses a hook that triggers itself or fires too often, and announces it in a public channel.
-fn pause_runaway(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: &str, now: Now) {
-    let reason = format!("{why}, at {}", occasion.cause());
+fn pause_runaway(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: &str, now: Now) {
+    let reason = format!("{why}, at {}", input.cause());
     draft.record(Event::HookChanged(HookChanged {
         hook: hook.id,
         paused: Some(reason.clone()),
     }));
-    let public = |channel: &&ChannelName| bus::addressee(channel).is_none();
+    let is_public = |channel: &&ChannelName| bus::addressee(channel).is_none();
     let of_hook = match &hook.trigger {
         HookTrigger::Message { channel, .. } => channel.as_ref(),
         _ => None,
     };
-    let of_message = match occasion {
+    let of_message = match input {
         HookInput::Message(message) => Some(&message.channel),
         _ => None,
     };
@@ -240,8 +241,8 @@ fn pause_runaway(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: 
         .as_ref()
         .and_then(|project| ChannelName::new(project.as_str()).ok());
     let channel = of_hook
-        .filter(public)
-        .or(of_message.filter(public))
+        .filter(is_public)
+        .or(of_message.filter(is_public))
         .cloned()
         .or(of_project);
     let channel =
@@ -250,7 +251,7 @@ fn pause_runaway(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: 
         "{} is paused: {reason}. Check it, then resume it: regatta hook resume {}",
         hook.id, hook.id
     );
-    let labels = vec![Label::new("coord:hook").expect("it has plain letters")];
+    let labels = vec![Label::new("coord:hook").expect("the label has only plain letters")];
     let post = bus::PostMessage {
         channel,
         text,
@@ -260,11 +261,11 @@ fn pause_runaway(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: 
     bus::post(draft, post, Actor::Regatta, now).expect("a short text with one label is a message");
 }
 
-/// Starts a hook's action for an occasion.
-fn fire(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, now: Now) {
-    let cause = occasion.cause();
-    match (&hook.action, occasion) {
-        (HookAction::Run { .. }, _) => start_command(draft, hook, cause, occasion.depth(), now),
+/// Starts a hook's action for an input.
+fn fire(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, now: Now) {
+    let cause = input.cause();
+    match (&hook.action, input) {
+        (HookAction::Run { .. }, _) => start_command(draft, hook, cause, input.depth(), now),
         (HookAction::Route, HookInput::Message(message)) => {
             if let Err(refusal) = send_to_router(draft, hook, message, now) {
                 record_skip(draft, hook.id, cause, refusal.message());
@@ -319,7 +320,7 @@ fn acquire_claim(
     let Some(uri) = &hook.when.claim else {
         return Ok(None);
     };
-    let ask = Acquire {
+    let request = Acquire {
         owner: ClaimOwner::Agent(hook.identity()),
         uris: vec![uri.clone()],
         mode: ClaimMode::Exclusive,
@@ -329,7 +330,7 @@ fn acquire_claim(
         wait_ms: 0,
         memo: format!("{CLAIM_MEMO_PREFIX}{} while {firing} runs", hook.id),
     };
-    match claim::acquire(draft, ask, now)? {
+    match claim::acquire(draft, request, now)? {
         Acquired::Granted { claim, token, .. } => Ok(Some(FiringClaim { claim, token })),
         Acquired::Waiting { .. } => Ok(None), // cannot happen, because `wait_ms` is 0
     }
