@@ -1,6 +1,8 @@
-//! The layout of the task graph for drawing, on a page and in a terminal alike. Waves are columns,
-//! the layout has few crossings, the critical path through the open tasks is marked, and if there
-//! are too many tasks to read, the least interesting ones are folded into one box.
+//! The layout of the task graph for drawing, on a page and in a terminal alike.
+//!
+//! Waves are columns. The order within the columns gives few crossings, and the critical path
+//! through the open tasks is marked. If there are too many tasks to read, the least interesting
+//! ones are folded into one box. Not here: the drawing itself.
 //!
 //! Positions are cells of a grid, counted from 0. An edge that is longer than one column has a cell
 //! of its own in each column between, so no line runs through a box. All edges out of one box share
@@ -20,11 +22,11 @@ use super::waves;
 use fold::{FoldInput, FoldedGraph};
 use grid::LayoutGrid;
 
-/// Maximum number of boxes in a drawing. Beyond that, tasks are folded.
+/// The maximum number of boxes in a drawing. Above that, tasks are folded.
 pub const MAX_BOXES: usize = 60;
-/// Maximum distance of the tasks that are drawn around one task.
+/// The maximum distance of the tasks that are drawn around one task.
 pub const MAX_HOPS: usize = 2;
-/// Maximum number of passes that reorder the columns.
+/// The maximum number of passes that reorder the columns.
 const MAX_SWEEPS: usize = 8;
 
 /// The progress of a task, as far as a drawing needs it.
@@ -106,21 +108,21 @@ pub struct LayoutEdge {
 /// Returns the tasks within [`MAX_HOPS`] dependencies of one task, in either direction, in their
 /// original order.
 pub fn neighbourhood<'a>(task: TaskId, all: &[LayoutTask<'a>]) -> Vec<LayoutTask<'a>> {
-    let mut near = BTreeSet::from([task]);
+    let mut found = BTreeSet::from([task]);
     for _ in 0..MAX_HOPS {
-        let mut more = Vec::new();
-        for layout_task in all {
-            if near.contains(&layout_task.id) {
-                more.extend(layout_task.needs);
+        let mut neighbours = Vec::new();
+        for candidate in all {
+            if found.contains(&candidate.id) {
+                neighbours.extend(candidate.needs);
             }
-            if layout_task.needs.iter().any(|need| near.contains(need)) {
-                more.push(layout_task.id);
+            if candidate.needs.iter().any(|need| found.contains(need)) {
+                neighbours.push(candidate.id);
             }
         }
-        near.extend(more);
+        found.extend(neighbours);
     }
     all.iter()
-        .filter(|layout_task| near.contains(&layout_task.id))
+        .filter(|candidate| found.contains(&candidate.id))
         .copied()
         .collect()
 }
@@ -128,48 +130,48 @@ pub fn neighbourhood<'a>(task: TaskId, all: &[LayoutTask<'a>]) -> Vec<LayoutTask
 /// Lays tasks out. `keep` is never folded, because somebody asked about this task.
 pub fn lay_out(tasks: &[LayoutTask<'_>], keep: Option<TaskId>) -> GraphLayout {
     // A task that is named twice is drawn once.
-    let by_id: BTreeMap<TaskId, LayoutTask<'_>> = tasks
-        .iter()
-        .map(|layout_task| (layout_task.id, *layout_task))
-        .collect();
+    let by_id: BTreeMap<TaskId, LayoutTask<'_>> =
+        tasks.iter().map(|task| (task.id, *task)).collect();
     let tasks: Vec<LayoutTask<'_>> = by_id.values().copied().collect();
-    let places: BTreeMap<TaskId, usize> =
-        by_id.keys().enumerate().map(|(at, id)| (*id, at)).collect();
-    let needs = |layout_task: &LayoutTask<'_>| {
-        layout_task
-            .needs
+    let index_of: BTreeMap<TaskId, usize> = by_id
+        .keys()
+        .enumerate()
+        .map(|(index, id)| (*id, index))
+        .collect();
+    let needs = |task: &LayoutTask<'_>| {
+        task.needs
             .iter()
-            .filter_map(|need| places.get(need).copied())
+            .filter_map(|need| index_of.get(need).copied())
             .collect()
     };
     let (needs, columns) = assign_columns(tasks.iter().map(needs).collect());
-    let way = critical_path(&tasks, &needs, &columns);
-    let folding = FoldInput {
+    let critical_path_indices = critical_path(&tasks, &needs, &columns);
+    let fold_input = FoldInput {
         tasks: &tasks,
         keep,
-        critical_path: way.iter().copied().collect(),
+        critical_path: critical_path_indices.iter().copied().collect(),
     };
-    let folded = folding.fold(FoldedGraph {
-        members: (0..tasks.len()).map(|n| vec![n]).collect(),
+    let folded = fold_input.fold(FoldedGraph {
+        members: (0..tasks.len()).map(|index| vec![index]).collect(),
         needs,
         columns,
     });
-    compute_layout(&tasks, &folded, &way)
+    compute_layout(&tasks, &folded, &critical_path_indices)
 }
 
 /// Removes duplicate and cyclic dependencies, and returns each item's column, which comes after the
 /// columns of its dependencies. The daemon accepts no cycles, but a layout must terminate for any
 /// input.
 fn assign_columns(mut needs: Vec<Vec<usize>>) -> (Vec<Vec<usize>>, Vec<u32>) {
-    for items in &mut needs {
-        items.sort_unstable();
-        items.dedup();
+    for dependencies in &mut needs {
+        dependencies.sort_unstable();
+        dependencies.dedup();
     }
     loop {
         match waves(&needs) {
             Ok(columns) => return (needs, columns),
-            Err(circle) => match circle[..] {
-                [one, next, ..] => needs[one].retain(|need| *need != next),
+            Err(cycle) => match cycle[..] {
+                [first, next, ..] => needs[first].retain(|need| *need != next),
                 _ => needs.iter_mut().for_each(Vec::clear),
             },
         }
@@ -179,80 +181,94 @@ fn assign_columns(mut needs: Vec<Vec<usize>>) -> (Vec<Vec<usize>>, Vec<u32>) {
 /// Returns the critical path: the path with the most open tasks. Of several, the path with the
 /// smaller ids wins.
 fn critical_path(tasks: &[LayoutTask<'_>], needs: &[Vec<usize>], columns: &[u32]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..tasks.len()).collect();
-    order.sort_by_key(|order| columns[*order]);
-    let mut ways: Vec<(u32, Option<usize>)> = vec![(0, None); tasks.len()];
-    let first = |one: &usize, other: &usize| other.cmp(one);
-    for at in order {
-        let before = needs[at]
-            .iter()
-            .copied()
-            .max_by(|a, b| ways[*a].0.cmp(&ways[*b].0).then(first(a, b)));
-        let open = u32::from(tasks[at].progress != TaskProgress::Ended);
-        ways[at] = (before.map_or(0, |before| ways[before].0) + open, before);
+    let mut order_by_column: Vec<usize> = (0..tasks.len()).collect();
+    order_by_column.sort_by_key(|task| columns[*task]);
+    let mut best_paths: Vec<(u32, Option<usize>)> = vec![(0, None); tasks.len()];
+    let smaller_id_wins = |a: &usize, b: &usize| b.cmp(a);
+    for task in order_by_column {
+        let best_predecessor = needs[task].iter().copied().max_by(|a, b| {
+            best_paths[*a]
+                .0
+                .cmp(&best_paths[*b].0)
+                .then(smaller_id_wins(a, b))
+        });
+        let own_count = u32::from(tasks[task].progress != TaskProgress::Ended);
+        best_paths[task] = (
+            best_predecessor.map_or(0, |before| best_paths[before].0) + own_count,
+            best_predecessor,
+        );
     }
-    let mut at = (0..tasks.len()).max_by(|a, b| ways[*a].0.cmp(&ways[*b].0).then(first(a, b)));
-    let mut way = Vec::new();
-    while let Some(n) = at {
-        way.extend((tasks[n].progress != TaskProgress::Ended).then_some(n));
-        at = ways[n].1;
+    let mut task = (0..tasks.len()).max_by(|a, b| {
+        best_paths[*a]
+            .0
+            .cmp(&best_paths[*b].0)
+            .then(smaller_id_wins(a, b))
+    });
+    let mut path = Vec::new();
+    while let Some(index) = task {
+        path.extend((tasks[index].progress != TaskProgress::Ended).then_some(index));
+        task = best_paths[index].1;
     }
-    way.reverse();
-    if way.len() > 1 { way } else { vec![] }
+    path.reverse();
+    if path.len() > 1 { path } else { vec![] }
 }
 
 /// Computes the grid of the folded boxes and returns the finished layout.
-fn compute_layout(tasks: &[LayoutTask<'_>], folded: &FoldedGraph, way: &[usize]) -> GraphLayout {
-    let mut boxes_of = vec![0; tasks.len()];
-    for (at, members) in folded.members.iter().enumerate() {
-        members.iter().for_each(|member| boxes_of[*member] = at);
+fn compute_layout(
+    tasks: &[LayoutTask<'_>],
+    folded: &FoldedGraph,
+    path_tasks: &[usize],
+) -> GraphLayout {
+    let mut box_of = vec![0; tasks.len()];
+    for (index, members) in folded.members.iter().enumerate() {
+        members.iter().for_each(|member| box_of[*member] = index);
     }
-    let steps: BTreeSet<(usize, usize)> = way
+    let critical_steps: BTreeSet<(usize, usize)> = path_tasks
         .windows(2)
-        .map(|way| (boxes_of[way[0]], boxes_of[way[1]]))
-        .filter(|way| way.0 != way.1)
+        .map(|pair| (box_of[pair[0]], box_of[pair[1]]))
+        .filter(|(from, to)| from != to)
         .collect();
-    let (mut grid, paths) = LayoutGrid::from_folded(folded, &steps);
+    let (mut grid, paths) = LayoutGrid::from_folded(folded, &critical_steps);
     grid.sort();
     let rows = grid.assign_rows();
-    let mut place: Vec<(u32, u32)> = rows.iter().map(|row| (0, *row)).collect();
+    let mut positions: Vec<(u32, u32)> = rows.iter().map(|row| (0, *row)).collect();
     for (column, cells) in (0..).zip(&grid.columns) {
-        cells.iter().for_each(|cell| place[*cell].0 = column);
+        cells.iter().for_each(|cell| positions[*cell].0 = column);
     }
     let mut order: Vec<usize> = (0..folded.len()).collect();
-    order.sort_by_key(|order| place[*order]);
-    let critical: BTreeSet<usize> = way.iter().map(|way| boxes_of[*way]).collect();
-    let node = |at: &usize| LayoutNode {
-        column: place[*at].0,
-        row: place[*at].1,
-        tasks: folded.members[*at]
+    order.sort_by_key(|index| positions[*index]);
+    let critical: BTreeSet<usize> = path_tasks.iter().map(|task| box_of[*task]).collect();
+    let node = |index: &usize| LayoutNode {
+        column: positions[*index].0,
+        row: positions[*index].1,
+        tasks: folded.members[*index]
             .iter()
             .map(|member| tasks[*member].id)
             .collect(),
-        is_critical: critical.contains(at),
+        is_critical: critical.contains(index),
     };
-    let mut listed = vec![0; order.len()];
+    let mut node_index = vec![0; order.len()];
     order
         .iter()
         .enumerate()
-        .for_each(|(nth, at)| listed[*at] = nth);
+        .for_each(|(nth, index)| node_index[*index] = nth);
     let edge = |path: Vec<usize>| {
         let ends = (*path.first()?, *path.last()?);
-        let through = path.iter().map(|path| place[*path]).collect();
+        let through = path.iter().map(|cell| positions[*cell]).collect();
         Some(LayoutEdge {
-            from: listed[ends.0],
-            to: listed[ends.1],
+            from: node_index[ends.0],
+            to: node_index[ends.1],
             through,
-            is_critical: steps.contains(&ends),
+            is_critical: critical_steps.contains(&ends),
         })
     };
     let mut edges: Vec<LayoutEdge> = paths.into_iter().filter_map(edge).collect();
-    edges.sort_by_key(|layout_edge| (layout_edge.from, layout_edge.to));
+    edges.sort_by_key(|edge| (edge.from, edge.to));
     GraphLayout {
         columns: grid.columns.len() as u32,
         rows: rows.iter().max().map_or(0, |row| row + 1),
         nodes: order.iter().map(node).collect(),
         edges,
-        critical: way.iter().map(|way| tasks[*way].id).collect(),
+        critical: path_tasks.iter().map(|task| tasks[*task].id).collect(),
     }
 }

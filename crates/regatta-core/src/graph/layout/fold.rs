@@ -18,27 +18,32 @@ impl FoldedGraph {
     /// Joins the boxes with equal keys. The caller ensures that no two of them depend on each other
     /// through a third.
     fn join_equal<K: Ord>(self, key: impl Fn(&FoldedGraph, usize) -> Option<K>) -> FoldedGraph {
-        let (mut by_key, mut into): (BTreeMap<K, usize>, Vec<usize>) =
-            (BTreeMap::new(), Vec::new());
+        let mut by_key: BTreeMap<K, usize> = BTreeMap::new();
+        let mut box_of: Vec<usize> = Vec::new();
         let mut members: Vec<Vec<usize>> = Vec::new();
-        for at in 0..self.members.len() {
-            let place = match key(&self, at) {
+        for index in 0..self.members.len() {
+            let target = match key(&self, index) {
                 Some(key) => *by_key.entry(key).or_insert(members.len()),
                 None => members.len(),
             };
-            if place == members.len() {
+            if target == members.len() {
                 members.push(vec![]);
             }
-            members[place].extend(&self.members[at]);
-            into.push(place);
+            members[target].extend(&self.members[index]);
+            box_of.push(target);
         }
         let mut needs = vec![vec![]; members.len()];
-        for (at, of) in self.needs.iter().enumerate() {
-            needs[into[at]].extend(of.iter().map(|of| into[*of]).filter(|of| *of != into[at]));
+        for (index, needs_of_box) in self.needs.iter().enumerate() {
+            needs[box_of[index]].extend(
+                needs_of_box
+                    .iter()
+                    .map(|need| box_of[*need])
+                    .filter(|need| *need != box_of[index]),
+            );
         }
-        members
-            .iter_mut()
-            .for_each(|members| members.sort_unstable());
+        for tasks in &mut members {
+            tasks.sort_unstable();
+        }
         let (needs, columns) = assign_columns(needs);
         FoldedGraph {
             members,
@@ -47,6 +52,7 @@ impl FoldedGraph {
         }
     }
 
+    /// Returns the number of boxes.
     pub(super) fn len(&self) -> usize {
         self.members.len()
     }
@@ -74,109 +80,111 @@ impl FoldInput<'_> {
     pub(super) fn fold(&self, all: FoldedGraph) -> FoldedGraph {
         type FoldStep<'a> = &'a dyn Fn(FoldedGraph) -> FoldedGraph;
         let steps: [FoldStep<'_>; 5] = [
-            &|folded_graph| self.fold_ended(folded_graph),
-            &|folded_graph| self.fold_leaves(folded_graph),
-            &|folded_graph| self.fold_columns(folded_graph, |at| self.needs_no_attention(at)),
-            &|folded_graph| self.fold_columns(folded_graph, |at| self.excludes_kept_task(at)),
-            &|folded_graph| self.fold_tail(folded_graph),
+            &|graph| self.fold_ended(graph),
+            &|graph| self.fold_leaves(graph),
+            &|graph| self.fold_columns(graph, |at| self.needs_no_attention(at)),
+            &|graph| self.fold_columns(graph, |at| self.excludes_kept_task(at)),
+            &|graph| self.fold_tail(graph),
         ];
-        steps.iter().fold(all, |folded_graph, step| {
-            if folded_graph.len() > MAX_BOXES {
-                step(folded_graph)
+        steps.iter().fold(all, |graph, step| {
+            if graph.len() > MAX_BOXES {
+                step(graph)
             } else {
-                folded_graph
+                graph
             }
         })
     }
 
     /// Returns whether a box does not contain the task to keep visible.
-    fn excludes_kept_task(&self, at: &[usize]) -> bool {
-        at.iter().all(|at| Some(self.tasks[*at].id) != self.keep)
+    fn excludes_kept_task(&self, members: &[usize]) -> bool {
+        members
+            .iter()
+            .all(|task| Some(self.tasks[*task].id) != self.keep)
     }
 
     /// Returns whether nothing in a box needs attention.
-    fn needs_no_attention(&self, at: &[usize]) -> bool {
-        self.excludes_kept_task(at)
-            && at.iter().all(|at| {
-                self.tasks[*at].progress != TaskProgress::Active && !self.critical_path.contains(at)
+    fn needs_no_attention(&self, members: &[usize]) -> bool {
+        self.excludes_kept_task(members)
+            && members.iter().all(|task| {
+                self.tasks[*task].progress != TaskProgress::Active
+                    && !self.critical_path.contains(task)
             })
     }
 
     /// Returns the status word of a box.
-    fn label_of(&self, at: &[usize]) -> &str {
-        at.first().map_or("", |at| self.tasks[*at].label)
+    fn label_of(&self, members: &[usize]) -> &str {
+        members.first().map_or("", |task| self.tasks[*task].label)
     }
 
     /// Folds tasks that are over and whose dependencies are over. Each connected piece becomes one
     /// box, and all pieces that no open task waits for share one box.
-    fn fold_ended(&self, folded_graph: FoldedGraph) -> FoldedGraph {
-        let mut order: Vec<usize> = (0..folded_graph.len()).collect();
-        order.sort_by_key(|at| folded_graph.columns[*at]);
-        let mut over = vec![false; folded_graph.len()];
-        for at in order {
-            let ended = folded_graph.members[at]
+    fn fold_ended(&self, graph: FoldedGraph) -> FoldedGraph {
+        let mut order: Vec<usize> = (0..graph.len()).collect();
+        order.sort_by_key(|index| graph.columns[*index]);
+        let mut is_over = vec![false; graph.len()];
+        for index in order {
+            let has_ended = graph.members[index]
                 .iter()
                 .all(|member| self.tasks[*member].progress == TaskProgress::Ended);
-            over[at] = ended
-                && self.excludes_kept_task(&folded_graph.members[at])
-                && folded_graph.needs[at].iter().all(|need| over[*need]);
+            is_over[index] = has_ended
+                && self.excludes_kept_task(&graph.members[index])
+                && graph.needs[index].iter().all(|need| is_over[*need]);
         }
-        let mut pieces = UnionFind::new(folded_graph.len());
+        let mut pieces = UnionFind::new(graph.len());
         let links = || {
-            folded_graph
+            graph
                 .needs
                 .iter()
                 .enumerate()
-                .flat_map(|(at, needs)| needs.iter().map(move |need| (*need, at)))
+                .flat_map(|(index, needs)| needs.iter().map(move |need| (*need, index)))
         };
         links()
-            .filter(|(_, at)| over[*at])
-            .for_each(|(need, at)| pieces.union(need, at));
-        let piece: Vec<usize> = (0..folded_graph.len()).map(|at| pieces.root(at)).collect();
-        let waited: BTreeSet<usize> = links()
-            .filter(|(_, at)| !over[*at])
-            .map(|(need, _)| piece[need])
+            .filter(|(_, index)| is_over[*index])
+            .for_each(|(need, index)| pieces.union(need, index));
+        let piece_of: Vec<usize> = (0..graph.len()).map(|index| pieces.root(index)).collect();
+        let awaited_pieces: BTreeSet<usize> = links()
+            .filter(|(_, index)| !is_over[*index])
+            .map(|(need, _)| piece_of[need])
             .collect();
-        folded_graph
-            .join_equal(|_, at| over[at].then(|| Some(piece[at]).filter(|n| waited.contains(n))))
+        graph.join_equal(|_, index| {
+            is_over[index]
+                .then(|| Some(piece_of[index]).filter(|piece| awaited_pieces.contains(piece)))
+        })
     }
 
     /// Folds tasks with equal dependencies and the same status word for which no task waits.
-    fn fold_leaves(&self, folded_graph: FoldedGraph) -> FoldedGraph {
-        let needed = folded_graph.needed();
-        let leaf = |folded_graph: &FoldedGraph, at: usize| {
-            let whole = !needed[at] && self.needs_no_attention(&folded_graph.members[at]);
-            whole.then(|| {
+    fn fold_leaves(&self, graph: FoldedGraph) -> FoldedGraph {
+        let needed = graph.needed();
+        let leaf_key = |graph: &FoldedGraph, index: usize| {
+            let can_fold = !needed[index] && self.needs_no_attention(&graph.members[index]);
+            can_fold.then(|| {
                 (
-                    folded_graph.needs[at].clone(),
-                    self.label_of(&folded_graph.members[at]),
+                    graph.needs[index].clone(),
+                    self.label_of(&graph.members[index]),
                 )
             })
         };
-        folded_graph.join_equal(leaf)
+        graph.join_equal(leaf_key)
     }
 
     /// Folds the tasks of one wave that have the same status word.
-    fn fold_columns(
-        &self,
-        folded_graph: FoldedGraph,
-        may: impl Fn(&[usize]) -> bool,
-    ) -> FoldedGraph {
-        folded_graph.join_equal(|folded_graph, at| {
-            let of = &folded_graph.members[at];
-            may(of).then(|| (folded_graph.columns[at], self.label_of(of)))
+    fn fold_columns(&self, graph: FoldedGraph, can_fold: impl Fn(&[usize]) -> bool) -> FoldedGraph {
+        graph.join_equal(|graph, index| {
+            let members = &graph.members[index];
+            can_fold(members).then(|| (graph.columns[index], self.label_of(members)))
         })
     }
 
     /// Folds everything after as many waves as can be read. Around one task nothing is that far
     /// away, except tasks before it, and then all of them are drawn.
-    fn fold_tail(&self, folded_graph: FoldedGraph) -> FoldedGraph {
-        let mut last: Vec<u32> = folded_graph.columns.clone();
-        last.sort_unstable();
-        match last.get(MAX_BOXES - 1) {
-            Some(from) if self.keep.is_none() => folded_graph
-                .join_equal(|folded_graph, at| (folded_graph.columns[at] >= *from).then_some(())),
-            _ => folded_graph,
+    fn fold_tail(&self, graph: FoldedGraph) -> FoldedGraph {
+        let mut columns_in_order: Vec<u32> = graph.columns.clone();
+        columns_in_order.sort_unstable();
+        match columns_in_order.get(MAX_BOXES - 1) {
+            Some(from) if self.keep.is_none() => {
+                graph.join_equal(|graph, index| (graph.columns[index] >= *from).then_some(()))
+            }
+            _ => graph,
         }
     }
 }
@@ -185,8 +193,8 @@ impl FoldInput<'_> {
 pub(super) struct UnionFind(Vec<usize>);
 
 impl UnionFind {
-    pub(super) fn new(many: usize) -> UnionFind {
-        UnionFind((0..many).collect())
+    pub(super) fn new(count: usize) -> UnionFind {
+        UnionFind((0..count).collect())
     }
 
     /// Returns the representative of an item's component: its smallest member.

@@ -21,31 +21,31 @@ impl LayoutGrid {
     /// each edge, from its first box to its last.
     pub(super) fn from_folded(
         folded: &FoldedGraph,
-        steps: &BTreeSet<(usize, usize)>,
+        critical_steps: &BTreeSet<(usize, usize)>,
     ) -> (LayoutGrid, Vec<Vec<usize>>) {
-        let wide = folded
+        let column_count = folded
             .columns
             .iter()
             .max()
             .map_or(0, |column| *column as usize + 1);
         let mut pieces = UnionFind::new(folded.len());
-        let mut alone = vec![true; folded.len()];
-        for (at, needs) in folded.needs.iter().enumerate() {
+        let mut is_isolated = vec![true; folded.len()];
+        for (index, needs) in folded.needs.iter().enumerate() {
             for need in needs {
-                pieces.union(at, *need);
-                (alone[at], alone[*need]) = (false, false);
+                pieces.union(index, *need);
+                (is_isolated[index], is_isolated[*need]) = (false, false);
             }
         }
         // Connected boxes stay together, and isolated boxes come last.
         let mut order: Vec<usize> = (0..folded.len()).collect();
-        order.sort_by_key(|order| (alone[*order], pieces.root(*order), *order));
+        order.sort_by_key(|index| (is_isolated[*index], pieces.root(*index), *index));
         let mut rank = vec![0; order.len()];
         order
             .iter()
             .enumerate()
             .for_each(|(nth, order)| rank[*order] = nth);
         let mut grid = LayoutGrid {
-            columns: vec![vec![]; wide],
+            columns: vec![vec![]; column_count],
             before: vec![vec![]; folded.len()],
             after: vec![vec![]; folded.len()],
             critical_links: BTreeSet::new(),
@@ -66,8 +66,9 @@ impl LayoutGrid {
                     path.push(cell);
                 }
                 path.push(to);
-                path.windows(2)
-                    .for_each(|path| grid.link(path[0], path[1], steps.contains(&(*from, to))));
+                path.windows(2).for_each(|path| {
+                    grid.link(path[0], path[1], critical_steps.contains(&(*from, to)))
+                });
                 paths.push(path);
             }
         }
@@ -85,12 +86,12 @@ impl LayoutGrid {
         cell
     }
 
-    fn link(&mut self, from: usize, to: usize, heavy: bool) {
+    fn link(&mut self, from: usize, to: usize, is_critical: bool) {
         if !self.after[from].contains(&to) {
             self.after[from].push(to);
             self.before[to].push(from);
         }
-        if heavy {
+        if is_critical {
             self.critical_links.insert((from, to));
         }
     }
@@ -105,29 +106,32 @@ impl LayoutGrid {
             if best.0 == 0 {
                 break;
             }
-            let wide = self.columns.len();
-            for nth in 1..wide {
-                let (at, by) = if sweep % 2 == 0 {
+            let column_count = self.columns.len();
+            for nth in 1..column_count {
+                let (column, neighbour) = if sweep % 2 == 0 {
                     (nth, nth - 1)
                 } else {
-                    (wide - 1 - nth, wide - nth)
+                    (column_count - 1 - nth, column_count - nth)
                 };
-                self.record_positions(by, &mut places);
+                self.record_positions(neighbour, &mut places);
                 let links = if sweep % 2 == 0 {
                     &self.before
                 } else {
                     &self.after
                 };
-                let middle = |place: usize, of: &[usize]| match of.len() {
+                let average_position = |place: usize, linked: &[usize]| match linked.len() {
                     0 => place * 100,
-                    many => of.iter().map(|of| places[*of]).sum::<usize>() * 100 / many,
+                    count => linked.iter().map(|cell| places[*cell]).sum::<usize>() * 100 / count,
                 };
-                let cells = self.columns[at].iter().enumerate();
-                let mut keyed: Vec<(usize, usize)> = cells
-                    .map(|(nth, cell)| (middle(nth, &links[*cell]), *cell))
+                let cells = self.columns[column].iter().enumerate();
+                let mut cells_by_position: Vec<(usize, usize)> = cells
+                    .map(|(nth, cell)| (average_position(nth, &links[*cell]), *cell))
                     .collect();
-                keyed.sort_by_key(|keyed| keyed.0);
-                self.columns[at] = keyed.into_iter().map(|keyed| keyed.1).collect();
+                cells_by_position.sort_by_key(|(position, _)| *position);
+                self.columns[column] = cells_by_position
+                    .into_iter()
+                    .map(|(_, cell)| cell)
+                    .collect();
             }
             let crossings = self.crossings(&mut places);
             if crossings < best.0 {
@@ -154,22 +158,22 @@ impl LayoutGrid {
             // that end below it.
             let mut ends = vec![0; self.columns[column].len() + 1];
             for cell in &self.columns[column - 1] {
-                let to = || self.after[*cell].iter().map(|after| places[*after]);
-                for place in to() {
+                let targets = || self.after[*cell].iter().map(|after| places[*after]);
+                for place in targets() {
                     // A Fenwick tree gives the number of ends at `place` and above.
-                    let (mut at, mut above) = (place + 1, 0);
-                    while at > 0 {
-                        above += ends[at];
-                        at &= at - 1;
+                    let (mut position, mut above) = (place + 1, 0);
+                    while position > 0 {
+                        above += ends[position];
+                        position &= position - 1;
                     }
                     crossed += ends[0] - above;
                 }
-                for place in to() {
+                for place in targets() {
                     ends[0] += 1;
-                    let mut at = place + 1;
-                    while at < ends.len() {
-                        ends[at] += 1;
-                        at += at & at.wrapping_neg();
+                    let mut position = place + 1;
+                    while position < ends.len() {
+                        ends[position] += 1;
+                        position += position & position.wrapping_neg();
                     }
                 }
             }
@@ -185,17 +189,19 @@ impl LayoutGrid {
             column
                 .iter()
                 .enumerate()
-                .for_each(|(nth, column)| rows[*column] = nth as i64);
+                .for_each(|(nth, cell)| rows[*cell] = nth as i64);
         }
         // First align with the previous column, then with the next one, then with both.
-        let wide = self.columns.len();
-        (1..wide).for_each(|n| self.move_to_preferred_rows(n, (true, false), &mut rows));
-        (0..wide)
-            .rev()
-            .for_each(|n| self.move_to_preferred_rows(n, (false, true), &mut rows));
-        (0..wide)
-            .chain((0..wide).rev())
-            .for_each(|n| self.move_to_preferred_rows(n, (true, true), &mut rows));
+        let column_count = self.columns.len();
+        for column in 1..column_count {
+            self.move_to_preferred_rows(column, (true, false), &mut rows);
+        }
+        for column in (0..column_count).rev() {
+            self.move_to_preferred_rows(column, (false, true), &mut rows);
+        }
+        for column in (0..column_count).chain((0..column_count).rev()) {
+            self.move_to_preferred_rows(column, (true, true), &mut rows);
+        }
         let used: Vec<i64> = rows
             .iter()
             .copied()
@@ -207,15 +213,15 @@ impl LayoutGrid {
             .collect()
     }
 
-    /// Moves the cells of a column to their wished rows, as close as their order allows. Neighbours
-    /// with conflicting wishes meet in the middle.
+    /// Moves the cells of a column as close to their preferred rows as their order allows.
+    /// Neighbours with conflicting preferences meet in the middle.
     fn move_to_preferred_rows(&self, column: usize, sides: (bool, bool), rows: &mut [i64]) {
-        // Each run has the weighted sum of its cells' wished rows minus their positions, the
+        // Each run has the weighted sum of its cells' preferred rows minus their positions, the
         // weight, and the count.
         let mut runs: Vec<(i64, i64, usize)> = Vec::new();
         for (nth, cell) in self.columns[column].iter().enumerate() {
-            let (wish, weight) = self.preferred_row(*cell, sides, rows);
-            let mut run = ((wish - nth as i64) * weight, weight, 1);
+            let (preferred, weight) = self.preferred_row(*cell, sides, rows);
+            let mut run = ((preferred - nth as i64) * weight, weight, 1);
             while let Some(last) = runs.last().copied()
                 && last.0 * run.1 >= run.0 * last.1
             {
@@ -225,17 +231,17 @@ impl LayoutGrid {
             runs.push(run);
         }
         let mut cells = self.columns[column].iter().enumerate();
-        for (sum, weight, many) in runs {
+        for (sum, weight, count) in runs {
             let shift = (2 * sum + weight).div_euclid(2 * weight);
             cells
                 .by_ref()
-                .take(many)
+                .take(count)
                 .for_each(|(nth, cell)| rows[*cell] = shift + nth as i64);
         }
     }
 
-    /// Returns a cell's wished row and its weight: the average row of its links, or of its links on
-    /// the critical path.
+    /// Returns a cell's preferred row and its weight. The row is the average row of its links on the
+    /// critical path, or of all its links if none is on that path.
     fn preferred_row(&self, cell: usize, (left, right): (bool, bool), rows: &[i64]) -> (i64, i64) {
         let before = self.before[cell]
             .iter()
@@ -246,16 +252,21 @@ impl LayoutGrid {
             .filter(|_| right)
             .map(|after| (rows[*after], (cell, *after)));
         let linked: Vec<(i64, (usize, usize))> = before.chain(after).collect();
-        let heavy: Vec<i64> = linked
+        let critical_rows: Vec<i64> = linked
             .iter()
             .filter(|linked| self.critical_links.contains(&linked.1))
             .map(|linked| linked.0)
             .collect();
-        let all: Vec<i64> = linked.iter().map(|linked| linked.0).collect();
-        let middle = |of: &[i64]| of.iter().sum::<i64>().div_euclid(of.len().max(1) as i64);
-        match (heavy.is_empty(), all.is_empty()) {
-            (false, _) => (middle(&heavy), 16),
-            (true, false) => (middle(&all), 4),
+        let linked_rows: Vec<i64> = linked.iter().map(|linked| linked.0).collect();
+        let average = |rows_of_links: &[i64]| {
+            rows_of_links
+                .iter()
+                .sum::<i64>()
+                .div_euclid(rows_of_links.len().max(1) as i64)
+        };
+        match (critical_rows.is_empty(), linked_rows.is_empty()) {
+            (false, _) => (average(&critical_rows), 16),
+            (true, false) => (average(&linked_rows), 4),
             (true, true) => (rows[cell], 1),
         }
     }

@@ -5,18 +5,18 @@ type TestTask = (u64, Vec<u64>, char);
 
 #[test]
 fn a_tasks_state_in_the_layout_follows_from_its_status() {
-    let of = |stand| {
+    let statuses_with = |progress| {
         TaskStatus::ALL
             .into_iter()
-            .filter(|task_status| TaskProgress::from_status(*task_status) == stand)
+            .filter(|status| TaskProgress::from_status(*status) == progress)
             .collect::<Vec<_>>()
     };
     assert_eq!(
-        of(TaskProgress::Ended),
+        statuses_with(TaskProgress::Ended),
         [TaskStatus::Completed, TaskStatus::Cancelled]
     );
     assert_eq!(
-        of(TaskProgress::Waiting),
+        statuses_with(TaskProgress::Waiting),
         [
             TaskStatus::Backlog,
             TaskStatus::Unassigned,
@@ -56,31 +56,26 @@ fn layout_of(given: &[TestTask], keep: Option<u64>) -> GraphLayout {
 
 /// Formats a layout as `T1@0,0 T2+3@1,0*`: first task, number of further tasks, column, row,
 /// and `*` on the critical path.
-fn format_layout(graph_layout: &GraphLayout) -> String {
-    let node = |layout_node: &LayoutNode| {
-        let more = if layout_node.tasks.len() > 1 {
-            format!("+{}", layout_node.tasks.len() - 1)
+fn format_layout(layout: &GraphLayout) -> String {
+    let node = |node: &LayoutNode| {
+        let more = if node.tasks.len() > 1 {
+            format!("+{}", node.tasks.len() - 1)
         } else {
             String::new()
         };
-        let mark = if layout_node.is_critical { "*" } else { "" };
+        let mark = if node.is_critical { "*" } else { "" };
         format!(
             "T{}{more}@{},{}{mark}",
-            layout_node.tasks[0].0, layout_node.column, layout_node.row
+            node.tasks[0].0, node.column, node.row
         )
     };
-    graph_layout
-        .nodes
-        .iter()
-        .map(node)
-        .collect::<Vec<_>>()
-        .join(" ")
+    layout.nodes.iter().map(node).collect::<Vec<_>>().join(" ")
 }
 
-fn format_edges(graph_layout: &GraphLayout) -> Vec<String> {
-    let name = |at: usize| format!("T{}", graph_layout.nodes[at].tasks[0].0);
-    let mark = |layout_edge: &LayoutEdge| if layout_edge.is_critical { "*" } else { "" };
-    graph_layout
+fn format_edges(layout: &GraphLayout) -> Vec<String> {
+    let name = |at: usize| format!("T{}", layout.nodes[at].tasks[0].0);
+    let mark = |edge: &LayoutEdge| if edge.is_critical { "*" } else { "" };
+    layout
         .edges
         .iter()
         .map(|edge| format!("{}-{}{}", name(edge.from), name(edge.to), mark(edge)))
@@ -276,7 +271,7 @@ fn the_task_in_the_centre_is_never_folded() {
     assert_eq!(
         near.nodes
             .iter()
-            .filter(|layout_node| layout_node.tasks == [TaskId(50)])
+            .filter(|node| node.tasks == [TaskId(50)])
             .count(),
         1
     );
@@ -297,7 +292,7 @@ fn a_cycle_does_not_keep_the_layout_from_ending() {
     assert!(
         format_edges(&third)
             .iter()
-            .any(|format_edge| format_edge.starts_with("T3-T1")),
+            .any(|edge| edge.starts_with("T3-T1")),
         "an edge outside the cycle was left out"
     );
     let all: Vec<TestTask> = (0..80).map(|n| (n, (0..80).collect(), '-')).collect();
@@ -305,7 +300,7 @@ fn a_cycle_does_not_keep_the_layout_from_ending() {
         layout_of(&all, None)
             .nodes
             .iter()
-            .map(|layout_node| layout_node.tasks.len())
+            .map(|node| node.tasks.len())
             .sum::<usize>(),
         80
     );
@@ -324,11 +319,11 @@ fn a_change_of_status_moves_no_task() {
 }
 
 /// Checks the properties that each layout must have.
-fn check_properties(given: &[TestTask], graph_layout: &GraphLayout, keep: Option<u64>) {
-    let mut drawn: Vec<u64> = graph_layout
+fn check_properties(given: &[TestTask], layout: &GraphLayout, keep: Option<u64>) {
+    let mut drawn: Vec<u64> = layout
         .nodes
         .iter()
-        .flat_map(|layout_node| layout_node.tasks.iter().map(|id| id.0))
+        .flat_map(|node| node.tasks.iter().map(|id| id.0))
         .collect();
     drawn.sort_unstable();
     if keep.is_none() {
@@ -336,39 +331,39 @@ fn check_properties(given: &[TestTask], graph_layout: &GraphLayout, keep: Option
         all.sort_unstable();
         assert_eq!(drawn, all, "a task is in no box or in two boxes");
         assert!(
-            graph_layout.nodes.len() <= MAX_BOXES.max(1),
+            layout.nodes.len() <= MAX_BOXES.max(1),
             "{} boxes",
-            graph_layout.nodes.len()
+            layout.nodes.len()
         );
     }
-    let places: BTreeSet<(u32, u32)> = graph_layout
+    let places: BTreeSet<(u32, u32)> = layout
         .nodes
         .iter()
-        .map(|layout_node| (layout_node.column, layout_node.row))
+        .map(|node| (node.column, node.row))
         .collect();
     assert_eq!(
         places.len(),
-        graph_layout.nodes.len(),
+        layout.nodes.len(),
         "two boxes in the same cell: {}",
-        format_layout(graph_layout)
+        format_layout(layout)
     );
     assert!(
         places
             .iter()
-            .all(|place| place.0 < graph_layout.columns && place.1 < graph_layout.rows)
+            .all(|place| place.0 < layout.columns && place.1 < layout.rows)
     );
     assert!(
-        graph_layout
+        layout
             .nodes
-            .is_sorted_by_key(|layout_node| (layout_node.column, layout_node.row))
+            .is_sorted_by_key(|node| (node.column, node.row))
     );
     let mut cells: BTreeMap<(u32, u32), usize> = BTreeMap::new();
-    for edge in &graph_layout.edges {
-        let (from, to) = (&graph_layout.nodes[edge.from], &graph_layout.nodes[edge.to]);
+    for edge in &layout.edges {
+        let (from, to) = (&layout.nodes[edge.from], &layout.nodes[edge.to]);
         assert!(
             from.column < to.column,
             "an edge goes backwards in {}",
-            format_layout(graph_layout)
+            format_layout(layout)
         );
         let wide = to.column - from.column;
         assert_eq!(
@@ -394,18 +389,18 @@ fn check_properties(given: &[TestTask], graph_layout: &GraphLayout, keep: Option
     }
     // A task's dependencies are before it or in the same box.
     let at = |id: u64| {
-        graph_layout
+        layout
             .nodes
             .iter()
-            .position(|layout_node| layout_node.tasks.contains(&TaskId(id)))
+            .position(|node| node.tasks.contains(&TaskId(id)))
     };
     for (id, needs, _) in given.iter().filter(|given| drawn.contains(&given.0)) {
         for need in needs.iter().filter(|need| drawn.contains(need)) {
             let (from, to) = (at(*need), at(*id));
-            let linked = graph_layout
+            let linked = layout
                 .edges
                 .iter()
-                .any(|layout_edge| Some(layout_edge.from) == from && Some(layout_edge.to) == to);
+                .any(|edge| Some(edge.from) == from && Some(edge.to) == to);
             assert!(from == to || linked, "T{need}-T{id} is not drawn");
         }
     }
