@@ -1,8 +1,8 @@
 //! Agents: named identities that can do work. This module has their settings, their registration,
 //! and their limit of simultaneous attempts.
 //!
-//! Not here: the choice of an agent's next task (see [`schedule`](crate::schedule)), and the pause of an agent that
-//! cannot work (see [`provider_outage`](crate::provider_outage)).
+//! Not here: the choice of an agent's next task (see [`schedule`](crate::schedule)), and the pause
+//! of an agent that cannot work (see [`provider_outage`](crate::provider_outage)).
 
 use std::sync::Arc;
 

@@ -212,7 +212,8 @@ impl ToolCall {
         }
     }
 
-    /// Describes the call for the person who decides about it: the command, or the tool with its object.
+    /// Describes the call for the person who decides about it: the command, or the tool with its
+    /// object.
     pub fn describe(&self) -> String {
         let object = self.object().filter(|object| object != "{}");
         match object {

@@ -447,7 +447,7 @@ pub fn decide(
                 .board()
                 .rules
                 .get(&rule)
-                .map(|policy_rule| format!("{rule}: {}", policy_rule.describe()));
+                .map(|known| format!("{rule}: {}", known.describe()));
             let others = draft
                 .board()
                 .approvals

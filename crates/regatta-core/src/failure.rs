@@ -10,11 +10,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// The largest length of a one-line summary.
+/// The largest length of a one-line summary, in characters.
 const MAX_SUMMARY_CHARS: usize = 400;
-/// Number of last lines in a summary, if no line states an error.
+/// The number of last lines in a summary, if no line states an error.
 const SUMMARY_LINES: usize = 5;
-/// Number of lines around an error line that are searched for its place and reason.
+/// The number of lines around an error line that are searched for its place and reason.
 const MAX_LINES_TO_PLACE: usize = 12;
 
 /// The first error of an output.
@@ -219,6 +219,8 @@ fn is_lint_error(line: &str) -> bool {
         && words.next() == Some("error")
 }
 
+/// Returns the place of an ESLint error: the file from an earlier line, with the position from this
+/// line.
 fn lint_place(lines: &[&str], at: usize) -> Option<String> {
     let place = lines[at]
         .split_whitespace()
@@ -304,10 +306,12 @@ fn place_in(line: &str) -> Option<String> {
     (file.contains('/') && is_file_name(file) && !is_runtime_place(file)).then(|| file.to_owned())
 }
 
+/// Returns whether a text is a number of a line or column.
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.len() < 8 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// Returns whether a text looks like the path of a file.
 fn is_file_name(text: &str) -> bool {
     let name = text.rsplit('/').next().unwrap_or_default();
     let Some((stem, extension)) = name.rsplit_once('.') else {
@@ -405,6 +409,7 @@ fn line_start(text: &str, at: usize) -> usize {
         .min(text.len())
 }
 
+/// Returns the last boundary between two characters at `at` or before it.
 fn char_boundary(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
@@ -413,6 +418,7 @@ fn char_boundary(text: &str, at: usize) -> usize {
     at
 }
 
+/// Returns the last `max` characters of a text.
 fn last_chars(text: &str, max: usize) -> String {
     text.chars()
         .skip(text.chars().count().saturating_sub(max))
@@ -625,17 +631,18 @@ mod tests {
 
     #[test]
     fn a_summary_is_the_first_error_with_its_place() {
-        let of = |tool: &str| summary(OUTPUTS.iter().find(|(name, ..)| *name == tool).unwrap().1);
+        let summary_of =
+            |tool: &str| summary(OUTPUTS.iter().find(|(name, ..)| *name == tool).unwrap().1);
         assert_eq!(
-            of("node"),
+            summary_of("node"),
             "Error: Cannot find module '../_baseAggregator' (/work/src/groupBy.js)"
         );
         assert_eq!(
-            of("cargo build"),
+            summary_of("cargo build"),
             "error: this file contains an unclosed delimiter (src/lib.rs:5:14)"
         );
         assert_eq!(
-            of("gcc"),
+            summary_of("gcc"),
             "src/cart.c:12:9: error: 'rate' undeclared",
             "the place was added although the error contains it"
         );
@@ -665,7 +672,7 @@ mod tests {
             noise("a"),
             noise("b")
         );
-        let told = excerpt(&output, 2_000);
+        let shortened = excerpt(&output, 2_000);
         for part in [
             "compiling",
             "Error: lost in the middle",
@@ -673,9 +680,9 @@ mod tests {
             "total: 1 failed",
             "bytes left out",
         ] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(shortened.contains(part), "{part}: {shortened}");
         }
-        assert!(told.len() <= 2_200, "{}", told.len());
+        assert!(shortened.len() <= 2_200, "{}", shortened.len());
         assert_eq!(excerpt("short\n", 2_000), "short");
         // Cuts fall between characters, and lines of any length are cut.
         for text in ["ä".repeat(5_000), "🦀\n".repeat(5_000), "x".repeat(50_000)] {
