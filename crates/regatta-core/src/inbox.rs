@@ -1,7 +1,7 @@
-//! The inbox: everything that needs a person, and the means to postpone an item for a while.
+//! The inbox: everything that needs a person, and snoozes, which hide an item for some time.
 //!
-//! A postponed item comes back by itself when its time is over. An answer, or anything else that
-//! settles the item, ends the postponement, too. Postponing decides nothing.
+//! A snoozed item comes back by itself when its time is over. An answer, or anything else that
+//! settles the item, ends the snooze, too. A snooze decides nothing.
 //!
 //! The contents follow from the board ([`open_items`]): an item exists because something is blocked
 //! or went wrong, and disappears when that is over. Only a failure does not end by itself. It stays
@@ -24,9 +24,9 @@ use crate::{approval, budget, task};
 
 pub use list::{InboxKind, OpenItem, open_items};
 
-/// The maximum time for which an item can be postponed: a week.
+/// The longest snooze: a week.
 pub const MAX_SNOOZE_MS: u64 = 7 * 24 * 3_600_000;
-/// The minimum time for which an item can be postponed.
+/// The shortest snooze: a second.
 pub const MIN_SNOOZE_MS: u64 = 1_000;
 
 /// The name of an inbox item.
@@ -102,7 +102,7 @@ impl TryFrom<String> for InboxItem {
     }
 }
 
-/// The time until which an item is postponed.
+/// The time until which an item is snoozed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Snooze {
@@ -115,13 +115,13 @@ pub struct Snooze {
 }
 
 facts! {
-    /// The item was postponed, or with `None` is back.
+    /// The item was snoozed, or its snooze ended (`None`).
     InboxSnoozed { item: InboxItem, snooze: Option<Snooze> }
     /// A failed task left the inbox, because its work was retried or nobody wants it.
     InboxDismissed { task: TaskId }
 }
 
-/// Postpones an item for `ms` milliseconds, or with `None` brings it back.
+/// Snoozes an item for `ms` milliseconds, or with `None` ends its snooze.
 pub fn snooze(
     draft: &mut Draft,
     item: InboxItem,
@@ -137,7 +137,7 @@ pub fn snooze(
         }),
         Some(_) => {
             return Err(Refusal::invalid(
-                "an item can be postponed for one second to seven days",
+                "an item can be snoozed for one second to seven days",
                 format!("name a time: regatta inbox snooze {item} 2h"),
             ));
         }
@@ -148,7 +148,7 @@ pub fn snooze(
     Ok(())
 }
 
-/// Brings a postponed item back when its time is over.
+/// Ends a snooze whose time is over.
 pub(crate) fn end_snooze(draft: &mut Draft, item: InboxItem, now: Now) {
     let is_due = find_snooze(draft.board(), &item)
         .ok()
@@ -172,7 +172,7 @@ pub fn dismiss(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the postponement of an open item, or a refusal if there is no such item.
+/// Returns the snooze of an open item, or a refusal if there is no such item.
 fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusal> {
     let refuse = |what: String| Err(Refusal::invalid(what, "see what needs you: regatta inbox"));
     match item {
@@ -222,7 +222,7 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
             None => refuse(format!("{bridge} does not need you: its credential works")),
         },
         InboxItem::Request(id) => refuse(format!(
-            "{id} cannot be postponed: a request from somebody who is not on the list blocks nobody"
+            "{id} cannot be snoozed: a request from a person who is not on the list blocks nobody"
         )),
     }
 }

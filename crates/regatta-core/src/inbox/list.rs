@@ -1,4 +1,5 @@
-//! The contents of the inbox: derives everything that needs a person from the board.
+//! The contents of the inbox: everything that needs a person, derived from the board. Not here:
+//! snoozes and their ends (see [`snooze`](super::snooze)).
 
 use crate::agent_protocol::{AgentRequest, RequestContent};
 use crate::approval::{self, Approval};
@@ -94,7 +95,7 @@ pub struct OpenItem {
     pub request: Option<AgentRequest>,
 }
 
-/// Returns everything that needs a person, the longest waiting first and postponed items last.
+/// Returns everything that needs a person, the longest waiting first and snoozed items last.
 pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
     let approvals = board
         .approvals
