@@ -520,11 +520,11 @@ pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> 
 /// Returns the open conversation with this key. On a pull request, an agent continues the
 /// conversation that opened it, so a key of the pull request's thread also finds that conversation.
 pub fn find_by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> {
-    let own = board
+    let with_key = board
         .conversations
         .values()
         .find(|conversation| conversation.key == key);
-    own.or_else(|| {
+    with_key.or_else(|| {
         let (thread, agent) = key.rsplit_once(':')?;
         board.conversations.values().find(|conversation| {
             conversation.agent.as_str() == agent && conversation.is_in_thread(thread)

@@ -294,7 +294,8 @@ pub(crate) fn react(
                 conversation::on_landing_failed(
                     draft,
                     landing,
-                    (landing_ended.reason(), *landing_ended.retry()),
+                    landing_ended.reason(),
+                    *landing_ended.retry(),
                     now,
                 );
             }

@@ -81,12 +81,13 @@ pub(crate) fn on_task_lost(
     release_task(draft, conversation, task.id, now)
 }
 
-/// Records that a landing failed through its own fault. With `mended`, an attempt fixes the work at
-/// once, and the landing is tried again.
+/// Records that a landing failed through its own fault. With `is_being_fixed`, an attempt fixes the
+/// work at once, and the landing is tried again.
 pub(crate) fn on_landing_failed(
     draft: &mut Draft,
     landing: &Landing,
-    (reason, mended): (&str, bool),
+    reason: &str,
+    is_being_fixed: bool,
     now: Now,
 ) {
     let Some(mut conversation) = find_by_task(draft.board(), landing.task) else {
@@ -96,7 +97,7 @@ pub(crate) fn on_landing_failed(
         landing.submission.commit.clone(),
         reason.chars().take(2_000).collect::<String>(),
     );
-    if mended {
+    if is_being_fixed {
         let text = format!(
             "{} could not land yet: {reason}. I am fixing that now; then the landing is tried \
             again.",
