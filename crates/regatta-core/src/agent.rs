@@ -439,35 +439,23 @@ pub fn take_offline(
 pub fn remove(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     find(draft.board(), name)?;
     let board = draft.board();
-    if let Some(attempt) = board
-        .attempts
-        .values()
-        .find(|attempt| attempt.agent == *name)
-    {
-        return Err(Refusal::InUse {
+    let in_use = |by: String| {
+        Err(Refusal::InUse {
             what: format!("agent {name}"),
-            by: attempt.id.to_string(),
-        });
+            by,
+        })
+    };
+    let mut attempts = board.attempts.values();
+    if let Some(attempt) = attempts.find(|attempt| attempt.agent == *name) {
+        return in_use(attempt.id.to_string());
     }
-    if let Some(task) = board
-        .tasks
-        .values()
-        .find(|task| task.assignee.as_ref() == Some(name))
-    {
-        return Err(Refusal::InUse {
-            what: format!("agent {name}"),
-            by: task.id.to_string(),
-        });
+    let mut tasks = board.tasks.values();
+    if let Some(task) = tasks.find(|task| task.assignee.as_ref() == Some(name)) {
+        return in_use(task.id.to_string());
     }
-    if let Some(mission) = board
-        .missions
-        .values()
-        .find(|mission| mission.agents.contains(name))
-    {
-        return Err(Refusal::InUse {
-            what: format!("agent {name}"),
-            by: mission.id.to_string(),
-        });
+    let mut missions = board.missions.values();
+    if let Some(mission) = missions.find(|mission| mission.agents.contains(name)) {
+        return in_use(mission.id.to_string());
     }
     draft.record(Event::AgentRemoved(AgentRemoved {
         agent: name.clone(),

@@ -602,13 +602,13 @@ fn rule_for_similar(tool: &ToolCall) -> Option<RuleSubject> {
 
 /// Escalates a request that nobody answered in time. Time has no other effect on a request.
 pub fn escalate(draft: &mut Draft, id: ApprovalId, now: Now) {
-    let due = draft.board().approvals.get(&id).is_some_and(|approval| {
+    let is_due = draft.board().approvals.get(&id).is_some_and(|approval| {
         approval.is_open()
             && approval
                 .escalate_fleet_ms
                 .is_some_and(|at| at <= now.fleet_ms)
     });
-    if due {
+    if is_due {
         draft.record(Event::ApprovalEscalated(ApprovalEscalated { approval: id }));
     }
 }

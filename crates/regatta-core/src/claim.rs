@@ -13,6 +13,7 @@ mod trunk; // claims on a project's trunk
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -179,9 +180,10 @@ pub enum Acquired {
 pub const MAX_TTL_MS: u64 = 7 * 24 * 3_600_000;
 /// The longest wait for a claim: a day.
 pub const MAX_WAIT_MS: u64 = 24 * 3_600_000;
-
 /// The largest number of patterns in one claim.
 pub const MAX_URIS: usize = 512;
+/// The largest memo of a claim, in bytes.
+const MAX_MEMO_BYTES: usize = 500;
 
 /// Grants all URIs at once. If somebody holds one of them, queues a wait, or refuses and names the
 /// holders.
@@ -204,9 +206,9 @@ pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acqu
             "give a shorter --wait",
         ));
     }
-    if request.memo.len() > 500 {
+    if request.memo.len() > MAX_MEMO_BYTES {
         return Err(Refusal::invalid(
-            "--memo is limited to 500 bytes",
+            format!("--memo is limited to {MAX_MEMO_BYTES} bytes"),
             "shorten the memo, or send a message: regatta msg send",
         ));
     }
@@ -238,11 +240,8 @@ pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acqu
     if request.wait_ms == 0 {
         return Err(Refusal::ClaimHeld { holders });
     }
-    if let Some(cycle) = cycle_through(
-        draft,
-        &request.owner,
-        holders.iter().map(|holder| holder.owner.clone()),
-    ) {
+    let blockers = holders.iter().map(|holder| holder.owner.clone());
+    if let Some(cycle) = cycle_through(draft, &request.owner, blockers) {
         return Err(Refusal::Deadlock { cycle });
     }
     let longest_wait_ms = max_wait_ms(draft.board(), &request);
@@ -442,10 +441,9 @@ pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal
     // A claim that lives as long as its owner, and the fence of a landing, cannot be released
     // early. An attempt may release a lease that it asked for.
     if claim.ttl_ms.is_none() || matches!(claim.owner, ClaimOwner::Landing(_)) {
-        let by = claim.owner.to_string();
         return Err(Refusal::InUse {
             what: id.to_string(),
-            by,
+            by: claim.owner.to_string(),
         });
     }
     draft.record(Event::ClaimReleased(ClaimReleased {
@@ -456,16 +454,12 @@ pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal
 }
 
 /// Returns the claim if `token` is its token.
-fn require_claim(draft: &Draft, id: ClaimId, token: u64) -> Result<std::sync::Arc<Claim>, Refusal> {
+fn require_claim(draft: &Draft, id: ClaimId, token: u64) -> Result<Arc<Claim>, Refusal> {
     require_claim_on_board(draft.board(), id, token)
 }
 
 /// Like [`require_claim`], but needs only a board.
-fn require_claim_on_board(
-    board: &Board,
-    id: ClaimId,
-    token: u64,
-) -> Result<std::sync::Arc<Claim>, Refusal> {
+fn require_claim_on_board(board: &Board, id: ClaimId, token: u64) -> Result<Arc<Claim>, Refusal> {
     match board.claims.get(&id) {
         None if id.0 > board.counters.claim => Err(Refusal::missing(
             format!("there is no claim {id}"),

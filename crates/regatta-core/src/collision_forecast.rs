@@ -83,13 +83,15 @@ pub fn apply_scan(
                 .get(&attempt)
                 .map(|attempt| attempt.task)
         };
-        let (Some(one), other) = (task_of(pair.one), pair.other.map(task_of)) else {
+        let Some(one) = task_of(pair.one) else {
             continue;
         };
-        let other = match other {
-            Some(None) => continue,
-            Some(Some(other)) if other == one => continue,
-            other => other.flatten(),
+        let other = match pair.other {
+            None => None,
+            Some(attempt) => match task_of(attempt) {
+                Some(task) if task != one => Some(task),
+                _ => continue,
+            },
         };
         let (one, other) = match other {
             Some(other) => (one.min(other), Some(one.max(other))),

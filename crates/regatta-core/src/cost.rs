@@ -421,15 +421,16 @@ pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<Cap
     let left = u128::from(cap - spent) * u128::from(HOUR_MS) / rate;
     let minute = now.unix_ms - now.unix_ms % MINUTE_MS;
     let day_ends = (now.unix_ms / DAY_MS + 1) * DAY_MS;
-    let wall = u64::try_from(left)
+    let reached_unix_ms = u64::try_from(left)
         .ok()
-        .and_then(|n| minute.checked_add(n))
-        .filter(|n| *n < day_ends);
-    Some(
-        wall.map_or(CapForecast::NotToday, |wall| CapForecast::ReachedAt {
-            unix_ms: wall.div_ceil(MINUTE_MS) * MINUTE_MS,
-        }),
-    )
+        .and_then(|left_ms| minute.checked_add(left_ms))
+        .filter(|unix_ms| *unix_ms < day_ends);
+    let Some(unix_ms) = reached_unix_ms else {
+        return Some(CapForecast::NotToday);
+    };
+    Some(CapForecast::ReachedAt {
+        unix_ms: unix_ms.div_ceil(MINUTE_MS) * MINUTE_MS,
+    })
 }
 
 /// Returns whether an attempt's work came to nothing, judged by its cause of end. Work that went on

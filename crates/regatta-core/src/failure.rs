@@ -53,10 +53,10 @@ pub fn first_error(output: &str) -> Option<FirstError> {
             // Some tools say only that something failed.
             lines.iter().position(|line| mentions_error(line))
         })?;
-    let near = &lines[line + 1..lines.len().min(line + 1 + MAX_LINES_TO_PLACE)];
-    let own = place_in(lines[line]).or_else(|| lint_place(&lines, line));
-    let after = || near.iter().find_map(|line| place_in(line));
-    let before = || {
+    let following_lines = &lines[line + 1..lines.len().min(line + 1 + MAX_LINES_TO_PLACE)];
+    let own_place = place_in(lines[line]).or_else(|| lint_place(&lines, line));
+    let place_after = || following_lines.iter().find_map(|line| place_in(line));
+    let place_before = || {
         lines[..line]
             .iter()
             .rev()
@@ -70,12 +70,12 @@ pub fn first_error(output: &str) -> Option<FirstError> {
         .take(MAX_LINES_TO_PLACE)
         .any(|line| line.starts_with("Traceback"))
     {
-        own.or_else(before)
+        own_place.or_else(place_before)
     } else {
-        own.or_else(after).or_else(before)
+        own_place.or_else(place_after).or_else(place_before)
     };
     Some(FirstError {
-        text: with_reason(lines[line], near),
+        text: with_reason(lines[line], following_lines),
         place,
         line,
     })
@@ -83,11 +83,11 @@ pub fn first_error(output: &str) -> Option<FirstError> {
 
 /// Returns the text of an error line, with its reason if the tool prints the reason on a separate
 /// line.
-fn with_reason(line: &str, near: &[&str]) -> String {
+fn with_reason(line: &str, following_lines: &[&str]) -> String {
     let line = line.trim();
     // Rust: thread 'a' panicked at src/lib.rs:12:9:
     if line.contains("panicked at") && line.ends_with(':') {
-        let message = near
+        let message = following_lines
             .first()
             .map(|message| message.trim())
             .unwrap_or_default();
@@ -109,7 +109,7 @@ fn with_reason(line: &str, near: &[&str]) -> String {
         let line = line.trim();
         names_exception(line) || line.starts_with("expect(") || is_go_message(line)
     };
-    match near.iter().find(is_reason) {
+    match following_lines.iter().find(is_reason) {
         Some(reason) => format!("{line}: {}", reason.trim()),
         None => line.to_owned(),
     }
@@ -188,14 +188,14 @@ fn mentions_error(line: &str) -> bool {
     let starts_quietly = ["warning", "note", "0 ", "no "]
         .iter()
         .any(|start| lower.starts_with(start));
-    let counts_none = [" 0 failed", " 0 errors", " 0 error(s)"]
+    let reports_no_failures = [" 0 failed", " 0 errors", " 0 error(s)"]
         .iter()
         .any(|none| lower.contains(none));
     let words = lower.split(|letter: char| !letter.is_alphanumeric());
     let mentions = words
         .into_iter()
         .any(|word| matches!(word, "error" | "errors" | "failed" | "failure" | "fail"));
-    mentions && !starts_quietly && !counts_none
+    mentions && !starts_quietly && !reports_no_failures
 }
 
 /// Returns whether a line is a message of the Go tools: `./cart.go:12:9: undefined: rate`.
@@ -221,12 +221,12 @@ fn is_lint_error(line: &str) -> bool {
 
 /// Returns the place of an ESLint error: the file from an earlier line, with the position from this
 /// line.
-fn lint_place(lines: &[&str], at: usize) -> Option<String> {
-    let place = lines[at]
+fn lint_place(lines: &[&str], index: usize) -> Option<String> {
+    let place = lines[index]
         .split_whitespace()
         .next()
-        .filter(|_| is_lint_error(lines[at]))?;
-    let file = lines[..at]
+        .filter(|_| is_lint_error(lines[index]))?;
+    let file = lines[..index]
         .iter()
         .rev()
         .find(|line| !line.starts_with([' ', '\t']) && is_file_name(line.trim()))?;

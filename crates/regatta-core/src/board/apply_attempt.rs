@@ -21,14 +21,14 @@ impl Board {
                 self.counters.attempt = event.attempt().id.0;
                 self.put_attempt(event.attempt().clone(), rows);
                 if event.attempt().supervised {
-                    let one = Spend {
+                    let spend = Spend {
                         attempts: 1,
                         ..Spend::default()
                     };
                     self.add_spend(
                         event.attempt().id,
                         crate::budget::day_of(now),
-                        &one,
+                        &spend,
                         now,
                         rows,
                     );

@@ -81,7 +81,7 @@ impl LayoutGrid {
         rank.push(rank[from]);
         self.before.push(vec![]);
         self.after.push(vec![]);
-        let place = self.columns[column].partition_point(|column| rank[*column] <= rank[from]);
+        let place = self.columns[column].partition_point(|cell| rank[*cell] <= rank[from]);
         self.columns[column].insert(place, cell);
         cell
     }

@@ -208,13 +208,13 @@ fn the_neighbourhood_of_a_task_is_two_steps_in_each_direction() {
 #[test]
 fn the_least_interesting_tasks_are_folded_first() {
     // Up to sixty tasks are drawn one by one, whatever their status.
-    let many = |many: u64| {
-        (1..=many)
+    let landed_tasks = |count: u64| {
+        (1..=count)
             .map(|n| (n, vec![], 'l'))
             .collect::<Vec<TestTask>>()
     };
-    assert_eq!(layout_of(&many(60), None).nodes.len(), 60);
-    check(&many(61), "T1+60@0,0");
+    assert_eq!(layout_of(&landed_tasks(60), None).nodes.len(), 60);
+    check(&landed_tasks(61), "T1+60@0,0");
     // One landed chain has an open end, and no task waits for the other.
     let mut chains: Vec<TestTask> = (1..=40)
         .map(|n| (n, vec![n - 1], if n < 39 { 'l' } else { '-' }))
