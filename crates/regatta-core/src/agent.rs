@@ -1,5 +1,8 @@
-//! Agents: named identities that can do work. Here are their settings, their registration, and
-//! their limit of simultaneous attempts.
+//! Agents: named identities that can do work. This module has their settings, their registration,
+//! and their limit of simultaneous attempts.
+//!
+//! Not here: the choice of an agent's next task (see [`schedule`](crate::schedule)), and the pause
+//! of an agent that cannot work (see [`provider_outage`](crate::provider_outage)).
 
 use std::sync::Arc;
 
@@ -241,17 +244,17 @@ impl Agent {
 /// The variable that names the script of a scripted agent, if the task has no script.
 pub const SCRIPT_FILE: &str = "REGATTA_SCRIPT_FILE";
 
-/// Returns whether an agent can do a task at all. A scripted agent needs the task's script or a
-/// script of its own.
-fn has_needed_script(agent: &Agent, has_script: bool) -> bool {
-    let has_own = || {
+/// Returns whether an agent has the script that it needs for a task. Only a scripted agent needs
+/// one: the task's script or a script of its own.
+fn has_needed_script(agent: &Agent, task_has_script: bool) -> bool {
+    let has_own_script = || {
         agent
             .profile
             .env
             .iter()
             .any(|(name, _)| name == SCRIPT_FILE)
     };
-    agent.runtime != Runtime::Scripted || has_script || has_own()
+    agent.runtime != Runtime::Scripted || task_has_script || has_own_script()
 }
 
 /// Returns whether nobody can do a task, because all candidates are scripted agents and the task
@@ -264,15 +267,15 @@ pub fn lacks_script(
     assignee: Option<&AgentName>,
     has_script: bool,
 ) -> bool {
-    let can = |name: &AgentName| {
+    let can_do_task = |name: &AgentName| {
         board
             .agents
             .get(name)
             .is_none_or(|agent| has_needed_script(agent, has_script))
     };
     match assignee {
-        Some(name) => !can(name),
-        None => !agents.is_empty() && !agents.iter().any(can),
+        Some(name) => !can_do_task(name),
+        None => !agents.is_empty() && !agents.iter().any(can_do_task),
     }
 }
 
@@ -299,47 +302,48 @@ pub struct RegisterAgent {
 }
 
 /// Registers an agent, or updates its settings. Lowering `max_tasks` stops nothing that runs.
-pub fn register(draft: &mut Draft, ask: RegisterAgent, now: Now) -> Result<AgentName, Refusal> {
-    if !(1..=MAX_TASKS).contains(&ask.max_tasks) {
+pub fn register(
+    draft: &mut Draft,
+    settings: RegisterAgent,
+    now: Now,
+) -> Result<AgentName, Refusal> {
+    if !(1..=MAX_TASKS).contains(&settings.max_tasks) {
         return Err(Refusal::invalid(
-            format!("max_tasks must be 1 to 20, not {}", ask.max_tasks),
+            format!("max_tasks must be 1 to 20, not {}", settings.max_tasks),
             "give a number in that range",
         ));
     }
-    if ask
-        .runtime
-        .argv()
-        .is_some_and(|runtime| runtime.first().is_none_or(|s| s.is_empty()))
-    {
+    let lacks_program = |argv: &[String]| argv.first().is_none_or(String::is_empty);
+    if settings.runtime.argv().is_some_and(lacks_program) {
         return Err(Refusal::invalid(
-            format!("the {} runtime needs a command", ask.runtime.name()),
+            format!("the {} runtime needs a command", settings.runtime.name()),
             "give one: --command 'my-agent --print {prompt}'",
         ));
     }
     // The sandbox checks hosts in detail. A URL or a blank is never a host, so it is refused here.
-    let odd = |s: &&String| {
-        s.is_empty() || s.contains(|c: char| c.is_whitespace() || c == '/' || c == '@')
+    let is_not_a_host = |text: &&String| {
+        text.is_empty() || text.contains(|c: char| c.is_whitespace() || c == '/' || c == '@')
     };
-    if let Some(entry) = ask.profile.egress.iter().find(odd) {
+    if let Some(host) = settings.profile.egress.iter().find(is_not_a_host) {
         return Err(Refusal::invalid(
-            format!("{entry:?} is not a host"),
+            format!("{host:?} is not a host"),
             "write example.com, *.example.com or an address, each with :PORT if it is not 443 or \
             80",
         ));
     }
-    let known = draft.board().agents.get(&ask.name).cloned();
+    let known = draft.board().agents.get(&settings.name).cloned();
     let agent = Agent {
-        name: ask.name,
-        runtime: ask.runtime,
-        role: ask.role,
-        provider: ask
+        name: settings.name,
+        runtime: settings.runtime,
+        role: settings.role,
+        provider: settings
             .provider
             .as_deref()
             .map(provider_name::canonical)
             .map(str::to_owned),
-        profile: ask.profile,
-        description: ask.description,
-        max_tasks: ask.max_tasks,
+        profile: settings.profile,
+        description: settings.description,
+        max_tasks: settings.max_tasks,
         derived_from: None,
         created_unix_ms: known
             .as_ref()
@@ -348,13 +352,13 @@ pub fn register(draft: &mut Draft, ask: RegisterAgent, now: Now) -> Result<Agent
         offline: None,
     };
     let name = agent.name.clone();
-    let same = known.is_some_and(|known| {
+    let is_unchanged = known.is_some_and(|known| {
         Agent {
             updated_unix_ms: now.unix_ms,
             ..(*known).clone()
         } == agent
     });
-    if !same {
+    if !is_unchanged {
         draft.record(Event::AgentRegistered(AgentRegistered {
             agent: agent.into(),
         }));
@@ -365,18 +369,23 @@ pub fn register(draft: &mut Draft, ask: RegisterAgent, now: Now) -> Result<Agent
 /// Registers an agent under a new name that uses another agent's program.
 pub(crate) fn derive(
     draft: &mut Draft,
-    of: &AgentName,
+    original: &AgentName,
     name: AgentName,
-    (role, max_tasks): (Role, u32),
+    role: Role,
+    max_tasks: u32,
     now: Now,
 ) -> Result<(), Refusal> {
-    let base = find(draft.board(), of)?.clone();
+    let base = find(draft.board(), original)?.clone();
     let known = draft.board().agents.get(&name).cloned();
     let agent = Agent {
         name,
         role,
         max_tasks,
-        derived_from: Some(base.derived_from.clone().unwrap_or_else(|| of.clone())),
+        derived_from: Some(
+            base.derived_from
+                .clone()
+                .unwrap_or_else(|| original.clone()),
+        ),
         created_unix_ms: known
             .as_ref()
             .map_or(now.unix_ms, |agent| agent.created_unix_ms),
@@ -397,7 +406,7 @@ pub(crate) fn derive(
     Ok(())
 }
 
-/// Removes an agent that was derived for something that is over.
+/// Removes a derived agent, because its mission or project needs it no longer.
 pub(crate) fn remove_derived(draft: &mut Draft, name: &AgentName) {
     if draft.board().agents.contains_key(name) {
         draft.record(Event::AgentRemoved(AgentRemoved {
@@ -410,13 +419,13 @@ pub(crate) fn remove_derived(draft: &mut Draft, name: &AgentName) {
 pub fn take_offline(
     draft: &mut Draft,
     name: &AgentName,
-    why: &str,
+    reason: &str,
     now: Now,
 ) -> Result<(), Refusal> {
     let known = find(draft.board(), name)?.clone();
     if known.offline.is_none() {
         let agent = Agent {
-            offline: Some(why.to_owned()),
+            offline: Some(reason.to_owned()),
             updated_unix_ms: now.unix_ms,
             ..known
         };
@@ -431,35 +440,23 @@ pub fn take_offline(
 pub fn remove(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     find(draft.board(), name)?;
     let board = draft.board();
-    if let Some(attempt) = board
-        .attempts
-        .values()
-        .find(|attempt| attempt.agent == *name)
-    {
-        return Err(Refusal::InUse {
+    let in_use = |by: String| {
+        Err(Refusal::InUse {
             what: format!("agent {name}"),
-            by: attempt.id.to_string(),
-        });
+            by,
+        })
+    };
+    let mut attempts = board.attempts.values();
+    if let Some(attempt) = attempts.find(|attempt| attempt.agent == *name) {
+        return in_use(attempt.id.to_string());
     }
-    if let Some(task) = board
-        .tasks
-        .values()
-        .find(|task| task.assignee.as_ref() == Some(name))
-    {
-        return Err(Refusal::InUse {
-            what: format!("agent {name}"),
-            by: task.id.to_string(),
-        });
+    let mut tasks = board.tasks.values();
+    if let Some(task) = tasks.find(|task| task.assignee.as_ref() == Some(name)) {
+        return in_use(task.id.to_string());
     }
-    if let Some(mission) = board
-        .missions
-        .values()
-        .find(|mission| mission.agents.contains(name))
-    {
-        return Err(Refusal::InUse {
-            what: format!("agent {name}"),
-            by: mission.id.to_string(),
-        });
+    let mut missions = board.missions.values();
+    if let Some(mission) = missions.find(|mission| mission.agents.contains(name)) {
+        return in_use(mission.id.to_string());
     }
     draft.record(Event::AgentRemoved(AgentRemoved {
         agent: name.clone(),

@@ -1,9 +1,8 @@
-//! The events of an agent's program, in one vocabulary for all providers. This module is plain
-//! data.
+//! The events of an agent's program, in one vocabulary for all providers.
 //!
-//! Drivers translate each program's own stream into [`AgentEvent`]. Deltas stay in the transcript.
-//! Events that change state (started, asked, plan, usage, limited, turn ended) are reported to the
-//! board.
+//! Drivers translate each program's own stream into [`AgentEvent`]. Only the events that change
+//! state are reported to the board, see [`AgentEvent::changes_state`]. The others, such as parts of
+//! an answer, stay in the transcript. This module is plain data; the drivers are in another crate.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,18 +27,19 @@ pub enum FailureClass {
     Refused,
     /// The program died, or broke its protocol.
     Crashed,
-    /// It took too long.
+    /// The turn or the program took too long.
     Timeout,
-    /// It was cancelled.
+    /// Somebody cancelled the turn.
     Cancelled,
-    /// Its settings cannot work: an unknown model, a wrong flag, a missing program.
+    /// The program's settings cannot work: an unknown model, a wrong flag, a missing program.
     BadConfig,
 }
 
 /// The consequence of a [`FailureClass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureConsequence {
-    /// Another attempt after a delay. With `counts_as_failure` this one counts as a failure.
+    /// Another attempt after a delay. With `counts_as_failure`, the attempt that ended counts as a
+    /// failure.
     Retry { counts_as_failure: bool },
     /// The provider gets no new work until the reset. This does not count as a failure.
     Park,
@@ -82,7 +82,7 @@ impl FailureClass {
         }
     }
 
-    /// Returns its name in the API.
+    /// Returns the name of the class in the API.
     pub fn name(self) -> &'static str {
         match self {
             FailureClass::Auth => "auth",
@@ -134,7 +134,7 @@ pub enum ToolStatus {
     Failed,
 }
 
-/// A tool call. A later one with the same id updates the fields that it has.
+/// A tool call. A later call with the same id updates the fields that it contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -143,34 +143,32 @@ pub struct ToolCall {
     pub title: String,
     pub kind: ToolKind,
     pub status: ToolStatus,
-    /// Command line, for `execute`.
+    /// The command line, for `execute`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Files that it touches, as the program named them.
+    /// The files that the call touches, as the program named them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// Addresses that it fetches, as the program named them.
+    /// The addresses that the call fetches, as the program named them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub urls: Vec<String>,
-    /// Rest of its input, as JSON or in the program's own form.
+    /// The rest of the input, as JSON or in the program's own form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<String>,
-    /// True if its command or input was longer than [`MAX_OBJECT_CHARS`], so that the end is
-    /// missing.
+    /// The command or input was longer than [`MAX_OBJECT_CHARS`], so its end is missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,
-    /// Output or changes, shortened.
+    /// The output or the changes, shortened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
 }
 
-/// Maximum length of a call's command or input that is kept and shown whole, in characters.
+/// The maximum length of a call's command or input that is kept and shown whole, in characters.
 pub const MAX_OBJECT_CHARS: usize = 16 * 1024;
 
 impl ToolCall {
     /// Returns the object of the call: its command, addresses, files or input. Returns `None` if
-    /// the program does not name it, because then nobody could say what a permission would permit
-    /// (S13).
+    /// the program does not name the object, because a permission would then permit anything (S13).
     pub fn object(&self) -> Option<String> {
         let command = self.command.clone().filter(|line| !line.trim().is_empty());
         let urls = (!self.urls.is_empty()).then(|| self.urls.join(", "));
@@ -214,7 +212,8 @@ impl ToolCall {
         }
     }
 
-    /// Describes the call for the person who decides: the command, or the tool with its object.
+    /// Describes the call for the person who decides about it: the command, or the tool with its
+    /// object.
     pub fn describe(&self) -> String {
         let object = self.object().filter(|object| object != "{}");
         match object {
@@ -240,8 +239,8 @@ impl ShownCalls {
         let is_started = |status| matches!(status, ToolStatus::Pending | ToolStatus::InProgress);
         match self.0.insert(tool.id.clone(), tool.status) {
             None => true,
-            Some(before) => {
-                before != tool.status && !(is_started(before) && is_started(tool.status))
+            Some(previous) => {
+                previous != tool.status && !(is_started(previous) && is_started(tool.status))
             }
         }
     }
@@ -337,8 +336,8 @@ impl RequestAnswer {
             RequestAnswer::Allow => "allowed".into(),
             RequestAnswer::Deny { reason: None } => "denied".into(),
             RequestAnswer::Deny {
-                reason: Some(words),
-            } => format!("denied ({words})"),
+                reason: Some(reason),
+            } => format!("denied ({reason})"),
             RequestAnswer::Text { text } => format!("answered \"{text}\""),
             RequestAnswer::Cancelled => "cancelled".into(),
         }
@@ -370,8 +369,8 @@ impl Usage {
         self.input + self.cached_input + self.cache_write + self.output
     }
 
-    /// Returns the larger of each count. Counts of one session never fall, so a lower count is an
-    /// old report.
+    /// Returns the larger value of each count. The counts of one session never fall, so a lower
+    /// count comes from an old report.
     pub fn componentwise_max(&self, other: &Usage) -> Usage {
         Usage {
             input: self.input.max(other.input),
@@ -384,13 +383,13 @@ impl Usage {
 
     /// Returns the difference to an earlier report.
     pub fn since(&self, before: &Usage) -> Usage {
-        let money = |now: u64| now.saturating_sub(before.micro_usd.unwrap_or(0));
+        let money_spent = |total: u64| total.saturating_sub(before.micro_usd.unwrap_or(0));
         Usage {
             input: self.input.saturating_sub(before.input),
             cached_input: self.cached_input.saturating_sub(before.cached_input),
             cache_write: self.cache_write.saturating_sub(before.cache_write),
             output: self.output.saturating_sub(before.output),
-            micro_usd: self.micro_usd.map(money),
+            micro_usd: self.micro_usd.map(money_spent),
         }
     }
 
@@ -421,7 +420,7 @@ pub enum StopReason {
     MaxTurns,
     Refusal,
     Cancelled,
-    /// The turn was interrupted; the class has the reason.
+    /// The turn was interrupted. Its [`FailureClass`] has the reason.
     Error,
 }
 
@@ -459,12 +458,12 @@ pub enum AgentEvent {
         #[serde(rename = "ask")]
         request: String,
     },
-    /// Usage, cumulative over its session.
+    /// The usage, cumulative over its session.
     Usage {
         session: Option<String>,
         usage: Usage,
     },
-    /// Fill level of the model's context in tokens.
+    /// The fill level of the model's context, in tokens.
     Context {
         used: u64,
         size: u64,
@@ -516,7 +515,7 @@ mod tests {
     #[test]
     fn a_tool_call_is_shown_when_it_begins_and_when_it_ends() {
         let mut shown = ShownCalls::default();
-        let mut news = |id: &str, status: ToolStatus| {
+        let mut should_show = |id: &str, status: ToolStatus| {
             shown.should_show(&ToolCall {
                 id: id.into(),
                 status,
@@ -534,7 +533,7 @@ mod tests {
             ("b", Failed, true),
             ("a", InProgress, true),
         ] {
-            assert_eq!(news(id, status), expected, "{id} {status:?}");
+            assert_eq!(should_show(id, status), expected, "{id} {status:?}");
         }
         shown.begin_turn();
         assert!(shown.should_show(&ToolCall {

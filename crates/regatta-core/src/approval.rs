@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent;
 use crate::agent_protocol::{AgentRequest, RequestAnswer, RequestContent, ToolCall};
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, AttemptPhase};
 use crate::board::{Board, Draft};
 use crate::command::Actor;
 use crate::event::{Event, facts};
@@ -130,7 +130,7 @@ facts! {
 pub(crate) fn on_agent_request(
     draft: &mut Draft,
     attempt: &Attempt,
-    ask: AgentRequest,
+    request: AgentRequest,
     now: Now,
 ) -> Result<(), Refusal> {
     // The request is known already when a journal is read again.
@@ -138,24 +138,24 @@ pub(crate) fn on_agent_request(
         .board()
         .approvals
         .values()
-        .any(|approval| approval.attempt == attempt.id && approval.request.id == ask.id)
+        .any(|approval| approval.attempt == attempt.id && approval.request.id == request.id)
     {
         return Ok(());
     }
     let agent = agent::find(draft.board(), &attempt.agent)?.clone();
-    let policy = match &ask.content {
+    let (effect, rule) = match &request.content {
         RequestContent::Permission { tool, .. } => {
             policy::decide(draft.board(), attempt, &agent, tool)
         }
         RequestContent::Question { .. } => (RuleEffect::Ask, String::new()),
     };
-    let (hidden, title) = match &ask.content {
+    let (undecidable_reason, title) = match &request.content {
         RequestContent::Permission { tool, .. } => (tool.undecidable_reason(), tool.describe()),
         RequestContent::Question { .. } => (None, String::new()),
     };
     let id = ApprovalId(draft.board().counters.approval + 1);
-    let escalate_at = (policy.0 == RuleEffect::Ask && hidden.is_none())
-        .then(|| now.fleet_ms + draft.board().limits.escalate_ms);
+    let is_for_person = effect == RuleEffect::Ask && undecidable_reason.is_none();
+    let escalate_fleet_ms = is_for_person.then(|| now.fleet_ms + draft.board().limits.escalate_ms);
     let approval = Approval {
         id,
         attempt: attempt.id,
@@ -163,9 +163,9 @@ pub(crate) fn on_agent_request(
         project: attempt.project.clone(),
         mission: attempt.mission,
         agent: attempt.agent.clone(),
-        request: ask,
+        request,
         asked_unix_ms: now.unix_ms,
-        escalate_fleet_ms: escalate_at,
+        escalate_fleet_ms,
         escalated: false,
         snoozed: None,
         decision: None,
@@ -177,28 +177,23 @@ pub(crate) fn on_agent_request(
     draft.record(Event::ApprovalAsked(ApprovalAsked {
         approval: approval.into(),
     }));
-    let (answer, rule) = match (policy.0, hidden) {
-        (RuleEffect::Allow, _) => (RequestAnswer::Allow, policy.1),
+    let (answer, rule) = match (effect, undecidable_reason) {
+        (RuleEffect::Allow, _) => (RequestAnswer::Allow, rule),
         (RuleEffect::Deny, _) => (
             RequestAnswer::Deny {
-                reason: Some(format!("Regatta's policy forbids it ({})", policy.1)),
+                reason: Some(format!("Regatta's policy forbids it ({rule})")),
             },
-            policy.1,
+            rule,
         ),
-        // A person decides on the content shown, so a request without content is denied and not
-        // shown (S13).
+        // A person decides by the content that is shown, so a request without content is denied
+        // and not shown (S13).
         (RuleEffect::Ask, Some(reason)) => {
-            let words = format!(
+            let text = format!(
                 "Regatta denied it because {reason}. Ask again and name the command, file or \
                 address."
             );
-            send_denial_reason(draft, attempt, &title, &words);
-            (
-                RequestAnswer::Deny {
-                    reason: Some(words),
-                },
-                reason,
-            )
+            send_denial_reason(draft, attempt, &title, &text);
+            (RequestAnswer::Deny { reason: Some(text) }, reason)
         }
         (RuleEffect::Ask, None) => return Ok(()),
     };
@@ -217,7 +212,7 @@ pub(crate) fn on_agent_request(
 
 /// Sends an agent the reason of a denial as a follow-up prompt, if its own protocol cannot carry
 /// the reason.
-fn send_denial_reason(draft: &mut Draft, attempt: &Attempt, what: &str, words: &str) {
+fn send_denial_reason(draft: &mut Draft, attempt: &Attempt, request: &str, reason: &str) {
     let runtime = draft
         .board()
         .agents
@@ -228,13 +223,17 @@ fn send_denial_reason(draft: &mut Draft, attempt: &Attempt, what: &str, words: &
         intervention::send_prompt(
             draft,
             attempt.id,
-            format!("You asked to do this: {what}\n{words}"),
+            format!("You asked to do this: {request}\n{reason}"),
         );
     }
 }
 
 /// The largest question, in bytes.
 const MAX_QUESTION_BYTES: usize = 8 * 1024;
+/// The largest number of choices, or of paths and addresses, in one request.
+const MAX_REQUEST_ITEMS: usize = 100;
+/// The largest answer, in bytes.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// The largest number of open requests of one attempt.
 const MAX_OPEN_REQUESTS: usize = 10;
 
@@ -243,48 +242,49 @@ const MAX_OPEN_REQUESTS: usize = 10;
 pub fn on_tool_request(
     draft: &mut Draft,
     attempt: AttemptId,
-    ask: AgentRequest,
+    request: AgentRequest,
     now: Now,
 ) -> Result<ApprovalId, Refusal> {
-    let live = draft.board().attempts.get(&attempt).cloned();
-    let Some(live) = live.filter(|attempt| {
-        attempt.stopping.is_none() && attempt.phase == crate::attempt::AttemptPhase::Working
-    }) else {
+    let found = draft.board().attempts.get(&attempt).cloned();
+    let is_working = |attempt: &Arc<Attempt>| {
+        attempt.stopping.is_none() && attempt.phase == AttemptPhase::Working
+    };
+    let Some(live) = found.filter(is_working) else {
         return Err(Refusal::invalid(
             format!("{attempt} is over"),
             "stop working, because nobody can answer the request any more",
         ));
     };
-    let of = |board: &Board| {
+    let find_known = |board: &Board| {
         board
             .approvals
             .values()
-            .find(|approval| approval.attempt == attempt && approval.request.id == ask.id)
+            .find(|approval| approval.attempt == attempt && approval.request.id == request.id)
             .map(|approval| approval.id)
     };
-    if let Some(known) = of(draft.board()) {
+    if let Some(known) = find_known(draft.board()) {
         return Ok(known);
     }
     // An earlier attempt's identical question that is still open is not asked twice.
-    let again = draft.board().approvals.values().find(|asked| {
+    let asked_before = draft.board().approvals.values().find(|asked| {
         asked.task == live.task
             && asked.is_kept_for_task
             && asked.is_open()
-            && asked.request.content == ask.content
+            && asked.request.content == request.content
     });
-    if let Some(again) = again {
-        return Ok(again.id);
+    if let Some(asked_before) = asked_before {
+        return Ok(asked_before.id);
     }
-    let (text, lines) = match &ask.content {
+    let (text_bytes, items) = match &request.content {
         RequestContent::Permission { tool, .. } => {
-            let named = tool
+            let texts = tool
                 .paths
                 .iter()
                 .chain(&tool.urls)
                 .chain(&tool.command)
                 .chain(&tool.arguments);
             (
-                named.map(String::len).sum::<usize>() + tool.title.len(),
+                texts.map(String::len).sum::<usize>() + tool.title.len(),
                 tool.paths.len() + tool.urls.len(),
             )
         }
@@ -293,11 +293,15 @@ pub fn on_tool_request(
             choices.len(),
         ),
     };
-    if text == 0 || text > MAX_QUESTION_BYTES || lines > 100 || ask.id.len() > 200 {
+    if text_bytes == 0
+        || text_bytes > MAX_QUESTION_BYTES
+        || items > MAX_REQUEST_ITEMS
+        || request.id.len() > 200
+    {
         return Err(Refusal::invalid(
             format!(
-                "a request must have 1 to {MAX_QUESTION_BYTES} bytes and at most 100 choices or \
-                paths"
+                "a request must have 1 to {MAX_QUESTION_BYTES} bytes and at most \
+                {MAX_REQUEST_ITEMS} choices or paths"
             ),
             "shorten it, or put the text into a file of your workspace",
         ));
@@ -315,8 +319,9 @@ pub fn on_tool_request(
             "wait for their answers first",
         ));
     }
-    self::on_agent_request(draft, &live, ask.clone(), now)?;
-    of(draft.board()).ok_or_else(|| Refusal::invalid("the request was not stored", "ask again"))
+    on_agent_request(draft, &live, request.clone(), now)?;
+    find_known(draft.board())
+        .ok_or_else(|| Refusal::invalid("the request was not stored", "ask again"))
 }
 
 /// A person's answer to one or more requests.
@@ -328,20 +333,19 @@ pub struct ApprovalAnswer {
 }
 
 /// Answers `first` and every request of `also` that is still open. Returns all requests that the
-/// answer settled.
+/// call answered.
 ///
-/// A rule that the first answer adds can settle some of `also`; those count as answered by this
-/// call. A request of
-/// `also` that somebody else has answered, or whose attempt has ended, is skipped. Any other refusal refuses the whole
-/// call.
+/// The first answer can add a rule that answers some requests of `also`; these count as answered by
+/// this call. A request of `also` is skipped if somebody else has answered it or if its attempt has
+/// ended. Any other refusal refuses the whole call.
 pub fn decide_all(
     draft: &mut Draft,
     first: ApprovalId,
     also: &[ApprovalId],
-    verdict: &ApprovalAnswer,
+    answer: &ApprovalAnswer,
     now: Now,
 ) -> Result<Vec<ApprovalId>, Refusal> {
-    let mut settled = decide(draft, first, verdict, now)?;
+    let mut answered = decide(draft, first, answer, now)?;
     for id in also {
         if draft
             .board()
@@ -349,24 +353,20 @@ pub fn decide_all(
             .get(id)
             .is_some_and(|approval| approval.is_open())
         {
-            settled.extend(decide(draft, *id, verdict, now)?);
+            answered.extend(decide(draft, *id, answer, now)?);
         }
     }
-    Ok(settled)
+    Ok(answered)
 }
 
 /// Answers a request, and with it every open similar request within reach.
 pub fn decide(
     draft: &mut Draft,
     id: ApprovalId,
-    verdict: &ApprovalAnswer,
+    given: &ApprovalAnswer,
     now: Now,
 ) -> Result<Vec<ApprovalId>, Refusal> {
-    let ApprovalAnswer {
-        answer,
-        scope: reach,
-        by,
-    } = verdict.clone();
+    let ApprovalAnswer { answer, scope, by } = given.clone();
     let approval = find(draft.board(), id)?;
     if let Some(decision) = &approval.decision {
         return Err(Refusal::AlreadyAnswered {
@@ -406,11 +406,11 @@ pub fn decide(
         unix_ms: now.unix_ms,
         rule: None,
     };
-    let mut alike = vec![id];
+    let mut answered = vec![id];
     if let (RequestContent::Permission { tool, .. }, true) =
-        (&approval.request.content, reach != AnswerScope::Once)
+        (&approval.request.content, scope != AnswerScope::Once)
     {
-        let scope = match (reach, approval.mission) {
+        let rule_scope = match (scope, approval.mission) {
             (AnswerScope::Mission, Some(mission)) => RuleScope::Mission(mission),
             (AnswerScope::Mission, None) => {
                 return Err(Refusal::invalid(
@@ -426,7 +426,7 @@ pub fn decide(
         } else {
             RuleEffect::Deny
         };
-        let Some(matter) = rule_for_similar(tool) else {
+        let Some(subject) = rule_for_similar(tool) else {
             return Err(Refusal::invalid(
                 format!(
                     "{id} cannot be answered for similar requests: it has no single command, file \
@@ -436,24 +436,24 @@ pub fn decide(
             ));
         };
         // A rule for a task or mission that is already over would have no effect.
-        let over = match &scope {
+        let is_scope_over = match &rule_scope {
             RuleScope::Task(id) => !draft.board().tasks.contains_key(id),
             RuleScope::Mission(id) => !draft.board().missions.contains_key(id),
             _ => false,
         };
-        if !over {
-            let rule = policy::add(draft, scope, effect, matter)?;
+        if !is_scope_over {
+            let rule = policy::add(draft, rule_scope, effect, subject)?;
             decision.rule = draft
                 .board()
                 .rules
                 .get(&rule)
-                .map(|policy_rule| format!("{rule}: {}", policy_rule.describe()));
+                .map(|known| format!("{rule}: {}", known.describe()));
             let others = draft
                 .board()
                 .approvals
                 .values()
                 .filter(|approval| approval.is_open() && approval.id != id);
-            alike.extend(
+            answered.extend(
                 others
                     .filter(|approval| is_covered_by_policy(draft.board(), approval, effect))
                     .map(|approval| approval.id),
@@ -476,16 +476,17 @@ pub fn decide(
         );
     }
     let by = decision.by.clone();
-    for approval in &alike {
+    for approval in &answered {
         draft.record(Event::ApprovalDecided(ApprovalDecided {
             approval: *approval,
             decision: decision.clone(),
         }));
     }
     deliver_answer(draft, id, &by, now)?;
-    Ok(alike)
+    Ok(answered)
 }
 
+/// Refuses an answer that does not fit the request.
 fn check_answer(approval: &Approval, answer: &RequestAnswer) -> Result<(), Refusal> {
     match (&approval.request.content, answer) {
         (RequestContent::Permission { .. }, RequestAnswer::Text { .. }) => Err(Refusal::invalid(
@@ -503,10 +504,12 @@ fn check_answer(approval: &Approval, answer: &RequestAnswer) -> Result<(), Refus
             "an approval cannot be cancelled",
             "deny it, or stop its task",
         )),
-        (_, RequestAnswer::Text { text }) if text.len() > 64 * 1024 => Err(Refusal::invalid(
-            "an answer is limited to 64 KiB",
-            "shorten it, or write it to a file",
-        )),
+        (_, RequestAnswer::Text { text }) if text.len() > MAX_ANSWER_BYTES => {
+            Err(Refusal::invalid(
+                "an answer is limited to 64 KiB",
+                "shorten it, or write it to a file",
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -574,7 +577,7 @@ fn rule_for_similar(tool: &ToolCall) -> Option<RuleSubject> {
         .first()
         .map(|word| word.rsplit('/').next().unwrap_or(word))
         .unwrap_or_default();
-    let plain = words.get(1).is_some_and(|word| {
+    let is_simple = words.get(1).is_some_and(|word| {
         !word.starts_with('-')
             && word
                 .bytes()
@@ -584,7 +587,7 @@ fn rule_for_similar(tool: &ToolCall) -> Option<RuleSubject> {
         && !program.contains('=')
         && !line.contains(['*', '$', '\'', '"', '\\'])
         && !policy::is_compound(line);
-    let command = if plain {
+    let command = if is_simple {
         format!("{} {} *", words[0], words[1])
     } else {
         line.clone()
@@ -592,26 +595,31 @@ fn rule_for_similar(tool: &ToolCall) -> Option<RuleSubject> {
     Some(RuleSubject {
         tool: kind,
         command: Some(command),
-        exact: !plain,
+        exact: !is_simple,
         ..RuleSubject::default()
     })
 }
 
 /// Escalates a request that nobody answered in time. Time has no other effect on a request.
 pub fn escalate(draft: &mut Draft, id: ApprovalId, now: Now) {
-    let due = draft.board().approvals.get(&id).is_some_and(|approval| {
+    let is_due = draft.board().approvals.get(&id).is_some_and(|approval| {
         approval.is_open()
             && approval
                 .escalate_fleet_ms
                 .is_some_and(|at| at <= now.fleet_ms)
     });
-    if due {
+    if is_due {
         draft.record(Event::ApprovalEscalated(ApprovalEscalated { approval: id }));
     }
 }
 
-/// Withdraws open requests of an attempt: the request `ask`, or all.
-pub(crate) fn withdraw(draft: &mut Draft, attempt: AttemptId, ask: Option<&str>, reason: &str) {
+/// Withdraws open requests of an attempt: the request `request_id`, or all.
+pub(crate) fn withdraw(
+    draft: &mut Draft,
+    attempt: AttemptId,
+    request_id: Option<&str>,
+    reason: &str,
+) {
     let open: Vec<ApprovalId> = draft
         .board()
         .approvals
@@ -619,7 +627,7 @@ pub(crate) fn withdraw(draft: &mut Draft, attempt: AttemptId, ask: Option<&str>,
         .filter(|approval| {
             approval.attempt == attempt
                 && approval.is_open()
-                && ask.is_none_or(|id| approval.request.id == id)
+                && request_id.is_none_or(|id| approval.request.id == id)
         })
         .map(|approval| approval.id)
         .collect();
@@ -631,16 +639,16 @@ pub(crate) fn withdraw(draft: &mut Draft, attempt: AttemptId, ask: Option<&str>,
     }
 }
 
-/// Returns an open request that an attempt waits for. An attempt that is being stopped waits for
-/// nothing.
+/// Returns an open request whose answer an attempt waits for. An attempt that is being stopped
+/// waits for nothing.
 pub fn open_request_of<'a>(board: &'a Board, attempt: &Attempt) -> Option<&'a Approval> {
-    let own = |approval: &&Arc<Approval>| approval.attempt == attempt.id && approval.is_awaited();
-    board
-        .approvals
-        .values()
-        .find(own)
-        .filter(|_| attempt.stopping.is_none())
-        .map(|approval| &**approval)
+    if attempt.stopping.is_some() {
+        return None;
+    }
+    let is_own =
+        |approval: &&Arc<Approval>| approval.attempt == attempt.id && approval.is_awaited();
+    let found = board.approvals.values().find(is_own)?;
+    Some(&**found)
 }
 
 /// Returns the approval with that number.
@@ -688,27 +696,28 @@ mod tests {
                 command: Some(line.into()),
                 ..ToolCall::default()
             };
-            let found = rule_for_similar(&tool).expect("a command is similar to itself");
+            let rule = rule_for_similar(&tool).expect("a command is similar to itself");
             assert_eq!(
-                (found.command.as_deref(), found.exact),
+                (rule.command.as_deref(), rule.exact),
                 (Some(pattern), exact),
                 "{line}"
             );
         }
-        let edits = |paths: &[&str]| ToolCall {
+        let edit_of = |paths: &[&str]| ToolCall {
             kind: ToolKind::Edit,
             paths: paths.iter().map(|path| (*path).into()).collect(),
             ..ToolCall::default()
         };
-        let one = rule_for_similar(&edits(&["src/./a.rs"])).expect("one file is similar to itself");
-        assert_eq!((one.path.as_deref(), one.exact), (Some("src/a.rs"), true));
-        assert_eq!(rule_for_similar(&edits(&["a", "b"])), None);
-        let fetches = |urls: &[&str]| ToolCall {
+        let file =
+            rule_for_similar(&edit_of(&["src/./a.rs"])).expect("one file is similar to itself");
+        assert_eq!((file.path.as_deref(), file.exact), (Some("src/a.rs"), true));
+        assert_eq!(rule_for_similar(&edit_of(&["a", "b"])), None);
+        let fetch_of = |urls: &[&str]| ToolCall {
             kind: ToolKind::Fetch,
             urls: urls.iter().map(|url| (*url).into()).collect(),
             ..ToolCall::default()
         };
-        let host = rule_for_similar(&fetches(&[
+        let host = rule_for_similar(&fetch_of(&[
             "https://docs.rs/tokio",
             "https://docs.rs/serde",
         ]))
@@ -717,16 +726,16 @@ mod tests {
             (host.url.as_deref(), host.exact),
             (Some("https://docs.rs/*"), false)
         );
-        let odd = rule_for_similar(&fetches(&["https://me@docs.rs/tokio"]))
+        let with_user = rule_for_similar(&fetch_of(&["https://me@docs.rs/tokio"]))
             .expect("an address is similar to itself");
         assert_eq!(
-            (odd.url.as_deref(), odd.exact),
+            (with_user.url.as_deref(), with_user.exact),
             (Some("https://me@docs.rs/tokio"), true)
         );
         assert_eq!(
-            rule_for_similar(&fetches(&["https://docs.rs/", "https://evil.test/"])),
+            rule_for_similar(&fetch_of(&["https://docs.rs/", "https://evil.test/"])),
             None
         );
-        assert_eq!(rule_for_similar(&edits(&[])), None);
+        assert_eq!(rule_for_similar(&edit_of(&[])), None);
     }
 }

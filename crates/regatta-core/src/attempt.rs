@@ -3,7 +3,13 @@
 //! A supervised attempt lives as long as its process. An outside attempt lives as long as it renews
 //! its lease. In both cases the end releases everything that the attempt held, in one commit, with
 //! one cause (J6, L11).
+//!
+//! Not here: the choice of the task and the agent (see [`schedule`](crate::schedule)), and the
+//! state of the task itself (see [`task`]).
 
+mod ports; // the ports that its program may listen on
+mod program_exit; // the end of its program
+mod program_report; // the reports of its program while it runs
 mod verdict; // the verdict on an attempt's work
 
 use std::sync::Arc;
@@ -11,9 +17,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Role;
-use crate::agent_protocol::{
-    AgentEvent, FailureClass, FailureConsequence, PlanEntry, StopReason, Usage,
-};
+use crate::agent_protocol::{AgentEvent, FailureClass, PlanEntry, StopReason, Usage};
+use crate::approval;
 use crate::board::{Board, Draft};
 use crate::budget::{self, Spend};
 use crate::claim::{self, ClaimOwner};
@@ -22,11 +27,15 @@ use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, RunnerName, 
 use crate::inbox::Snooze;
 use crate::launch::SessionOf;
 use crate::refusal::Refusal;
-use crate::schedule::WaitKind;
 use crate::start_gates::GateResult;
-use crate::task::{self, NextAttempt, Task};
-use crate::{approval, provider_outage, session_rotation};
+use crate::task::{self, Task};
 
+pub use ports::on_ports_taken;
+pub(crate) use ports::{assign_ports, lease_ports};
+pub use program_exit::{ProgramExit, SetupFault, on_program_exit};
+pub(crate) use program_exit::{park, requeue_after_failure, resume_point, rotate};
+pub(crate) use program_report::close_session;
+pub use program_report::{FinishReport, on_agent_event, on_launched, record_report};
 pub use verdict::{ResultStatus, WorkFindings, WorkResult, WorkVerdict, apply_verdict};
 
 /// The work that an attempt does now.
@@ -57,9 +66,9 @@ pub enum AttemptCause {
     Invalid,
     /// The work passed its validation, but its ratchet refused it.
     Rejected,
-    /// The agent says it cannot go on, or a rule of the project forbids the work.
+    /// The agent reported that it cannot go on, or a rule of the project forbids the work.
     Blocked,
-    /// The agent said it was done, but nothing had changed.
+    /// The agent reported that the work is done, but nothing had changed.
     NothingChanged,
     /// The attempt changed files outside its manifest.
     ScopeEscape,
@@ -167,8 +176,8 @@ impl SessionState {
     pub fn usage_of_session(&self, session: Option<&str>) -> Usage {
         self.usage_by_session
             .iter()
-            .find(|usage_by_session| usage_by_session.0.as_deref() == session)
-            .map(|usage_by_session| usage_by_session.1)
+            .find(|(known, _)| known.as_deref() == session)
+            .map(|(_, usage)| *usage)
             .unwrap_or_default()
     }
 
@@ -186,7 +195,7 @@ pub struct ResumePoint {
     pub workspace: AttemptId,
     pub agent: AgentName,
     pub session: Option<String>,
-    /// Usage of that session so far. The program's own counters start from here.
+    /// The usage of that session so far. The program's own counters start from there.
     #[serde(default)]
     pub used: Usage,
     /// The runner that has the workspace.
@@ -226,7 +235,7 @@ pub struct Attempt {
     /// A person took the task over and does the work.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_hand: bool,
-    /// Longest allowed silence of an attempt that is not supervised.
+    /// The longest allowed silence of an attempt that is not supervised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -234,19 +243,19 @@ pub struct Attempt {
     pub expires_fleet_ms: Option<u64>,
     #[serde(rename = "started_wall")]
     pub started_unix_ms: u64,
-    /// Start time, on the fleet clock.
+    /// The start time, on the fleet clock.
     #[serde(default)]
     #[serde(rename = "started_at")]
     pub started_fleet_ms: u64,
-    /// Deadline on the fleet clock, if Regatta runs the process.
+    /// The deadline on the fleet clock, if Regatta runs the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: Option<u64>,
-    /// Time of the next check against wider budgets, on the fleet clock.
+    /// The time of the next check against wider budgets, on the fleet clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "wall_at")]
     pub budget_check_fleet_ms: Option<u64>,
-    /// Deadline on the fleet clock for opening a session, if the program opens one.
+    /// The deadline on the fleet clock for opening a session, if the program opens one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ready_by")]
     pub session_deadline_fleet_ms: Option<u64>,
@@ -315,7 +324,7 @@ impl Attempt {
     pub fn workspace(&self) -> AttemptId {
         self.resumes
             .as_ref()
-            .map_or(self.id, |resume_point| resume_point.workspace)
+            .map_or(self.id, |resume| resume.workspace)
     }
 
     /// Returns whether a prompt that is sent now would still reach the program.
@@ -341,8 +350,8 @@ impl Attempt {
     pub fn resumed_session(&self) -> Option<&str> {
         self.resumes
             .as_ref()
-            .filter(|resume_point| resume_point.agent == self.agent)
-            .and_then(|resume_point| resume_point.session.as_deref())
+            .filter(|resume| resume.agent == self.agent)
+            .and_then(|resume| resume.session.as_deref())
     }
 }
 
@@ -387,24 +396,31 @@ pub(crate) struct BeginAttempt {
     pub(crate) gates: Vec<GateResult>,
 }
 
-/// Longest allowed silence of an outside attempt that names no other lease: an hour.
+/// The longest allowed silence of an outside attempt that names no other lease: an hour.
 pub const DEFAULT_LEASE_MS: u64 = 3_600_000;
 
-pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &BeginAttempt, now: Now) {
-    let lease_ms = (!by.supervised).then_some(by.lease_ms);
+/// Begins an attempt at a task: gives it a token, its deadline and the task's notes.
+pub(crate) fn begin(
+    draft: &mut Draft,
+    id: AttemptId,
+    task: &Task,
+    settings: &BeginAttempt,
+    now: Now,
+) {
+    let lease_ms = (!settings.supervised).then_some(settings.lease_ms);
     let limits = draft.board().limits;
-    let agent = draft.board().agents.get(&by.agent).cloned();
+    let agent = draft.board().agents.get(&settings.agent).cloned();
     let timeout = match agent.as_ref().map(|agent| agent.role) {
         Some(Role::Lead) => limits.lead_timeout_ms,
         _ => limits.attempt_timeout_ms,
     };
-    let wall = draft
+    let max_wall_ms = draft
         .board()
         .budgets
         .get(&budget::BudgetScope::Attempt)
         .and_then(|budget| budget.ceiling.wall_ms);
-    let timeout = wall.map_or(timeout, |wall| wall.min(timeout));
-    let talks = by.supervised
+    let timeout = max_wall_ms.map_or(timeout, |max_wall_ms| max_wall_ms.min(timeout));
+    let accepts_follow_ups = settings.supervised
         && agent
             .as_ref()
             .is_some_and(|agent| agent.runtime.accepts_follow_ups());
@@ -412,46 +428,46 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &BeginAtt
     let resumes = task
         .resume
         .clone()
-        .filter(|resume_point| resume_point.runner == by.runner);
-    let sessions = resumes
+        .filter(|resume| resume.runner == settings.runner);
+    let charged_usage = resumes
         .iter()
-        .filter_map(|resume_point| already_charged_usage(resume_point, by))
+        .filter_map(|resume| already_charged_usage(resume, settings))
         .collect();
     let attempt = Attempt {
         id,
         task: task.id,
         project: task.project.clone(),
         mission: task.mission,
-        agent: by.agent.clone(),
+        agent: settings.agent.clone(),
         token: draft.next_revision(),
-        supervised: by.supervised,
-        runner: by.runner.clone(),
+        supervised: settings.supervised,
+        runner: settings.runner.clone(),
         phase: AttemptPhase::Working,
         stopping: None,
         takes_no_slot: task.is_light() || task.session_of.is_some(),
-        no_workspace: by.no_workspace,
-        by_hand: by.by_hand,
+        no_workspace: settings.no_workspace,
+        by_hand: settings.by_hand,
         lease_ms,
-        expires_fleet_ms: lease_ms.map(|lease_m| now.fleet_ms + lease_m),
+        expires_fleet_ms: lease_ms.map(|lease_ms| now.fleet_ms + lease_ms),
         started_unix_ms: now.unix_ms,
         started_fleet_ms: now.fleet_ms,
-        deadline_fleet_ms: (by.supervised && task.session_of.is_none())
+        deadline_fleet_ms: (settings.supervised && task.session_of.is_none())
             .then(|| now.fleet_ms + timeout),
         budget_check_fleet_ms: None,
         session_deadline_fleet_ms: None,
-        accepts_follow_ups: talks,
+        accepts_follow_ups,
         resumes,
         session_of: task.session_of.clone(),
         ports: vec![],
         notes: task.notes.clone(),
         session: SessionState {
-            usage_by_session: sessions,
+            usage_by_session: charged_usage,
             ..SessionState::default()
         },
         used: Usage::default(),
         sandbox: None,
         result: None,
-        gates: by.gates.clone(),
+        gates: settings.gates.clone(),
         output: None,
         quiet_since_unix_ms: None,
         snoozed: None,
@@ -466,10 +482,10 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &BeginAtt
 /// Returns the usage that the continued session already had, so that it is not charged again.
 fn already_charged_usage(
     resume: &ResumePoint,
-    by: &BeginAttempt,
+    settings: &BeginAttempt,
 ) -> Option<(Option<String>, Usage)> {
-    (resume.agent == by.agent && resume.session.is_some())
-        .then(|| (resume.session.clone(), resume.used))
+    let is_continued = resume.agent == settings.agent && resume.session.is_some();
+    is_continued.then(|| (resume.session.clone(), resume.used))
 }
 
 /// Returns the live attempt if `token` is current. This fence protects everything done in a task's
@@ -522,29 +538,27 @@ pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
 
 /// Ends an attempt at once and releases everything it holds.
 pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail: &str) {
-    if let Some(attempt) = draft.board().attempts.get(&id).cloned() {
-        approval::close_requests(draft, id, "its attempt has ended", true);
-        let wall_ms = draft
-            .now()
-            .fleet_ms
-            .saturating_sub(attempt.started_fleet_ms);
-        if attempt.supervised && wall_ms > 0 {
-            budget::record_spend(
-                draft,
-                id,
-                Spend {
-                    wall_ms,
-                    ..Spend::default()
-                },
-            );
-        }
-        claim::release_all(draft, &ClaimOwner::Attempt(id));
-        draft.record(Event::AttemptEnded(AttemptEnded {
-            attempt: id,
-            cause,
-            detail: detail.to_owned(),
-        }));
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
+        return;
+    };
+    approval::close_requests(draft, id, "its attempt has ended", true);
+    let wall_ms = draft
+        .now()
+        .fleet_ms
+        .saturating_sub(attempt.started_fleet_ms);
+    if attempt.supervised && wall_ms > 0 {
+        let spend = Spend {
+            wall_ms,
+            ..Spend::default()
+        };
+        budget::record_spend(draft, id, spend);
     }
+    claim::release_all(draft, &ClaimOwner::Attempt(id));
+    draft.record(Event::AttemptEnded(AttemptEnded {
+        attempt: id,
+        cause,
+        detail: detail.to_owned(),
+    }));
 }
 
 /// Begins to stop an attempt. Its claims become free only when its process tree is gone.
@@ -593,510 +607,7 @@ pub fn expire(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal>
     Ok(())
 }
 
-/// The way in which a supervised attempt's program ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ProgramExit {
-    /// The program says that the work is done.
-    Done { output: Option<String> },
-    /// The program failed, with this message and class.
-    Failed {
-        reason: String,
-        #[serde(default)]
-        class: Option<FailureClass>,
-    },
-    /// The process vanished without a message.
-    Lost,
-    /// Regatta could not start the program.
-    NotRun {
-        reason: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        fault: Option<SetupFault>,
-    },
-}
-
-/// The part of the set-up that kept a program from running. The user gets one message, and no
-/// attempt is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum SetupFault {
-    /// The agent: its program is missing, or the daemon's environment lacks a key.
-    Agent,
-    /// The repository or the task: git cannot make or read the workspace.
-    Task,
-}
-
-/// Handles the report that a supervised attempt's process tree is gone.
-pub fn on_program_exit(
-    draft: &mut Draft,
-    id: AttemptId,
-    token: u64,
-    how: ProgramExit,
-    now: Now,
-) -> Result<(), Refusal> {
-    let attempt = require_attempt(draft.board(), id, token)?;
-    if let Some(cause) = attempt.stopping {
-        end(draft, id, cause, "stopped");
-        return Ok(());
-    }
-    if attempt.phase != AttemptPhase::Working {
-        return Ok(()); // the work was reported as done before the process ended
-    }
-    match how {
-        // Nobody asked the session of a member to end.
-        ProgramExit::Done { .. } if attempt.session_of.is_some() => {
-            end(
-                draft,
-                id,
-                AttemptCause::Crashed,
-                "its program ended by itself",
-            );
-            Ok(())
-        }
-        ProgramExit::Done { output } => {
-            provider_outage::on_work_succeeded(draft, &attempt.agent);
-            task::finish(
-                draft,
-                attempt.task,
-                id,
-                token,
-                attempt.output.clone().or(output),
-            )
-        }
-        ProgramExit::Failed { reason, class } => on_failure(
-            draft,
-            &attempt,
-            class.unwrap_or(FailureClass::Crashed),
-            &reason,
-            now,
-        ),
-        ProgramExit::Lost => {
-            let reason = "its process vanished (a kill -9, or the machine stopped)";
-            let resume = attempt
-                .session
-                .session_id
-                .is_some()
-                .then(|| resume_point(&attempt, true));
-            // The first retry starts at once. When processes vanish repeatedly, the pauses grow.
-            let again = task::find(draft.board(), attempt.task)?.tries > 0;
-            let not_before = retry_delay_ms(draft, attempt.task)?
-                .filter(|_| again)
-                .map(|retry_delay_m| now.fleet_ms + retry_delay_m);
-            let again = NextAttempt {
-                resume,
-                not_before_fleet_ms: not_before,
-                was_interrupted: true,
-                ..NextAttempt::default()
-            };
-            task::retry_after(draft, attempt.task, AttemptCause::Lost, reason, again)?;
-            end(draft, id, AttemptCause::Lost, reason);
-            Ok(())
-        }
-        ProgramExit::NotRun {
-            reason,
-            fault: Some(SetupFault::Agent),
-        } => on_failure(draft, &attempt, FailureClass::BadConfig, &reason, now),
-        ProgramExit::NotRun {
-            reason,
-            fault: Some(SetupFault::Task),
-        } if attempt.session_of.is_none() => {
-            task::needs_human(draft, attempt.task, WaitKind::Policy, &reason)?;
-            end(draft, id, AttemptCause::Environment, &reason);
-            Ok(())
-        }
-        ProgramExit::NotRun { reason, .. } => {
-            end(draft, id, AttemptCause::Environment, &reason);
-            requeue_after_failure(draft, attempt.task, AttemptCause::Environment, &reason)
-        }
-    }
-}
-
-/// Handles a failure according to its class.
-fn on_failure(
-    draft: &mut Draft,
-    attempt: &Attempt,
-    class: FailureClass,
-    reason: &str,
-    now: Now,
-) -> Result<(), Refusal> {
-    let (id, task) = (attempt.id, attempt.task);
-    let agent = crate::agent::find(draft.board(), &attempt.agent)?.clone();
-    let not_before = retry_delay_ms(draft, task)?.map(|retry_delay_m| now.fleet_ms + retry_delay_m);
-    let same = |session| Some(resume_point(attempt, session));
-    let (cause, again) = match (class, class.consequence()) {
-        (_, FailureConsequence::Park) => {
-            let (until, detail) = attempt
-                .session
-                .provider_limit
-                .clone()
-                .unwrap_or((None, reason.to_owned()));
-            provider_outage::park(draft, &agent, class, until, &detail, now);
-            (
-                AttemptCause::Parked,
-                NextAttempt {
-                    resume: same(true),
-                    ..NextAttempt::default()
-                },
-            )
-        }
-        // The task is fine, but its agent is not. The agent gets no work until somebody has fixed
-        // it.
-        (FailureClass::Auth | FailureClass::BadConfig, _) => {
-            provider_outage::park(draft, &agent, class, None, reason, now);
-            (
-                if class == FailureClass::Auth {
-                    AttemptCause::Auth
-                } else {
-                    AttemptCause::BadConfig
-                },
-                NextAttempt::default(),
-            )
-        }
-        (_, FailureConsequence::NeedsPerson) => {
-            task::needs_human(draft, task, WaitKind::Provider, reason)?;
-            end(draft, id, AttemptCause::Refused, reason);
-            return Ok(());
-        }
-        (_, FailureConsequence::NewSession) => {
-            let again = NextAttempt {
-                resume: same(false),
-                counts_as_failure: attempt.session.turns == 0,
-                was_interrupted: true,
-                ..NextAttempt::default()
-            };
-            (
-                AttemptCause::ContextFull,
-                NextAttempt {
-                    not_before_fleet_ms: not_before.filter(|_| attempt.resumes.is_some()),
-                    ..again
-                },
-            )
-        }
-        (FailureClass::Overloaded, _) => (
-            AttemptCause::Overloaded,
-            NextAttempt {
-                not_before_fleet_ms: not_before,
-                resume: same(true),
-                was_interrupted: true,
-                ..NextAttempt::default()
-            },
-        ),
-        // A cancelled turn that nobody cancelled is a failure.
-        (FailureClass::Cancelled, _) if attempt.session.cancels > 0 => (
-            AttemptCause::Stopped,
-            NextAttempt {
-                resume: same(true),
-                ..NextAttempt::default()
-            },
-        ),
-        (_, _) => {
-            let cause = if class == FailureClass::Timeout {
-                AttemptCause::TimedOut
-            } else {
-                AttemptCause::Crashed
-            };
-            (
-                cause,
-                NextAttempt {
-                    not_before_fleet_ms: not_before,
-                    counts_as_failure: true,
-                    was_interrupted: true,
-                    ..NextAttempt::default()
-                },
-            )
-        }
-    };
-    task::retry_after(draft, task, cause, reason, again)?;
-    end(draft, id, cause, reason);
-    Ok(())
-}
-
-/// Makes a task wait again after its attempt failed. The pause before the next try grows each time.
-pub(crate) fn requeue_after_failure(
-    draft: &mut Draft,
-    task: TaskId,
-    cause: AttemptCause,
-    reason: &str,
-) -> Result<(), Refusal> {
-    let not_before =
-        retry_delay_ms(draft, task)?.map(|retry_delay_m| draft.now().fleet_ms + retry_delay_m);
-    task::retry_after(
-        draft,
-        task,
-        cause,
-        reason,
-        NextAttempt {
-            not_before_fleet_ms: not_before,
-            counts_as_failure: true,
-            was_interrupted: true,
-            ..NextAttempt::default()
-        },
-    )
-}
-
-/// Returns the pause before the next try of a task. `None` when the settings allow no pause.
-fn retry_delay_ms(draft: &Draft, task: TaskId) -> Result<Option<u64>, Refusal> {
-    let (limits, tried) = (draft.board().limits, task::find(draft.board(), task)?.tries);
-    let pause = (limits.retry_delay_ms << tried.min(8)).min(limits.max_retry_delay_ms);
-    Ok((pause > 0).then_some(pause))
-}
-
-pub(crate) fn resume_point(attempt: &Attempt, session: bool) -> ResumePoint {
-    let session = if session {
-        attempt.session.session_id.clone()
-    } else {
-        None
-    };
-    let used = attempt.session.usage_of_session(session.as_deref());
-    let runner = attempt.runner.clone();
-    ResumePoint {
-        workspace: attempt.workspace(),
-        agent: attempt.agent.clone(),
-        session,
-        used,
-        runner,
-    }
-}
-
-/// Stops a running turn so that it can go on later. The workspace and the session are kept.
-pub(crate) fn park(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(), Refusal> {
-    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
-        return Ok(());
-    };
-    stop(draft, id, AttemptCause::Parked, reason.to_owned());
-    let resume = (!attempt.no_workspace).then(|| resume_point(&attempt, true));
-    let again = NextAttempt {
-        resume,
-        ..NextAttempt::default()
-    };
-    task::retry_after(draft, attempt.task, AttemptCause::Parked, reason, again)
-}
-
-/// Stops an attempt so that the work goes on in a fresh session in the same workspace. This costs
-/// no attempt.
-pub(crate) fn rotate(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(), Refusal> {
-    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
-        return Ok(());
-    };
-    stop(draft, id, AttemptCause::ContextFull, reason.to_owned());
-    let again = NextAttempt {
-        resume: Some(resume_point(&attempt, false)),
-        ..NextAttempt::default()
-    };
-    task::retry_after(
-        draft,
-        attempt.task,
-        AttemptCause::ContextFull,
-        reason,
-        again,
-    )
-}
-
-/// Records that an attempt's program runs, and in which sandbox.
-pub fn on_launched(
-    draft: &mut Draft,
-    id: AttemptId,
-    token: u64,
-    sandbox: Option<String>,
-    warnings: Vec<String>,
-) -> Result<(), Refusal> {
-    require_attempt(draft.board(), id, token)?;
-    draft.record(Event::AttemptLaunched(AttemptLaunched {
-        attempt: id,
-        sandbox,
-        warnings,
-    }));
-    Ok(())
-}
-
-/// Leases the project's number of ports, or with `taken` that many replacements.
-pub(crate) fn lease_ports(
-    draft: &mut Draft,
-    id: AttemptId,
-    project: &ProjectName,
-    taken: Option<usize>,
-    now: Now,
-) -> Result<Vec<u16>, Refusal> {
-    let Some(settings) = draft
-        .board()
-        .projects
-        .get(project)
-        .map(|project| project.settings.workspace.clone())
-    else {
-        return Ok(vec![]);
-    };
-    match taken.unwrap_or(settings.ports as usize) {
-        0 => Ok(vec![]),
-        count => claim::lease_ports(draft, id, count, settings.port_range, now),
-    }
-}
-
-pub(crate) fn assign_ports(draft: &mut Draft, id: AttemptId, ports: Vec<u16>) {
-    if !ports.is_empty() {
-        draft.record(Event::AttemptPorted(AttemptPorted { attempt: id, ports }));
-    }
-}
-
-/// Handles the report that other programs listen on some of an attempt's ports, and leases other
-/// ports. The attempt keeps its claims on the taken ports as long as it lives, so that no other
-/// attempt gets them.
-pub fn on_ports_taken(
-    draft: &mut Draft,
-    id: AttemptId,
-    token: u64,
-    taken: &[u16],
-    now: Now,
-) -> Result<(), Refusal> {
-    let attempt = require_attempt(draft.board(), id, token)?;
-    let lost = attempt
-        .ports
-        .iter()
-        .filter(|port| taken.contains(port))
-        .count();
-    let mut others = lease_ports(draft, id, &attempt.project, Some(lost), now)?.into_iter();
-    let keep = |port: &u16| {
-        if taken.contains(port) {
-            others.next().unwrap_or(*port)
-        } else {
-            *port
-        }
-    };
-    let ports = attempt.ports.iter().map(keep).collect();
-    if lost > 0 {
-        assign_ports(draft, id, ports);
-    }
-    Ok(())
-}
-
-/// A report that an agent makes with the `finish` tool while its program still runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FinishReport {
-    pub output: Option<String>,
-    /// Nothing has to be changed.
-    pub not_needed: bool,
-    /// Facts that help later tasks of the project.
-    pub learnings: Vec<String>,
-}
-
-impl FinishReport {
-    /// Returns whether the report contains more than the output and is therefore stored as a
-    /// result.
-    pub(crate) fn is_result(&self) -> bool {
-        self.not_needed || !self.learnings.is_empty()
-    }
-}
-
-/// Stores the report of a program that is still running.
-pub fn record_report(
-    draft: &mut Draft,
-    id: AttemptId,
-    token: u64,
-    said: FinishReport,
-) -> Result<(), Refusal> {
-    let attempt = require_attempt(draft.board(), id, token)?;
-    if attempt.stopping.is_some() || attempt.phase != AttemptPhase::Working {
-        return Err(Refusal::StaleAttempt {
-            task: attempt.task,
-            attempt: id,
-            live: None,
-        });
-    }
-    task::check_output(said.output.as_deref())?;
-    verdict::check_learnings(&said.learnings)?;
-    if said.is_result() {
-        verdict::record_result(draft, id, &said);
-    }
-    if attempt.output != said.output {
-        draft.record(Event::AttemptNoted(AttemptNoted {
-            attempt: id,
-            output: said.output,
-        }));
-    }
-    Ok(())
-}
-
-/// Records that no further prompt will be sent to an attempt's program.
-pub(crate) fn close_session(draft: &mut Draft, id: AttemptId) {
-    if draft
-        .board()
-        .attempts
-        .get(&id)
-        .is_some_and(|attempt| !attempt.session.closing)
-    {
-        draft.record(Event::AttemptClosing(AttemptClosing { attempt: id }));
-    }
-}
-
-/// Handles a report of a supervised attempt's program. A report that was already handled changes
-/// nothing.
-pub fn on_agent_event(
-    draft: &mut Draft,
-    id: AttemptId,
-    token: u64,
-    n: u64,
-    said: AgentEvent,
-    now: Now,
-) -> Result<(), Refusal> {
-    let attempt = require_attempt(draft.board(), id, token)?;
-    // Several reports can have the same journal position, and each is handled once.
-    if n < attempt.session.last_record || !said.changes_state() {
-        return Ok(());
-    }
-    let used = match &said {
-        AgentEvent::Usage { session, usage } => Spend {
-            usage: usage.since(&attempt.session.usage_of_session(session.as_deref())),
-            ..Spend::default()
-        },
-        AgentEvent::TurnStarted { n } if *n >= attempt.session.turns => Spend {
-            turns: 1,
-            ..Spend::default()
-        },
-        _ => Spend::default(),
-    };
-    let known = Attempt::clone(&attempt);
-    draft.record(Event::AttemptSaid(AttemptSaid {
-        attempt: id,
-        n,
-        said: said.clone(),
-    }));
-    match said {
-        AgentEvent::RequestMade(ask) => approval::on_agent_request(draft, &known, ask, now)?,
-        AgentEvent::RequestWithdrawn { request: ask } => {
-            approval::on_program_withdrew(draft, &known, &ask)
-        }
-        AgentEvent::TurnEnded { stop, class, .. } => {
-            approval::close_requests(draft, id, "its turn has ended", false);
-            if class.is_none() && stop == StopReason::EndTurn && known.accepts_prompts() {
-                approval::send_unread_answers(draft, &known);
-            }
-            if class.is_none() && stop == StopReason::EndTurn {
-                provider_outage::on_work_succeeded(draft, &known.agent);
-            }
-            let after = require_attempt(draft.board(), id, token)?;
-            if session_rotation::on_turn_ended(draft, &after, stop)? {
-                return budget::charge(draft, id, used, now);
-            }
-            let after = require_attempt(draft.board(), id, token)?;
-            let stays = after.session_of.is_some() && after.stopping.is_none();
-            let waits = after.session.hold_reason.is_some()
-                || (stop == StopReason::EndTurn && !after.session.is_finished())
-                || (stop == StopReason::EndTurn
-                    && class.is_none()
-                    && approval::awaits_answer(draft.board(), &after))
-                || (stays
-                    && class.is_none()
-                    && matches!(stop, StopReason::EndTurn | StopReason::Cancelled));
-            if !waits && after.phase == AttemptPhase::Working {
-                close_session(draft, id);
-            }
-        }
-        _ => {}
-    }
-    budget::charge(draft, id, used, now)
-}
-
+/// Returns the live attempt if `token` is its current token.
 pub(crate) fn require_attempt(
     board: &Board,
     id: AttemptId,

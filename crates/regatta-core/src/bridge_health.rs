@@ -5,6 +5,8 @@
 //! broken bridge neither receives nor sends anything until a person has fixed its credential, so it
 //! stays in the inbox until then. The stored reason is a text for people and never contains the
 //! secret.
+//!
+//! Not here: the connection itself. The bridges are in a crate of their own.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -78,36 +80,37 @@ impl fmt::Display for Bridge {
 impl FromStr for Bridge {
     type Err = BadName;
     fn from_str(text: &str) -> Result<Bridge, BadName> {
-        let (service, agent) = text.split_once(':').unwrap_or((text, ""));
-        if service == "webhook" && !agent.is_empty() {
+        let (kind, name) = text.split_once(':').unwrap_or((text, ""));
+        if kind == "webhook" && !name.is_empty() {
             return Ok(Bridge::Webhook {
-                webhook: agent.to_owned(),
+                webhook: name.to_owned(),
             });
         }
-        if service == "setting" && !agent.is_empty() {
+        if kind == "setting" && !name.is_empty() {
             return Ok(Bridge::Setting {
-                setting: agent.to_owned(),
+                setting: name.to_owned(),
             });
         }
-        let known = Service::ALL.into_iter().find(|item| item.name() == service);
+        let known = Service::ALL.into_iter().find(|known| known.name() == kind);
         let service = known.ok_or_else(|| {
             BadName::new("a bridge", text, "write SERVICE:AGENT, as in slack:claude")
         })?;
         Ok(Bridge::AgentService {
             service,
-            agent: AgentName::new(agent)?,
+            agent: AgentName::new(name)?,
         })
     }
 }
 
 /// Returns every bridge whose credential does not work.
 pub fn broken_bridges(board: &Board) -> impl Iterator<Item = (Bridge, &ProviderOutage)> {
-    let lanes = board
+    let parked = board
         .parked
         .range("bridge:".to_owned()..)
-        .take_while(|parked| parked.0.starts_with("bridge:"));
-    lanes.filter_map(|(name, provider_outage)| {
-        Some((Bridge::from_parked_name(name)?, &**provider_outage))
+        .take_while(|(name, _)| name.starts_with("bridge:"));
+    parked.filter_map(|(name, outage)| {
+        let bridge = Bridge::from_parked_name(name)?;
+        Some((bridge, &**outage))
     })
 }
 
@@ -116,39 +119,39 @@ pub(crate) fn find_broken<'a>(board: &'a Board, bridge: &Bridge) -> Option<&'a P
     board
         .parked
         .get(&bridge.parked_name())
-        .map(|provider_outage| &**provider_outage)
+        .map(|outage| &**outage)
 }
 
 /// Records the state of one bridge's credential.
-pub(crate) fn report(draft: &mut Draft, standing: BridgeHealth, now: Now) -> CommandOutcome {
-    let lane = standing.bridge.parked_name();
-    match standing.problem {
-        Some(why) => provider_outage::park_bridge(
+pub(crate) fn report(draft: &mut Draft, health: BridgeHealth, now: Now) -> CommandOutcome {
+    let parked_name = health.bridge.parked_name();
+    match health.problem {
+        Some(problem) => provider_outage::park_bridge(
             draft,
-            lane,
-            &why.chars().take(MAX_REASON_CHARS).collect::<String>(),
+            parked_name,
+            &problem.chars().take(MAX_REASON_CHARS).collect::<String>(),
             now,
         ),
-        None => provider_outage::release_bridge(draft, lane),
+        None => provider_outage::release_bridge(draft, parked_name),
     }
     CommandOutcome::Done
 }
 
 /// Records all bridges that exist when a daemon starts. Broken bridges that no longer exist leave
 /// the inbox. A bridge whose service refused it earlier stays broken until the service accepts it.
-/// Only for webhooks a good state is recorded here, because their secret is read only at the start.
+/// A good state is recorded here only for webhooks, because their secret is read only at the start.
 /// If two webhooks have the same host, the broken one counts.
 pub(crate) fn report_all(draft: &mut Draft, all: Vec<BridgeHealth>, now: Now) -> CommandOutcome {
-    let mut standing: BTreeMap<Bridge, Option<String>> = BTreeMap::new();
-    for bridge_health in all {
-        let broken = standing.entry(bridge_health.bridge).or_default();
-        *broken = broken.take().or(bridge_health.problem);
+    let mut problems: BTreeMap<Bridge, Option<String>> = BTreeMap::new();
+    for health in all {
+        let problem = problems.entry(health.bridge).or_default();
+        *problem = problem.take().or(health.problem);
     }
-    let gone: Vec<Bridge> = broken_bridges(draft.board())
-        .map(|broken_bridge| broken_bridge.0)
-        .filter(|bridge| !standing.contains_key(bridge))
+    let vanished: Vec<Bridge> = broken_bridges(draft.board())
+        .map(|(bridge, _)| bridge)
+        .filter(|bridge| !problems.contains_key(bridge))
         .collect();
-    for bridge in gone {
+    for bridge in vanished {
         report(
             draft,
             BridgeHealth {
@@ -158,16 +161,9 @@ pub(crate) fn report_all(draft: &mut Draft, all: Vec<BridgeHealth>, now: Now) ->
             now,
         );
     }
-    for (bridge, broken) in standing {
-        if broken.is_some() || matches!(bridge, Bridge::Webhook { .. }) {
-            report(
-                draft,
-                BridgeHealth {
-                    bridge,
-                    problem: broken,
-                },
-                now,
-            );
+    for (bridge, problem) in problems {
+        if problem.is_some() || matches!(bridge, Bridge::Webhook { .. }) {
+            report(draft, BridgeHealth { bridge, problem }, now);
         }
     }
     CommandOutcome::Done

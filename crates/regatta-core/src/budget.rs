@@ -4,6 +4,9 @@
 //! Budgets are checked before a start and at every report of usage. When an attempt's own budget is
 //! used up, the attempt is stopped and its task goes to a person. When a wider budget is used up,
 //! running attempts are parked so that they can go on later, and nothing new starts.
+//!
+//! Not here: sums of cost by provider, mission, agent or model, and forecasts (see
+//! [`cost`](crate::cost)).
 
 use std::fmt;
 
@@ -156,7 +159,7 @@ facts! {
     BudgetWarned { scope: BudgetScope, whose: String, day: u64, text: String }
 }
 
-/// Returns the day of a moment.
+/// Returns the day of a moment, in days since 1970 (UTC).
 pub fn day_of(now: Now) -> u64 {
     now.unix_ms / 86_400_000
 }
@@ -171,12 +174,12 @@ pub fn set(draft: &mut Draft, scope: BudgetScope, ceiling: Ceiling) -> Result<()
         }
         _ => {}
     }
-    let known = draft.board().budgets.get(&scope);
+    let current = draft.board().budgets.get(&scope);
     if ceiling == Ceiling::default() {
-        if known.is_some() {
+        if current.is_some() {
             draft.record(Event::BudgetRemoved(BudgetRemoved { scope }));
         }
-    } else if known.is_none_or(|budget| budget.ceiling != ceiling) {
+    } else if current.is_none_or(|budget| budget.ceiling != ceiling) {
         draft.record(Event::BudgetSet(BudgetSet {
             budget: Budget {
                 scope,
@@ -200,29 +203,29 @@ pub(crate) fn end_scope(draft: &mut Draft, scope: BudgetScope) {
     }
 }
 
-/// Returns the first limit of a ceiling of which at least `part` percent are spent, as text.
-fn reached_limit(ceiling: &Ceiling, spend: &Spend, part: u64) -> Option<String> {
-    let over = |spent: u64, most: Option<u64>| {
-        most.filter(|most| u128::from(spent) * 100 >= u128::from(*most) * u128::from(part))
+/// Returns the first limit of a ceiling of which at least `percent` percent are spent, as text.
+fn reached_limit(ceiling: &Ceiling, spend: &Spend, percent: u64) -> Option<String> {
+    let limit_if_reached = |spent: u64, limit: Option<u64>| {
+        limit.filter(|limit| u128::from(spent) * 100 >= u128::from(*limit) * u128::from(percent))
     };
-    if let Some(most) = over(spend.usage.tokens(), ceiling.tokens) {
-        return Some(format!("{} of {most} tokens", spend.usage.tokens()));
+    if let Some(limit) = limit_if_reached(spend.usage.tokens(), ceiling.tokens) {
+        return Some(format!("{} of {limit} tokens", spend.usage.tokens()));
     }
-    if let Some(most) = over(spend.usage.micro_usd.unwrap_or(0), ceiling.micro_usd) {
+    if let Some(limit) = limit_if_reached(spend.usage.micro_usd.unwrap_or(0), ceiling.micro_usd) {
         return Some(format!(
             "{} of {}",
             format_dollars(spend.usage.micro_usd.unwrap_or(0)),
-            format_dollars(most)
+            format_dollars(limit)
         ));
     }
-    if let Some(most) = over(spend.turns, ceiling.turns) {
-        return Some(format!("{} of {most} turns", spend.turns));
+    if let Some(limit) = limit_if_reached(spend.turns, ceiling.turns) {
+        return Some(format!("{} of {limit} turns", spend.turns));
     }
-    if let Some(most) = over(spend.attempts, ceiling.attempts) {
-        return Some(format!("{} of {most} attempts", spend.attempts));
+    if let Some(limit) = limit_if_reached(spend.attempts, ceiling.attempts) {
+        return Some(format!("{} of {limit} attempts", spend.attempts));
     }
-    let most = over(spend.wall_ms, ceiling.wall_ms)?;
-    Some(format!("{} of {}", seconds(spend.wall_ms), seconds(most)))
+    let limit = limit_if_reached(spend.wall_ms, ceiling.wall_ms)?;
+    Some(format!("{} of {}", seconds(spend.wall_ms), seconds(limit)))
 }
 
 /// Formats an amount of money for people.
@@ -301,36 +304,36 @@ fn running_attempts<'a>(
 /// Returns the time that the wider budgets leave for an attempt of this task, if one of them limits
 /// time.
 pub(crate) fn time_left_ms(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<u64> {
-    let left = |(scope, spend): (BudgetScope, Spend)| {
-        let most = board.budgets.get(&scope)?.ceiling.wall_ms?;
+    let time_left_of = |(scope, spend): (BudgetScope, Spend)| {
+        let limit_ms = board.budgets.get(&scope)?.ceiling.wall_ms?;
         // Several attempts spend the time together.
-        let together = running_attempts(board, &scope, task).count().max(1) as u64;
-        Some(most.saturating_sub(spend.wall_ms) / together)
+        let attempt_count = running_attempts(board, &scope, task).count().max(1) as u64;
+        Some(limit_ms.saturating_sub(spend.wall_ms) / attempt_count)
     };
     budgets_of_work(board, task, agent, now)
         .into_iter()
-        .filter_map(left)
+        .filter_map(time_left_of)
         .min()
 }
 
 /// Sets the time of the next check anew for all running attempts. A new attempt or a changed
 /// ceiling changes the time that is left.
 pub(crate) fn schedule_all_checks(draft: &mut Draft, now: Now) {
-    let counted = draft
+    let is_time_limited = draft
         .board()
         .budgets
         .values()
         .any(|budget| budget.scope != BudgetScope::Attempt && budget.ceiling.wall_ms.is_some());
-    let running: Vec<AttemptId> = draft
+    let attempts: Vec<AttemptId> = draft
         .board()
         .attempts
         .values()
-        .filter(|attempt| counted || attempt.budget_check_fleet_ms.is_some())
+        .filter(|attempt| is_time_limited || attempt.budget_check_fleet_ms.is_some())
         .map(|attempt| attempt.id)
         .collect();
-    running
-        .into_iter()
-        .for_each(|id| schedule_check(draft, id, now));
+    for id in attempts {
+        schedule_check(draft, id, now);
+    }
 }
 
 /// Sets the time of the next check of a running attempt's remaining time.
@@ -347,10 +350,10 @@ fn schedule_check(draft: &mut Draft, id: AttemptId, now: Now) {
     let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else {
         return;
     };
-    let left = time_left_ms(draft.board(), &task, &attempt.agent, now);
+    let left_ms = time_left_ms(draft.board(), &task, &attempt.agent, now);
     // The minimum interval avoids a check every millisecond when several attempts near the end
     // together.
-    let wall_at = left.map(|left| now.fleet_ms + left.max(100));
+    let wall_at = left_ms.map(|left_ms| now.fleet_ms + left_ms.max(100));
     if attempt.budget_check_fleet_ms != wall_at {
         draft.record(Event::AttemptClocked(AttemptClocked {
             attempt: id,
@@ -385,19 +388,20 @@ pub struct NearLimit {
 /// attempt or task has its own share, the first share found at that level counts.
 pub fn near_limits(board: &Board, now: Now) -> Vec<NearLimit> {
     let day = day_of(now);
-    let ran = |attempt: &Attempt| now.fleet_ms.saturating_sub(attempt.started_fleet_ms);
+    let running_ms = |attempt: &Attempt| now.fleet_ms.saturating_sub(attempt.started_fleet_ms);
     let shares = |scope: &BudgetScope| -> Vec<(Option<String>, Spend)> {
         match scope {
             BudgetScope::Attempt => {
                 let spend = |attempt: &Attempt| Spend {
-                    wall_ms: ran(attempt),
+                    wall_ms: running_ms(attempt),
                     ..attempt.spent()
                 };
-                let live = board
+                let attempts = board
                     .attempts
                     .values()
                     .filter(|attempt| attempt.supervised && attempt.session_of.is_none());
-                live.map(|attempt| (Some(attempt.id.to_string()), spend(attempt)))
+                attempts
+                    .map(|attempt| (Some(attempt.id.to_string()), spend(attempt)))
                     .collect()
             }
             BudgetScope::EachTask => board
@@ -421,28 +425,28 @@ pub fn near_limits(board: &Board, now: Now) -> Vec<NearLimit> {
             BudgetScope::Day => vec![(None, spent_on(board, day, None))],
         }
     };
-    let look = |budget: &Budget| {
-        let all = shares(&budget.scope);
-        let at = |part| {
-            all.iter().find_map(|(whose, spend)| {
-                Some((whose, reached_limit(&budget.ceiling, spend, part)?))
+    let near_limit_of = |budget: &Budget| {
+        let shares_of_scope = shares(&budget.scope);
+        let share_at = |percent| {
+            shares_of_scope.iter().find_map(|(whose, spend)| {
+                Some((whose, reached_limit(&budget.ceiling, spend, percent)?))
             })
         };
-        let (empty, (whose, text)) = match at(100) {
-            Some(pair) => (true, pair),
-            None => (false, at(80)?),
+        let (is_exhausted, (whose, text)) = match share_at(100) {
+            Some(share) => (true, share),
+            None => (false, share_at(80)?),
         };
         Some(NearLimit {
             scope: budget.scope.clone(),
             share_of: whose.clone(),
             text,
-            is_exhausted: empty,
+            is_exhausted,
         })
     };
     board
         .budgets
         .values()
-        .filter_map(|budget| look(budget))
+        .filter_map(|budget| near_limit_of(budget))
         .collect()
 }
 
@@ -508,23 +512,25 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
         || attempt.end.is_some()
         || attempt.phase != attempt::AttemptPhase::Working
     {
-        return Ok(()); // finished work is judged and landed, whatever it cost
+        return Ok(()); // finished work is checked and lands, whatever it cost
     }
     // The turn that is running was still allowed.
-    let running = u64::from(attempt.session.in_turn);
-    let begun = |spend: Spend| Spend {
-        turns: spend.turns.saturating_sub(running),
+    let running_turns = u64::from(attempt.session.in_turn);
+    let without_running_turn = |spend: Spend| Spend {
+        turns: spend.turns.saturating_sub(running_turns),
         ..spend
     };
-    let own = draft.board().budgets.get(&BudgetScope::Attempt);
-    let own = own.and_then(|budget| reached_limit(&budget.ceiling, &begun(attempt.spent()), 100));
-    if let Some(text) = own {
+    let own_limit = draft.board().budgets.get(&BudgetScope::Attempt);
+    let own_limit = own_limit.and_then(|budget| {
+        reached_limit(&budget.ceiling, &without_running_turn(attempt.spent()), 100)
+    });
+    if let Some(text) = own_limit {
         let reason = format!("the attempt's budget is used up: {text}");
         attempt::stop(draft, attempt.id, AttemptCause::OverBudget, reason.clone());
         return task::needs_human(draft, attempt.task, WaitKind::Budget, &reason);
     }
     let task = task::find(draft.board(), attempt.task)?;
-    let wider = budgets_of_work(draft.board(), &task, &attempt.agent, now)
+    let wider_limit = budgets_of_work(draft.board(), &task, &attempt.agent, now)
         .into_iter()
         .find_map(|(scope, spend)| {
             let budget = draft.board().budgets.get(&scope)?;
@@ -533,10 +539,10 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
                 attempts: None,
                 ..budget.ceiling
             };
-            reached_limit(&ceiling, &begun(spend), 100)
+            reached_limit(&ceiling, &without_running_turn(spend), 100)
                 .map(|text| format!("the budget of {} is used up: {text}", scope_name(&scope)))
         });
-    match wider {
+    match wider_limit {
         Some(reason) => attempt::park(draft, attempt.id, &reason),
         None => Ok(()),
     }
@@ -551,9 +557,9 @@ fn warn(draft: &mut Draft, attempt: &Attempt, now: Now) {
         return;
     };
     let day = day_of(now);
-    let mut spends = budgets_of_work(draft.board(), &task, &attempt.agent, now);
-    spends.push((BudgetScope::Attempt, attempt.spent()));
-    for (scope, spend) in spends {
+    let mut budgets = budgets_of_work(draft.board(), &task, &attempt.agent, now);
+    budgets.push((BudgetScope::Attempt, attempt.spent()));
+    for (scope, spend) in budgets {
         let Some(budget) = draft.board().budgets.get(&scope) else {
             continue;
         };

@@ -1,7 +1,8 @@
 //! The bus: messages in channels, with labels and mentions, and the position up to which each agent
 //! has read a channel.
 //!
-//! Messages are history. The board knows only their number; the store keeps them and searches them.
+//! Messages are history, so the board knows only their number. The store keeps them and searches
+//! them. Not here: the router's reading of commands in messages (see [`router`](crate::router)).
 
 use serde::{Deserialize, Serialize};
 
@@ -119,24 +120,29 @@ pub struct PostContext {
 /// The largest text of a message, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
+/// The largest number of labels that a sender can give a message.
+const MAX_LABELS: usize = 20;
+/// The largest number of mentions in one message.
+const MAX_MENTIONS: usize = 50;
+
 /// Posts a message as `sender`.
 pub fn post(
     draft: &mut Draft,
-    ask: PostMessage,
+    content: PostMessage,
     sender: Actor,
     now: Now,
 ) -> Result<MessageId, Refusal> {
-    post_with(draft, ask, PostContext::default(), sender, now)
+    post_with(draft, content, PostContext::default(), sender, now)
 }
 
 /// Like [`post`], but returns the message.
 pub(crate) fn post_and_return(
     draft: &mut Draft,
-    ask: PostMessage,
+    content: PostMessage,
     sender: Actor,
     now: Now,
 ) -> Result<Message, Refusal> {
-    let message = new_message(draft, ask, PostContext::default(), sender, now)?;
+    let message = new_message(draft, content, PostContext::default(), sender, now)?;
     draft.record(Event::MessagePosted(MessagePosted {
         message: message.clone(),
     }));
@@ -152,12 +158,12 @@ pub fn reply(
     sender: Actor,
     now: Now,
 ) -> Result<MessageId, Refusal> {
-    let back = match (&to.sender, addressee(&to.channel)) {
+    let mailbox = match (&to.sender, addressee(&to.channel)) {
         (Actor::Agent(name), Some(_)) => ChannelName::new(&format!("@{name}")).ok(),
         _ => None,
     };
-    let channel = back.unwrap_or_else(|| to.channel.clone());
-    let ask = PostMessage {
+    let channel = mailbox.unwrap_or_else(|| to.channel.clone());
+    let content = PostMessage {
         channel,
         text,
         labels,
@@ -165,7 +171,7 @@ pub fn reply(
     };
     post_with(
         draft,
-        ask,
+        content,
         PostContext {
             thread: Some(to.root()),
             ..PostContext::default()
@@ -178,37 +184,38 @@ pub fn reply(
 /// Like [`post`], with further properties.
 pub fn post_with(
     draft: &mut Draft,
-    ask: PostMessage,
-    extra: PostContext,
+    content: PostMessage,
+    context: PostContext,
     sender: Actor,
     now: Now,
 ) -> Result<MessageId, Refusal> {
-    let message = new_message(draft, ask, extra, sender, now)?;
+    let message = new_message(draft, content, context, sender, now)?;
     let id = message.id;
     draft.record(Event::MessagePosted(MessagePosted { message }));
     Ok(id)
 }
 
+/// Checks a message and returns it with its number, mentions and automatic labels.
 fn new_message(
     draft: &Draft,
-    ask: PostMessage,
-    extra: PostContext,
+    content: PostMessage,
+    context: PostContext,
     sender: Actor,
     now: Now,
 ) -> Result<Message, Refusal> {
-    if ask.text.trim().is_empty() || ask.text.len() > MAX_TEXT_BYTES {
+    if content.text.trim().is_empty() || content.text.len() > MAX_TEXT_BYTES {
         return Err(Refusal::invalid(
-            "a message must have 1 to 65536 bytes of text",
+            format!("a message must have 1 to {MAX_TEXT_BYTES} bytes of text"),
             "put the text into a file and name its path in the message",
         ));
     }
-    if ask.labels.len() > 20 {
+    if content.labels.len() > MAX_LABELS {
         return Err(Refusal::invalid(
-            "a message is limited to 20 labels",
+            format!("a message is limited to {MAX_LABELS} labels"),
             "remove some labels",
         ));
     }
-    if let Some(to) = ask.reply_to
+    if let Some(to) = content.reply_to
         && to.0 > draft.board().counters.message
     {
         return Err(Refusal::missing(
@@ -216,34 +223,38 @@ fn new_message(
             "see them: regatta msg history CHANNEL",
         ));
     }
-    if extra.attachments.len() > MAX_ATTACHMENTS {
+    if context.attachments.len() > MAX_ATTACHMENTS {
         return Err(Refusal::invalid(
             format!("a message is limited to {MAX_ATTACHMENTS} attachments"),
             "send the other files with another message",
         ));
     }
     let id = MessageId(draft.board().counters.message + 1);
-    let mentions = mentions(&ask.text);
-    let mut labels = ask.labels;
+    let mentions = mentions(&content.text);
+    let mut labels = content.labels;
     for label in automatic_labels(draft.board(), &sender) {
         if !labels.contains(&label) {
             labels.push(label);
         }
     }
-    let firing = extra
-        .firing
-        .and_then(|id| draft.board().firings.get(&id).map(|firing| firing.depth));
-    let depth = firing.unwrap_or_else(|| hook::depth_of(draft.board(), &sender));
+    let firing_depth = context.firing.and_then(|id| {
+        draft
+            .board()
+            .firings
+            .get(&id)
+            .map(|firing_depth| firing_depth.depth)
+    });
+    let depth = firing_depth.unwrap_or_else(|| hook::depth_of(draft.board(), &sender));
     Ok(Message {
         id,
-        channel: ask.channel,
+        channel: content.channel,
         sender,
-        text: ask.text,
+        text: content.text,
         labels,
         mentions,
-        reply_to: ask.reply_to,
-        thread: ask.reply_to.map(|id| extra.thread.unwrap_or(id)),
-        attachments: extra.attachments,
+        reply_to: content.reply_to,
+        thread: content.reply_to.map(|id| context.thread.unwrap_or(id)),
+        attachments: context.attachments,
         depth,
         unix_ms: now.unix_ms,
     })
@@ -281,12 +292,12 @@ fn automatic_labels(board: &Board, sender: &Actor) -> Vec<Label> {
     let Actor::Agent(sender) = sender else {
         return vec![];
     };
-    let leads = |name: &&str| {
+    let is_lead = |name: &&str| {
         let name = AgentName::new(name).ok();
         name.and_then(|agent| board.agents.get(&agent))
             .is_some_and(|agent| agent.role == Role::Lead)
     };
-    let lead = ancestry(sender).find(leads);
+    let lead = ancestry(sender).find(is_lead);
     lead.and_then(|lead| Label::new(&format!("lead:{lead}")).ok())
         .into_iter()
         .collect()
@@ -294,42 +305,44 @@ fn automatic_labels(board: &Board, sender: &Actor) -> Vec<Label> {
 
 /// Returns an agent's name and the names above it, nearest first: `a/b/c`, `a/b`, `a`.
 fn ancestry(name: &AgentName) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(name.as_str()), |successor| {
-        successor.rsplit_once('/').map(|pair| pair.0)
+    std::iter::successors(Some(name.as_str()), |name| {
+        name.rsplit_once('/').map(|(parent, _)| parent)
     })
 }
 
 /// Returns whether `child` is `parent` or a name below it.
 pub fn is_same_or_below(child: &AgentName, parent: &AgentName) -> bool {
-    ancestry(child).any(|s| s == parent.as_str())
+    ancestry(child).any(|name| name == parent.as_str())
 }
 
 /// Sends a message into the sessions of the team members that it mentions or whose mailbox it is
 /// in.
 pub(crate) fn deliver_to_members(draft: &mut Draft, message: &Message) {
     let board = draft.board();
-    let mut to: Vec<AgentName> = message.mentions.clone();
+    let mut recipients: Vec<AgentName> = message.mentions.clone();
     if let Some(name) = message.channel.as_str().strip_prefix('@')
         && let Ok(name) = AgentName::new(name)
-        && !to.contains(&name)
+        && !recipients.contains(&name)
     {
-        to.push(name);
+        recipients.push(name);
     }
     let sessions: Vec<_> = board
         .attempts
         .values()
         .filter(|attempt| {
-            attempt.session_of.is_some() && attempt.accepts_prompts() && to.contains(&attempt.agent)
+            attempt.session_of.is_some()
+                && attempt.accepts_prompts()
+                && recipients.contains(&attempt.agent)
         })
         .filter(|attempt| message.sender != Actor::Agent(attempt.agent.clone()))
         .map(|attempt| attempt.id)
         .collect();
     for attempt in sessions {
-        let text = format!(
+        let prompt = format!(
             "Message {} from {} in {}:\n\n{}",
             message.id, message.sender, message.channel, message.text
         );
-        intervention::send_prompt(draft, attempt, text);
+        intervention::send_prompt(draft, attempt, prompt);
     }
 }
 
@@ -346,13 +359,13 @@ pub fn mark_read(
             "see them: regatta msg history CHANNEL",
         ));
     }
-    let at = draft
+    let cursor = draft
         .board()
         .cursors
         .get(&(agent.clone(), channel.clone()))
         .copied()
         .unwrap_or_default();
-    if read > at {
+    if read > cursor {
         draft.record(Event::MessageRead(MessageRead {
             agent,
             channel,
@@ -365,22 +378,22 @@ pub fn mark_read(
 /// Returns the names after each `@` that starts a word, each once, in order.
 pub fn mentions(text: &str) -> Vec<AgentName> {
     let mut found: Vec<AgentName> = Vec::new();
-    let mut before = ' ';
-    for (at, c) in text.char_indices() {
-        if c == '@' && !before.is_alphanumeric() {
+    let mut previous = ' ';
+    for (at, letter) in text.char_indices() {
+        if letter == '@' && !previous.is_alphanumeric() {
             let rest = &text[at + 1..];
             let end = rest
-                .find(|c: char| !(c.is_ascii_alphanumeric() || "-_./".contains(c)))
+                .find(|letter: char| !(letter.is_ascii_alphanumeric() || "-_./".contains(letter)))
                 .unwrap_or(rest.len());
             let name = rest[..end].trim_end_matches(['.', '/', '-']);
             if let Ok(name) = AgentName::new(name)
                 && !found.contains(&name)
-                && found.len() < 50
+                && found.len() < MAX_MENTIONS
             {
                 found.push(name);
             }
         }
-        before = c;
+        previous = letter;
     }
     found
 }

@@ -6,26 +6,35 @@
 //! overlaps an earlier wait is queued behind it. A wait that would close a cycle of owners is
 //! refused and never stored, so there is no deadlock.
 
+mod conflict; // the holders that keep a request from being granted
 mod identity; // the task, the workspace and the agent's name that running work holds
+mod ports; // ports of the machine
+mod trunk; // claims on a project's trunk
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
-use crate::ids::{AgentName, AttemptId, ClaimId, LandingId, Now, ProjectName, WaitId};
-use crate::landing;
+use crate::ids::{AgentName, AttemptId, ClaimId, LandingId, Now, WaitId};
 use crate::pattern::Uri;
-use crate::project::Project;
 use crate::refusal::{ClaimHolder, Refusal};
 
+use conflict::cycle_through;
+pub(crate) use conflict::{WantedUris, conflicting_holders_on_board, holders_conflicting_with};
+pub use conflict::{conflicting_holders, position};
 pub(crate) use identity::{
     Party, held_by_attempt, held_by_landing, is_own, name_holders, task_holders, uris_of_start,
     uris_of_task,
 };
 pub use identity::{check_agent_and_project, held_by_work};
+pub(crate) use ports::{free_ports, lease_ports};
+pub use trunk::{MAX_TRUNK_HOLD_MS, TRUNK_TTL_MS, claim_trunk};
+pub(crate) use trunk::{check_lent_trunk, is_trunk, trunk_projects};
+use trunk::{max_trunk_hold_ms, max_wait_ms};
 
 /// The holder of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -171,84 +180,79 @@ pub enum Acquired {
 pub const MAX_TTL_MS: u64 = 7 * 24 * 3_600_000;
 /// The longest wait for a claim: a day.
 pub const MAX_WAIT_MS: u64 = 24 * 3_600_000;
-/// The longest time for which an agent may hold the trunk by hand, in spite of renewals, unless the
-/// project sets another limit.
-pub const MAX_TRUNK_HOLD_MS: u64 = 600_000;
 /// The largest number of patterns in one claim.
 pub const MAX_URIS: usize = 512;
+/// The largest memo of a claim, in bytes.
+const MAX_MEMO_BYTES: usize = 500;
 
-/// Grants all URIs at once, or queues a wait for them, or refuses and names the holders.
-pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired, Refusal> {
-    if ask.uris.is_empty() || ask.uris.len() > MAX_URIS {
+/// Grants all URIs at once. If somebody holds one of them, queues a wait, or refuses and names the
+/// holders.
+pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acquired, Refusal> {
+    if request.uris.is_empty() || request.uris.len() > MAX_URIS {
         return Err(Refusal::invalid(
             format!("a claim must name 1 to {MAX_URIS} URIs"),
             "name the files that you need: regatta claim acquire file://shop/src/**",
         ));
     }
-    if ask.ttl_ms == 0 || ask.ttl_ms > MAX_TTL_MS {
+    if request.ttl_ms == 0 || request.ttl_ms > MAX_TTL_MS {
         return Err(Refusal::invalid(
             "--ttl must be between 1 ms and 7 days",
             "give a shorter --ttl and renew the claim: regatta claim renew",
         ));
     }
-    if ask.wait_ms > MAX_WAIT_MS {
+    if request.wait_ms > MAX_WAIT_MS {
         return Err(Refusal::invalid(
             "--wait is limited to 24h",
             "give a shorter --wait",
         ));
     }
-    if ask.memo.len() > 500 {
+    if request.memo.len() > MAX_MEMO_BYTES {
         return Err(Refusal::invalid(
-            "--memo is limited to 500 bytes",
+            format!("--memo is limited to {MAX_MEMO_BYTES} bytes"),
             "shorten the memo, or send a message: regatta msg send",
         ));
     }
     // An owner that has ended holds nothing, however late its request arrives (L11).
-    let ended = match &ask.owner {
+    let has_ended = match &request.owner {
         ClaimOwner::Agent(_) => false,
         ClaimOwner::Attempt(id) => !draft.board().attempts.contains_key(id),
         ClaimOwner::Landing(id) => !draft.board().landings.contains_key(id),
     };
-    if ended {
+    if has_ended {
         return Err(Refusal::invalid(
-            format!("{} has ended, so it cannot hold a claim", ask.owner),
+            format!("{} has ended, so it cannot hold a claim", request.owner),
             "claim the URIs for an agent: regatta claim acquire URI --as AGENT",
         ));
     }
-    let aliased = identity::tasks_by_alias(draft.board(), &ask.uris);
-    ask.uris.extend(aliased);
-    let party = Party::ByHand(&ask.owner);
+    let aliased_tasks = identity::tasks_by_alias(draft.board(), &request.uris);
+    request.uris.extend(aliased_tasks);
+    let party = Party::ByHand(&request.owner);
     let wanted = WantedUris {
-        uris: &ask.uris,
-        mode: ask.mode,
+        uris: &request.uris,
+        mode: request.mode,
         own_wait: None,
         party,
     };
     let holders = holders_conflicting_with(draft.board(), wanted, now);
     if holders.is_empty() {
-        return Ok(grant(draft, ask, None, now));
+        return Ok(grant(draft, request, None, now));
     }
-    if ask.wait_ms == 0 {
+    if request.wait_ms == 0 {
         return Err(Refusal::ClaimHeld { holders });
     }
-    if let Some(cycle) = cycle_through(
-        draft,
-        &ask.owner,
-        holders
-            .iter()
-            .map(|claim_holder| claim_holder.owner.clone()),
-    ) {
+    let blockers = holders.iter().map(|holder| holder.owner.clone());
+    if let Some(cycle) = cycle_through(draft, &request.owner, blockers) {
         return Err(Refusal::Deadlock { cycle });
     }
-    let most = max_wait_ms(draft.board(), &ask);
+    let longest_wait_ms = max_wait_ms(draft.board(), &request);
     let wait = ClaimWait {
         id: WaitId(draft.board().counters.wait + 1),
-        owner: ask.owner,
-        uris: ask.uris,
-        mode: ask.mode,
-        ttl_ms: ask.ttl_ms,
-        memo: ask.memo,
-        deadline_fleet_ms: now.fleet_ms + ask.wait_ms.min(most),
+        owner: request.owner,
+        uris: request.uris,
+        mode: request.mode,
+        ttl_ms: request.ttl_ms,
+        memo: request.memo,
+        deadline_fleet_ms: now.fleet_ms + request.wait_ms.min(longest_wait_ms),
         since_unix_ms: now.unix_ms,
     };
     let id = wait.id;
@@ -383,23 +387,25 @@ fn grant_owned_with_memo(
 }
 
 /// Grants a claim with a time to live. No other function creates such a claim.
-fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> Acquired {
+fn grant(draft: &mut Draft, request: Acquire, wait: Option<WaitId>, now: Now) -> Acquired {
     let id = ClaimId(draft.board().counters.claim + 1);
     let token = draft.next_revision();
-    let by_hand = matches!(ask.owner, ClaimOwner::Agent(_));
-    let latest_at = (by_hand && ask.uris.iter().any(is_trunk))
-        .then(|| now.fleet_ms + max_trunk_hold_ms(draft.board(), &ask.uris));
-    let expires_at = latest_at.unwrap_or(u64::MAX).min(now.fleet_ms + ask.ttl_ms);
+    let by_hand = matches!(request.owner, ClaimOwner::Agent(_));
+    let latest_end_fleet_ms = (by_hand && request.uris.iter().any(is_trunk))
+        .then(|| now.fleet_ms + max_trunk_hold_ms(draft.board(), &request.uris));
+    let expires_fleet_ms = latest_end_fleet_ms
+        .unwrap_or(u64::MAX)
+        .min(now.fleet_ms + request.ttl_ms);
     let claim = Claim {
         id,
-        owner: ask.owner,
-        uris: ask.uris,
-        mode: ask.mode,
+        owner: request.owner,
+        uris: request.uris,
+        mode: request.mode,
         token,
-        ttl_ms: Some(ask.ttl_ms),
-        expires_fleet_ms: Some(expires_at),
-        latest_end_fleet_ms: latest_at,
-        memo: ask.memo,
+        ttl_ms: Some(request.ttl_ms),
+        expires_fleet_ms: Some(expires_fleet_ms),
+        latest_end_fleet_ms,
+        memo: request.memo,
         from_wait: wait,
         granted_unix_ms: now.unix_ms,
     };
@@ -407,83 +413,8 @@ fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> Acq
     Acquired::Granted {
         claim: id,
         token,
-        ttl_ms: expires_at - now.fleet_ms,
+        ttl_ms: expires_fleet_ms - now.fleet_ms,
     }
-}
-
-/// Returns the longest allowed wait for `ask`. A wait by hand for a trunk is limited to the
-/// project's `merge_timeout`, so that the agent does other work instead.
-fn max_wait_ms(board: &Board, ask: &Acquire) -> u64 {
-    let by_hand = matches!(ask.owner, ClaimOwner::Agent(_)) && ask.uris.iter().any(is_trunk);
-    let named = |project: &Project| {
-        ask.uris
-            .iter()
-            .any(|uris| uris.overlaps(&Uri::for_trunk(&project.name)))
-    };
-    let allowed = board
-        .projects
-        .values()
-        .filter(|project| by_hand && named(project));
-    allowed
-        .map(|project| project.settings.landing.merge_timeout.ms())
-        .filter(|allowed| *allowed > 0)
-        .min()
-        .unwrap_or(u64::MAX)
-}
-
-/// Returns the projects whose trunk one of `uris` names.
-pub(crate) fn trunk_projects<'a>(
-    board: &'a Board,
-    uris: &'a [Uri],
-) -> impl Iterator<Item = &'a Project> {
-    let trunk = |project: &&Project| {
-        uris.iter()
-            .any(|uri| is_trunk(uri) && uri.overlaps(&Uri::for_trunk(&project.name)))
-    };
-    board
-        .projects
-        .values()
-        .map(|project| &**project)
-        .filter(trunk)
-}
-
-/// Returns how long these trunks may be held by hand: the smallest `max_hold` of their projects.
-fn max_trunk_hold_ms(board: &Board, uris: &[Uri]) -> u64 {
-    let named = |project: &Project| {
-        uris.iter()
-            .any(|uris| uris.overlaps(&Uri::for_trunk(&project.name)))
-    };
-    let allowed = board
-        .projects
-        .values()
-        .filter(|project| named(project))
-        .map(|project| project.settings.landing.max_hold.ms());
-    allowed.min().unwrap_or(MAX_TRUNK_HOLD_MS)
-}
-
-/// Checks that the claim `under` is held with its token, and that it holds the project's trunk
-/// exclusively.
-pub(crate) fn check_lent_trunk(
-    board: &Board,
-    under: &landing::LentTrunkClaim,
-    project: &ProjectName,
-) -> Result<(), Refusal> {
-    let claim = require_claim_on_board(board, under.claim, under.token)?;
-    let trunk = Uri::for_trunk(project);
-    if claim.mode != ClaimMode::Exclusive || !claim.uris.iter().any(|uris| uris.overlaps(&trunk)) {
-        return Err(Refusal::invalid(
-            format!("{} does not hold {trunk} exclusively", under.claim),
-            format!("regatta claim acquire {trunk} --ttl 120s --wait 60s"),
-        ));
-    }
-    Ok(())
-}
-
-/// Returns whether `uri` names a project's trunk, or is a pattern that may match a trunk.
-pub(crate) fn is_trunk(uri: &Uri) -> bool {
-    uri.as_str()
-        .strip_prefix("workspace://")
-        .is_some_and(|uri| uri.ends_with("/default") || uri.contains(['*', '?']))
 }
 
 /// Extends a claim by its TTL and returns the time left in milliseconds. Needs the token (L8).
@@ -510,10 +441,9 @@ pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal
     // A claim that lives as long as its owner, and the fence of a landing, cannot be released
     // early. An attempt may release a lease that it asked for.
     if claim.ttl_ms.is_none() || matches!(claim.owner, ClaimOwner::Landing(_)) {
-        let by = claim.owner.to_string();
         return Err(Refusal::InUse {
             what: id.to_string(),
-            by,
+            by: claim.owner.to_string(),
         });
     }
     draft.record(Event::ClaimReleased(ClaimReleased {
@@ -523,15 +453,13 @@ pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal
     Ok(())
 }
 
-fn require_claim(draft: &Draft, id: ClaimId, token: u64) -> Result<std::sync::Arc<Claim>, Refusal> {
+/// Returns the claim if `token` is its token.
+fn require_claim(draft: &Draft, id: ClaimId, token: u64) -> Result<Arc<Claim>, Refusal> {
     require_claim_on_board(draft.board(), id, token)
 }
 
-fn require_claim_on_board(
-    board: &Board,
-    id: ClaimId,
-    token: u64,
-) -> Result<std::sync::Arc<Claim>, Refusal> {
+/// Like [`require_claim`], but needs only a board.
+fn require_claim_on_board(board: &Board, id: ClaimId, token: u64) -> Result<Arc<Claim>, Refusal> {
     match board.claims.get(&id) {
         None if id.0 > board.counters.claim => Err(Refusal::missing(
             format!("there is no claim {id}"),
@@ -576,74 +504,10 @@ pub(crate) fn release_leased(draft: &mut Draft, owner: &ClaimOwner) {
     }
 }
 
-/// Returns the lowest `count` ports of a range that nobody holds or waits for, or refuses and names
-/// some holders.
-pub(crate) fn free_ports(
-    draft: &Draft,
-    count: usize,
-    range: (u16, u16),
-    now: Now,
-) -> Result<Vec<u16>, Refusal> {
-    let (mut ports, mut holders) = (Vec::new(), Vec::new());
-    for port in range.0..=range.1 {
-        if ports.len() == count {
-            break;
-        }
-        let in_the_way = conflicting_holders(
-            draft,
-            &[Uri::for_port(port)],
-            ClaimMode::Exclusive,
-            None,
-            now,
-        );
-        if in_the_way.is_empty() {
-            ports.push(port);
-        } else if holders.len() < 5 {
-            holders.extend(in_the_way);
-        }
-    }
-    if ports.len() == count {
-        return Ok(ports);
-    }
-    if holders.is_empty() {
-        return Err(Refusal::invalid(
-            format!(
-                "workspace.ports is {count}, but workspace.port_range {}-{} is smaller",
-                range.0, range.1
-            ),
-            "widen workspace.port_range in regatta.toml, or lower workspace.ports",
-        ));
-    }
-    Err(Refusal::ClaimHeld { holders })
-}
-
-/// Grants an attempt ports for as long as it lives. A landing listens on no port, so the ports end
-/// with the attempt ([`transfer_all`]).
-pub(crate) fn lease_ports(
-    draft: &mut Draft,
-    attempt: AttemptId,
-    count: usize,
-    range: (u16, u16),
-    now: Now,
-) -> Result<Vec<u16>, Refusal> {
-    let ports = free_ports(draft, count, range, now)?;
-    // Each port has its own claim, so that a port that turns out to be taken is replaced alone.
-    for port in &ports {
-        grant_owned(
-            draft,
-            ClaimOwner::Attempt(attempt),
-            vec![Uri::for_port(*port)],
-            ClaimMode::Exclusive,
-            now,
-        );
-    }
-    Ok(ports)
-}
-
 /// Transfers every claim of one owner to another, so that no claim is free in between. Ports are
 /// not transferred.
 pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
-    let ports = |claim: &ClaimId| {
+    let is_port = |claim: &ClaimId| {
         draft
             .board()
             .claims
@@ -654,7 +518,7 @@ pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
         .board()
         .claims_of(from)
         .into_iter()
-        .filter(|id| !ports(id))
+        .filter(|id| !is_port(id))
         .collect();
     for claim in claims {
         draft.record(Event::ClaimTransferred(ClaimTransferred {
@@ -664,39 +528,15 @@ pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
     }
 }
 
-/// Grants a landing the trunk and returns the token, or refuses and names the holder.
-pub fn claim_trunk(
-    draft: &mut Draft,
-    landing: LandingId,
-    trunk: Uri,
-    now: Now,
-) -> Result<u64, Refusal> {
-    let ask = Acquire {
-        owner: ClaimOwner::Landing(landing),
-        uris: vec![trunk],
-        mode: ClaimMode::Exclusive,
-        ttl_ms: TRUNK_TTL_MS,
-        wait_ms: 0,
-        memo: "moving the trunk".into(),
-    };
-    match acquire(draft, ask, now)? {
-        Acquired::Granted { token, .. } => Ok(token),
-        Acquired::Waiting { .. } => Err(Refusal::StaleLanding { landing }),
-    }
-}
-
-/// The time that a landing has to move the trunk before its fence expires.
-pub const TRUNK_TTL_MS: u64 = 120_000;
-
 /// Records the expiry of a claim whose deadline has passed. Expiry is an event, and no reader
 /// compares times.
 pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
-    let due = draft
+    let is_due = draft
         .board()
         .claims
         .get(&id)
         .is_some_and(|claim| claim.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
-    if due {
+    if is_due {
         draft.record(Event::ClaimReleased(ClaimReleased {
             claim: id,
             cause: ClaimEndCause::Expired,
@@ -710,7 +550,7 @@ pub fn expire_wait(draft: &mut Draft, id: WaitId, now: Now) {
         .board()
         .waits
         .get(&id)
-        .is_some_and(|claim_wait| claim_wait.deadline_fleet_ms <= now.fleet_ms)
+        .is_some_and(|wait| wait.deadline_fleet_ms <= now.fleet_ms)
     {
         draft.record(Event::ClaimWaitEnded(ClaimWaitEnded {
             wait: id,
@@ -740,17 +580,17 @@ pub fn renew_leases(draft: &mut Draft, now: Now) {
         .cloned()
         .collect();
     for claim in leased {
-        let fresh = claim
+        let expires_fleet_ms = claim
             .latest_end_fleet_ms
             .unwrap_or(u64::MAX)
             .min(now.fleet_ms + claim.ttl_ms.unwrap_or(0));
         if claim
             .expires_fleet_ms
-            .is_some_and(|expires_fleet_m| expires_fleet_m < fresh)
+            .is_some_and(|at| at < expires_fleet_ms)
         {
             draft.record(Event::ClaimRenewed(ClaimRenewed {
                 claim: claim.id,
-                expires_at: Some(fresh),
+                expires_at: Some(expires_fleet_ms),
             }));
         }
     }
@@ -766,15 +606,15 @@ pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
                 .board()
                 .awaited_patterns
                 .overlapping(uri)
-                .map(|awaited_pattern| awaited_pattern.0)
+                .map(|(id, _)| id)
         })
         .collect();
-    for number in candidates {
-        let Some(wait) = draft.board().waits.get(&WaitId(number)).cloned() else {
+    for id in candidates {
+        let Some(wait) = draft.board().waits.get(&WaitId(id)).cloned() else {
             continue;
         };
         if holders_conflicting_with(draft.board(), WantedUris::from_wait(&wait), now).is_empty() {
-            let ask = Acquire {
+            let request = Acquire {
                 owner: wait.owner.clone(),
                 uris: wait.uris.clone(),
                 mode: wait.mode,
@@ -782,195 +622,7 @@ pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
                 wait_ms: 0,
                 memo: wait.memo.clone(),
             };
-            grant(draft, ask, Some(wait.id), now);
+            grant(draft, request, Some(wait.id), now);
         }
     }
-}
-
-/// Returns the holders, and the earlier waits, that overlap these URIs.
-///
-/// `line` is the asker's own wait. Only waits before it count; without `line`, all waits count
-/// (L9).
-pub fn conflicting_holders(
-    draft: &Draft,
-    uris: &[Uri],
-    mode: ClaimMode,
-    line: Option<WaitId>,
-    now: Now,
-) -> Vec<ClaimHolder> {
-    conflicting_holders_on_board(draft.board(), uris, mode, line, now)
-}
-
-/// Like [`in_the_way`], but needs only a board.
-pub(crate) fn conflicting_holders_on_board(
-    board: &Board,
-    uris: &[Uri],
-    mode: ClaimMode,
-    line: Option<WaitId>,
-    now: Now,
-) -> Vec<ClaimHolder> {
-    holders_conflicting_with(
-        board,
-        WantedUris {
-            uris,
-            mode,
-            own_wait: line,
-            party: Party::Anybody,
-        },
-        now,
-    )
-}
-
-/// URIs that somebody wants to hold.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WantedUris<'a> {
-    pub(crate) uris: &'a [Uri],
-    pub(crate) mode: ClaimMode,
-    /// The asker's own wait, if it has one.
-    pub(crate) own_wait: Option<WaitId>,
-    pub(crate) party: Party<'a>,
-}
-
-impl<'a> WantedUris<'a> {
-    fn from_wait(wait: &'a ClaimWait) -> WantedUris<'a> {
-        WantedUris {
-            uris: &wait.uris,
-            mode: wait.mode,
-            own_wait: Some(wait.id),
-            party: Party::ByHand(&wait.owner),
-        }
-    }
-}
-
-/// Returns the claims and the earlier waits that keep `wanted` from being granted.
-pub(crate) fn holders_conflicting_with(
-    board: &Board,
-    wanted: WantedUris,
-    now: Now,
-) -> Vec<ClaimHolder> {
-    let WantedUris {
-        uris,
-        mode,
-        own_wait: line,
-        party,
-    } = wanted;
-    let mut seen = BTreeSet::new();
-    let mut holders = Vec::new();
-    for uri in uris {
-        for (owner, theirs) in identity::uses_by_others(board, uri, party) {
-            let memo = identity::describe(board, &owner);
-            let holder = ClaimHolder {
-                claim: None,
-                owner,
-                uri: theirs,
-                ends_in_ms: None,
-                memo,
-            };
-            if !holders.contains(&holder) {
-                holders.push(holder);
-            }
-        }
-        for (number, theirs) in board.held_patterns.overlapping(uri) {
-            let Some(claim) = board.claims.get(&ClaimId(number)) else {
-                continue;
-            };
-            if (mode == ClaimMode::Exclusive || claim.mode == ClaimMode::Exclusive)
-                && !is_own(board, party, theirs, &claim.owner)
-                && seen.insert((0, number))
-            {
-                holders.push(ClaimHolder {
-                    claim: Some(claim.id),
-                    owner: claim.owner.clone(),
-                    uri: theirs.clone(),
-                    ends_in_ms: claim
-                        .expires_fleet_ms
-                        .map(|at| at.saturating_sub(now.fleet_ms)),
-                    memo: claim.memo.clone(),
-                });
-            }
-        }
-        for (number, theirs) in board.awaited_patterns.overlapping(uri) {
-            let Some(wait) = board.waits.get(&WaitId(number)) else {
-                continue;
-            };
-            let earlier = line.is_none_or(|mine| wait.id < mine);
-            if earlier
-                && (mode == ClaimMode::Exclusive || wait.mode == ClaimMode::Exclusive)
-                && !is_own(board, party, theirs, &wait.owner)
-                && seen.insert((1, number))
-            {
-                holders.push(ClaimHolder {
-                    claim: None,
-                    owner: wait.owner.clone(),
-                    uri: theirs.clone(),
-                    ends_in_ms: Some(wait.deadline_fleet_ms.saturating_sub(now.fleet_ms)),
-                    memo: format!("queued earlier as {}", wait.id),
-                });
-            }
-        }
-    }
-    holders
-}
-
-/// Returns a wait's position, counted from 1, among the waits that overlap it.
-pub fn position(draft: &Draft, id: WaitId) -> usize {
-    let board = draft.board();
-    let Some(mine) = board.waits.get(&id) else {
-        return 0;
-    };
-    let ahead: BTreeSet<u64> = mine
-        .uris
-        .iter()
-        .flat_map(|uri| {
-            board
-                .awaited_patterns
-                .overlapping(uri)
-                .map(|awaited_pattern| awaited_pattern.0)
-        })
-        .filter(|uris| *uris < id.0)
-        .collect();
-    ahead.len() + 1
-}
-
-/// Returns the cycle of owners that would close if `owner` waited for `blockers` (L10).
-fn cycle_through(
-    draft: &Draft,
-    owner: &ClaimOwner,
-    blockers: impl Iterator<Item = ClaimOwner>,
-) -> Option<Vec<ClaimOwner>> {
-    // The usual case is decided at once: nobody waits for an agent that holds nothing and waits for
-    // nothing. Attempts and landings are excluded, because they hold something by running.
-    let is_agent = matches!(owner, ClaimOwner::Agent(_));
-    if is_agent
-        && draft.board().claims_of(owner).is_empty()
-        && draft.board().waits_of(owner).is_empty()
-    {
-        return None;
-    }
-    let mut paths: Vec<Vec<ClaimOwner>> = blockers
-        .map(|claim_owner| vec![owner.clone(), claim_owner])
-        .collect();
-    let mut seen = BTreeSet::new();
-    while let Some(path) = paths.pop() {
-        let last = path.last()?.clone();
-        if last == *owner {
-            return Some(path[..path.len() - 1].to_vec());
-        }
-        if !seen.insert(last.clone()) {
-            continue;
-        }
-        for wait in draft.board().waits_of(&last) {
-            let Some(wait) = draft.board().waits.get(&wait) else {
-                continue;
-            };
-            for next in
-                holders_conflicting_with(draft.board(), WantedUris::from_wait(wait), Now::default())
-            {
-                let mut longer = path.clone();
-                longer.push(next.owner);
-                paths.push(longer);
-            }
-        }
-    }
-    None
 }

@@ -1,8 +1,8 @@
-//! The conflict radar: detects work in progress that will collide, before either side is finished.
+//! The collision forecast: work in progress that will collide, known before it is finished.
 //!
-//! The shell merges workspaces on trial and reports collisions. This module records them in the
-//! project, announces each collision once, and forgets it when it no longer holds. It also counts
-//! how often a warning came true.
+//! The engine merges workspaces on trial and reports the collisions that it finds. This module
+//! records them in the project, announces each collision once, and removes it when it no longer
+//! holds. It also counts how often a warning came true. Not here: the trial merges.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub struct ForecastCollision {
     pub proved: bool,
 }
 
-/// A collision that the shell found on disk.
+/// A collision that the engine found on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundCollision {
     pub one: AttemptId,
@@ -72,122 +72,122 @@ pub fn apply_scan(
     let Some(project) = draft.board().projects.get(name).cloned() else {
         return Ok(());
     };
-    let mut radar = project.collision_forecast.clone();
+    let mut forecast = project.collision_forecast.clone();
     let mut collisions: Vec<ForecastCollision> = Vec::new();
-    for found_collision in found {
+    for pair in found {
         // If an attempt has ended in the meantime, the landing queue decides about its work.
-        let task = |attempt: AttemptId| {
+        let task_of = |attempt: AttemptId| {
             draft
                 .board()
                 .attempts
                 .get(&attempt)
                 .map(|attempt| attempt.task)
         };
-        let (Some(one), other) = (task(found_collision.one), found_collision.other.map(task))
-        else {
+        let Some(one) = task_of(pair.one) else {
             continue;
         };
-        let other = match other {
-            Some(None) => continue,
-            Some(Some(other)) if other == one => continue,
-            other => other.flatten(),
+        let other = match pair.other {
+            None => None,
+            Some(attempt) => match task_of(attempt) {
+                Some(task) if task != one => Some(task),
+                _ => continue,
+            },
         };
         let (one, other) = match other {
             Some(other) => (one.min(other), Some(one.max(other))),
             None => (one, None),
         };
-        if !collisions.iter().any(|forecast_collision| {
-            (forecast_collision.one, forecast_collision.other) == (one, other)
-        }) {
+        if !collisions
+            .iter()
+            .any(|collision| (collision.one, collision.other) == (one, other))
+        {
             collisions.push(ForecastCollision {
                 one,
                 other,
-                paths: found_collision.paths.clone(),
+                paths: pair.paths.clone(),
                 since_unix_ms: now.unix_ms,
                 proved: false,
             });
         }
     }
     let mut warnings = Vec::new();
-    for forecast_collision in &mut collisions {
+    for collision in &mut collisions {
         let known = project
             .collision_forecast
             .collisions
             .iter()
-            .find(|known| is_continuation(draft.board(), known, forecast_collision));
+            .find(|known| is_continuation(draft.board(), known, collision));
         match known {
             Some(known) => {
-                (forecast_collision.since_unix_ms, forecast_collision.proved) =
-                    (known.since_unix_ms, known.proved)
+                (collision.since_unix_ms, collision.proved) = (known.since_unix_ms, known.proved)
             }
-            None => warnings.push(forecast_collision.clone()),
+            None => warnings.push(collision.clone()),
         }
     }
     for known in &project.collision_forecast.collisions {
         if collisions
             .iter()
-            .any(|forecast_collision| is_continuation(draft.board(), known, forecast_collision))
+            .any(|collision| is_continuation(draft.board(), known, collision))
         {
             continue;
         }
         if is_submitted(draft.board(), known) {
             collisions.push(known.clone()); // the landing queue will prove or disprove it
         } else if !known.proved {
-            radar.lapsed += 1;
+            forecast.lapsed += 1;
         }
     }
-    collisions.sort_by_key(|forecast_collision| (forecast_collision.one, forecast_collision.other));
-    radar.warned += warnings.len() as u64;
-    radar.collisions = collisions;
-    if radar != project.collision_forecast {
+    collisions.sort_by_key(|collision| (collision.one, collision.other));
+    forecast.warned += warnings.len() as u64;
+    forecast.collisions = collisions;
+    if forecast != project.collision_forecast {
         draft.record(Event::ProjectRadar(ProjectRadar {
             project: name.clone(),
-            radar,
+            radar: forecast,
         }));
     }
-    for forecast_collision in warnings {
+    for collision in warnings {
         announce(
             draft,
             name,
             "coord:conflict",
-            warning(draft.board(), &forecast_collision),
+            warning(draft.board(), &collision),
             now,
         )?;
     }
     Ok(())
 }
 
-/// Returns whether `now` is the same collision as `known`, or its continuation after one side
+/// Returns whether `found` is the same collision as `known`, or its continuation after one side
 /// landed.
-fn is_continuation(board: &Board, known: &ForecastCollision, now: &ForecastCollision) -> bool {
-    if (known.one, known.other) == (now.one, now.other) {
+fn is_continuation(board: &Board, known: &ForecastCollision, found: &ForecastCollision) -> bool {
+    if (known.one, known.other) == (found.one, found.other) {
         return true;
     }
     let landed = |task: TaskId| !board.tasks.contains_key(&task);
-    let Some(other) = known.other.filter(|_| now.other.is_none()) else {
+    let Some(other) = known.other.filter(|_| found.other.is_none()) else {
         return false;
     };
-    (now.one == known.one && landed(other)) || (now.one == other && landed(known.one))
+    (found.one == known.one && landed(other)) || (found.one == other && landed(known.one))
 }
 
 /// Returns whether one side is submitted, so that the queue will prove or disprove the collision.
-fn is_submitted(board: &Board, forecast_collision: &ForecastCollision) -> bool {
-    let on_its_way = |task: TaskId| {
+fn is_submitted(board: &Board, collision: &ForecastCollision) -> bool {
+    let is_on_its_way = |task: TaskId| {
         let status = board.tasks.get(&task).map(|task| task.status);
         matches!(
             status,
             Some(TaskStatus::Validating | TaskStatus::InReview | TaskStatus::Landing)
         )
     };
-    let open = |task: TaskId| board.tasks.contains_key(&task);
-    let all_open = open(forecast_collision.one) && forecast_collision.other.is_none_or(open);
-    all_open
-        && (on_its_way(forecast_collision.one) || forecast_collision.other.is_some_and(on_its_way))
+    let is_open = |task: TaskId| board.tasks.contains_key(&task);
+    let are_all_open = is_open(collision.one) && collision.other.is_none_or(is_open);
+    are_all_open && (is_on_its_way(collision.one) || collision.other.is_some_and(is_on_its_way))
 }
 
 /// Returns the message to both sides.
-fn warning(board: &Board, forecast_collision: &ForecastCollision) -> String {
-    let who = |task: TaskId| {
+fn warning(board: &Board, collision: &ForecastCollision) -> String {
+    let task_with_agent = |task: TaskId| {
         let agent = board
             .attempts
             .values()
@@ -195,24 +195,19 @@ fn warning(board: &Board, forecast_collision: &ForecastCollision) -> String {
             .map(|attempt| format!(" (@{})", attempt.agent));
         format!("{task}{}", agent.unwrap_or_default())
     };
-    let shown: Vec<&str> = forecast_collision
-        .paths
-        .iter()
-        .take(5)
-        .map(String::as_str)
-        .collect();
-    let more = forecast_collision.paths.len().saturating_sub(shown.len());
+    let shown: Vec<&str> = collision.paths.iter().take(5).map(String::as_str).collect();
+    let more = collision.paths.len().saturating_sub(shown.len());
     let more = if more > 0 {
         format!(" and {more} more")
     } else {
         String::new()
     };
-    let other = forecast_collision
+    let other = collision
         .other
-        .map_or_else(|| "the trunk".to_owned(), who);
+        .map_or_else(|| "the trunk".to_owned(), task_with_agent);
     format!(
         "{} and {other} will collide in {}{more}",
-        who(forecast_collision.one),
+        task_with_agent(collision.one),
         shown.join(", ")
     )
 }
@@ -222,18 +217,17 @@ pub(crate) fn mark_proved(draft: &mut Draft, name: &ProjectName, task: TaskId) {
     let Some(project) = draft.board().projects.get(name).cloned() else {
         return;
     };
-    let mut radar = project.collision_forecast.clone();
-    for forecast_collision in radar.collisions.iter_mut().filter(|forecast_collision| {
-        (forecast_collision.one == task || forecast_collision.other == Some(task))
-            && !forecast_collision.proved
+    let mut forecast = project.collision_forecast.clone();
+    for collision in forecast.collisions.iter_mut().filter(|collision| {
+        (collision.one == task || collision.other == Some(task)) && !collision.proved
     }) {
-        forecast_collision.proved = true;
-        radar.proved += 1;
+        collision.proved = true;
+        forecast.proved += 1;
     }
-    if radar != project.collision_forecast {
+    if forecast != project.collision_forecast {
         draft.record(Event::ProjectRadar(ProjectRadar {
             project: name.clone(),
-            radar,
+            radar: forecast,
         }));
     }
 }
@@ -242,13 +236,13 @@ pub(crate) fn mark_proved(draft: &mut Draft, name: &ProjectName, task: TaskId) {
 /// running tasks already collide. A task that is itself part of the collision is not held back.
 pub fn reason_to_wait(board: &Board, task: &Task) -> Option<String> {
     let project = board.projects.get(&task.project)?;
-    // If the radar is off, it would never notice the end of a collision.
+    // If the scan is off, nobody would notice the end of a collision.
     if project.collision_forecast.collisions.is_empty()
         || project.settings.landing.collision_scan_interval.ms() == 0
     {
         return None;
     }
-    let at_work = |id: &TaskId| {
+    let is_running = |id: &TaskId| {
         board
             .tasks
             .get(id)
@@ -258,24 +252,21 @@ pub fn reason_to_wait(board: &Board, task: &Task) -> Option<String> {
         .collision_forecast
         .collisions
         .iter()
-        .filter(|forecast_collision| {
-            forecast_collision.one != task.id && forecast_collision.other != Some(task.id)
-        });
-    for forecast_collision in others.filter(|forecast_collision| {
-        at_work(&forecast_collision.one) || forecast_collision.other.as_ref().is_some_and(at_work)
+        .filter(|collision| collision.one != task.id && collision.other != Some(task.id));
+    for collision in others.filter(|collision| {
+        is_running(&collision.one) || collision.other.as_ref().is_some_and(is_running)
     }) {
-        let touched = forecast_collision.paths.iter().find(|path| {
-            task.files
-                .iter()
-                .any(|path_pattern| path_pattern.matches(path))
-        });
+        let touched = collision
+            .paths
+            .iter()
+            .find(|path| task.files.iter().any(|pattern| pattern.matches(path)));
         if let Some(path) = touched {
-            let other = forecast_collision
+            let other = collision
                 .other
                 .map_or_else(|| "the trunk".to_owned(), |id| id.to_string());
             return Some(format!(
                 "{} and {other} collide in {path}; it starts when that is settled",
-                forecast_collision.one
+                collision.one
             ));
         }
     }

@@ -9,9 +9,12 @@
 //! Each incoming message has a delivery key. The key is recorded in the same commit as the
 //! consequences of the message, or not at all (B1).
 
+mod incoming; // messages in a thread
 mod post; // posts for people
+mod prompt; // the texts that an agent gets
 pub mod review; // requests for reviews
 mod turn; // one prompt and its outcome
+mod work_landing; // the landing of its work
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,25 +22,22 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent_protocol::{RequestAnswer, RequestContent};
 use crate::board::{Board, Draft};
-use crate::bus::{self, Message};
-use crate::command::{Actor, CommandOutcome};
+use crate::command::CommandOutcome;
 use crate::event::{Event, facts};
 use crate::ids::{
     AgentName, ApprovalId, AttemptId, CommitId, ConversationId, MessageId, Now, ProjectName, TaskId,
 };
 use crate::refusal::Refusal;
 use crate::task::{self, TaskStatus};
-use crate::{agent, approval, router};
 
+pub(crate) use incoming::on_bus_message;
+use incoming::{accept_held, on_message};
 pub use post::{NoteTone, PostContent, ShowOutcome, ThreadPost};
 pub(crate) use post::{on_approval_asked, on_approval_decided};
 pub use turn::{ConversationTurn, TurnState, TurnWork};
-pub(crate) use turn::{
-    TurnResult, on_landing_failed, on_task_lost, on_task_returned, on_task_settled,
-    on_turn_finished,
-};
+pub(crate) use turn::{TurnResult, on_turn_finished};
+pub(crate) use work_landing::{on_landing_failed, on_task_lost, on_task_returned, on_task_settled};
 
 /// An outside service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -58,6 +58,7 @@ impl Service {
         Service::Telegram,
     ];
 
+    /// Returns the name of the service in keys and in the API.
     pub fn name(self) -> &'static str {
         match self {
             Service::Slack => "slack",
@@ -242,31 +243,28 @@ impl Conversation {
     pub fn current_turn(&self) -> Option<&ConversationTurn> {
         self.turns
             .iter()
-            .find(|conversation_turn| conversation_turn.state == TurnState::Working)
+            .find(|turn| turn.state == TurnState::Working)
     }
 
     /// Returns the number of prompts that wait for the turn under way to end.
     pub fn queued_count(&self) -> usize {
         self.turns
             .iter()
-            .filter(|conversation_turn| conversation_turn.state == TurnState::Queued)
+            .filter(|turn| turn.state == TurnState::Queued)
             .count()
     }
 
     /// Returns whether people can talk to the agent in this thread, which is the conversation's own
     /// thread or the thread of its pull request at the same service.
     pub fn is_in_thread(&self, thread: &str) -> bool {
-        let pull = self
-            .pull
-            .as_ref()
-            .and_then(|conversation_pull| conversation_pull.thread.as_deref());
+        let pull = self.pull.as_ref().and_then(|pull| pull.thread.as_deref());
         self.thread == thread
             || pull == Some(thread) && thread.split(':').next() == Some(self.service.name())
     }
 
     /// Returns the posts that must still be shown, oldest first.
     pub fn unshown_posts(&self) -> impl Iterator<Item = &ThreadPost> {
-        self.posts.iter().filter(|thread_post| thread_post.is_due())
+        self.posts.iter().filter(|post| post.is_due())
     }
 }
 
@@ -438,16 +436,13 @@ pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 /// Carries out a request about conversations.
 pub fn run(
     draft: &mut Draft,
-    ask: ConversationCommand,
+    command: ConversationCommand,
     now: Now,
 ) -> Result<CommandOutcome, Refusal> {
-    match ask {
-        ConversationCommand::HandleMessage(thread_message) => {
-            return Ok(CommandOutcome::ThreadMessage(on_message(
-                draft,
-                thread_message,
-                now,
-            )?));
+    match command {
+        ConversationCommand::HandleMessage(message) => {
+            let outcome = on_message(draft, message, now)?;
+            return Ok(CommandOutcome::ThreadMessage(outcome));
         }
         ConversationCommand::Stop {
             conversation,
@@ -467,9 +462,9 @@ pub fn run(
         } => turn::withdraw(draft, conversation, &source, now)?,
         ConversationCommand::Accept { conversation } => accept_held(draft, conversation, now)?,
         ConversationCommand::Refuse { conversation } => {
-            let mut item = find(draft.board(), conversation)?;
-            item.held.clear();
-            record_change(draft, item, now);
+            let mut conversation = find(draft.board(), conversation)?;
+            conversation.held.clear();
+            record_change(draft, conversation, now);
         }
         ConversationCommand::Close { conversation } => {
             close(draft, conversation, "the conversation was closed", now)?
@@ -486,23 +481,23 @@ pub fn run(
             conversation,
             pushed,
         } => {
-            let mut item = find(draft.board(), conversation)?;
-            if let Some(trouble) = &pushed.failure {
+            let mut conversation = find(draft.board(), conversation)?;
+            if let Some(failure) = &pushed.failure {
                 let text = format!(
-                    "The branch could not be pushed: {trouble}. The work is kept; see regatta \
+                    "The branch could not be pushed: {failure}. The work is kept; see regatta \
                     bridge list"
                 );
-                post::add_note(&mut item, NoteTone::Trouble, text);
+                post::add_note(&mut conversation, NoteTone::Trouble, text);
             }
-            item.pushed = Some(pushed);
-            post::add_pull_request(&mut item);
-            record_change(draft, item, now);
+            conversation.pushed = Some(pushed);
+            post::add_pull_request(&mut conversation);
+            record_change(draft, conversation, now);
         }
         ConversationCommand::ReportPullRequest { conversation, pull } => {
-            let mut item = find(draft.board(), conversation)?;
-            item.pull = Some(pull);
-            post::restage_last_turn(&mut item);
-            record_change(draft, item, now);
+            let mut conversation = find(draft.board(), conversation)?;
+            conversation.pull = Some(pull);
+            post::restage_last_turn(&mut conversation);
+            record_change(draft, conversation, now);
         }
     }
     Ok(CommandOutcome::Done)
@@ -525,11 +520,11 @@ pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> 
 /// Returns the open conversation with this key. On a pull request, an agent continues the
 /// conversation that opened it, so a key of the pull request's thread also finds that conversation.
 pub fn find_by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> {
-    let own = board
+    let with_key = board
         .conversations
         .values()
         .find(|conversation| conversation.key == key);
-    own.or_else(|| {
+    with_key.or_else(|| {
         let (thread, agent) = key.rsplit_once(':')?;
         board.conversations.values().find(|conversation| {
             conversation.agent.as_str() == agent && conversation.is_in_thread(thread)
@@ -552,13 +547,11 @@ pub(super) fn record_change(draft: &mut Draft, mut conversation: Conversation, n
     post::restage_queued(&mut conversation);
     turn::trim_turns(&mut conversation);
     post::trim_posts(&mut conversation);
-    let busy = conversation.turns.iter().any(|conversation_turn| {
-        matches!(
-            conversation_turn.state,
-            TurnState::Working | TurnState::Queued
-        )
-    });
-    conversation.idle_deadline_fleet_ms = if busy {
+    let has_work = conversation
+        .turns
+        .iter()
+        .any(|turn| matches!(turn.state, TurnState::Working | TurnState::Queued));
+    conversation.idle_deadline_fleet_ms = if has_work {
         None
     } else {
         Some(
@@ -599,348 +592,6 @@ pub(crate) fn forget_delivery(draft: &mut Draft, key: &str, now: Now) {
     }
 }
 
-/// Returns whether a message that mentions no agent is for this agent. The decision is made here,
-/// because each of several apps receives every message.
-fn is_for_agent(board: &Board, ask: &ThreadMessage, own: Option<&Conversation>) -> bool {
-    let Some(own) = own.filter(|conversation| conversation.turn_count > 0) else {
-        return false;
-    };
-    if ask.addresses_another {
-        return false;
-    }
-    let in_thread: Vec<_> = board
-        .conversations
-        .values()
-        .filter(|conversation| {
-            conversation.is_in_thread(&ask.thread) && conversation.turn_count > 0
-        })
-        .collect();
-    match (ask.follow_ups, in_thread.len()) {
-        (FollowUps::Never, _) => false,
-        (FollowUps::All, _) | (FollowUps::Mention | FollowUps::Last, 0 | 1) => true,
-        (FollowUps::Mention, _) => false,
-        (FollowUps::Last, _) => in_thread
-            .iter()
-            .all(|conversation| conversation.addressed_revision <= own.addressed_revision),
-    }
-}
-
-/// Handles a message in a thread.
-fn on_message(
-    draft: &mut Draft,
-    ask: ThreadMessage,
-    now: Now,
-) -> Result<ThreadMessageOutcome, Refusal> {
-    let board = draft.board();
-    if board.deliveries.contains_key(&ask.delivery) {
-        return Ok(ThreadMessageOutcome::Duplicate);
-    }
-    let known = find_by_key(board, &ask.key).map(|conversation| Conversation::clone(conversation));
-    if !ask.mentions_agent && !is_for_agent(board, &ask, known.as_ref()) {
-        return Ok(ThreadMessageOutcome::Ignored);
-    }
-    if !board.projects.contains_key(&ask.project) {
-        return Err(Refusal::NoSuchProject {
-            project: ask.project,
-        });
-    }
-    agent::find(board, &ask.agent)?;
-    let waiting = |conversation: &&Arc<Conversation>| {
-        !conversation.held.is_empty() && conversation.turn_count == 0
-    };
-    if !ask.may_ask_for_work
-        && known.is_none()
-        && board.conversations.values().filter(waiting).count() >= MAX_HELD_CONVERSATIONS
-    {
-        // protects the operator against a flood of requests
-        return Ok(ThreadMessageOutcome::Ignored);
-    }
-    record_delivery(draft, &ask.delivery, now);
-    let mut conversation = known.unwrap_or_else(|| new_conversation(draft.board(), &ask, now));
-    let id = conversation.id;
-    if !ask.may_ask_for_work {
-        if conversation.held.len() < MAX_HELD_REQUESTS {
-            let text = ask.text.chars().take(2_000).collect();
-            conversation.held.push(HeldRequest {
-                by: ask.author.clone(),
-                text,
-                source: ask.source.clone(),
-                unix_ms: now.unix_ms,
-            });
-        }
-        let said = conversation.posts.iter().any(|thread_post| {
-            matches!(
-                &thread_post.content,
-                PostContent::Note {
-                    tone: NoteTone::Refusal,
-                    ..
-                }
-            )
-        });
-        if ask.should_reply_to_refused && !said {
-            let text = "Only people on this project's list can ask for work here. An operator has \
-                been notified.";
-            post::add_note(&mut conversation, NoteTone::Refusal, text.into());
-        }
-        record_change(draft, conversation, now);
-        return Ok(ThreadMessageOutcome::Held { conversation: id });
-    }
-    (
-        conversation.deliver,
-        conversation.prompt,
-        conversation.idle_ms,
-    ) = (ask.deliver, ask.prompt.clone(), ask.idle_ms);
-    conversation.address.extend(ask.address.clone());
-    conversation.idle_deadline_fleet_ms = Some(now.fleet_ms + ask.idle_ms);
-    conversation.addressed_revision = draft.next_revision();
-    if ask.text.len() > MAX_TEXT_BYTES {
-        let text = "This message is longer than 64 KiB, so it was ignored. Shorten it, or put the \
-            text into a file.";
-        post::add_note(&mut conversation, NoteTone::Trouble, text.into());
-        record_change(draft, conversation, now);
-        return Ok(ThreadMessageOutcome::Commanded { conversation: id });
-    }
-    let mut text = ask.text.trim().to_owned();
-    match parse_command(&text) {
-        Some(ThreadCommand::Stop) => {
-            record_change(draft, conversation, now);
-            turn::stop(draft, id, &ask.author.name, now)?;
-            return Ok(ThreadMessageOutcome::Stopped { conversation: id });
-        }
-        Some(ThreadCommand::Land) if conversation.task.is_some() => {
-            post::add_seen(&mut conversation, &ask.source);
-            record_change(draft, conversation, now);
-            turn::land(draft, id, &ask.author, now)?;
-            return Ok(ThreadMessageOutcome::Commanded { conversation: id });
-        }
-        Some(ThreadCommand::Router) => {
-            post::add_seen(&mut conversation, &ask.source);
-            record_change(draft, conversation, now);
-            send_to_router(draft, id, &ask.author, text, now)?;
-            return Ok(ThreadMessageOutcome::Commanded { conversation: id });
-        }
-        _ => {}
-    }
-    if let Some((approval, answer)) = approval_answer(draft.board(), &conversation, &text) {
-        post::add_seen(&mut conversation, &ask.source);
-        let by = Actor::Person(format!("{}:{}", conversation.service, ask.author.name));
-        record_change(draft, conversation, now);
-        let verdict = approval::ApprovalAnswer {
-            answer,
-            scope: approval::AnswerScope::Once,
-            by,
-        };
-        approval::decide(draft, approval, &verdict, now)?;
-        return Ok(ThreadMessageOutcome::Commanded { conversation: id });
-    }
-    if text.is_empty() && ask.context.is_none() {
-        let note = if ask.attachments.is_empty() {
-            "Say what is to be done, in the same message."
-        } else {
-            "I cannot open attachments. Say in words what is to be done."
-        };
-        post::add_note(&mut conversation, NoteTone::Plain, note.into());
-        record_change(draft, conversation, now);
-        return Ok(ThreadMessageOutcome::Commanded { conversation: id });
-    }
-    if !ask.attachments.is_empty() {
-        let names = task::one_line(&ask.attachments.join(", "), 300);
-        text += &format!("\n\n(Attached to this message, and not readable for you: {names})");
-        let note = format!(
-            "I cannot open attachments, so I go on without {names}. Paste what matters as text."
-        );
-        post::add_note(&mut conversation, NoteTone::Plain, note);
-    }
-    if conversation.queued_count() >= MAX_QUEUED_PROMPTS {
-        let text =
-            format!("{MAX_QUEUED_PROMPTS} messages already wait here, so this one was ignored.");
-        post::add_note(&mut conversation, NoteTone::Trouble, text);
-        record_change(draft, conversation, now);
-        return Ok(ThreadMessageOutcome::Commanded { conversation: id });
-    }
-    let has_work = turn::work_to_review(draft.board(), &conversation, &text).is_some();
-    if let Some(why) = review::nothing_to_review(&conversation, &ask, has_work) {
-        post::add_note(&mut conversation, NoteTone::Trouble, why);
-        record_change(draft, conversation, now);
-        return Ok(ThreadMessageOutcome::Commanded { conversation: id });
-    }
-    let (by, source, place, context) = (ask.author, ask.source, ask.address, ask.context);
-    let said = turn::TurnRequest {
-        by,
-        text,
-        source,
-        address: place,
-        context,
-        pull: ask.pull,
-    };
-    let (n, ahead) = turn::queue_prompt(draft, conversation, said, now)?;
-    Ok(ThreadMessageOutcome::Prompted {
-        conversation: id,
-        turn: n,
-        ahead,
-    })
-}
-
-/// Returns the approval and the answer that a message gives, if its agent waits for an answer. Only
-/// certain words allow or deny a permission request; every other text is another prompt.
-fn approval_answer(
-    board: &Board,
-    conversation: &Conversation,
-    text: &str,
-) -> Option<(ApprovalId, RequestAnswer)> {
-    let id = pending_approval(board, conversation)?;
-    let plain = text
-        .trim()
-        .trim_end_matches(['.', '!'])
-        .to_ascii_lowercase();
-    let answer = match &board.approvals.get(&id)?.request.content {
-        RequestContent::Question { .. } if !text.is_empty() => RequestAnswer::Text {
-            text: text.to_owned(),
-        },
-        RequestContent::Permission { .. } => match plain.as_str() {
-            "allow" | "yes" | "approve" | "approved" | "ok" => RequestAnswer::Allow,
-            "deny" | "no" | "reject" => RequestAnswer::Deny { reason: None },
-            _ => return None,
-        },
-        RequestContent::Question { .. } => return None,
-    };
-    Some((id, answer))
-}
-
-/// Returns a new conversation for a message.
-fn new_conversation(board: &Board, ask: &ThreadMessage, now: Now) -> Conversation {
-    Conversation {
-        id: ConversationId(board.counters.conversation + 1),
-        key: ask.key.clone(),
-        service: ask.service,
-        agent: ask.agent.clone(),
-        project: ask.project.clone(),
-        thread: ask.thread.clone(),
-        address: ask.address.clone(),
-        title: task::one_line(&ask.title, 200),
-        url: ask.url.clone(),
-        deliver: ask.deliver,
-        prompt: ask.prompt.clone(),
-        task: None,
-        turns: vec![],
-        turn_count: 0,
-        posts: vec![],
-        post_count: 0,
-        held: vec![],
-        pushed: None,
-        pull: None,
-        landing_end: None,
-        bus_messages: vec![],
-        addressed_revision: 0,
-        idle_ms: ask.idle_ms,
-        idle_deadline_fleet_ms: None,
-        expired: false,
-        closed: false,
-        created_unix_ms: now.unix_ms,
-        updated_unix_ms: now.unix_ms,
-    }
-}
-
-/// A command in a thread that Regatta itself carries out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ThreadCommand {
-    Stop,
-    Land,
-    Router,
-}
-
-/// Returns the command in a message, if it is one.
-fn parse_command(text: &str) -> Option<ThreadCommand> {
-    let plain = text
-        .trim()
-        .trim_end_matches(['.', '!'])
-        .to_ascii_lowercase();
-    match plain.as_str() {
-        "stop" | "cancel" | "!stop" => Some(ThreadCommand::Stop),
-        "land" | "!land" | "land it" | "merge it" => Some(ThreadCommand::Land),
-        _ => match router::parse(text, "") {
-            router::RouterCommand::PlainText(_) => None,
-            _ => Some(ThreadCommand::Router),
-        },
-    }
-}
-
-/// Passes a command to the router. The router's answer is posted in the thread.
-fn send_to_router(
-    draft: &mut Draft,
-    id: ConversationId,
-    by: &Author,
-    text: String,
-    now: Now,
-) -> Result<(), Refusal> {
-    let mut conversation = find(draft.board(), id)?;
-    let sender = Actor::Person(format!("{}:{}", conversation.service, by.name));
-    let post = bus::PostMessage {
-        channel: bus::channel_of(&conversation.project),
-        text,
-        labels: vec![],
-        reply_to: None,
-    };
-    let message = bus::post_and_return(draft, post, sender, now)?;
-    conversation.bus_messages.push(message.id);
-    if conversation.bus_messages.len() > 20 {
-        conversation.bus_messages.remove(0);
-    }
-    let project = conversation.project.clone();
-    record_change(draft, conversation, now);
-    router::on_message(draft, &project, &message, now)
-}
-
-/// Posts a message of the bus in a thread, if it answers a command from that thread.
-pub(crate) fn on_bus_message(draft: &mut Draft, message: &Message, now: Now) {
-    if matches!(message.sender, Actor::Person(_)) {
-        return;
-    }
-    let answers = |id: &MessageId| message.reply_to == Some(*id) || message.thread == Some(*id);
-    let found = draft
-        .board()
-        .conversations
-        .values()
-        .find(|conversation| conversation.bus_messages.iter().any(answers));
-    if let Some(found) = found {
-        let mut conversation = Conversation::clone(found);
-        let text: String = message.text.chars().take(8_000).collect();
-        let text = if message.sender == Actor::Regatta {
-            text
-        } else {
-            format!("{}: {text}", message.sender)
-        };
-        post::add_note(&mut conversation, NoteTone::Plain, text);
-        record_change(draft, conversation, now);
-    }
-}
-
-/// Accepts the held requests of a conversation.
-fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
-    let mut conversation = find(draft.board(), id)?;
-    if conversation.held.is_empty() {
-        return Err(Refusal::invalid(
-            format!("{id} has no held requests"),
-            "see held requests: regatta inbox",
-        ));
-    }
-    conversation.addressed_revision = draft.next_revision();
-    for held in std::mem::take(&mut conversation.held) {
-        let (place, context) = (BTreeMap::new(), None);
-        let said = turn::TurnRequest {
-            by: held.by,
-            text: held.text,
-            source: held.source,
-            address: place,
-            context,
-            pull: None,
-        };
-        turn::queue_prompt(draft, conversation, said, now)?;
-        conversation = find(draft.board(), id)?;
-    }
-    Ok(())
-}
-
 /// Removes the workspace and the session of an idle conversation. Much later, closes it.
 pub(crate) fn on_timer(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
     let Ok(mut conversation) = find(draft.board(), id) else {
@@ -959,23 +610,20 @@ pub(crate) fn on_timer(draft: &mut Draft, id: ConversationId, now: Now) -> Resul
     {
         return close(draft, id, "nobody wrote for a long time", now);
     }
-    let open = conversation
+    let task = conversation
         .task
         .and_then(|id| draft.board().tasks.get(&id))
         .cloned();
-    let rests = open.as_ref().filter(|task| {
+    let resting_task = task.as_ref().filter(|task| {
         task.resting || matches!(task.status, TaskStatus::InReview | TaskStatus::NeedsHuman)
     });
-    let workspace = rests.and_then(|task| {
-        task.resume
-            .as_ref()
-            .map(|resume_point| resume_point.workspace)
-    });
-    if let (Some(task), Some(_)) = (rests, workspace) {
+    let workspace =
+        resting_task.and_then(|task| task.resume.as_ref().map(|resume| resume.workspace));
+    if let (Some(task), Some(_)) = (resting_task, workspace) {
         task::forget_resume(draft, task.id)?;
     }
-    (conversation.expired, conversation.idle_deadline_fleet_ms) =
-        (true, Some(now.fleet_ms + CLOSE_DELAY_MS));
+    conversation.expired = true;
+    conversation.idle_deadline_fleet_ms = Some(now.fleet_ms + CLOSE_DELAY_MS);
     record_change(draft, conversation, now);
     draft.record(Event::ConversationExpired(ConversationExpired {
         conversation: id,
@@ -987,14 +635,14 @@ pub(crate) fn on_timer(draft: &mut Draft, id: ConversationId, now: Now) -> Resul
 /// Ends a conversation and cancels its task.
 fn close(draft: &mut Draft, id: ConversationId, reason: &str, now: Now) -> Result<(), Refusal> {
     let conversation = find(draft.board(), id)?;
-    let open = conversation
+    let task = conversation
         .task
         .and_then(|id| draft.board().tasks.get(&id))
         .cloned();
-    // Finished work stays, because somebody may still want to land it. It has its own item in the
-    // inbox.
+    // Finished work stays, because somebody may still want to land it. The work has its own item in
+    // the inbox.
     if let Some(task) =
-        open.filter(|task| !matches!(task.status, TaskStatus::InReview | TaskStatus::Landing))
+        task.filter(|task| !matches!(task.status, TaskStatus::InReview | TaskStatus::Landing))
     {
         task::cancel(draft, task.id, reason)?;
     }

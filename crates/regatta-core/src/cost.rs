@@ -66,62 +66,59 @@ pub struct SpendLedger {
 impl SpendLedger {
     /// Adds an event. `provider` is the provider that is paid, for an event of spending.
     pub fn fold(&mut self, recorded: &Recorded, provider: Option<String>) {
-        let wall = recorded.now.unix_ms;
+        let unix_ms = recorded.now.unix_ms;
         match &recorded.event {
-            Event::BudgetSpent(budget_spent) => {
+            Event::BudgetSpent(event) => {
                 let sum = self
                     .spend_by_day
-                    .entry((*budget_spent.day(), *budget_spent.attempt()))
+                    .entry((*event.day(), *event.attempt()))
                     .or_default();
-                *sum = sum.plus(budget_spent.spend());
-                if let Some(micro) = budget_spent
+                *sum = sum.plus(event.spend());
+                if let Some(micro_usd) = event
                     .spend()
                     .usage
                     .micro_usd
                     .filter(|micro_usd| *micro_usd > 0)
                 {
                     self.add_payment(
-                        wall,
-                        *budget_spent.attempt(),
-                        micro,
+                        unix_ms,
+                        *event.attempt(),
+                        micro_usd,
                         provider.unwrap_or_else(|| "not known".into()),
                     );
                 }
             }
-            Event::TaskCompleted(task_completed) => {
-                _ = self.task_ends.insert(*task_completed.task(), wall)
-            }
-            Event::TaskFailed(task_failed) => _ = self.task_ends.insert(*task_failed.task(), wall),
-            Event::TaskCancelled(task_cancelled) => {
-                _ = self.task_ends.insert(*task_cancelled.task(), wall)
-            }
+            Event::TaskCompleted(event) => _ = self.task_ends.insert(*event.task(), unix_ms),
+            Event::TaskFailed(event) => _ = self.task_ends.insert(*event.task(), unix_ms),
+            Event::TaskCancelled(event) => _ = self.task_ends.insert(*event.task(), unix_ms),
             _ => {}
         }
     }
 
-    fn add_payment(&mut self, wall: u64, attempt: AttemptId, micro: u64, provider: String) {
-        let minute = wall - wall % MINUTE_MS;
-        let day = wall / DAY_MS;
+    /// Adds an amount of money that an attempt spent.
+    fn add_payment(&mut self, unix_ms: u64, attempt: AttemptId, micro_usd: u64, provider: String) {
+        let minute = unix_ms - unix_ms % MINUTE_MS;
+        let day = unix_ms / DAY_MS;
         if self
             .minute_costs
             .last_key_value()
-            .is_some_and(|minute_cost| minute_cost.0.0 / DAY_MS != day)
+            .is_some_and(|((minute, _), _)| minute / DAY_MS != day)
         {
             self.minute_costs.clear();
         }
-        *self.minute_costs.entry((minute, provider)).or_default() += micro;
+        *self.minute_costs.entry((minute, provider)).or_default() += micro_usd;
         match self
             .recent_costs
             .back_mut()
-            .filter(|recent_cost| recent_cost.0 == minute && recent_cost.1 == attempt)
+            .filter(|recent| recent.0 == minute && recent.1 == attempt)
         {
-            Some(last) => last.2 += micro,
-            None => self.recent_costs.push_back((minute, attempt, micro)),
+            Some(last) => last.2 += micro_usd,
+            None => self.recent_costs.push_back((minute, attempt, micro_usd)),
         }
         while self
             .recent_costs
             .front()
-            .is_some_and(|recent_cost| recent_cost.0 + 2 * HOUR_MS < minute)
+            .is_some_and(|(recent, ..)| recent + 2 * HOUR_MS < minute)
         {
             self.recent_costs.pop_front();
         }
@@ -130,7 +127,8 @@ impl SpendLedger {
     /// Removes everything before a day.
     pub fn forget_before(&mut self, day: u64) {
         self.spend_by_day = self.spend_by_day.split_off(&(day, AttemptId(0)));
-        self.task_ends.retain(|_, wall| *wall / DAY_MS >= day);
+        self.task_ends
+            .retain(|_, ended_unix_ms| *ended_unix_ms / DAY_MS >= day);
     }
 
     /// Returns the spending of each attempt since the start of a day.
@@ -148,8 +146,8 @@ impl SpendLedger {
         let mut found: Vec<(u64, TaskId)> = self
             .task_ends
             .iter()
-            .filter(|task_end| task_end.1 / DAY_MS >= day)
-            .map(|task_end| (*task_end.1, *task_end.0))
+            .filter(|(_, ended_unix_ms)| **ended_unix_ms / DAY_MS >= day)
+            .map(|(task, ended_unix_ms)| (*ended_unix_ms, *task))
             .collect();
         found.sort_unstable();
         found
@@ -158,12 +156,12 @@ impl SpendLedger {
     /// Returns the cumulative cost of a day, for each minute in which money was spent.
     pub fn cumulative_cost(&self, day: u64) -> Vec<(u64, u64)> {
         let mut line: Vec<(u64, u64)> = Vec::new();
-        for (minute, _, micro) in self.minute_costs_of(day) {
+        for (minute, _, micro_usd) in self.minute_costs_of(day) {
             match line.last_mut() {
-                None => line.extend([(minute, 0), (minute, micro)]), // the line starts at zero
-                Some(last) if last.0 == minute => last.1 += micro,
+                None => line.extend([(minute, 0), (minute, micro_usd)]), // the line starts at zero
+                Some(last) if last.0 == minute => last.1 += micro_usd,
                 Some(last) => {
-                    let sum = last.1 + micro;
+                    let sum = last.1 + micro_usd;
                     line.push((minute, sum));
                 }
             }
@@ -176,16 +174,16 @@ impl SpendLedger {
     pub fn provider_bands(&self, day: u64) -> Vec<ProviderBand> {
         let mut bands: BTreeMap<&str, Vec<u64>> = self
             .minute_costs_of(day)
-            .map(|row| (row.1, vec![0]))
+            .map(|(_, provider, _)| (provider, vec![0]))
             .collect();
         let mut last = None;
         for (minute, name, micro) in self.minute_costs_of(day) {
             if last.replace(minute) != Some(minute) {
-                bands
-                    .values_mut()
-                    .for_each(|bands| bands.extend(bands.last().copied()));
+                for sums in bands.values_mut() {
+                    sums.extend(sums.last().copied());
+                }
             }
-            if let Some(sum) = bands.get_mut(name).and_then(|bands| bands.last_mut()) {
+            if let Some(sum) = bands.get_mut(name).and_then(|sums| sums.last_mut()) {
                 *sum += micro;
             }
         }
@@ -194,38 +192,40 @@ impl SpendLedger {
             micro_usd,
         };
         let mut bands: Vec<ProviderBand> = bands.into_iter().map(band).collect();
-        bands.sort_by_key(|provider_band| {
-            std::cmp::Reverse(provider_band.micro_usd.last().copied())
-        });
+        bands.sort_by_key(|band| std::cmp::Reverse(band.micro_usd.last().copied()));
         bands
     }
 
+    /// Returns the costs of a day as minute, provider and amount.
     fn minute_costs_of(&self, day: u64) -> impl Iterator<Item = (u64, &str, u64)> {
         self.minute_costs
             .iter()
-            .filter(move |minute_cost| minute_cost.0.0 / DAY_MS == day)
-            .map(|minute_cost| (minute_cost.0.0, &*minute_cost.0.1, *minute_cost.1))
+            .filter(move |((minute, _), _)| minute / DAY_MS == day)
+            .map(|((minute, provider), micro_usd)| (*minute, &**provider, *micro_usd))
     }
 
-    /// Returns the pace of the last hour, or of the part of it since the first spending. Less than
-    /// a minute gives no pace.
+    /// Returns the rate of the last hour, or of the part of it since the first spending. Less than
+    /// a minute gives no rate.
     pub fn spend_rate(&self, now: Now) -> SpendRate {
         let since = now.unix_ms.saturating_sub(HOUR_MS);
         let recent = || {
             self.recent_costs
                 .iter()
-                .filter(|recent_cost| recent_cost.0 >= since && recent_cost.0 <= now.unix_ms)
+                .filter(|(minute, ..)| (since..=now.unix_ms).contains(minute))
         };
         // Rounded to the minute, so that the result does not change while nothing happens.
-        let first = recent().map(|row| row.0).next().unwrap_or(now.unix_ms);
-        let over_ms = (now.unix_ms - now.unix_ms % MINUTE_MS).saturating_sub(first);
-        let mut micro: BTreeMap<AttemptId, u64> = BTreeMap::new();
-        for (_, attempt, more) in recent() {
-            *micro.entry(*attempt).or_default() += more;
+        let first = recent()
+            .map(|(minute, ..)| *minute)
+            .next()
+            .unwrap_or(now.unix_ms);
+        let period_ms = (now.unix_ms - now.unix_ms % MINUTE_MS).saturating_sub(first);
+        let mut by_attempt: BTreeMap<AttemptId, u64> = BTreeMap::new();
+        for (_, attempt, micro_usd) in recent() {
+            *by_attempt.entry(*attempt).or_default() += micro_usd;
         }
         SpendRate {
-            micro_usd: micro,
-            period_ms: over_ms,
+            micro_usd: by_attempt,
+            period_ms,
         }
     }
 }
@@ -247,16 +247,17 @@ pub struct SpendRate {
 }
 
 impl SpendRate {
+    /// Returns the recent spending of one attempt.
     fn micro_usd_of(&self, attempt: AttemptId) -> u64 {
         self.micro_usd.get(&attempt).copied().unwrap_or(0)
     }
 
     /// Returns millionths of a dollar per hour.
-    fn hourly_rate(&self, micro: u64) -> Option<u64> {
-        if self.period_ms < MINUTE_MS || micro == 0 {
+    fn hourly_rate(&self, micro_usd: u64) -> Option<u64> {
+        if self.period_ms < MINUTE_MS || micro_usd == 0 {
             return None;
         }
-        let rate = u128::from(micro) * u128::from(HOUR_MS) / u128::from(self.period_ms);
+        let rate = u128::from(micro_usd) * u128::from(HOUR_MS) / u128::from(self.period_ms);
         Some(u64::try_from(rate).unwrap_or(u64::MAX))
     }
 
@@ -295,7 +296,7 @@ pub struct CostSum {
     /// Tokens without a reported price.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unpriced: u64,
-    /// Millionths of a dollar per hour, at the pace of the last hour; absent if no money was spent
+    /// Millionths of a dollar per hour, at the rate of the last hour; absent if no money was spent
     /// in that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "rate")]
@@ -350,25 +351,25 @@ pub struct CostGroup {
 }
 
 /// Adds up entries.
-pub fn sum<'a>(entries: impl Iterator<Item = &'a CostEntry>, pace: &SpendRate) -> CostSum {
-    let (mut sum, mut tasks, mut recent) = (CostSum::default(), BTreeSet::new(), 0);
+pub fn sum<'a>(entries: impl Iterator<Item = &'a CostEntry>, rate: &SpendRate) -> CostSum {
+    let (mut sum, mut tasks, mut recent_micro_usd) = (CostSum::default(), BTreeSet::new(), 0);
     for cost in entries {
         tasks.insert(cost.task);
         sum.spent = sum.spent.plus(&cost.spend);
         if cost.spend.usage.micro_usd.is_none() {
             sum.unpriced += cost.spend.usage.tokens();
         }
-        recent += pace.micro_usd_of(cost.attempt);
+        recent_micro_usd += rate.micro_usd_of(cost.attempt);
     }
     CostSum {
         tasks: tasks.len(),
-        hourly_rate: pace.hourly_rate(recent),
+        hourly_rate: rate.hourly_rate(recent_micro_usd),
         ..sum
     }
 }
 
 /// Adds up entries by one key, the most expensive first, then by tokens.
-pub fn group_costs(entries: &[CostEntry], by: CostGrouping, pace: &SpendRate) -> Vec<CostGroup> {
+pub fn group_costs(entries: &[CostEntry], by: CostGrouping, rate: &SpendRate) -> Vec<CostGroup> {
     let mut groups: BTreeMap<Option<String>, Vec<&CostEntry>> = BTreeMap::new();
     for cost in entries {
         let name = match by {
@@ -379,18 +380,18 @@ pub fn group_costs(entries: &[CostEntry], by: CostGrouping, pace: &SpendRate) ->
         };
         groups.entry(name).or_default().push(cost);
     }
-    let row = |(name, of): (Option<String>, Vec<&CostEntry>)| CostGroup {
+    let row = |(name, members): (Option<String>, Vec<&CostEntry>)| CostGroup {
         name,
-        sum: sum(of.into_iter(), pace),
+        sum: sum(members.into_iter(), rate),
     };
     let mut rows: Vec<CostGroup> = groups.into_iter().map(row).collect();
-    let weight = |cost_group: &CostGroup| {
+    let weight = |group: &CostGroup| {
         (
-            cost_group.sum.spent.usage.micro_usd,
-            cost_group.sum.spent.usage.tokens(),
+            group.sum.spent.usage.micro_usd,
+            group.sum.spent.usage.tokens(),
         )
     };
-    rows.sort_by_key(|cost_group| std::cmp::Reverse(weight(cost_group)));
+    rows.sort_by_key(|group| std::cmp::Reverse(weight(group)));
     rows
 }
 
@@ -420,15 +421,16 @@ pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<Cap
     let left = u128::from(cap - spent) * u128::from(HOUR_MS) / rate;
     let minute = now.unix_ms - now.unix_ms % MINUTE_MS;
     let day_ends = (now.unix_ms / DAY_MS + 1) * DAY_MS;
-    let wall = u64::try_from(left)
+    let reached_unix_ms = u64::try_from(left)
         .ok()
-        .and_then(|n| minute.checked_add(n))
-        .filter(|n| *n < day_ends);
-    Some(
-        wall.map_or(CapForecast::NotToday, |wall| CapForecast::ReachedAt {
-            unix_ms: wall.div_ceil(MINUTE_MS) * MINUTE_MS,
-        }),
-    )
+        .and_then(|left_ms| minute.checked_add(left_ms))
+        .filter(|unix_ms| *unix_ms < day_ends);
+    let Some(unix_ms) = reached_unix_ms else {
+        return Some(CapForecast::NotToday);
+    };
+    Some(CapForecast::ReachedAt {
+        unix_ms: unix_ms.div_ceil(MINUTE_MS) * MINUTE_MS,
+    })
 }
 
 /// Returns whether an attempt's work came to nothing, judged by its cause of end. Work that went on
@@ -509,7 +511,7 @@ mod tests {
         let names = |by| {
             rows(by)
                 .into_iter()
-                .map(|cost_group| cost_group.name.unwrap_or_else(|| "-".into()))
+                .map(|group| group.name.unwrap_or_else(|| "-".into()))
                 .collect::<Vec<_>>()
         };
         assert_eq!(
@@ -569,95 +571,101 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_is_the_spending_rate_of_the_last_hour() {
-        let mut book = SpendLedger::default();
+    fn the_rate_is_the_spending_rate_of_the_last_hour() {
+        let mut ledger = SpendLedger::default();
         let one = AttemptId(1);
         assert_eq!(
-            book.spend_rate(at_wall(10 * HOUR_MS)).total_hourly_rate(),
+            ledger.spend_rate(at_wall(10 * HOUR_MS)).total_hourly_rate(),
             None,
             "nothing was spent"
         );
-        book.add_payment(10 * HOUR_MS + 30_000, one, 100, "acme".into());
+        ledger.add_payment(10 * HOUR_MS + 30_000, one, 100, "acme".into());
         assert_eq!(
-            book.spend_rate(at_wall(10 * HOUR_MS + 40_000))
+            ledger
+                .spend_rate(at_wall(10 * HOUR_MS + 40_000))
                 .total_hourly_rate(),
             None,
-            "there is a pace within the first minute"
+            "there is a rate within the first minute"
         );
         assert_eq!(
-            book.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS))
+            ledger
+                .spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS))
                 .total_hourly_rate(),
             Some(1_000)
         );
         assert_eq!(
-            book.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS)),
-            book.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS + 59_000)),
-            "the pace changes within a minute"
+            ledger.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS)),
+            ledger.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS + 59_000)),
+            "the rate changes within a minute"
         );
-        book.add_payment(
+        ledger.add_payment(
             10 * HOUR_MS + 30 * MINUTE_MS,
             AttemptId(2),
             300,
             "acme".into(),
         );
-        let pace = book.spend_rate(at_wall(10 * HOUR_MS + 40 * MINUTE_MS));
+        let rate = ledger.spend_rate(at_wall(10 * HOUR_MS + 40 * MINUTE_MS));
         assert_eq!(
             (
-                pace.total_hourly_rate(),
-                pace.hourly_rate(pace.micro_usd_of(one))
+                rate.total_hourly_rate(),
+                rate.hourly_rate(rate.micro_usd_of(one))
             ),
             (Some(600), Some(150)),
             "an attempt's rate is not its share of the whole"
         );
         assert_eq!(
-            book.spend_rate(at_wall(11 * HOUR_MS + 20 * MINUTE_MS))
+            ledger
+                .spend_rate(at_wall(11 * HOUR_MS + 20 * MINUTE_MS))
                 .total_hourly_rate(),
             Some(360),
             "spending of more than an hour ago counts"
         );
         assert_eq!(
-            book.spend_rate(at_wall(13 * HOUR_MS)).total_hourly_rate(),
+            ledger.spend_rate(at_wall(13 * HOUR_MS)).total_hourly_rate(),
             None,
-            "an old pace still counts"
+            "an old rate still counts"
         );
-        // A clock that is set back gives no pace from the time before.
+        // A clock that is set back gives no rate from the time before.
         assert_eq!(
-            book.spend_rate(at_wall(9 * HOUR_MS)).total_hourly_rate(),
+            ledger.spend_rate(at_wall(9 * HOUR_MS)).total_hourly_rate(),
             None
         );
     }
 
     #[test]
-    fn the_pace_of_an_attempt_is_its_own_spending_of_the_last_hour() {
-        let (mut book, [one, other]) = (SpendLedger::default(), [AttemptId(1), AttemptId(2)]);
+    fn the_rate_of_an_attempt_is_its_own_spending_of_the_last_hour() {
+        let (mut ledger, [one, other]) = (SpendLedger::default(), [AttemptId(1), AttemptId(2)]);
         // In one minute, turn by turn.
         for (attempt, micro) in [(one, 10), (other, 300), (one, 90)] {
-            book.add_payment(10 * HOUR_MS, attempt, micro, "acme".into());
+            ledger.add_payment(10 * HOUR_MS, attempt, micro, "acme".into());
         }
-        let pace = book.spend_rate(at_wall(10 * HOUR_MS + 30 * MINUTE_MS));
+        let rate = ledger.spend_rate(at_wall(10 * HOUR_MS + 30 * MINUTE_MS));
         assert_eq!(
             (
-                pace.micro_usd_of(one),
-                pace.micro_usd_of(other),
-                pace.total_hourly_rate()
+                rate.micro_usd_of(one),
+                rate.micro_usd_of(other),
+                rate.total_hourly_rate()
             ),
             (100, 300, Some(800))
         );
         // Spending that is nearly an hour old counts, even if others spent money since.
-        book.add_payment(10 * HOUR_MS + 50 * MINUTE_MS, one, 100, "acme".into());
+        ledger.add_payment(10 * HOUR_MS + 50 * MINUTE_MS, one, 100, "acme".into());
         assert_eq!(
-            book.spend_rate(at_wall(10 * HOUR_MS + 50 * MINUTE_MS))
+            ledger
+                .spend_rate(at_wall(10 * HOUR_MS + 50 * MINUTE_MS))
                 .total_hourly_rate(),
             Some(600)
         );
         // A clock that is set back ignores spending that lies in its future.
         assert_eq!(
-            book.spend_rate(at_wall(10 * HOUR_MS + 40 * MINUTE_MS))
+            ledger
+                .spend_rate(at_wall(10 * HOUR_MS + 40 * MINUTE_MS))
                 .total_hourly_rate(),
             Some(600)
         );
         assert_eq!(
-            book.spend_rate(at_wall(10 * HOUR_MS + 24 * MINUTE_MS))
+            ledger
+                .spend_rate(at_wall(10 * HOUR_MS + 24 * MINUTE_MS))
                 .total_hourly_rate(),
             Some(1_000)
         );
@@ -691,29 +699,29 @@ mod tests {
 
     #[test]
     fn the_spending_line_has_one_step_per_minute_and_restarts_each_day() {
-        let mut book = SpendLedger::default();
+        let mut ledger = SpendLedger::default();
         for (wall, micro) in [
             (DAY_MS + 5, 10),
             (DAY_MS + 9, 5),
             (DAY_MS + 2 * MINUTE_MS, 7),
         ] {
-            book.add_payment(wall, AttemptId(1), micro, "acme".into());
+            ledger.add_payment(wall, AttemptId(1), micro, "acme".into());
         }
         assert_eq!(
-            book.cumulative_cost(1),
+            ledger.cumulative_cost(1),
             [(DAY_MS, 0), (DAY_MS, 15), (DAY_MS + 2 * MINUTE_MS, 22)]
         );
-        assert_eq!(book.cumulative_cost(2), []);
-        book.add_payment(2 * DAY_MS, AttemptId(1), 3, "acme".into());
+        assert_eq!(ledger.cumulative_cost(2), []);
+        ledger.add_payment(2 * DAY_MS, AttemptId(1), 3, "acme".into());
         assert_eq!(
-            (book.cumulative_cost(1), book.cumulative_cost(2)),
+            (ledger.cumulative_cost(1), ledger.cumulative_cost(2)),
             (vec![], vec![(2 * DAY_MS, 0), (2 * DAY_MS, 3)])
         );
     }
 
     #[test]
     fn the_spending_line_is_split_into_bands_by_provider() {
-        let mut book = SpendLedger::default();
+        let mut ledger = SpendLedger::default();
         for (wall, provider, micro) in [
             (DAY_MS + 5, "claude", 10),
             (DAY_MS + 9, "codex", 25),
@@ -721,30 +729,27 @@ mod tests {
             (DAY_MS + 4 * MINUTE_MS, "claude", 30),
             (DAY_MS + 4 * MINUTE_MS, "acme", 1),
         ] {
-            book.add_payment(wall, AttemptId(1), micro, provider.into());
+            ledger.add_payment(wall, AttemptId(1), micro, provider.into());
         }
-        let bands = book.provider_bands(1);
-        let seen: Vec<(&str, &[u64])> = bands
+        let bands = ledger.provider_bands(1);
+        let actual: Vec<(&str, &[u64])> = bands
             .iter()
-            .map(|provider_band| (&*provider_band.name, &*provider_band.micro_usd))
+            .map(|band| (&*band.name, &*band.micro_usd))
             .collect();
-        let wanted: [(&str, &[u64]); 3] = [
+        let expected: [(&str, &[u64]); 3] = [
             ("claude", &[0, 10, 17, 47]),
             ("codex", &[0, 25, 25, 25]),
             ("acme", &[0, 0, 0, 1]),
         ];
-        assert_eq!(seen, wanted, "the most expensive band is not first");
-        for (nth, (_, sum)) in book.cumulative_cost(1).into_iter().enumerate() {
+        assert_eq!(actual, expected, "the most expensive band is not first");
+        for (nth, (_, sum)) in ledger.cumulative_cost(1).into_iter().enumerate() {
             assert_eq!(
-                bands
-                    .iter()
-                    .map(|provider_band| provider_band.micro_usd[nth])
-                    .sum::<u64>(),
+                bands.iter().map(|band| band.micro_usd[nth]).sum::<u64>(),
                 sum,
                 "the bands do not add up to the line"
             );
         }
-        assert_eq!(book.provider_bands(2), []);
+        assert_eq!(ledger.provider_bands(2), []);
     }
 
     #[test]
@@ -783,10 +788,10 @@ mod tests {
             (0, 4, Some(1), Some(CapForecast::NotToday)),
             (0, u64::MAX, Some(1), Some(CapForecast::NotToday)),
         ];
-        for (spent, cap, rate, said) in cases {
+        for (spent, cap, rate, expected) in cases {
             assert_eq!(
                 forecast(spent, cap, rate, now),
-                said,
+                expected,
                 "{spent} of {cap} at {rate:?}"
             );
         }

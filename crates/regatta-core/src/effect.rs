@@ -1,7 +1,8 @@
 //! Effects: the work that the engine must do after a commit, at least once, each under its own key.
 //!
 //! An effect names a thing on the board and holds no copy of it. An effect that is performed late
-//! therefore uses the state at that time. It stays in the outbox until its report is committed.
+//! therefore uses the state at that time. An effect stays in the outbox until its report is
+//! committed.
 //! Performing it again after a crash must end in the same state.
 
 use std::fmt;
@@ -43,20 +44,20 @@ pub enum Effect {
     ResolveTeam { launch: LaunchId },
     /// Merge the landing onto the trunk's tip and validate the merged tree.
     TryLanding { landing: LandingId },
-    /// Move the trunk, under this fence.
-    MoveTrunk { landing: LandingId, fence: u64 },
     /// Move the trunk under this fence.
+    MoveTrunk { landing: LandingId, fence: u64 },
+    /// Run the project's own commands after this commit has landed.
     AfterLanding {
         project: ProjectName,
         task: TaskId,
         commit: CommitId,
     },
-    /// Run the project's own commands after this commit has landed.
+    /// Push this commit of the trunk to the project's remote.
     PushTrunk {
         project: ProjectName,
         commit: CommitId,
     },
-    /// Push this commit of the trunk to the project's remote.
+    /// Remove the workspace of an attempt that nobody continues.
     RemoveWorkspace { attempt: AttemptId },
     /// Run the command of a hook that fired.
     RunHook { firing: FiringId },

@@ -1,8 +1,11 @@
 //! Events: the facts that became true. Replaying the log of events gives the board (D4).
 //!
-//! The fields of a payload are private, and only the file of its noun builds it. For example, only
-//! `task::start` can make a `task::Started`. So for each kind of event one place in the code
-//! decides when it happens.
+//! The fields of a payload are private, so only the module of its noun can build it. For example,
+//! only the module `task` can build a `TaskStarted`. Each kind of event therefore has one place in
+//! the code that decides when it happens.
+//!
+//! Not here: the changes that an event makes (see [`board`](crate::board)) and its consequences
+//! (see [`react`](mod@crate::react)).
 
 use std::fmt;
 
@@ -188,8 +191,8 @@ events! {
 
 /// Reads `{"kind": …, "data": …}`, with the kind first, as it is written.
 ///
-/// The derived reader also accepts the data first. For that it keeps the data in a buffer and needs
-/// a second copy of the code that reads every payload. That copy was half of the store's machine
+/// The derived reader also accepts the data first. It then keeps the data in a buffer, and needs a
+/// second copy of the code that reads every payload. That copy was half of the store's machine
 /// code.
 impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -231,6 +234,7 @@ impl<'de> Deserialize<'de> for Event {
     }
 }
 
+/// A key of a stored event.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Field {
@@ -261,7 +265,7 @@ mod tests {
     #[test]
     fn an_event_is_read_only_if_its_kind_comes_first() {
         let read =
-            |text: &str| serde_json::from_str::<Event>(text).map_err(|event| event.to_string());
+            |text: &str| serde_json::from_str::<Event>(text).map_err(|error| error.to_string());
         let text = r#"{"kind":"team.created","data":{"team":{}}}"#;
         assert!(
             read(text).unwrap_err().contains("missing field"),

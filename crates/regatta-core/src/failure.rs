@@ -10,11 +10,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// The largest length of a one-line summary.
+/// The largest length of a one-line summary, in characters.
 const MAX_SUMMARY_CHARS: usize = 400;
-/// Number of last lines in a summary, if no line states an error.
+/// The number of last lines in a summary, if no line states an error.
 const SUMMARY_LINES: usize = 5;
-/// Number of lines around an error line that are searched for its place and reason.
+/// The number of lines around an error line that are searched for its place and reason.
 const MAX_LINES_TO_PLACE: usize = 12;
 
 /// The first error of an output.
@@ -53,10 +53,10 @@ pub fn first_error(output: &str) -> Option<FirstError> {
             // Some tools say only that something failed.
             lines.iter().position(|line| mentions_error(line))
         })?;
-    let near = &lines[line + 1..lines.len().min(line + 1 + MAX_LINES_TO_PLACE)];
-    let own = place_in(lines[line]).or_else(|| lint_place(&lines, line));
-    let after = || near.iter().find_map(|line| place_in(line));
-    let before = || {
+    let following_lines = &lines[line + 1..lines.len().min(line + 1 + MAX_LINES_TO_PLACE)];
+    let own_place = place_in(lines[line]).or_else(|| lint_place(&lines, line));
+    let place_after = || following_lines.iter().find_map(|line| place_in(line));
+    let place_before = || {
         lines[..line]
             .iter()
             .rev()
@@ -70,12 +70,12 @@ pub fn first_error(output: &str) -> Option<FirstError> {
         .take(MAX_LINES_TO_PLACE)
         .any(|line| line.starts_with("Traceback"))
     {
-        own.or_else(before)
+        own_place.or_else(place_before)
     } else {
-        own.or_else(after).or_else(before)
+        own_place.or_else(place_after).or_else(place_before)
     };
     Some(FirstError {
-        text: with_reason(lines[line], near),
+        text: with_reason(lines[line], following_lines),
         place,
         line,
     })
@@ -83,11 +83,11 @@ pub fn first_error(output: &str) -> Option<FirstError> {
 
 /// Returns the text of an error line, with its reason if the tool prints the reason on a separate
 /// line.
-fn with_reason(line: &str, near: &[&str]) -> String {
+fn with_reason(line: &str, following_lines: &[&str]) -> String {
     let line = line.trim();
     // Rust: thread 'a' panicked at src/lib.rs:12:9:
     if line.contains("panicked at") && line.ends_with(':') {
-        let message = near
+        let message = following_lines
             .first()
             .map(|message| message.trim())
             .unwrap_or_default();
@@ -109,7 +109,7 @@ fn with_reason(line: &str, near: &[&str]) -> String {
         let line = line.trim();
         names_exception(line) || line.starts_with("expect(") || is_go_message(line)
     };
-    match near.iter().find(is_reason) {
+    match following_lines.iter().find(is_reason) {
         Some(reason) => format!("{line}: {}", reason.trim()),
         None => line.to_owned(),
     }
@@ -188,14 +188,14 @@ fn mentions_error(line: &str) -> bool {
     let starts_quietly = ["warning", "note", "0 ", "no "]
         .iter()
         .any(|start| lower.starts_with(start));
-    let counts_none = [" 0 failed", " 0 errors", " 0 error(s)"]
+    let reports_no_failures = [" 0 failed", " 0 errors", " 0 error(s)"]
         .iter()
         .any(|none| lower.contains(none));
     let words = lower.split(|letter: char| !letter.is_alphanumeric());
     let mentions = words
         .into_iter()
         .any(|word| matches!(word, "error" | "errors" | "failed" | "failure" | "fail"));
-    mentions && !starts_quietly && !counts_none
+    mentions && !starts_quietly && !reports_no_failures
 }
 
 /// Returns whether a line is a message of the Go tools: `./cart.go:12:9: undefined: rate`.
@@ -219,12 +219,14 @@ fn is_lint_error(line: &str) -> bool {
         && words.next() == Some("error")
 }
 
-fn lint_place(lines: &[&str], at: usize) -> Option<String> {
-    let place = lines[at]
+/// Returns the place of an ESLint error: the file from an earlier line, with the position from this
+/// line.
+fn lint_place(lines: &[&str], index: usize) -> Option<String> {
+    let place = lines[index]
         .split_whitespace()
         .next()
-        .filter(|_| is_lint_error(lines[at]))?;
-    let file = lines[..at]
+        .filter(|_| is_lint_error(lines[index]))?;
+    let file = lines[..index]
         .iter()
         .rev()
         .find(|line| !line.starts_with([' ', '\t']) && is_file_name(line.trim()))?;
@@ -304,10 +306,12 @@ fn place_in(line: &str) -> Option<String> {
     (file.contains('/') && is_file_name(file) && !is_runtime_place(file)).then(|| file.to_owned())
 }
 
+/// Returns whether a text is a number of a line or column.
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.len() < 8 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// Returns whether a text looks like the path of a file.
 fn is_file_name(text: &str) -> bool {
     let name = text.rsplit('/').next().unwrap_or_default();
     let Some((stem, extension)) = name.rsplit_once('.') else {
@@ -405,6 +409,7 @@ fn line_start(text: &str, at: usize) -> usize {
         .min(text.len())
 }
 
+/// Returns the last boundary between two characters at `at` or before it.
 fn char_boundary(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
@@ -413,6 +418,7 @@ fn char_boundary(text: &str, at: usize) -> usize {
     at
 }
 
+/// Returns the last `max` characters of a text.
 fn last_chars(text: &str, max: usize) -> String {
     text.chars()
         .skip(text.chars().count().saturating_sub(max))
@@ -625,17 +631,18 @@ mod tests {
 
     #[test]
     fn a_summary_is_the_first_error_with_its_place() {
-        let of = |tool: &str| summary(OUTPUTS.iter().find(|(name, ..)| *name == tool).unwrap().1);
+        let summary_of =
+            |tool: &str| summary(OUTPUTS.iter().find(|(name, ..)| *name == tool).unwrap().1);
         assert_eq!(
-            of("node"),
+            summary_of("node"),
             "Error: Cannot find module '../_baseAggregator' (/work/src/groupBy.js)"
         );
         assert_eq!(
-            of("cargo build"),
+            summary_of("cargo build"),
             "error: this file contains an unclosed delimiter (src/lib.rs:5:14)"
         );
         assert_eq!(
-            of("gcc"),
+            summary_of("gcc"),
             "src/cart.c:12:9: error: 'rate' undeclared",
             "the place was added although the error contains it"
         );
@@ -665,7 +672,7 @@ mod tests {
             noise("a"),
             noise("b")
         );
-        let told = excerpt(&output, 2_000);
+        let shortened = excerpt(&output, 2_000);
         for part in [
             "compiling",
             "Error: lost in the middle",
@@ -673,9 +680,9 @@ mod tests {
             "total: 1 failed",
             "bytes left out",
         ] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(shortened.contains(part), "{part}: {shortened}");
         }
-        assert!(told.len() <= 2_200, "{}", told.len());
+        assert!(shortened.len() <= 2_200, "{}", shortened.len());
         assert_eq!(excerpt("short\n", 2_000), "short");
         // Cuts fall between characters, and lines of any length are cut.
         for text in ["ä".repeat(5_000), "🦀\n".repeat(5_000), "x".repeat(50_000)] {

@@ -1,8 +1,8 @@
 //! The map of a project's files: current holders, waiting tasks, recent changes, and clashes.
 //!
-//! A clash is a path that one task holds or waits for, and another task waits for, if no dependency
-//! decides which task goes first. If one task depends on the other, it waits anyway. Shared claims
-//! do not clash.
+//! Two tasks clash at a path if one of them waits for the path and the other holds it or waits for
+//! it, and no dependency decides which task goes first. Shared claims do not clash. The map is for
+//! people; the grant of claims does not use it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -105,11 +105,11 @@ pub struct FolderCell {
 /// Returns the end of a claim: a date if the claim expires, and a description otherwise.
 pub fn end_of_claim(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, String) {
     if let Some(at) = claim.expires_fleet_ms {
-        let wall = now.unix_ms.saturating_add(at.saturating_sub(now.fleet_ms));
+        let unix_ms = now.unix_ms.saturating_add(at.saturating_sub(now.fleet_ms));
         // to the second: the two clocks are read apart
-        return (Some(wall.div_ceil(1_000) * 1_000), String::new());
+        return (Some(unix_ms.div_ceil(1_000) * 1_000), String::new());
     }
-    let words = match &claim.owner {
+    let description = match &claim.owner {
         ClaimOwner::Attempt(id) => board
             .attempts
             .get(id)
@@ -120,7 +120,10 @@ pub fn end_of_claim(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, Str
             .map(|landing| format!("until {} has landed", landing.task)),
         ClaimOwner::Agent(_) => None,
     };
-    (None, words.unwrap_or_else(|| "until it is released".into()))
+    (
+        None,
+        description.unwrap_or_else(|| "until it is released".into()),
+    )
 }
 
 /// Returns the task and the agent of a claim's owner.
@@ -149,18 +152,19 @@ fn path_of(uri: &Uri, project: &ProjectName) -> Option<String> {
 }
 
 /// Returns all paths of a project's map. Paths that are only waited for or changed are added up to
-/// a total of `most`.
+/// a total of `max_cells`.
 pub fn file_cells(
     board: &Board,
     project: &ProjectName,
     landed: &BTreeMap<String, u32>,
-    (now, most): (Now, usize),
+    now: Now,
+    max_cells: usize,
 ) -> Vec<FileCell> {
-    let mut found: BTreeMap<String, FileCell> = BTreeMap::new();
-    let mut sides = PatternUsers::default();
+    let mut cells: BTreeMap<String, FileCell> = BTreeMap::new();
+    let mut users = PatternUsers::default();
     for claim in board.claims.values() {
         let (task, agent) = task_and_agent(board, &claim.owner);
-        let (until_wall, until) = end_of_claim(board, claim, now);
+        let (deadline_unix_ms, until) = end_of_claim(board, claim, now);
         for uri in &claim.uris {
             let Some(path) = path_of(uri, project) else {
                 continue;
@@ -170,13 +174,13 @@ pub fn file_cells(
                 task,
                 agent: agent.clone(),
                 since_unix_ms: claim.granted_unix_ms,
-                deadline_unix_ms: until_wall,
+                deadline_unix_ms,
                 until: until.clone(),
                 memo: claim.memo.clone(),
             };
-            found.entry(path.clone()).or_default().held.push(held);
+            cells.entry(path.clone()).or_default().held.push(held);
             if let Some(task) = task {
-                sides.add(
+                users.add(
                     uri.clone(),
                     PatternUser {
                         task,
@@ -196,9 +200,9 @@ pub fn file_cells(
         let mode = manifest::claim_mode(board, task);
         for file in task.files.iter().take(MAX_PATTERNS_PER_TASK) {
             let path = file.to_string();
-            if found.len() < most || found.contains_key(&path) {
-                found.entry(path.clone()).or_default().wanted.push(task.id);
-                sides.add(
+            if cells.len() < max_cells || cells.contains_key(&path) {
+                cells.entry(path.clone()).or_default().wanted.push(task.id);
+                users.add(
                     Uri::for_file(project, file),
                     PatternUser {
                         task: task.id,
@@ -210,47 +214,43 @@ pub fn file_cells(
             }
         }
     }
-    for (path, many) in landed {
-        if found.len() < most || found.contains_key(path) {
-            found.entry(path.clone()).or_default().changes_today = *many;
+    for (path, count) in landed {
+        if cells.len() < max_cells || cells.contains_key(path) {
+            cells.entry(path.clone()).or_default().changes_today = *count;
         }
     }
-    for (path, tasks) in sides.clashes_by_path(board) {
-        found.entry(path).or_default().clashing_tasks = tasks.into_iter().collect();
+    for (path, tasks) in users.clashes_by_path(board) {
+        cells.entry(path).or_default().clashing_tasks = tasks.into_iter().collect();
     }
     // Work in progress that will not merge clashes, too.
-    for forecast_collision in board
+    for collision in board
         .projects
         .get(project)
         .into_iter()
         .flat_map(|project| &project.collision_forecast.collisions)
     {
-        for path in &forecast_collision.paths {
-            let clash = &mut found.entry(path.clone()).or_default().clashing_tasks;
-            clash.extend(
-                [Some(forecast_collision.one), forecast_collision.other]
-                    .into_iter()
-                    .flatten(),
-            );
+        for path in &collision.paths {
+            let clash = &mut cells.entry(path.clone()).or_default().clashing_tasks;
+            clash.extend([Some(collision.one), collision.other].into_iter().flatten());
             clash.sort_unstable();
             clash.dedup();
         }
     }
-    for (path, file_cell) in &mut found {
-        file_cell.path.clone_from(path);
+    for (path, cell) in &mut cells {
+        cell.path.clone_from(path);
         // The changes of a pattern are the changes of all paths that it matches.
-        if file_cell.changes_today == 0
+        if cell.changes_today == 0
             && path.contains(['*', '?'])
             && let Ok(pattern) = PathPattern::new(path)
         {
-            file_cell.changes_today = landed
+            cell.changes_today = landed
                 .iter()
-                .filter(|one| pattern.matches(one.0))
-                .map(|one| one.1)
+                .filter(|(path, _)| pattern.matches(path))
+                .map(|(_, count)| *count)
                 .sum();
         }
     }
-    found.into_values().collect()
+    cells.into_values().collect()
 }
 
 /// A task that holds or waits for a pattern.
@@ -269,34 +269,34 @@ struct PatternUsers {
 }
 
 impl PatternUsers {
-    fn add(&mut self, uri: Uri, side: PatternUser) {
+    fn add(&mut self, uri: Uri, user: PatternUser) {
         self.index
             .insert(self.all.len() as u64, std::slice::from_ref(&uri));
-        self.all.push((uri, side));
+        self.all.push((uri, user));
     }
 
     /// Returns the paths with a clash, with the clashing tasks.
     fn clashes_by_path(&self, board: &Board) -> BTreeMap<String, BTreeSet<TaskId>> {
-        let mut found: BTreeMap<String, BTreeSet<TaskId>> = BTreeMap::new();
-        let mut ordered: BTreeMap<(TaskId, TaskId), bool> = BTreeMap::new();
-        for (uri, one) in self.all.iter().filter(|pair| pair.1.is_waiting) {
+        let mut clashes: BTreeMap<String, BTreeSet<TaskId>> = BTreeMap::new();
+        let mut ordered_pairs: BTreeMap<(TaskId, TaskId), bool> = BTreeMap::new();
+        for (uri, user) in self.all.iter().filter(|(_, user)| user.is_waiting) {
             for (number, _) in self.index.overlapping(uri) {
                 let Some((_, other)) = usize::try_from(number).ok().and_then(|n| self.all.get(n))
                 else {
                     continue;
                 };
-                let pair = (one.task.min(other.task), one.task.max(other.task));
+                let pair = (user.task.min(other.task), user.task.max(other.task));
                 if pair.0 == pair.1
-                    || (one.mode == ClaimMode::Shared && other.mode == ClaimMode::Shared)
+                    || (user.mode == ClaimMode::Shared && other.mode == ClaimMode::Shared)
                 {
                     continue;
                 }
-                let goes_first = ordered.entry(pair).or_insert_with(|| {
+                let is_ordered = ordered_pairs.entry(pair).or_insert_with(|| {
                     depends_on(board, pair.0, pair.1) || depends_on(board, pair.1, pair.0)
                 });
-                if !*goes_first {
-                    for path in [&one.path, &other.path] {
-                        found
+                if !*is_ordered {
+                    for path in [&user.path, &other.path] {
+                        clashes
                             .entry(path.clone())
                             .or_default()
                             .extend([pair.0, pair.1]);
@@ -304,7 +304,7 @@ impl PatternUsers {
                 }
             }
         }
-        found
+        clashes
     }
 }
 
@@ -345,18 +345,18 @@ fn parent_of(folder: &str) -> Option<&str> {
 
 /// Returns the folders that contain something, as a tree in preorder. Folders with clashes come
 /// first, then by name. A folder that only leads to one other folder is left out.
-pub fn folder_cells(spots: Vec<FileCell>) -> Vec<FolderCell> {
+pub fn folder_cells(cells: Vec<FileCell>) -> Vec<FolderCell> {
     let mut own: BTreeMap<String, Vec<FileCell>> = BTreeMap::new();
-    for file_cell in spots {
-        own.entry(folder_of(&file_cell.path).to_owned())
+    for cell in cells {
+        own.entry(folder_of(&cell.path).to_owned())
             .or_default()
-            .push(file_cell);
+            .push(cell);
     }
-    let mut below: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut children: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for folder in own.keys() {
         let mut at = folder.as_str();
         while let Some(parent) = parent_of(at) {
-            if !below
+            if !children
                 .entry(parent.to_owned())
                 .or_default()
                 .insert(at.to_owned())
@@ -368,7 +368,7 @@ pub fn folder_cells(spots: Vec<FileCell>) -> Vec<FolderCell> {
     }
     let mut tree = FolderTree {
         own,
-        below,
+        below: children,
         folders: Vec::new(),
     };
     tree.add_folder("", 0);
@@ -390,16 +390,16 @@ impl FolderTree {
             .remove(path)
             .unwrap_or_default()
             .into_iter()
-            .map(|below| (self.totals_of(&below), below))
+            .map(|child| (self.totals_of(&child), child))
             .collect();
         let mut own = self.own.remove(path).unwrap_or_default();
-        let shown = !own.is_empty() || children.len() > 1;
-        if shown {
-            let all = own
+        let is_shown = !own.is_empty() || children.len() > 1;
+        if is_shown {
+            let totals = own
                 .iter()
                 .map(FolderCell::from_cell)
-                .chain(children.iter().map(|children| children.0.clone()));
-            let mut folder = all.reduce(FolderCell::merged_with).unwrap_or_default();
+                .chain(children.iter().map(|(totals, _)| totals.clone()));
+            let mut folder = totals.reduce(FolderCell::merged_with).unwrap_or_default();
             own.sort_by(|a, b| {
                 (a.clashing_tasks.is_empty(), &a.path).cmp(&(b.clashing_tasks.is_empty(), &b.path))
             });
@@ -408,7 +408,7 @@ impl FolderTree {
         }
         children.sort_by(|a, b| (a.0.clash_count == 0, &a.1).cmp(&(b.0.clash_count == 0, &b.1)));
         for (_, child) in children {
-            self.add_folder(&child, depth + usize::from(shown));
+            self.add_folder(&child, depth + usize::from(is_shown));
         }
     }
 
@@ -425,7 +425,7 @@ impl FolderTree {
             .get(path)
             .into_iter()
             .flatten()
-            .map(|below| self.totals_of(below));
+            .map(|child| self.totals_of(child));
         own.chain(below)
             .reduce(FolderCell::merged_with)
             .unwrap_or_default()
@@ -435,15 +435,15 @@ impl FolderTree {
 impl FolderCell {
     /// Returns the totals of a single path.
     fn from_cell(file_cell: &FileCell) -> FolderCell {
-        let share = |one: &PathHolder| HolderShare {
-            holder: one
+        let share = |path_holder: &PathHolder| HolderShare {
+            holder: path_holder
                 .agent
                 .as_ref()
-                .map_or_else(|| one.owner.clone(), ToString::to_string),
-            task: one.task,
+                .map_or_else(|| path_holder.owner.clone(), ToString::to_string),
+            task: path_holder.task,
             path_count: 1,
-            deadline_unix_ms: one.deadline_unix_ms,
-            until: one.until.clone(),
+            deadline_unix_ms: path_holder.deadline_unix_ms,
+            until: path_holder.until.clone(),
         };
         FolderCell {
             path_count: 1,
@@ -464,9 +464,11 @@ impl FolderCell {
     /// Returns the sum of two totals.
     fn merged_with(mut self, more: FolderCell) -> FolderCell {
         for share in more.held {
-            match self.held.iter_mut().find(|holder_share| {
-                holder_share.holder == share.holder && holder_share.task == share.task
-            }) {
+            match self
+                .held
+                .iter_mut()
+                .find(|known| known.holder == share.holder && known.task == share.task)
+            {
                 Some(known) => {
                     known.path_count += share.path_count;
                     known.deadline_unix_ms = known.deadline_unix_ms.max(share.deadline_unix_ms);
@@ -477,12 +479,10 @@ impl FolderCell {
         self.clashing_tasks.extend(more.clashing_tasks);
         self.clashing_tasks.sort_unstable();
         self.clashing_tasks.dedup();
-        (self.path_count, self.wanted) =
-            (self.path_count + more.path_count, self.wanted + more.wanted);
-        (self.changes_today, self.clash_count) = (
-            self.changes_today + more.changes_today,
-            self.clash_count + more.clash_count,
-        );
+        self.path_count += more.path_count;
+        self.wanted += more.wanted;
+        self.changes_today += more.changes_today;
+        self.clash_count += more.clash_count;
         self
     }
 }

@@ -1,5 +1,5 @@
 //! The graph of blockers: detection of cycles, and the steps (waves and sub-waves) in which a plan
-//! can run.
+//! can run. Not here: the start of the tasks of a step (see [`schedule`](crate::schedule)).
 
 pub mod layout; // the positions of tasks in a drawing
 
@@ -84,7 +84,7 @@ pub fn steps(
         steps[item].sub = (0..)
             .zip(&taken)
             .find(|(free, n)| free != *n)
-            .map_or(taken.len() as u32, |pair| pair.0);
+            .map_or(taken.len() as u32, |(free, _)| free);
         placed[item] = true;
     }
     Ok(steps)
@@ -107,50 +107,60 @@ pub fn layers(
         .collect();
     Ok(steps
         .iter()
-        .map(|plan_step| order.partition_point(|other| other < plan_step) as u32)
+        .map(|step| order.partition_point(|other| other < step) as u32)
         .collect())
 }
 
 /// Returns the length of the longest path to each item from an item without dependencies.
 fn waves(depends_on: &[Vec<usize>]) -> Result<Vec<u32>, Vec<usize>> {
     let mut waves = vec![0; depends_on.len()];
-    let mut left: Vec<usize> = depends_on.iter().map(Vec::len).collect();
+    let mut open_dependencies: Vec<usize> = depends_on.iter().map(Vec::len).collect();
     let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); depends_on.len()];
-    for (item, on) in depends_on.iter().enumerate() {
-        on.iter().for_each(|on| dependents[*on].push(item));
+    for (item, dependencies) in depends_on.iter().enumerate() {
+        for dependency in dependencies {
+            dependents[*dependency].push(item);
+        }
     }
-    let mut open: Vec<usize> = (0..left.len()).filter(|n| left[*n] == 0).collect();
+    let mut ready: Vec<usize> = (0..open_dependencies.len())
+        .filter(|n| open_dependencies[*n] == 0)
+        .collect();
     let mut done = 0;
-    while let Some(item) = open.pop() {
+    while let Some(item) = ready.pop() {
         done += 1;
-        for next in &dependents[item] {
-            waves[*next] = waves[*next].max(waves[item] + 1);
-            left[*next] -= 1;
-            if left[*next] == 0 {
-                open.push(*next);
+        for dependent in &dependents[item] {
+            waves[*dependent] = waves[*dependent].max(waves[item] + 1);
+            open_dependencies[*dependent] -= 1;
+            if open_dependencies[*dependent] == 0 {
+                ready.push(*dependent);
             }
         }
     }
     if done == waves.len() {
         Ok(waves)
     } else {
-        Err(find_cycle(depends_on, &left))
+        Err(find_cycle(depends_on, &open_dependencies))
     }
 }
 
-/// Returns a cycle. Each item in `left` depends on another item in `left`, so following
+/// Returns a cycle. Each item with open dependencies depends on another such item, so following the
 /// dependencies must reach an item twice.
-fn find_cycle(depends_on: &[Vec<usize>], left: &[usize]) -> Vec<usize> {
+fn find_cycle(depends_on: &[Vec<usize>], open_dependencies: &[usize]) -> Vec<usize> {
     let mut path: Vec<usize> = Vec::new();
-    let mut at = left.iter().position(|left| *left > 0).unwrap_or(0);
+    let mut item = open_dependencies
+        .iter()
+        .position(|count| *count > 0)
+        .unwrap_or(0);
     loop {
-        if let Some(start) = path.iter().position(|path| *path == at) {
-            path.push(at);
+        if let Some(start) = path.iter().position(|visited| *visited == item) {
+            path.push(item);
             return path.split_off(start);
         }
-        path.push(at);
-        match depends_on[at].iter().find(|on| left[**on] > 0) {
-            Some(next) => at = *next,
+        path.push(item);
+        match depends_on[item]
+            .iter()
+            .find(|dependency| open_dependencies[**dependency] > 0)
+        {
+            Some(next) => item = *next,
             None => return path,
         }
     }
@@ -207,7 +217,7 @@ mod tests {
     #[test]
     fn steps_are_displayed_counting_from_one() {
         assert_eq!(
-            [step(0, 0), step(1, 0), step(1, 2)].map(|plan_step| plan_step.to_string()),
+            [step(0, 0), step(1, 0), step(1, 2)].map(|step| step.to_string()),
             ["1", "2", "2.3"]
         );
     }

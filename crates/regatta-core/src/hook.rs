@@ -6,6 +6,7 @@
 //! its own exit record. Messages of Regatta and of the hook's own agent fire no hook, and a chain
 //! of hooks that trigger each other is cut.
 
+mod firing; // the start of its command
 mod matching; // the decision if a hook fires
 
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::SandboxLevel;
 use crate::board::{Board, Draft};
-use crate::bus::{self, Message};
-use crate::claim::{self, Acquire, Acquired, ClaimMode, ClaimOwner};
+use crate::bus;
+use crate::claim;
 use crate::command::Actor;
 use crate::event::{Event, facts};
 use crate::ids::{
@@ -24,21 +25,25 @@ use crate::ids::{
 use crate::pattern::Uri;
 use crate::refusal::Refusal;
 
+use firing::fire_waiting;
+pub(crate) use firing::on_event;
 pub use matching::{HookInput, HookMatch, evaluate};
 
-/// Maximum length of a chain of hooks that trigger each other.
+/// The maximum length of a chain of hooks that trigger each other.
 pub const MAX_CHAIN_LENGTH: u32 = 5;
-/// Maximum number of firings of one hook within [`FIRING_WINDOW_MS`].
+/// The maximum number of firings of one hook within [`FIRING_WINDOW_MS`].
 pub const MAX_FIRINGS_PER_WINDOW: usize = 20;
+/// The period in which a hook's firings are counted.
 pub const FIRING_WINDOW_MS: u64 = 60_000;
-/// Maximum number of hooks.
+/// The maximum number of hooks.
 pub const MAX_HOOKS: usize = 1_000;
-/// Maximum number of triggers that wait for a hook's claim.
+/// The maximum number of triggers that wait for a hook's claim.
 pub const MAX_WAITING: usize = 500;
-/// Default and maximum time of a hook's command.
+/// The default time limit of a hook's command.
 pub const DEFAULT_TIMEOUT_MS: u64 = 600_000;
+/// The largest time limit of a hook's command.
 pub const MAX_TIMEOUT_MS: u64 = 24 * 3_600_000;
-/// Number of bytes of a command's output that its firing keeps.
+/// The number of bytes of a command's output that its firing keeps.
 pub const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
 /// The condition that triggers a hook.
@@ -98,13 +103,13 @@ pub enum HookAction {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookConditions {
-    /// Claim that must be free, and that the hook holds until its command ends.
+    /// The claim that must be free, and that the hook holds until its command ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<Uri>,
-    /// Maximum lifetime of the claim; without it, the command's maximum time.
+    /// The maximum lifetime of the claim; without it, the command's maximum time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// Minimum time between two firings.
+    /// The minimum time between two firings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooldown_ms: Option<u64>,
     /// A label that the message must have.
@@ -152,11 +157,11 @@ pub struct Hook {
     #[serde(default)]
     #[serde(rename = "skipped")]
     pub skipped_count: u64,
-    /// Cause and reason of the last such trigger.
+    /// The cause and the reason of the last such trigger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_skip: Option<(FiringCause, String)>,
-    /// Triggers that came while its claim was held, oldest first. The hook fires for each when the
-    /// claim is free.
+    /// Triggers that matched while the hook's claim was held, oldest first. The hook fires for each
+    /// of them when the claim is free.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingTrigger>,
 }
@@ -178,7 +183,8 @@ impl Hook {
 
     /// Returns the agent name as which the hook acts.
     pub fn identity(&self) -> AgentName {
-        let own = || AgentName::new(&format!("hook/{}", self.id)).expect("a number makes a name");
+        let own =
+            || AgentName::new(&format!("hook/{}", self.id)).expect("a hook id is a valid name");
         self.agent.clone().unwrap_or_else(own)
     }
 
@@ -327,7 +333,7 @@ pub struct AddHook {
     #[serde(default)]
     pub when: HookConditions,
     pub action: HookAction,
-    #[serde(default = "middle")]
+    #[serde(default = "default_priority")]
     pub priority: u8,
     #[serde(default)]
     pub timeout_ms: Option<u64>,
@@ -336,30 +342,30 @@ pub struct AddHook {
 }
 
 /// Returns the default priority.
-fn middle() -> u8 {
+fn default_priority() -> u8 {
     2
 }
 
 /// Adds a hook.
-pub fn add(draft: &mut Draft, ask: AddHook, by: &Actor, now: Now) -> Result<HookId, Refusal> {
+pub fn add(draft: &mut Draft, settings: AddHook, by: &Actor, now: Now) -> Result<HookId, Refusal> {
     let board = draft.board();
     if board.hooks.len() >= MAX_HOOKS {
         return Err(Refusal::invalid(
-            format!("there are {MAX_HOOKS} hooks already"),
+            format!("there are already {MAX_HOOKS} hooks"),
             "remove some: regatta hook list",
         ));
     }
-    check(board, &ask)?;
+    check(board, &settings)?;
     let hook = Hook {
         id: HookId(board.counters.hook + 1),
-        project: ask.project,
-        agent: ask.agent,
-        trigger: ask.trigger,
-        when: ask.when,
-        action: ask.action,
-        priority: ask.priority,
-        timeout_ms: ask.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
-        sandbox: ask.sandbox.unwrap_or(SandboxLevel::Off),
+        project: settings.project,
+        agent: settings.agent,
+        trigger: settings.trigger,
+        when: settings.when,
+        action: settings.action,
+        priority: settings.priority,
+        timeout_ms: settings.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
+        sandbox: settings.sandbox.unwrap_or(SandboxLevel::Off),
         paused: None,
         made_by: by.clone(),
         made_unix_ms: now.unix_ms,
@@ -376,47 +382,47 @@ pub fn add(draft: &mut Draft, ask: AddHook, by: &Actor, now: Now) -> Result<Hook
 }
 
 /// Checks a new hook's limits, trigger and action.
-fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
-    if let Some(project) = &ask.project
+fn check(board: &Board, settings: &AddHook) -> Result<(), Refusal> {
+    if let Some(project) = &settings.project
         && !board.projects.contains_key(project)
     {
         return Err(Refusal::NoSuchProject {
             project: project.clone(),
         });
     }
-    if ask.priority > 9 {
+    if settings.priority > 9 {
         return Err(Refusal::invalid(
-            "a priority is 0 to 9, and the lower comes first",
+            "a priority is 0 to 9; hooks with lower numbers fire first",
             "give a number in that range",
         ));
     }
-    if ask
+    if settings
         .timeout_ms
-        .is_some_and(|timeout_m| timeout_m == 0 || timeout_m > MAX_TIMEOUT_MS)
+        .is_some_and(|timeout_ms| timeout_ms == 0 || timeout_ms > MAX_TIMEOUT_MS)
     {
         return Err(Refusal::invalid(
             "a hook's command takes 1 ms to 24 hours",
             "give another --max-time",
         ));
     }
-    if ask
+    if settings
         .when
         .ttl_ms
-        .is_some_and(|ttl_m| ttl_m == 0 || ttl_m > claim::MAX_TTL_MS)
+        .is_some_and(|ttl_ms| ttl_ms == 0 || ttl_ms > claim::MAX_TTL_MS)
     {
         return Err(Refusal::invalid(
             "a claim lives for 1 ms to 7 days",
             "give another --ttl",
         ));
     }
-    if ask.when.ttl_ms.is_some() && ask.when.claim.is_none() {
+    if settings.when.ttl_ms.is_some() && settings.when.claim.is_none() {
         return Err(Refusal::invalid(
             "a TTL needs a claim, and no claim is given",
             "name it: --claim respond://…",
         ));
     }
-    if ask.project.is_none()
-        && ask
+    if settings.project.is_none()
+        && settings
             .sandbox
             .is_some_and(|sandbox_level| sandbox_level != SandboxLevel::Off)
     {
@@ -425,7 +431,7 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
             "name --project",
         ));
     }
-    match &ask.trigger {
+    match &settings.trigger {
         HookTrigger::Message {
             channel: None,
             label: None,
@@ -462,7 +468,7 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
             ));
         }
         HookTrigger::Event { .. } | HookTrigger::Free { .. }
-            if ask.when.require_label.is_some() =>
+            if settings.when.require_label.is_some() =>
         {
             return Err(Refusal::invalid(
                 "only a message has labels",
@@ -471,17 +477,19 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
         }
         _ => {}
     }
-    match &ask.action {
+    match &settings.action {
         HookAction::Run { argv, cwd } => {
-            let odd = |s: &String| s.contains('\0') || s.len() > 16 * 1024;
-            if argv.first().is_none_or(String::is_empty) || argv.len() > 256 || argv.iter().any(odd)
+            let is_malformed = |text: &String| text.contains('\0') || text.len() > 16 * 1024;
+            if argv.first().is_none_or(String::is_empty)
+                || argv.len() > 256
+                || argv.iter().any(is_malformed)
             {
                 return Err(Refusal::invalid(
                     "a hook's command has 1 to 256 words of at most 16 KiB",
                     "write it behind --: regatta hook add --channel shop -- ./answer.sh",
                 ));
             }
-            if !cwd.starts_with('/') || odd(cwd) {
+            if !cwd.starts_with('/') || is_malformed(cwd) {
                 return Err(Refusal::invalid(
                     "a hook's command runs in a directory with an absolute path",
                     "name it: --cwd /home/me/shop",
@@ -489,14 +497,14 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
             }
         }
         HookAction::Route => {
-            let channel = matches!(
-                &ask.trigger,
+            let names_channel = matches!(
+                &settings.trigger,
                 HookTrigger::Message {
                     channel: Some(_),
                     ..
                 }
             );
-            if ask.project.is_none() || !channel {
+            if settings.project.is_none() || !names_channel {
                 return Err(Refusal::invalid(
                     "the router works for one project, on the messages of one channel",
                     "name both: regatta hook add --project shop --channel shop --route",
@@ -551,8 +559,9 @@ pub fn remove(draft: &mut Draft, id: HookId) -> Result<(), Refusal> {
 pub fn on_command_ended(
     draft: &mut Draft,
     id: FiringId,
-    (ended, output): (FiringEnd, String),
-    shut_in: Option<String>,
+    ended: FiringEnd,
+    output: String,
+    sandbox_description: Option<String>,
 ) -> Result<(), Refusal> {
     let Some(firing) = draft.board().firings.get(&id).cloned() else {
         return Ok(());
@@ -566,7 +575,7 @@ pub fn on_command_ended(
         firing: id,
         ended,
         output,
-        shut_in,
+        shut_in: sandbox_description,
     }));
     if let Some(FiringClaim { claim, token }) = firing.claim
         && draft
@@ -590,335 +599,4 @@ pub fn depth_of(board: &Board, by: &Actor) -> u32 {
         .map(|firing| firing.depth)
         .max()
         .unwrap_or(0)
-}
-
-/// Fires the hooks that an event triggers. Events about hooks and about their claims trigger none.
-pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
-    fire_freed(draft, before, event, now);
-    // Most events match no hook, so this check must be cheap.
-    let waits = draft
-        .board()
-        .hooks
-        .values()
-        .filter(|hook| hook.trigger.matches_kind(event));
-    let mut hooks: Vec<(u8, HookId)> = waits.map(|hook| (hook.priority, hook.id)).collect();
-    if hooks.is_empty() || is_hooks_own(draft.board(), before, event) {
-        return;
-    }
-    let by = draft.actor().clone();
-    hooks.sort_unstable();
-    for (_, id) in hooks {
-        let board = draft.board();
-        let Some(hook) = board.hooks.get(&id).cloned() else {
-            continue;
-        };
-        let Some(occasion) = input_for(board, before, &hook, event, &by, now) else {
-            continue;
-        };
-        match evaluate(board, &hook, &occasion, now) {
-            HookMatch::NotTriggered { .. } => {}
-            // Triggers of a paused hook are not recorded, because people know that it is paused.
-            HookMatch::ConditionFailed { .. } if hook.paused.is_some() => {}
-            HookMatch::ConditionFailed { why } => record_skip(draft, id, occasion.cause(), why),
-            HookMatch::WaitsForClaim { why } => queue_trigger(draft, &hook, &occasion, why, now),
-            HookMatch::MustPause { why } => pause_runaway(draft, &hook, &occasion, &why, now),
-            HookMatch::Fires => fire(draft, &hook, &occasion, now),
-        }
-    }
-}
-
-/// Keeps a trigger until the hook's claim is free.
-fn queue_trigger(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: String, now: Now) {
-    let cause = occasion.cause();
-    if hook.waiting.len() >= MAX_WAITING {
-        return record_skip(
-            draft,
-            hook.id,
-            cause,
-            format!("{why}, and {MAX_WAITING} others already wait for it"),
-        );
-    }
-    let waiting = WaitingTrigger {
-        cause,
-        depth: occasion.depth(),
-    };
-    draft.record(Event::HookQueued(HookQueued {
-        hook: hook.id,
-        waiting,
-    }));
-    // If the claim is free, only earlier triggers can be ahead, so the oldest one fires.
-    fire_waiting(draft, hook.id, now);
-}
-
-/// Fires the hooks whose claim an event may have freed, each for the oldest trigger that waits.
-fn fire_freed(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
-    let waits = draft
-        .board()
-        .hooks
-        .values()
-        .filter(|hook| !hook.waiting.is_empty());
-    let mut waits: Vec<(u8, HookId)> = waits.map(|hook| (hook.priority, hook.id)).collect();
-    if waits.is_empty() {
-        return;
-    }
-    let Some(freed) = freed_by(before, event) else {
-        return;
-    };
-    waits.sort_unstable();
-    for (_, id) in waits {
-        let claim = draft
-            .board()
-            .hooks
-            .get(&id)
-            .and_then(|hook| hook.when.claim.clone());
-        if claim.is_some_and(|claim| freed.iter().any(|uri| uri.overlaps(&claim))) {
-            fire_waiting(draft, id, now);
-        }
-    }
-}
-
-/// Fires a hook for the oldest trigger that waits, if its claim is free. The next one follows when
-/// that command ends.
-fn fire_waiting(draft: &mut Draft, id: HookId, now: Now) {
-    let board = draft.board();
-    let Some(hook) = board
-        .hooks
-        .get(&id)
-        .filter(|hook| hook.paused.is_none())
-        .cloned()
-    else {
-        return;
-    };
-    let Some(next) = hook.waiting.first().cloned() else {
-        return;
-    };
-    if matching::claim_holder(board, &hook, now).is_none() {
-        start_command(draft, &hook, next.cause, next.depth, now);
-    }
-}
-
-/// Returns the occasion that an event is for a hook, if the event matches its trigger.
-fn input_for<'a>(
-    board: &Board,
-    before: &Board,
-    hook: &Hook,
-    event: &'a Event,
-    by: &'a Actor,
-    now: Now,
-) -> Option<HookInput<'a>> {
-    match (&hook.trigger, event) {
-        (HookTrigger::Message { .. }, Event::MessagePosted(message_posted)) => {
-            Some(HookInput::Message(message_posted.message()))
-        }
-        (HookTrigger::Event { .. }, _) => Some(match event {
-            Event::MessagePosted(message_posted) => HookInput::Message(message_posted.message()),
-            _ => HookInput::Event {
-                event,
-                by,
-                depth: depth_of(board, by),
-            },
-        }),
-        (HookTrigger::Free { uri }, _) => {
-            let touched = freed_by(before, event)?
-                .iter()
-                .any(|item| item.overlaps(uri));
-            let free = || {
-                claim::conflicting_holders_on_board(
-                    board,
-                    std::slice::from_ref(uri),
-                    ClaimMode::Exclusive,
-                    None,
-                    now,
-                )
-                .is_empty()
-            };
-            (touched && free()).then(|| HookInput::Free {
-                uri: uri.clone(),
-                by,
-                depth: depth_of(board, by),
-            })
-        }
-        _ => None,
-    }
-}
-
-/// Returns the URIs that an event released: those of a claim, or of an attempt or a landing that
-/// ended.
-fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
-    match event {
-        Event::ClaimReleased(claim_released) => before
-            .claims
-            .get(claim_released.claim())
-            .map(|claim| claim.uris.clone()),
-        Event::AttemptEnded(attempt_ended) => before
-            .attempts
-            .get(attempt_ended.attempt())
-            .map(|ended| claim::held_by_attempt(ended)),
-        Event::LandingLanded(landing_landed) => before
-            .landings
-            .get(landing_landed.landing())
-            .map(|ended| claim::held_by_landing(ended)),
-        Event::LandingEnded(landing_ended) => before
-            .landings
-            .get(landing_ended.landing())
-            .map(|ended| claim::held_by_landing(ended)),
-        _ => None,
-    }
-}
-
-/// Returns whether an event is about a claim that a hook holds or held.
-fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
-    let id = match event {
-        Event::ClaimGranted(claim_granted) => claim_granted.claim().id,
-        Event::ClaimRenewed(claim_renewed) => *claim_renewed.claim(),
-        Event::ClaimReleased(claim_released) => *claim_released.claim(),
-        _ => return false,
-    };
-    let held = |board: &Board| {
-        board.firings.values().any(|firing| {
-            firing
-                .claim
-                .is_some_and(|firing_claim| firing_claim.claim == id)
-        })
-    };
-    // At the time of the grant the firing is not yet recorded, so the memo identifies the hook's
-    // claim.
-    let meant = matches!(event, Event::ClaimGranted(claim_granted) if claim_granted.claim().memo.starts_with(CLAIM_MEMO_PREFIX));
-    meant || held(board) || held(before)
-}
-
-/// Beginning of the memo of a hook's claim.
-const CLAIM_MEMO_PREFIX: &str = "held by the hook ";
-
-fn record_skip(draft: &mut Draft, hook: HookId, cause: FiringCause, why: String) {
-    draft.record(Event::HookSkipped(HookSkipped { hook, cause, why }));
-}
-
-/// Pauses a hook that triggers itself or fires too often, and announces it in a public channel.
-fn pause_runaway(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: &str, now: Now) {
-    let reason = format!("{why}, at {}", occasion.cause());
-    draft.record(Event::HookChanged(HookChanged {
-        hook: hook.id,
-        paused: Some(reason.clone()),
-    }));
-    let public = |channel: &&ChannelName| bus::addressee(channel).is_none();
-    let of_hook = match &hook.trigger {
-        HookTrigger::Message { channel, .. } => channel.as_ref(),
-        _ => None,
-    };
-    let of_message = match occasion {
-        HookInput::Message(message) => Some(&message.channel),
-        _ => None,
-    };
-    let of_project = hook
-        .project
-        .as_ref()
-        .and_then(|project| ChannelName::new(project.as_str()).ok());
-    let channel = of_hook
-        .filter(public)
-        .or(of_message.filter(public))
-        .cloned()
-        .or(of_project);
-    let channel =
-        channel.unwrap_or_else(|| ChannelName::new("general").expect("a plain word is a channel"));
-    let text = format!(
-        "{} is paused: {reason}. Check it, then resume it: regatta hook resume {}",
-        hook.id, hook.id
-    );
-    let labels = vec![Label::new("coord:hook").expect("it has plain letters")];
-    let post = bus::PostMessage {
-        channel,
-        text,
-        labels,
-        reply_to: None,
-    };
-    bus::post(draft, post, Actor::Regatta, now).expect("a short text with one label is a message");
-}
-
-/// Starts a hook's action for an occasion.
-fn fire(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, now: Now) {
-    let cause = occasion.cause();
-    match (&hook.action, occasion) {
-        (HookAction::Run { .. }, _) => start_command(draft, hook, cause, occasion.depth(), now),
-        (HookAction::Route, HookInput::Message(message)) => {
-            if let Err(refusal) = send_to_router(draft, hook, message, now) {
-                record_skip(draft, hook.id, cause, refusal.message());
-            }
-        }
-        (HookAction::Route, _) => {}
-    }
-}
-
-/// Starts a hook's command. `depth` is the number of hooks that led to the cause.
-fn start_command(draft: &mut Draft, hook: &Hook, cause: FiringCause, depth: u32, now: Now) {
-    let HookAction::Run { argv, cwd } = hook.action.clone() else {
-        return;
-    };
-    let id = FiringId(draft.board().counters.firing + 1);
-    let claim = match acquire_claim(draft, hook, id, now) {
-        Ok(claim) => claim,
-        Err(refusal) => return record_skip(draft, hook.id, cause, refusal.message()),
-    };
-    let firing = Firing {
-        id,
-        hook: hook.id,
-        project: hook.project.clone(),
-        agent: hook.identity(),
-        token: draft.next_revision(),
-        cause,
-        depth: depth + 1,
-        argv,
-        cwd,
-        timeout_ms: hook.timeout_ms,
-        sandbox: hook.sandbox,
-        claim,
-        fired_unix_ms: now.unix_ms,
-        ended: None,
-        ended_unix_ms: None,
-        output: String::new(),
-        sandbox_description: None,
-    };
-    draft.record(Event::HookFired(HookFired {
-        firing: firing.into(),
-        at: now.fleet_ms,
-    }));
-}
-
-/// Acquires the claim that the hook holds while its command runs, if it wants one.
-fn acquire_claim(
-    draft: &mut Draft,
-    hook: &Hook,
-    firing: FiringId,
-    now: Now,
-) -> Result<Option<FiringClaim>, Refusal> {
-    let Some(uri) = &hook.when.claim else {
-        return Ok(None);
-    };
-    let ask = Acquire {
-        owner: ClaimOwner::Agent(hook.identity()),
-        uris: vec![uri.clone()],
-        mode: ClaimMode::Exclusive,
-        // The claim is released when the command ends. The TTL is for a daemon that is not running
-        // then.
-        ttl_ms: hook.when.ttl_ms.unwrap_or(hook.timeout_ms + 60_000),
-        wait_ms: 0,
-        memo: format!("{CLAIM_MEMO_PREFIX}{} while {firing} runs", hook.id),
-    };
-    match claim::acquire(draft, ask, now)? {
-        Acquired::Granted { claim, token, .. } => Ok(Some(FiringClaim { claim, token })),
-        Acquired::Waiting { .. } => Ok(None), // cannot happen, because `wait_ms` is 0
-    }
-}
-
-/// Gives a message to the built-in router of the hook's project.
-fn send_to_router(
-    draft: &mut Draft,
-    hook: &Hook,
-    message: &Message,
-    now: Now,
-) -> Result<(), Refusal> {
-    match &hook.project {
-        Some(project) => crate::router::on_message(draft, project, message, now),
-        None => Ok(()),
-    }
 }

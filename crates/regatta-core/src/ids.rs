@@ -2,6 +2,8 @@
 //!
 //! The board hands out numbers in order. They are printed with a letter (`T21`, `A5`) so that a
 //! person can type them. People choose names, which are checked here before other code sees them.
+//! Not here: the choice between several things that a typed id can mean (see
+//! [`reference`](crate::reference)).
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
-//! The inbox: everything that needs a person, and the means to postpone an item for a while.
+//! The inbox: everything that needs a person, and snoozes, which hide an item for some time.
 //!
-//! A postponed item comes back by itself when its time is over. An answer, or anything else that
-//! settles the item, ends the postponement, too. Postponing decides nothing.
+//! A snoozed item comes back by itself when its time is over. An answer, or anything else that
+//! settles the item, ends the snooze, too. A snooze decides nothing.
 //!
 //! The contents follow from the board ([`open_items`]): an item exists because something is blocked
 //! or went wrong, and disappears when that is over. Only a failure does not end by itself. It stays
@@ -24,9 +24,9 @@ use crate::{approval, budget, task};
 
 pub use list::{InboxKind, OpenItem, open_items};
 
-/// Maximum time for which an item can be postponed: a week.
+/// The longest snooze: a week.
 pub const MAX_SNOOZE_MS: u64 = 7 * 24 * 3_600_000;
-/// Minimum time for which an item can be postponed.
+/// The shortest snooze: a second.
 pub const MIN_SNOOZE_MS: u64 = 1_000;
 
 /// The name of an inbox item.
@@ -102,33 +102,33 @@ impl TryFrom<String> for InboxItem {
     }
 }
 
-/// The time until which an item is postponed.
+/// The time until which an item is snoozed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Snooze {
-    /// Time on the fleet clock, which decides.
+    /// The end on the fleet clock. This time decides.
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: u64,
-    /// The date, for people.
+    /// The end as a date, for people.
     #[serde(rename = "until_wall")]
     pub deadline_unix_ms: u64,
 }
 
 facts! {
-    /// The item was postponed, or with `None` is back.
+    /// The item was snoozed, or its snooze ended (`None`).
     InboxSnoozed { item: InboxItem, snooze: Option<Snooze> }
     /// A failed task left the inbox, because its work was retried or nobody wants it.
     InboxDismissed { task: TaskId }
 }
 
-/// Postpones an item for `ms` milliseconds, or with `None` brings it back.
+/// Snoozes an item for `ms` milliseconds, or with `None` ends its snooze.
 pub fn snooze(
     draft: &mut Draft,
     item: InboxItem,
     ms: Option<u64>,
     now: Now,
 ) -> Result<(), Refusal> {
-    let before = find_snooze(draft.board(), &item)?;
+    let current = find_snooze(draft.board(), &item)?;
     let snooze = match ms {
         None => None,
         Some(ms) if (MIN_SNOOZE_MS..=MAX_SNOOZE_MS).contains(&ms) => Some(Snooze {
@@ -137,24 +137,24 @@ pub fn snooze(
         }),
         Some(_) => {
             return Err(Refusal::invalid(
-                "an item can be postponed for one second to seven days",
+                "an item can be snoozed for one second to seven days",
                 format!("name a time: regatta inbox snooze {item} 2h"),
             ));
         }
     };
-    if before != snooze {
+    if current != snooze {
         draft.record(Event::InboxSnoozed(InboxSnoozed { item, snooze }));
     }
     Ok(())
 }
 
-/// Brings a postponed item back when its time is over.
+/// Ends a snooze whose time is over.
 pub(crate) fn end_snooze(draft: &mut Draft, item: InboxItem, now: Now) {
-    let due = find_snooze(draft.board(), &item)
+    let is_due = find_snooze(draft.board(), &item)
         .ok()
         .flatten()
         .is_some_and(|snooze| snooze.deadline_fleet_ms <= now.fleet_ms);
-    if due {
+    if is_due {
         draft.record(Event::InboxSnoozed(InboxSnoozed { item, snooze: None }));
     }
 }
@@ -172,9 +172,9 @@ pub fn dismiss(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the postponement of an open item, or a refusal if there is no such item.
+/// Returns the snooze of an open item, or a refusal if there is no such item.
 fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusal> {
-    let none = |what: String| Err(Refusal::invalid(what, "see what needs you: regatta inbox"));
+    let refuse = |what: String| Err(Refusal::invalid(what, "see what needs you: regatta inbox"));
     match item {
         InboxItem::Approval(id) => {
             let approval = approval::find(board, *id)?;
@@ -190,7 +190,7 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
             Some(failed) => Ok(failed.snoozed),
             None => match task::find(board, *id)? {
                 task if list::needs_person(board, &task) => Ok(task.snoozed),
-                task => none(format!(
+                task => refuse(format!(
                     "{id} does not need you: it {}",
                     task.status.phrase()
                 )),
@@ -202,7 +202,7 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
             .filter(|attempt| list::is_stuck(attempt))
         {
             Some(attempt) => Ok(attempt.snoozed),
-            None => none(format!("{id} does not need you: it runs, or has ended")),
+            None => refuse(format!("{id} does not need you: it runs, or has ended")),
         },
         InboxItem::Budget(scope) => match board.budgets.get(scope) {
             Some(budget) => Ok(budget.snoozed),
@@ -212,17 +212,17 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
             )),
         },
         InboxItem::Agent(name) => match list::agent_problem(board, name) {
-            Some(provider_outage) => Ok(provider_outage.snoozed),
-            None => none(format!(
+            Some(outage) => Ok(outage.snoozed),
+            None => refuse(format!(
                 "{name} does not need you: nothing keeps it from working"
             )),
         },
         InboxItem::Bridge(bridge) => match bridge_health::find_broken(board, bridge) {
-            Some(provider_outage) => Ok(provider_outage.snoozed),
-            None => none(format!("{bridge} does not need you: its credential works")),
+            Some(outage) => Ok(outage.snoozed),
+            None => refuse(format!("{bridge} does not need you: its credential works")),
         },
-        InboxItem::Request(id) => none(format!(
-            "{id} cannot be postponed: a request from somebody who is not on the list blocks nobody"
+        InboxItem::Request(id) => refuse(format!(
+            "{id} cannot be snoozed: a request from a person who is not on the list blocks nobody"
         )),
     }
 }

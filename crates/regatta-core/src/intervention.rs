@@ -1,4 +1,7 @@
-//! Steering of running work: messages to an agent, pauses, retries, takeovers and timeouts.
+//! Intervention in running work: messages to an agent, pauses, retries, takeovers and timeouts.
+//!
+//! Not here: the end of an attempt's program (see [`attempt`]), and the changes of a
+//! task's state (see [`task`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +18,9 @@ use crate::{inbox, landing};
 
 /// The prompt with which an agent continues after a pause.
 const CONTINUE_PROMPT: &str = "Go on with the task from where you were.";
+
+/// The largest message to an agent, in bytes.
+const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
 facts! {
     /// A follow-up prompt, which is sent when the current turn has ended.
@@ -45,9 +51,9 @@ pub enum TellOutcome {
 
 /// Sends a message to the running attempt of a task, or leaves it for the next one.
 pub fn send_message(draft: &mut Draft, id: TaskId, text: String) -> Result<TellOutcome, Refusal> {
-    if text.trim().is_empty() || text.len() > 64 * 1024 {
+    if text.trim().is_empty() || text.len() > MAX_MESSAGE_BYTES {
         return Err(Refusal::invalid(
-            "a message to an agent has 1 byte to 64 KiB",
+            "a message to an agent must have 1 byte to 64 KiB",
             "shorten it, or put it into a file and name the file",
         ));
     }
@@ -58,11 +64,11 @@ pub fn send_message(draft: &mut Draft, id: TaskId, text: String) -> Result<TellO
             status: task.status,
         });
     }
-    let live = task
+    let attempt = task
         .attempt
         .and_then(|id| draft.board().attempts.get(&id))
         .cloned();
-    match live.filter(|attempt| attempt.accepts_prompts()) {
+    match attempt.filter(|attempt| attempt.accepts_prompts()) {
         Some(attempt) => {
             draft.record(Event::AttemptTold(AttemptTold {
                 attempt: attempt.id,
@@ -99,11 +105,11 @@ pub fn pause(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal>
             ..EditTask::default()
         },
     )?;
-    let live = task
+    let attempt = task
         .attempt
         .and_then(|id| draft.board().attempts.get(&id))
         .cloned();
-    match live {
+    match attempt {
         Some(attempt) if attempt.accepts_prompts() => {
             if attempt.session.hold_reason.is_none() {
                 draft.record(Event::AttemptHeld(AttemptHeld {
@@ -133,23 +139,23 @@ pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
         )?;
         task::clear_delay(draft, id);
     }
-    let held = task
+    let held_attempt = task
         .attempt
         .and_then(|id| draft.board().attempts.get(&id))
         .filter(|attempt| attempt.session.hold_reason.is_some())
         .cloned();
-    if let Some(attempt) = held {
+    if let Some(attempt) = held_attempt {
         draft.record(Event::AttemptLetGo(AttemptLetGo {
             attempt: attempt.id,
         }));
         // A cancelled turn does not start again by itself.
-        let cut_off = attempt.session.in_turn
+        let was_cancelled = attempt.session.in_turn
             || attempt
                 .session
                 .last_turn_end
                 .as_ref()
                 .is_some_and(|turn_end| turn_end.stop == StopReason::Cancelled);
-        if cut_off {
+        if was_cancelled {
             draft.record(Event::AttemptTold(AttemptTold {
                 attempt: attempt.id,
                 text: CONTINUE_PROMPT.to_owned(),
@@ -161,7 +167,7 @@ pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Maximum time for which a person may work on a task that they took over.
+/// The maximum time for which a person may work on a task that they took over.
 const TAKEOVER_LEASE_MS: u64 = 7 * 24 * 3_600_000;
 
 /// Starts an attempt for a person at a task that needs one. Its workspace is prepared like that of
@@ -169,9 +175,9 @@ const TAKEOVER_LEASE_MS: u64 = 7 * 24 * 3_600_000;
 pub fn take_over(draft: &mut Draft, id: TaskId, now: Now) -> Result<PollGrant, Refusal> {
     let task = task::find(draft.board(), id)?;
     landing::remote_sync::refuse_work(draft.board(), &task)?;
-    let undoes = task.submission.as_ref().is_some_and(|work| work.reverts);
+    let is_undo = task.submission.as_ref().is_some_and(|work| work.reverts);
     let agent = task.agent.clone().or_else(|| task.assignee.clone());
-    let (TaskStatus::NeedsHuman, false, Some(agent)) = (task.status, undoes, agent) else {
+    let (TaskStatus::NeedsHuman, false, Some(agent)) = (task.status, is_undo, agent) else {
         return Err(Refusal::IllegalTransition {
             task: id,
             from: task.status,
@@ -184,7 +190,7 @@ pub fn take_over(draft: &mut Draft, id: TaskId, now: Now) -> Result<PollGrant, R
         task.reason.as_deref().unwrap_or("a person took it over"),
     )?;
     task::clear_delay(draft, id);
-    let by = attempt::BeginAttempt {
+    let settings = attempt::BeginAttempt {
         agent,
         supervised: false,
         runner: None,
@@ -193,7 +199,7 @@ pub fn take_over(draft: &mut Draft, id: TaskId, now: Now) -> Result<PollGrant, R
         by_hand: true,
         gates: vec![],
     };
-    let attempt = task::start(draft, id, &by, now)?;
+    let attempt = task::start(draft, id, &settings, now)?;
     let token = draft
         .board()
         .attempts
@@ -289,20 +295,23 @@ pub fn retry(
             )?;
         }
         // The new task has no history, so its next attempt gets a note about the old one.
-        let how = if old.status == TaskStatus::Cancelled {
+        let outcome = if old.status == TaskStatus::Cancelled {
             "was cancelled"
         } else {
             "failed"
         };
-        let why = old.reason.as_deref().unwrap_or("no reason was given");
-        let mut text = format!("This was tried before as {}, which {how}: {why}", old.id);
+        let reason = old.reason.as_deref().unwrap_or("no reason was given");
+        let mut note = format!(
+            "This was tried before as {}, which {outcome}: {reason}",
+            old.id
+        );
         if let Some(work) = &old.submission {
-            text += &format!(
+            note += &format!(
                 "\nThe earlier work is commit {0}: `git show {0}` shows it.",
                 work.commit
             );
         }
-        leave_note(draft, again, text);
+        leave_note(draft, again, note);
         // Only failed tasks are in the inbox.
         if old.status == TaskStatus::Failed {
             inbox::dismiss(draft, old.id)?;
@@ -365,12 +374,12 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
         }
     }
     // An attempt that waits for a person does not use up its time.
-    let waits = draft
+    let waits_for_person = draft
         .board()
         .approvals
         .values()
         .any(|approval| approval.attempt == id && approval.is_awaited());
-    if (attempt.session.hold_reason.is_some() || waits)
+    if (attempt.session.hold_reason.is_some() || waits_for_person)
         && attempt
             .deadline_fleet_ms
             .is_some_and(|at| at <= now.fleet_ms)
@@ -382,11 +391,11 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
         }));
         return Ok(());
     }
-    let started = attempt.session.session_id.is_some() || attempt.session.turns > 0;
+    let has_session = attempt.session.session_id.is_some() || attempt.session.turns > 0;
     let reason = if attempt
         .session_deadline_fleet_ms
         .is_some_and(|at| at <= now.fleet_ms)
-        && !started
+        && !has_session
     {
         "its program did not open a session in time"
     } else if attempt
@@ -401,8 +410,8 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
     attempt::requeue_after_failure(draft, attempt.task, AttemptCause::TimedOut, reason)
 }
 
-/// Ends an attempt that was silent for too long. Before that, records that it is silent or active
-/// again.
+/// Ends an attempt that was silent for too long. Before that, records that the attempt is silent or
+/// active again.
 pub fn on_silence(
     draft: &mut Draft,
     id: AttemptId,
@@ -410,17 +419,18 @@ pub fn on_silence(
     since_ms: Option<u64>,
 ) -> Result<(), Refusal> {
     let attempt = attempt::require_attempt(draft.board(), id, token)?;
-    let waits = draft
+    let waits_for_person = draft
         .board()
         .approvals
         .values()
         .any(|approval| approval.attempt == id && approval.is_awaited());
     // A team member is silent between two turns.
-    let idle = attempt.session_of.is_some() && !attempt.session.in_turn;
-    let hung = !idle && since_ms.is_some_and(|since_m| since_m >= draft.board().limits.silence_ms);
-    if hung
+    let is_idle = attempt.session_of.is_some() && !attempt.session.in_turn;
+    let is_hung =
+        !is_idle && since_ms.is_some_and(|since_ms| since_ms >= draft.board().limits.silence_ms);
+    if is_hung
         && attempt.session.hold_reason.is_none()
-        && !waits
+        && !waits_for_person
         && attempt.stopping.is_none()
         && attempt.phase == attempt::AttemptPhase::Working
     {
@@ -431,19 +441,20 @@ pub fn on_silence(
         attempt::stop(draft, id, AttemptCause::Hung, reason.clone());
         return attempt::requeue_after_failure(draft, attempt.task, AttemptCause::Hung, &reason);
     }
-    // After half of that time somebody may want to look.
-    let long = since_ms.filter(|since_m| *since_m >= draft.board().limits.silence_ms / 2);
-    let stands = idle
-        || waits
+    // After half of that time, the attempt is shown in the inbox.
+    let long_silence_ms =
+        since_ms.filter(|since_ms| *since_ms >= draft.board().limits.silence_ms / 2);
+    let may_be_silent = is_idle
+        || waits_for_person
         || attempt.session.hold_reason.is_some()
         || attempt.phase != attempt::AttemptPhase::Working;
-    let since_wall = long
-        .filter(|_| !stands)
-        .map(|long| draft.now().unix_ms.saturating_sub(long));
-    if attempt.quiet_since_unix_ms.is_some() != since_wall.is_some() {
+    let since_unix_ms = long_silence_ms
+        .filter(|_| !may_be_silent)
+        .map(|silence_ms| draft.now().unix_ms.saturating_sub(silence_ms));
+    if attempt.quiet_since_unix_ms.is_some() != since_unix_ms.is_some() {
         draft.record(Event::AttemptQuiet(AttemptQuiet {
             attempt: id,
-            since_wall,
+            since_wall: since_unix_ms,
         }));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Broken isolation: an attempt's work went, in part or whole, to another place than its workspace.
+//! Broken isolation: some or all of an attempt's work went to another place than its workspace.
 //!
 //! A mission whose tasks may share files (`isolate`) relies on separate workspaces. When there is a
 //! sign that isolation failed, the mission continues serially: a task does not start while another
@@ -41,19 +41,20 @@ facts! {
 /// Applies the report of a sign. A repeated report changes nothing.
 pub fn on_breach(
     draft: &mut Draft,
-    (id, token): (AttemptId, u64),
+    id: AttemptId,
+    token: u64,
     sign: IsolationBreach,
     now: Now,
 ) -> Result<(), Refusal> {
     let attempt = attempt::require_attempt(draft.board(), id, token)?;
     let task = task::find(draft.board(), attempt.task)?;
-    let about_work = match &sign {
+    let affects_work = match &sign {
         IsolationBreach::Checkout { paths } => {
             is_in_active_manifest(draft.board(), &attempt, paths)
         }
         IsolationBreach::OtherDirectory { .. } | IsolationBreach::NoWorkspace => true,
     };
-    let reason = describe(id, &sign, about_work);
+    let reason = describe(id, &sign, affects_work);
     if task.warnings.contains(&reason) {
         return Ok(());
     }
@@ -61,7 +62,7 @@ pub fn on_breach(
     let mission = attempt
         .mission
         .and_then(|id| draft.board().missions.get(&id))
-        .filter(|_| about_work)
+        .filter(|_| affects_work)
         .cloned();
     let Some(mission) =
         mission.filter(|mission| mission.isolate && has_shared_files(draft.board(), mission.id))
@@ -88,56 +89,54 @@ pub fn on_breach(
 }
 
 /// Returns the sentence for people about a sign.
-fn describe(id: AttemptId, sign: &IsolationBreach, about_work: bool) -> String {
+fn describe(id: AttemptId, sign: &IsolationBreach, affects_work: bool) -> String {
     match sign {
         IsolationBreach::Checkout { paths } => {
             let names: Vec<&str> = paths.iter().map(String::as_str).collect();
-            let what = first_few(&names);
-            if about_work {
+            let files = first_few(&names);
+            if affects_work {
                 format!(
                     "isolation did not hold for {id}: your own checkout changed while it ran, in \
-                     {what}; check if you made \
+                     {files}; check if you made \
                      these changes, and revert or commit them"
                 )
             } else {
                 format!(
-                    "while {id} ran without a sandbox, your own checkout changed: {what}; check \
+                    "while {id} ran without a sandbox, your own checkout changed: {files}; check \
                     if you made these changes"
                 )
             }
         }
         IsolationBreach::OtherDirectory { path } => format!(
             "isolation did not hold for {id}: its result names {path}, which is not its workspace; \
-             look for changes \
-             there"
+             look for changes there"
         ),
         IsolationBreach::NoWorkspace => format!(
             "isolation did not hold for {id}: its result says that it had no workspace; look for \
-             its changes in your \
-             own checkout"
+             its changes in your own checkout"
         ),
     }
 }
 
 /// Returns whether one of these paths is in the manifest of a task at work in the same project.
 fn is_in_active_manifest(board: &Board, attempt: &Attempt, paths: &[String]) -> bool {
-    let at_work = board
+    let attempts = board
         .attempts
         .values()
-        .filter(|item| item.project == attempt.project);
-    let files: Vec<PathPattern> = at_work
+        .filter(|other| other.project == attempt.project);
+    let files: Vec<PathPattern> = attempts
         .filter_map(|attempt| board.tasks.get(&attempt.task))
         .flat_map(|task| task.files.iter().cloned())
         .collect();
-    let meets = |path: &String| match path
+    let is_in_manifest = |path: &String| match path
         .strip_suffix('/')
         .map(|path| PathPattern::new(&format!("{path}/**")))
     {
-        Some(Ok(all)) => files.iter().any(|path_pattern| path_pattern.overlaps(&all)),
+        Some(Ok(subtree)) => files.iter().any(|pattern| pattern.overlaps(&subtree)),
         Some(Err(_)) => false,
-        None => files.iter().any(|path_pattern| path_pattern.matches(path)),
+        None => files.iter().any(|pattern| pattern.matches(path)),
     };
-    paths.iter().any(meets)
+    paths.iter().any(is_in_manifest)
 }
 
 /// Returns whether two of a mission's open tasks need the same files.
@@ -145,37 +144,37 @@ fn has_shared_files(board: &Board, mission: MissionId) -> bool {
     let mut index = PatternIndex::default();
     board
         .open_tasks_of(mission)
-        .filter_map(|pair| board.tasks.get(&pair.1))
+        .filter_map(|(_, id)| board.tasks.get(&id))
         .any(|task| {
             let uris = manifest::claims_of_task(board, task);
-            let shared = uris
+            let is_shared = uris
                 .iter()
-                .any(|uris| index.overlapping(uris).next().is_some());
+                .any(|uri| index.overlapping(uri).next().is_some());
             index.insert(task.id.0, &uris);
-            shared
+            is_shared
         })
 }
 
 /// Returns the tasks of the mission whose attempts must stop: those that need files of an earlier
-/// attempt or of work that is landing. The attempt `of` itself has ended and is judged by its
-/// result.
-fn tasks_to_stop(board: &Board, of: &Attempt) -> Vec<crate::ids::TaskId> {
-    let mut kept: Vec<Uri> = board
+/// attempt or of work that is landing. `attempt` itself has ended, and its result decides about its
+/// work.
+fn tasks_to_stop(board: &Board, attempt: &Attempt) -> Vec<crate::ids::TaskId> {
+    let mut kept_uris: Vec<Uri> = board
         .claims
         .values()
         .filter(|claim| match &claim.owner {
             ClaimOwner::Landing(id) => board
                 .landings
                 .get(id)
-                .is_some_and(|landing| landing.mission == of.mission),
-            ClaimOwner::Attempt(id) => *id == of.id,
+                .is_some_and(|landing| landing.mission == attempt.mission),
+            ClaimOwner::Attempt(id) => *id == attempt.id,
             ClaimOwner::Agent(_) => false,
         })
         .flat_map(|claim| {
             claim
                 .uris
                 .iter()
-                .filter(|uris| uris.as_str().starts_with("file://"))
+                .filter(|uri| uri.as_str().starts_with("file://"))
                 .cloned()
         })
         .collect();
@@ -183,7 +182,7 @@ fn tasks_to_stop(board: &Board, of: &Attempt) -> Vec<crate::ids::TaskId> {
     for other in board
         .attempts
         .values()
-        .filter(|attempt| attempt.mission == of.mission && attempt.id != of.id)
+        .filter(|other| other.mission == attempt.mission && other.id != attempt.id)
     {
         let Some(task): Option<&Task> = board.tasks.get(&other.task).map(|task| &**task) else {
             continue;
@@ -192,11 +191,11 @@ fn tasks_to_stop(board: &Board, of: &Attempt) -> Vec<crate::ids::TaskId> {
         if other.stopping.is_none()
             && uris
                 .iter()
-                .any(|uris| kept.iter().any(|has| has.overlaps(uris)))
+                .any(|uri| kept_uris.iter().any(|kept| kept.overlaps(uri)))
         {
             stopped.push(task.id);
         } else {
-            kept.extend(uris);
+            kept_uris.extend(uris);
         }
     }
     stopped

@@ -1,45 +1,64 @@
 //! All rules of Regatta, as pure code that never blocks.
 //!
-//! A request takes these steps: [`command::inbox`] calls the verb in the file of its noun. The
-//! verb changes a draft of the board through [`board::Draft::record`]. [`react`](mod@react) adds
-//! the consequences of each event to the same draft. The result is a [`command::Commit`] of events,
-//! rows and effects. The file of a noun has four parts: the struct, the event payloads, the verbs,
-//! and the checks of who may use them. The changes that an event makes to the board are in
-//! [`board`], in one `match` for all nouns.
+//! # The way of a request
 //!
-//! Left out on purpose: async code, clocks, randomness, files, processes and paths of a disk. Time
-//! comes in as [`ids::Now`]; numbers and tokens come from the board's own revision. A test in
-//! `xtask` checks this.
+//! 1. [`command::decide`] copies the board into a [`board::Draft`] and calls the function that
+//!    handles the [`command::Command`].
+//! 2. That function checks the request and records events in the draft, or returns a
+//!    [`refusal::Refusal`]. The draft applies each event to its own board at once.
+//! 3. [`react`](mod@react) adds the consequences of each event to the same draft.
+//! 4. The result is a [`command::Commit`]: the events, the changed rows, and the
+//!    [effects](effect::Effect) that the engine performs after it has stored the commit.
+//!
+//! # Layout
+//!
+//! Each noun of the domain has one module. The module has four parts: the data types, the payloads
+//! of the noun's events, the functions that handle its commands, and the checks of these commands.
+//! The changes that an event makes to the board are in [`board`], in one `match` for all nouns.
+//!
+//! # Deliberately absent
+//!
+//! There is no async code, no clock, no randomness, no file, no process, no network and no path of
+//! a disk. The time comes in as [`ids::Now`]. Numbers and tokens come from the board's own
+//! revision. A test in `xtask` checks this. The engine, the store and the adapters do the rest.
 
+// The way of a request.
 pub mod board; // all live state, and the only code that changes it
-pub mod command;
-pub mod conversation; // threads in outside services, and their turns
+pub mod command; // the requests that change the board
 pub mod effect; // the work that the engine does after a commit
 pub mod event; // the facts that became true
+pub mod idempotency; // stored answers to repeated requests
 pub mod ids; // names and numbers
 mod react; // the consequences of each event
 pub mod reference; // the meanings of an id that a person typed
 pub mod refusal; // reasons for a refusal, and the command to type next
 
+// Claims.
 pub mod claim; // grants and waits for claims
 pub mod pattern; // overlap of two patterns
 
-pub mod agent; // agents, their limits and their access
+// Tasks, and the agents that work on them.
+pub mod agent; // agents, their limits and their settings
 pub mod agent_protocol; // the events of every agent's program, in one vocabulary
 pub mod approval; // permission requests and questions for a person
 pub mod attempt; // one run of one agent on one task
 pub mod budget; // limits on spending, and the amount spent
+pub mod collision_forecast; // forecast of collisions between running work
 pub mod cost; // cost by cause, and the rate of spending
 pub mod failure; // the reason of a failed check, found in its output
 pub mod file_map; // the agents at work among a project's files
-pub mod graph; // blockers, cycles, waves
+pub mod graph; // blockers, cycles, waves, and their drawing
 pub mod inbox; // the list of things that need a person, and its snoozes
 pub mod intervention; // prompts, pauses, resumes and retries by a person
 pub mod isolation_breach; // breaches of an attempt's isolation
+pub mod lead; // the lead of a mission, and its turns
+pub mod limits; // limits of the machine, and restarts
 pub mod manifest; // the files that a task may change and the claims it needs
 pub mod manifest_discovery; // discovery of the files that a task touches
+pub mod mission; // a goal, its tasks and its agents
 pub mod plan_request; // a plan that an agent makes from a goal
 pub mod policy; // rules for permission requests
+pub mod project; // repositories under management
 pub mod project_rules; // a project's standing rules
 pub mod provider_name; // the names people use for providers
 pub mod provider_outage; // providers and agents that get no work for a time
@@ -48,30 +67,29 @@ pub mod schedule; // the next task of an agent, and the reason a task waits
 pub mod scope_escape; // changes outside a manifest
 pub mod session_rotation; // a fresh session when a session is nearly full
 pub mod start_gates; // six conditions before a start
-pub mod task;
-// the states and waits of a task over time // tasks, and the only code that starts one
-pub mod task_timeline;
+pub mod task; // tasks, and the only code that starts one
+pub mod task_timeline; // the states and waits of a task over time
 
+// Landing.
+pub mod landing; // the landing queue and its moves of the trunk
+
+// Teams.
 pub mod lane; // the owner that may launch a member of a team
 pub mod launch; // one start of a team, with an outcome for each member
-pub mod team;
-// fields that a newer version wrote // a lead and its members, as a person asked for them
-pub mod unknown_fields;
+pub mod team; // a lead and its members, as a person asked for them
+pub mod unknown_fields; // fields that a newer version wrote
 
+// Messages and outside services.
 pub mod bridge_health; // broken credentials of bridges
 pub mod bus; // messages
-pub mod collision_forecast; // forecast of collisions between running work
-pub mod hook; // rules that start a command or an agent
-pub mod idempotency; // stored answers to repeated requests
-pub mod landing; // the landing queue and its moves of the trunk
-pub mod lead; // the lead of a mission, and its turns
-pub mod limits; // limits of the machine, and restarts
-pub mod mission; // a goal, its tasks and its agents
+pub mod conversation; // threads in outside services, and their turns
+pub mod hook; // rules that start a command or the router
+pub mod router; // the commands in a message
+pub mod thread_answers; // short answers in a thread, and triage of plain text
+
+// Text.
 pub mod name_generator; // unused readable names
 pub mod natural_sort; // natural sort order of names
-pub mod project; // repositories under management
-pub mod router; // the commands in a message
-pub mod search; // tokens of a text, and search by them
+pub mod search; // words of a text, and search by them
 pub mod shell_quote; // quoting for a shell
-pub mod spelling;
-pub mod thread_answers; // answers and plain text in a thread // suggestions for a misspelled word
+pub mod spelling; // suggestions for a misspelled word

@@ -250,7 +250,8 @@ pub(crate) fn react(
             Some(bare) => {
                 attempt::apply_verdict(
                     draft,
-                    (bare.id, bare.token),
+                    bare.id,
+                    bare.token,
                     WorkVerdict::NoWorkspace,
                     WorkFindings::default(),
                     now,
@@ -296,7 +297,8 @@ pub(crate) fn react(
                 conversation::on_landing_failed(
                     draft,
                     landing,
-                    (landing_ended.reason(), *landing_ended.retry()),
+                    landing_ended.reason(),
+                    *landing_ended.retry(),
                     now,
                 );
             }

@@ -267,10 +267,8 @@ fn answering_agent(draft: &mut Draft, project: &Project, now: Now) -> Result<Age
         draft,
         &source,
         name.clone(),
-        (
-            Role::Worker,
-            project.settings.router.max_answers.clamp(1, 20),
-        ),
+        Role::Worker,
+        project.settings.router.max_answers.clamp(1, 20),
         now,
     )?;
     Ok(name)

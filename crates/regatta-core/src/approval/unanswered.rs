@@ -74,8 +74,8 @@ impl Approval {
         let answer = match answer {
             RequestAnswer::Text { text } => format!("The answer: {}", text.trim()),
             RequestAnswer::Deny {
-                reason: Some(words),
-            } => format!("Nobody will answer it, because: {}", words.trim()),
+                reason: Some(reason),
+            } => format!("Nobody will answer it, because: {}", reason.trim()),
             RequestAnswer::Allow
             | RequestAnswer::Deny { reason: None }
             | RequestAnswer::Cancelled => "Nobody will answer it. Decide yourself.".to_owned(),
@@ -87,15 +87,16 @@ impl Approval {
     }
 }
 
-/// Returns whether questions of a task outlive the attempt that asked them. Those of a conversation
-/// do not, because there the next message is the answer.
+/// Returns whether questions of a task outlive the attempt that asked them. The questions of a
+/// conversation do not, because its next message is the answer.
 fn keeps_questions(board: &Board, id: TaskId) -> bool {
     board.tasks.get(&id).is_some_and(|task| {
-        let is_kind = task.is_polled() || task.duty == Some(TaskDuty::Lead);
-        is_kind && task.session_of.is_none() && !task.status.is_terminal()
+        let has_questions = task.is_polled() || task.duty == Some(TaskDuty::Lead);
+        has_questions && task.session_of.is_none() && !task.status.is_terminal()
     })
 }
 
+/// Returns the open questions of a task, oldest first.
 fn open_questions(board: &Board, task: TaskId) -> impl Iterator<Item = &Approval> {
     let all = board.approvals.values().map(|approval| &**approval);
     all.filter(move |approval| {
@@ -124,16 +125,15 @@ pub(crate) fn check_finish(board: &Board, attempt: AttemptId) -> Result<(), Refu
             && asked.must_be_fetched()
             && keeps_questions(board, asked.task)
     });
-    open.map_or(Ok(()), |asked| {
-        Err(Refusal::invalid(
-            format!("nobody has answered {} yet", asked.id),
-            format!(
-                "wait for the answer: ask with id {0}; or go on with an assumption: ask with id \
-                {0} and assume",
-                asked.id
-            ),
-        ))
-    })
+    let Some(question) = open else { return Ok(()) };
+    Err(Refusal::invalid(
+        format!("nobody has answered {} yet", question.id),
+        format!(
+            "wait for the answer: ask with id {0}; or go on with an assumption: ask with id \
+            {0} and assume",
+            question.id
+        ),
+    ))
 }
 
 /// Records that an agent goes on without an answer, and with which assumption.
@@ -190,31 +190,31 @@ pub fn mark_answer_read(draft: &mut Draft, attempt: AttemptId, id: ApprovalId) {
 /// Closes the open requests of an attempt when its turn or the attempt itself is over. Questions of
 /// a task that goes on stay open.
 pub(crate) fn close_requests(draft: &mut Draft, id: AttemptId, reason: &str, is_over: bool) {
-    let asked: Vec<_> = draft
+    let approvals: Vec<_> = draft
         .board()
         .approvals
         .values()
-        .filter(|asked| asked.attempt == id)
+        .filter(|approval| approval.attempt == id)
         .cloned()
         .collect();
-    for asked in asked.iter().filter(|asked| asked.is_open()) {
-        let is_kept = asked.is_question() && keeps_questions(draft.board(), asked.task);
+    for approval in approvals.iter().filter(|approval| approval.is_open()) {
+        let is_kept = approval.is_question() && keeps_questions(draft.board(), approval.task);
         // A lead rests between its turns, so it does not wait. A worker waits for the answer to a
         // question that it asked with a tool.
         let is_lead = draft
             .board()
             .tasks
-            .get(&asked.task)
+            .get(&approval.task)
             .is_some_and(|task| task.duty == Some(TaskDuty::Lead));
-        let waits_on = asked.must_be_fetched() && !is_over && !is_lead;
+        let agent_waits = approval.must_be_fetched() && !is_over && !is_lead;
         if !is_kept {
             draft.record(Event::ApprovalWithdrawn(ApprovalWithdrawn {
-                approval: asked.id,
+                approval: approval.id,
                 reason: reason.to_owned(),
             }));
-        } else if !asked.is_kept_for_task && !waits_on {
+        } else if !approval.is_kept_for_task && !agent_waits {
             draft.record(Event::ApprovalKept(ApprovalKept {
-                approval: asked.id,
+                approval: approval.id,
                 assumed: None,
             }));
         }
@@ -225,7 +225,7 @@ pub(crate) fn close_requests(draft: &mut Draft, id: AttemptId, reason: &str, is_
     }
 }
 
-/// Leaves the unread answers to the task's next attempt, as notes.
+/// Leaves the unread answers as notes for the task's next attempt.
 fn leave_unread_answers(draft: &mut Draft, task: TaskId) {
     for (asked, answer) in unread_answers(draft.board(), task) {
         draft.record(Event::ApprovalHeard(ApprovalHeard { approval: asked.id }));
@@ -237,9 +237,9 @@ fn leave_unread_answers(draft: &mut Draft, task: TaskId) {
 
 /// Handles the program's withdrawal of a request. If somebody stopped or held the attempt, a
 /// question stays open, because the agent did not change its mind.
-pub(crate) fn on_program_withdrew(draft: &mut Draft, attempt: &Attempt, ask: &str) {
+pub(crate) fn on_program_withdrew(draft: &mut Draft, attempt: &Attempt, request_id: &str) {
     let found = draft.board().approvals.values().find(|approval| {
-        approval.attempt == attempt.id && approval.request.id == ask && approval.is_open()
+        approval.attempt == attempt.id && approval.request.id == request_id && approval.is_open()
     });
     let Some(asked) = found.cloned() else { return };
     let is_cut_short = attempt.stopping.is_some() || attempt.session.hold_reason.is_some();
@@ -251,7 +251,7 @@ pub(crate) fn on_program_withdrew(draft: &mut Draft, attempt: &Attempt, ask: &st
             }));
         }
     } else {
-        super::withdraw(draft, attempt.id, Some(ask), "its agent withdrew it");
+        super::withdraw(draft, attempt.id, Some(request_id), "its agent withdrew it");
     }
 }
 
@@ -293,10 +293,8 @@ fn unread_answers(board: &Board, task: TaskId) -> Vec<(Approval, RequestAnswer)>
         .values()
         .filter(|asked| asked.task == task && asked.has_unread_answer());
     all.filter_map(|asked| {
-        Some((
-            Approval::clone(asked),
-            asked.decision.as_ref()?.answer.clone(),
-        ))
+        let decision = asked.decision.as_ref()?;
+        Some((Approval::clone(asked), decision.answer.clone()))
     })
     .collect()
 }
@@ -317,25 +315,22 @@ pub(crate) fn deliver_answer(
     else {
         return Ok(());
     };
-    let Some(answer) = asked
-        .decision
-        .as_ref()
-        .map(|decision| decision.answer.clone())
-    else {
+    let Some(decision) = &asked.decision else {
         return Ok(());
     };
+    let answer = decision.answer.clone();
     let Some(task) = draft.board().tasks.get(&asked.task).cloned() else {
         return Ok(());
     };
-    let at_work = task
+    let attempt = task
         .attempt
-        .and_then(|attempt| draft.board().attempts.get(&attempt))
+        .and_then(|id| draft.board().attempts.get(&id))
         .cloned();
-    if let Some(live) = at_work.filter(|live| live.stopping.is_none()) {
+    if let Some(attempt) = attempt.filter(|attempt| attempt.stopping.is_none()) {
         // During its turn, a waiting agent fetches the answer itself. An agent that takes no
         // prompts gets the answer when it finishes.
-        if live.accepts_prompts() && (asked.is_kept_for_task || !live.session.in_turn) {
-            send_unread_answers(draft, &live);
+        if attempt.accepts_prompts() && (asked.is_kept_for_task || !attempt.session.in_turn) {
+            send_unread_answers(draft, &attempt);
         }
         return Ok(());
     }
@@ -449,7 +444,7 @@ pub(crate) enum QuestionGate {
     ReturnWork(String),
 }
 
-/// Decides if a task's finished work may go on, in view of its questions.
+/// Returns whether a task's finished work may go on, according to its questions.
 pub(crate) fn question_gate(board: &Board, task: &Task) -> QuestionGate {
     if !keeps_questions(board, task.id) {
         return QuestionGate::Pass;
@@ -465,13 +460,18 @@ pub(crate) fn question_gate(board: &Board, task: &Task) -> QuestionGate {
         .get(&task.project)
         .map(|project| project.settings.landing.unanswered)
         .unwrap_or_default();
-    let holds = |asked: &&Approval| asked.assumed.is_none() || policy == UnansweredPolicy::Wait;
-    let waiting = open_questions(board, task.id).find(holds);
-    match waiting.map(|asked| (asked.id, asked.assumed.as_ref())) {
-        None => QuestionGate::Pass,
-        Some((id, Some(assumed))) => QuestionGate::Wait(format!(
-            "the work waits for the answer to {id}; the agent assumed: {assumed}"
-        )),
-        Some((id, None)) => QuestionGate::Wait(format!("the work waits for the answer to {id}")),
-    }
+    let blocks_work =
+        |asked: &&Approval| asked.assumed.is_none() || policy == UnansweredPolicy::Wait;
+    let blocking = open_questions(board, task.id).find(blocks_work);
+    let Some(question) = blocking else {
+        return QuestionGate::Pass;
+    };
+    let assumption = question
+        .assumed
+        .as_ref()
+        .map_or(String::new(), |text| format!("; the agent assumed: {text}"));
+    QuestionGate::Wait(format!(
+        "the work waits for the answer to {}{assumption}",
+        question.id
+    ))
 }

@@ -1,6 +1,6 @@
 //! The verdict on an attempt's work. The engine captures and checks the work, and this module
-//! decides what happens to it: it lands, is reported, goes to a person, or goes back for another
-//! attempt.
+//! decides how the task goes on: the work lands, is reported, goes to a person, or goes back for
+//! another attempt.
 
 use serde::{Deserialize, Serialize};
 
@@ -109,7 +109,8 @@ pub enum WorkVerdict {
 /// back for another attempt or to a person.
 pub fn apply_verdict(
     draft: &mut Draft,
-    (id, token): (AttemptId, u64),
+    id: AttemptId,
+    token: u64,
     verdict: WorkVerdict,
     findings: WorkFindings,
     now: Now,
@@ -126,22 +127,16 @@ pub fn apply_verdict(
         end(draft, id, cause, "stopped while the work was checked");
         return Ok(None);
     }
-    let (held_back, checks, special) = (
-        findings.outside_manifest.clone(),
-        findings.checks.clone(),
-        findings.special.clone(),
-    );
+    let held_back = findings.outside_manifest.clone();
+    let checks = findings.checks.clone();
+    let special = findings.special.clone();
     record_findings(draft, &attempt, findings, now);
     let task = task::find(draft.board(), attempt.task)?;
     let (cause, reason) = match verdict {
         // Changes of an exploring attempt stay in its capture, because the attempt only had to
         // look.
         WorkVerdict::Passed { .. } if task.explores.is_some() => {
-            let result = draft
-                .board()
-                .attempts
-                .get(&id)
-                .and_then(|attempt| attempt.result.clone());
+            let result = recorded_result(draft, id);
             match manifest_discovery::finish(draft, &task, result.as_ref()) {
                 Ok(()) => {
                     end(draft, id, AttemptCause::Reported, "");
@@ -156,14 +151,9 @@ pub fn apply_verdict(
             base,
             changed,
         } if task.duty == Some(TaskDuty::Lead) => {
-            let result = draft.board().attempts.get(&id).and_then(|attempt| {
-                attempt
-                    .result
-                    .as_ref()
-                    .map(|work_result| work_result.detail.clone())
-            });
-            let said = result
-                .filter(|result| !result.trim().is_empty())
+            let detail = recorded_result(draft, id).map(|result| result.detail);
+            let answer = detail
+                .filter(|detail| !detail.trim().is_empty())
                 .or_else(|| task.output.clone())
                 .unwrap_or_default();
             let work = Submission {
@@ -177,7 +167,7 @@ pub fn apply_verdict(
                 special,
             };
             let adopted = lead::adopt_edits(draft, &task, &attempt, work, now)?;
-            lead::on_turn_finished(draft, &task, &attempt, (&said, adopted))?;
+            lead::on_turn_finished(draft, &task, &attempt, (&answer, adopted))?;
             return Ok(None);
         }
         WorkVerdict::Passed {
@@ -185,22 +175,17 @@ pub fn apply_verdict(
             base,
             changed,
         } if task.is_conversation() => {
-            let result = draft.board().attempts.get(&id).and_then(|attempt| {
-                attempt
-                    .result
-                    .as_ref()
-                    .map(|work_result| work_result.detail.clone())
-            });
-            let last = attempt
+            let detail = recorded_result(draft, id).map(|result| result.detail);
+            let last_message = attempt
                 .session
                 .last_turn_end
                 .as_ref()
                 .map(|turn_end| turn_end.detail.clone());
-            let said = result
+            let answer = detail
                 .into_iter()
                 .chain(task.output.clone())
-                .chain(last)
-                .find(|result| !result.trim().is_empty());
+                .chain(last_message)
+                .find(|text| !text.trim().is_empty());
             let work = Submission {
                 attempt: id,
                 commit,
@@ -211,19 +196,15 @@ pub fn apply_verdict(
                 merges_remote: None,
                 special,
             };
-            let left = conversation::TurnResult {
-                answer: said.unwrap_or_default(),
+            let result = conversation::TurnResult {
+                answer: answer.unwrap_or_default(),
                 work: Some(work),
                 checks,
             };
-            return conversation::on_turn_finished(draft, &task, &attempt, left, now);
+            return conversation::on_turn_finished(draft, &task, &attempt, result, now);
         }
         WorkVerdict::Passed { .. } if !task.is_polled() => {
-            let result = draft
-                .board()
-                .attempts
-                .get(&id)
-                .and_then(|attempt| attempt.result.clone());
+            let result = recorded_result(draft, id);
             match thread_answers::finish(draft, &task, (&attempt, result.as_ref()), now)? {
                 Ok(()) => {
                     end(draft, id, AttemptCause::Reported, "");
@@ -234,11 +215,7 @@ pub fn apply_verdict(
             }
         }
         WorkVerdict::Passed { .. } if task.reviews.is_some() => {
-            let result = draft
-                .board()
-                .attempts
-                .get(&id)
-                .and_then(|attempt| attempt.result.clone());
+            let result = recorded_result(draft, id);
             match review::finish(draft, &task, (&attempt.agent, result.as_ref()), now)? {
                 Ok(()) => {
                     end(draft, id, AttemptCause::Reported, "");
@@ -290,19 +267,15 @@ pub fn apply_verdict(
         WorkVerdict::Passed { .. } | WorkVerdict::NoWorkspace
             if task.expects == Expects::Report =>
         {
-            let reported = |work_result: &WorkResult| {
-                !work_result.detail.trim().is_empty() || !work_result.artifacts.is_empty()
+            let has_content = |result: &WorkResult| {
+                !result.detail.trim().is_empty() || !result.artifacts.is_empty()
             };
-            let result = draft
-                .board()
-                .attempts
-                .get(&id)
-                .and_then(|attempt| attempt.result.clone());
-            let said = task
+            let result = recorded_result(draft, id);
+            let has_output = task
                 .output
                 .as_ref()
                 .is_some_and(|output| !output.trim().is_empty());
-            if said || result.as_ref().is_some_and(reported) {
+            if has_output || result.as_ref().is_some_and(has_content) {
                 approval::warn_unanswered(draft, task.id);
                 end(draft, id, AttemptCause::Reported, "");
                 task::complete(draft, task.id, None)?;
@@ -323,12 +296,12 @@ pub fn apply_verdict(
         }
         WorkVerdict::Passed { .. } if not_needed_reason(draft, id).is_some() => {
             let why = not_needed_reason(draft, id).unwrap_or_default();
-            let run = draft
+            let policy = draft
                 .board()
                 .projects
                 .get(&task.project)
                 .map(|project| project.settings.run.not_needed);
-            match run.unwrap_or_default() {
+            match policy.unwrap_or_default() {
                 NotNeededPolicy::Done => {
                     approval::warn_unanswered(draft, task.id);
                     end(
@@ -342,8 +315,7 @@ pub fn apply_verdict(
                 NotNeededPolicy::Ask => {
                     let reason = format!(
                         "the agent says that nothing has to be changed: {why}. If you agree: \
-                         regatta task cancel {0}; \
-                         if not: regatta retry {0}",
+                         regatta task cancel {0}; if not: regatta retry {0}",
                         task.id
                     );
                     task::needs_human(draft, task.id, WaitKind::Review, &reason)?;
@@ -376,27 +348,29 @@ pub fn apply_verdict(
     };
     // Work that fails its checks goes back to the worker unchanged, with its session if it has one.
     let resume = (cause == AttemptCause::Invalid).then(|| resume_point(&attempt, true));
-    match cause {
-        AttemptCause::Environment => requeue_after_failure(draft, task.id, cause, &reason)?,
-        _ => task::retry_after(
-            draft,
-            task.id,
-            cause,
-            &reason,
-            NextAttempt {
-                counts_as_failure: true,
-                resume,
-                ..NextAttempt::default()
-            },
-        )?,
+    if cause == AttemptCause::Environment {
+        requeue_after_failure(draft, task.id, cause, &reason)?;
+    } else {
+        let again = NextAttempt {
+            counts_as_failure: true,
+            resume,
+            ..NextAttempt::default()
+        };
+        task::retry_after(draft, task.id, cause, &reason, again)?;
     }
     end(draft, id, cause, &reason);
     Ok(None)
 }
 
+/// Returns the result that an attempt left, as it is recorded now.
+fn recorded_result(draft: &Draft, id: AttemptId) -> Option<WorkResult> {
+    let attempt = draft.board().attempts.get(&id)?;
+    attempt.result.clone()
+}
+
 /// The largest number of learnings in one result.
 const MAX_LEARNINGS: usize = 20;
-/// The largest size of a learning.
+/// The largest size of a learning, in bytes.
 const MAX_LEARNING_BYTES: usize = 4_000;
 
 /// Refuses learnings that are too many or too long.
@@ -416,8 +390,8 @@ pub(super) fn check_learnings(learnings: &[String]) -> Result<(), Refusal> {
 }
 
 /// Stores a report of the `finish` tool as the attempt's result.
-pub(super) fn record_result(draft: &mut Draft, id: AttemptId, said: &FinishReport) {
-    let status = if said.not_needed {
+pub(super) fn record_result(draft: &mut Draft, id: AttemptId, report: &FinishReport) {
+    let status = if report.not_needed {
         ResultStatus::NotNeeded
     } else {
         ResultStatus::Done
@@ -425,8 +399,8 @@ pub(super) fn record_result(draft: &mut Draft, id: AttemptId, said: &FinishRepor
     let result = WorkResult {
         kind: "completion".into(),
         status,
-        detail: said.output.clone().unwrap_or_default(),
-        learnings: said.learnings.clone(),
+        detail: report.output.clone().unwrap_or_default(),
+        learnings: report.learnings.clone(),
         ..WorkResult::default()
     };
     draft.record(Event::AttemptReported(AttemptReported {
@@ -438,33 +412,33 @@ pub(super) fn record_result(draft: &mut Draft, id: AttemptId, said: &FinishRepor
 /// Returns the reason that an attempt gave for changing nothing, if it reported so.
 fn not_needed_reason(draft: &Draft, id: AttemptId) -> Option<String> {
     let result = draft.board().attempts.get(&id)?.result.as_ref()?;
-    let why = if result.detail.trim().is_empty() {
+    let reason = if result.detail.trim().is_empty() {
         "no reason was given"
     } else {
         result.detail.trim()
     };
-    (result.status == ResultStatus::NotNeeded).then(|| why.to_owned())
+    (result.status == ResultStatus::NotNeeded).then(|| reason.to_owned())
 }
 
 /// Keeps the agent's report that nothing has to be changed, if its program then left a result that
 /// says only "done". Every other status of the result is more specific and wins.
 fn keep_not_needed_status(draft: &Draft, id: AttemptId, result: WorkResult) -> WorkResult {
     match not_needed_reason(draft, id) {
-        Some(why) if result.status == ResultStatus::Done => WorkResult {
+        Some(reason) if result.status == ResultStatus::Done => WorkResult {
             status: ResultStatus::NotNeeded,
-            detail: why,
+            detail: reason,
             ..result
         },
         _ => result,
     }
 }
 
-/// Records the findings.
+/// Records the findings: the result, the scope escapes and the warnings.
 fn record_findings(draft: &mut Draft, attempt: &Attempt, findings: WorkFindings, now: Now) {
     let WorkFindings {
         result,
         outside_manifest: outside,
-        reported: said,
+        reported,
         warnings,
         checks: _,
         special: _,
@@ -477,10 +451,10 @@ fn record_findings(draft: &mut Draft, attempt: &Attempt, findings: WorkFindings,
         }));
     }
     if !outside.is_empty() {
-        let few: Vec<&str> = outside.iter().map(String::as_str).collect();
+        let names: Vec<&str> = outside.iter().map(String::as_str).collect();
         let finding = format!(
             "the attempt changed files outside its manifest: {}",
-            first_few(&few)
+            first_few(&names)
         );
         scope_escape::record_escape(
             draft,
@@ -493,7 +467,7 @@ fn record_findings(draft: &mut Draft, attempt: &Attempt, findings: WorkFindings,
             now,
         );
     }
-    for finding in said {
+    for finding in reported {
         scope_escape::record_escape(draft, attempt, EscapeSource::Reported, finding, now);
     }
     for text in warnings {

@@ -1,4 +1,4 @@
-//! Changes of snoozed items, failed tasks, budgets and parked names, and of their rows.
+//! Changes snoozed items, failed tasks, budgets and parked names, with their rows and timers.
 
 use std::sync::Arc;
 
@@ -34,15 +34,11 @@ impl Board {
                     .tasks
                     .get(id)
                     .map_or(now.unix_ms, |task| task.updated_unix_ms);
-                self.change_task(
-                    *id,
-                    Now {
-                        unix_ms: since,
-                        ..now
-                    },
-                    rows,
-                    |task| task.snoozed = snooze,
-                );
+                let unchanged = Now {
+                    unix_ms: since,
+                    ..now
+                };
+                self.change_task(*id, unchanged, rows, |task| task.snoozed = snooze);
             }
             InboxItem::Attempt(id) => {
                 self.change_attempt(*id, rows, |attempt| attempt.snoozed = snooze)
@@ -71,9 +67,9 @@ impl Board {
         snooze: Option<Snooze>,
         item: impl FnOnce() -> InboxItem,
     ) {
-        if let Some(entry) = snooze {
+        if let Some(snooze) = snooze {
             self.timers
-                .insert((entry.deadline_fleet_ms, Deadline::Snooze(item())));
+                .insert((snooze.deadline_fleet_ms, Deadline::Snooze(item())));
         }
     }
 
@@ -82,13 +78,14 @@ impl Board {
         snooze: Option<Snooze>,
         item: impl FnOnce() -> InboxItem,
     ) {
-        if let Some(entry) = snooze {
+        if let Some(snooze) = snooze {
             self.timers
-                .remove(&(entry.deadline_fleet_ms, Deadline::Snooze(item())));
+                .remove(&(snooze.deadline_fleet_ms, Deadline::Snooze(item())));
         }
     }
 
-    /// Keeps an ended task in `failed` while it is failed and unanswered, and removes it otherwise.
+    /// Keeps an ended task in `failed` while it has failed and nobody has dealt with it. Removes it
+    /// otherwise.
     pub(super) fn put_failed(&mut self, task: &Arc<Task>) {
         if let Some(old) = self.failed.remove(&task.id) {
             self.unindex_snooze(old.snoozed, || InboxItem::Task(old.id));

@@ -13,22 +13,23 @@ use crate::project::Project;
 use super::{Board, Row, RowKey, Rows};
 
 impl Board {
+    /// Applies an event of the landing queue. All other events are ignored.
     pub(super) fn apply_landing(&mut self, event: &Event, now: Now, rows: &mut Rows) {
         match event {
-            Event::LandingQueued(landing_queued) => {
-                self.counters.landing = landing_queued.landing().id.0;
-                self.put_landing(landing_queued.landing().clone(), rows);
+            Event::LandingQueued(event) => {
+                self.counters.landing = event.landing().id.0;
+                self.put_landing(event.landing().clone(), rows);
             }
-            Event::LandingBegun(landing_begun) => {
-                let ahead = landing_begun.ahead().clone().unwrap_or_default();
-                for id in ahead.iter().chain([landing_begun.landing()]) {
+            Event::LandingBegun(event) => {
+                let ahead = event.ahead().clone().unwrap_or_default();
+                for id in ahead.iter().chain([event.landing()]) {
                     self.change_landing(*id, rows, |landing| {
                         (landing.held, landing.retry_fleet_ms) = (None, None);
                         landing.deferred_behind.clear();
                     });
                 }
-                self.change_landing(*landing_begun.landing(), rows, |landing| {
-                    let unverified = landing_begun.unverified().clone().unwrap_or_default();
+                self.change_landing(*event.landing(), rows, |landing| {
+                    let unverified = event.unverified().clone().unwrap_or_default();
                     landing.state = LandingState::Trying {
                         ahead,
                         base: None,
@@ -38,44 +39,38 @@ impl Board {
                     landing.tries += 1;
                 });
             }
-            Event::LandingValidated(landing_validated) => {
-                self.change_landing(*landing_validated.landing(), rows, |landing| {
-                    let carries = landing_validated.carries().clone().unwrap_or_default();
+            Event::LandingValidated(event) => {
+                self.change_landing(*event.landing(), rows, |landing| {
+                    let carries = event.carries().clone().unwrap_or_default();
                     landing.state = LandingState::Validated {
-                        old: landing_validated.old().clone(),
-                        new: landing_validated.new().clone(),
+                        old: event.old().clone(),
+                        new: event.new().clone(),
                         carries,
                     };
                     (landing.failed_trial, landing.faults) = (None, 0);
                 })
             }
-            Event::LandingRed(landing_red) => {
-                self.change_landing(*landing_red.landing(), rows, |landing| {
-                    let LandingState::Trying { ahead, .. } =
-                        std::mem::replace(&mut landing.state, LandingState::Queued)
-                    else {
-                        return;
-                    };
-                    let settled = landing_red.settled().clone().unwrap_or_default();
-                    landing.failed_trial = Some(FailedTrial {
-                        ahead,
-                        reason: landing_red.reason().clone(),
-                        output: landing_red.output().clone(),
-                        settled,
-                    });
-                })
-            }
-            Event::LandingSuspected(landing_suspected) => {
+            Event::LandingRed(event) => self.change_landing(*event.landing(), rows, |landing| {
+                let LandingState::Trying { ahead, .. } =
+                    std::mem::replace(&mut landing.state, LandingState::Queued)
+                else {
+                    return;
+                };
+                let settled = event.settled().clone().unwrap_or_default();
+                landing.failed_trial = Some(FailedTrial {
+                    ahead,
+                    reason: event.reason().clone(),
+                    output: event.output().clone(),
+                    settled,
+                });
+            }),
+            Event::LandingSuspected(event) => {
                 let is_first = self
                     .landings
-                    .get(landing_suspected.landing())
+                    .get(event.landing())
                     .is_some_and(|landing| landing.faults == 0);
-                self.record_landing_end(
-                    *landing_suspected.landing(),
-                    is_first.then_some(true),
-                    rows,
-                );
-                self.change_landing(*landing_suspected.landing(), rows, |landing| {
+                self.record_landing_end(*event.landing(), is_first.then_some(true), rows);
+                self.change_landing(*event.landing(), rows, |landing| {
                     landing.faults += 1;
                     // The failed trial is kept until the landings it was tried with have landed.
                     let red = landing
@@ -83,10 +78,9 @@ impl Board {
                         .take()
                         .filter(|_| landing.faults >= MAX_FAULTS);
                     discard_trial(landing);
-                    (landing.failed_trial, landing.deferred_behind) =
-                        (red, landing_suspected.behind().clone());
+                    (landing.failed_trial, landing.deferred_behind) = (red, event.behind().clone());
                 });
-                self.detach_from_trials(*landing_suspected.landing(), None, rows);
+                self.detach_from_trials(*event.landing(), None, rows);
             }
             Event::LandingSquashed(event) => {
                 self.change_landing(*event.landing(), rows, |landing| {
@@ -94,73 +88,65 @@ impl Board {
                 });
                 self.detach_from_trials(*event.landing(), None, rows);
             }
-            Event::LandingDeferred(landing_deferred) => {
-                self.change_landing(*landing_deferred.landing(), rows, |landing| {
+            Event::LandingDeferred(event) => {
+                self.change_landing(*event.landing(), rows, |landing| {
                     discard_trial(landing);
                     landing.hold_count = None; // the landing waits for other landings now
-                    landing.deferred_behind = landing_deferred.behind().clone();
+                    landing.deferred_behind = event.behind().clone();
                 });
-                self.detach_from_trials(*landing_deferred.landing(), None, rows);
+                self.detach_from_trials(*event.landing(), None, rows);
             }
-            Event::LandingReturned(landing_returned) => {
-                self.change_landing(*landing_returned.landing(), rows, |landing| {
+            Event::LandingReturned(event) => {
+                self.change_landing(*event.landing(), rows, |landing| {
                     landing.state = LandingState::Queued
                 })
             }
-            Event::LandingApproved(landing_approved) => {
-                self.change_landing(*landing_approved.landing(), rows, |landing| {
-                    landing.approved = Some(landing_approved.by().clone())
+            Event::LandingApproved(event) => {
+                self.change_landing(*event.landing(), rows, |landing| {
+                    landing.approved = Some(event.by().clone())
                 });
             }
-            Event::LandingAsked(landing_asked) => {
-                self.change_landing(*landing_asked.landing(), rows, |landing| {
-                    landing.first = *landing_asked.first();
-                    if landing_asked.under().is_some() {
-                        landing.lent_claim = landing_asked.under().clone();
-                    }
-                    (landing.held, landing.retry_fleet_ms) = (None, None);
-                })
-            }
-            Event::LandingMoving(landing_moving) => {
-                self.change_landing(*landing_moving.landing(), rows, |landing| {
-                    if let LandingState::Validated { old, new, carries } = landing.state.clone() {
-                        landing.state = LandingState::Moving {
-                            old,
-                            new,
-                            fence: *landing_moving.fence(),
-                            carries,
-                        };
-                    }
-                })
-            }
-            Event::LandingHeld(landing_held) => {
-                self.change_landing(*landing_held.landing(), rows, |landing| {
+            Event::LandingAsked(event) => self.change_landing(*event.landing(), rows, |landing| {
+                landing.first = *event.first();
+                if event.under().is_some() {
+                    landing.lent_claim = event.under().clone();
+                }
+                (landing.held, landing.retry_fleet_ms) = (None, None);
+            }),
+            Event::LandingMoving(event) => self.change_landing(*event.landing(), rows, |landing| {
+                if let LandingState::Validated { old, new, carries } = landing.state.clone() {
+                    landing.state = LandingState::Moving {
+                        old,
+                        new,
+                        fence: *event.fence(),
+                        carries,
+                    };
+                }
+            }),
+            Event::LandingHeld(event) => {
+                self.change_landing(*event.landing(), rows, |landing| {
                     discard_trial(landing);
                     let before = landing.hold_count.take();
                     landing.hold_count = Some(HoldCount {
-                        reason: landing_held.reason().clone(),
-                        times: before.as_ref().map_or(0, |hold_count| hold_count.times) + 1,
-                        since_unix_ms: before
-                            .map_or(now.unix_ms, |hold_count| hold_count.since_unix_ms),
+                        reason: event.reason().clone(),
+                        times: before.as_ref().map_or(0, |hold| hold.times) + 1,
+                        since_unix_ms: before.map_or(now.unix_ms, |hold| hold.since_unix_ms),
                     });
-                    landing.held = Some(landing_held.reason().clone());
-                    landing.retry_fleet_ms = *landing_held.retry_at();
+                    landing.held = Some(event.reason().clone());
+                    landing.retry_fleet_ms = *event.retry_at();
                 });
-                self.detach_from_trials(*landing_held.landing(), None, rows);
+                self.detach_from_trials(*event.landing(), None, rows);
             }
-            Event::LandingLanded(landing_landed) => {
-                self.record_landing_end(*landing_landed.landing(), Some(false), rows);
-                let tip = landing_landed
-                    .tip()
-                    .as_ref()
-                    .unwrap_or(landing_landed.commit());
-                if let Some(settled) = landing_landed.settled() {
-                    self.change_task(*landing_landed.task(), now, rows, |task| {
+            Event::LandingLanded(event) => {
+                self.record_landing_end(*event.landing(), Some(false), rows);
+                let tip = event.tip().as_ref().unwrap_or(event.commit());
+                if let Some(settled) = event.settled() {
+                    self.change_task(*event.task(), now, rows, |task| {
                         task.record_conflicts(settled);
                         task.settled_conflicts.clone_from(settled);
                     });
                 }
-                if let Some(landing) = self.landings.get(landing_landed.landing()).cloned() {
+                if let Some(landing) = self.landings.get(event.landing()).cloned() {
                     self.change_record(&landing.project, rows, |record| {
                         record.tip = Some(tip.clone());
                         if let Some(undone) = landing.submission.undoes {
@@ -168,53 +154,53 @@ impl Board {
                         }
                     });
                 }
-                self.detach_from_trials(*landing_landed.landing(), Some(tip), rows);
-                self.change_landing(*landing_landed.landing(), rows, |landing| {
+                self.detach_from_trials(*event.landing(), Some(tip), rows);
+                self.change_landing(*event.landing(), rows, |landing| {
                     landing.end = Some(LandingEnd::Landed {
-                        commit: landing_landed.commit().clone(),
+                        commit: event.commit().clone(),
                         unix_ms: now.unix_ms,
                     });
                 });
             }
-            Event::LandingEnded(landing_ended) => {
+            Event::LandingEnded(event) => {
                 // A landing that failed its trials was counted when it was first suspected.
                 let is_counted = self
                     .landings
-                    .get(landing_ended.landing())
+                    .get(event.landing())
                     .is_some_and(|landing| landing.faults > 0);
                 self.record_landing_end(
-                    *landing_ended.landing(),
-                    landing_ended.fault().filter(|_| !is_counted),
+                    *event.landing(),
+                    event.fault().filter(|_| !is_counted),
                     rows,
                 );
-                self.detach_from_trials(*landing_ended.landing(), None, rows);
-                self.change_landing(*landing_ended.landing(), rows, |landing| {
+                self.detach_from_trials(*event.landing(), None, rows);
+                self.change_landing(*event.landing(), rows, |landing| {
                     landing.end = Some(LandingEnd::Removed {
-                        reason: landing_ended.reason().clone(),
+                        reason: event.reason().clone(),
                         unix_ms: now.unix_ms,
                     });
                 });
             }
-            Event::QueueOvertaken(queue_overtaken) => {
+            Event::QueueOvertaken(event) => {
                 for id in self
-                    .queue_of(queue_overtaken.project())
+                    .queue_of(event.project())
                     .map(|landing| landing.id)
                     .collect::<Vec<_>>()
                 {
                     self.change_landing(id, rows, discard_trial);
                 }
             }
-            Event::QueueHeld(queue_held) => {
-                self.change_record(queue_held.project(), rows, |record| {
-                    record.held = Some(queue_held.hold().clone())
+            Event::QueueHeld(event) => {
+                self.change_record(event.project(), rows, |record| {
+                    record.held = Some(event.hold().clone())
                 });
             }
-            Event::QueueReleased(queue_released) => {
-                self.change_record(queue_released.project(), rows, |record| record.held = None)
+            Event::QueueReleased(event) => {
+                self.change_record(event.project(), rows, |record| record.held = None)
             }
-            Event::QueueUnpushed(queue_unpushed) => {
-                self.change_record(queue_unpushed.project(), rows, |record| {
-                    record.unpushed = Some(queue_unpushed.unpushed().clone())
+            Event::QueueUnpushed(event) => {
+                self.change_record(event.project(), rows, |record| {
+                    record.unpushed = Some(event.unpushed().clone())
                 });
             }
             Event::TrunkCompared(event) => {
@@ -233,18 +219,16 @@ impl Board {
                 );
                 record.tip = event.tip().clone();
             }),
-            Event::QueuePushed(queue_pushed) => {
-                self.change_record(queue_pushed.project(), rows, |record| {
-                    record.unpushed = None
-                })
+            Event::QueuePushed(event) => {
+                self.change_record(event.project(), rows, |record| record.unpushed = None)
             }
             _ => {}
         }
     }
 
-    /// Updates the other landings of the project after `gone` left its place in their trials. With
-    /// `landed`, it landed as that commit, and trials that were based on it are now based on the
-    /// trunk. Without, those trials no longer count.
+    /// Updates the other landings of the project after `gone` left their trials. If `gone` landed
+    /// as the commit `landed`, the trials that were based on it are now based on the trunk. If it
+    /// did not land, those trials no longer count.
     fn detach_from_trials(&mut self, gone: LandingId, landed: Option<&CommitId>, rows: &mut Rows) {
         let Some(project) = self
             .landings
@@ -269,12 +253,11 @@ impl Board {
 
     /// Records the end of a landing. Later batches get their size from these records.
     fn record_landing_end(&mut self, id: LandingId, failed: Option<bool>, rows: &mut Rows) {
-        if let (Some(failed), Some(project)) = (
-            failed,
-            self.landings
-                .get(&id)
-                .map(|landing| landing.project.clone()),
-        ) {
+        let Some(landing) = self.landings.get(&id) else {
+            return;
+        };
+        if let Some(failed) = failed {
+            let project = landing.project.clone();
             self.change_record(&project, rows, |record| record.record_outcome(failed));
         }
     }
@@ -320,22 +303,23 @@ fn discard_trial(landing: &mut Landing) {
     }
 }
 
+/// Removes the landing `gone` from the trials of `landing`.
 fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
     landing.deferred_behind.retain(|id| *id != gone);
-    let carried = |carries: &[CarriedLanding]| {
+    let commit_of_gone = |carries: &[CarriedLanding]| {
         carries
             .iter()
-            .find(|carried_landing| carried_landing.landing == gone)
-            .map(|carried_landing| carried_landing.commit.clone())
+            .find(|carried| carried.landing == gone)
+            .map(|carried| carried.commit.clone())
     };
-    let with = |carries: &[CarriedLanding]| carried(carries).is_some();
-    // The gone landing landed as another commit than the commit that was merged and validated here.
-    let differs = |carries: &[CarriedLanding], commit: &CommitId| {
-        carried(carries).is_some_and(|id| id != *commit)
+    let carries_gone = |carries: &[CarriedLanding]| commit_of_gone(carries).is_some();
+    // `gone` landed as another commit than the commit that was merged and validated here.
+    let carries_other_commit = |carries: &[CarriedLanding], commit: &CommitId| {
+        commit_of_gone(carries).is_some_and(|id| id != *commit)
     };
-    if let Some(red) = &mut landing.failed_trial {
-        match (red.ahead.contains(&gone), landed) {
-            (true, Some(_)) => red.ahead.retain(|id| *id != gone),
+    if let Some(failed_trial) = &mut landing.failed_trial {
+        match (failed_trial.ahead.contains(&gone), landed) {
+            (true, Some(_)) => failed_trial.ahead.retain(|id| *id != gone),
             (false, None) => {}
             _ => landing.failed_trial = None,
         }
@@ -347,19 +331,21 @@ fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
         }
         (LandingState::Trying { void, .. }, Some(_)) => *void = true,
         (LandingState::Trying { ahead, void, .. }, None) => *void |= ahead.contains(&gone),
-        (LandingState::Validated { carries, .. }, Some(commit)) if differs(carries, commit) => {
+        (LandingState::Validated { carries, .. }, Some(commit))
+            if carries_other_commit(carries, commit) =>
+        {
             landing.state = LandingState::Queued
         }
-        (LandingState::Validated { carries, old, .. }, Some(commit)) if with(carries) => {
-            carries.retain(|carried_landing| carried_landing.landing != gone);
+        (LandingState::Validated { carries, old, .. }, Some(commit)) if carries_gone(carries) => {
+            carries.retain(|carried| carried.landing != gone);
             *old = commit.clone();
         }
         (LandingState::Validated { .. }, Some(_)) => landing.state = LandingState::Queued,
-        (LandingState::Validated { carries, .. }, None) if with(carries) => {
+        (LandingState::Validated { carries, .. }, None) if carries_gone(carries) => {
             landing.state = LandingState::Queued
         }
-        (LandingState::Moving { carries, old, .. }, Some(commit)) if with(carries) => {
-            carries.retain(|carried_landing| carried_landing.landing != gone);
+        (LandingState::Moving { carries, old, .. }, Some(commit)) if carries_gone(carries) => {
+            carries.retain(|carried| carried.landing != gone);
             *old = commit.clone();
         }
         _ => {}

@@ -30,6 +30,7 @@ type GroupKey = (ReadyFor, bool, Uri);
 /// Priority and id: the order of tasks within a group.
 type TaskRank = (u8, TaskId);
 
+/// Ready tasks by list: in groups, and ungrouped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadyIndex {
     ungrouped: OrdMap<ReadyFor, OrdSet<TaskRank>>,
@@ -47,6 +48,7 @@ impl PartialEq for ReadyIndex {
     }
 }
 
+/// Returns the FNV-1a hash of two texts.
 fn hash(parts: [&str; 2]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -56,110 +58,118 @@ fn hash(parts: [&str; 2]) -> u64 {
 
 /// Returns the directories above a pattern, deepest first, without the project's own directory.
 fn ancestor_dirs(uri: &Uri) -> impl Iterator<Item = &str> {
-    let start = uri.as_str().find("://").map_or(0, |uri| uri + 3);
-    let inside = uri.as_str()[start..]
+    let text = uri.as_str();
+    let start = text.find("://").map_or(0, |at| at + 3);
+    let inside = text[start..]
         .find('/')
-        .map_or(uri.as_str().len(), |uri| start + uri + 1);
+        .map_or(text.len(), |at| start + at + 1);
     let literal = uri.literal_segments();
     let last = literal.len();
     literal
         .match_indices('/')
-        .map(|match_indice| match_indice.0)
-        .filter(move |match_indice| *match_indice >= inside)
-        .chain((last < uri.as_str().len() && last > inside).then_some(last))
+        .map(|(at, _)| at)
+        .filter(move |at| *at >= inside)
+        .chain((last < text.len() && last > inside).then_some(last))
         .collect::<Vec<_>>()
         .into_iter()
         .rev()
         .map(move |at| &literal[..at])
 }
 
+/// The end of a pattern for everything below a directory.
 const SUBTREE_SUFFIX: &str = "/**";
 
 impl ReadyIndex {
-    pub(super) fn insert(&mut self, line: &ReadyFor, task: &Task, uris: &[Uri], shared: bool) {
-        let mut hottest: Option<(u32, &Uri)> = None;
+    /// Adds a ready task. It joins a group at once if many tasks need one of its patterns.
+    pub(super) fn insert(&mut self, list: &ReadyFor, task: &Task, uris: &[Uri], shared: bool) {
+        let mut most_wanted: Option<(u32, &Uri)> = None;
         for uri in uris {
-            let heat = self.count_up(hash([uri.as_str(), ""]));
-            if heat >= GROUP_THRESHOLD && hottest.is_none_or(|hottest| hottest.0 < heat) {
-                hottest = Some((heat, uri));
+            let demand = self.count_up(hash([uri.as_str(), ""]));
+            if demand >= GROUP_THRESHOLD && most_wanted.is_none_or(|(highest, _)| highest < demand)
+            {
+                most_wanted = Some((demand, uri));
             }
             for folder in ancestor_dirs(uri) {
                 self.count_up(hash([folder, SUBTREE_SUFFIX]));
             }
         }
-        let folder = || {
-            let hot = |s: &&str| {
+        let hot_folder = || {
+            let is_hot = |folder: &&str| {
                 self.demand
-                    .get(&hash([s, SUBTREE_SUFFIX]))
+                    .get(&hash([folder, SUBTREE_SUFFIX]))
                     .is_some_and(|demand| *demand >= GROUP_THRESHOLD)
             };
             uris.iter()
-                .find_map(|uri| ancestor_dirs(uri).find(hot))
-                .and_then(|uris| Uri::new(&format!("{uris}{SUBTREE_SUFFIX}")).ok())
+                .find_map(|uri| ancestor_dirs(uri).find(is_hot))
+                .and_then(|folder| Uri::new(&format!("{folder}{SUBTREE_SUFFIX}")).ok())
         };
-        let place = (task.priority, task.id);
-        match hottest.map(|hottest| hottest.1.clone()).or_else(folder) {
-            Some(uri) => self.group(line, place, shared, uri),
-            None => self.ungroup(line, place),
+        let rank = (task.priority, task.id);
+        match most_wanted.map(|(_, uri)| uri.clone()).or_else(hot_folder) {
+            Some(uri) => self.group(list, rank, shared, uri),
+            None => self.ungroup(list, rank),
         }
     }
 
-    pub(super) fn remove(&mut self, line: &ReadyFor, task: &Task, uris: &[Uri]) {
+    /// Removes a task that is no longer ready.
+    pub(super) fn remove(&mut self, list: &ReadyFor, task: &Task, uris: &[Uri]) {
         for uri in uris {
             self.count_down(hash([uri.as_str(), ""]));
             for folder in ancestor_dirs(uri) {
                 self.count_down(hash([folder, SUBTREE_SUFFIX]));
             }
         }
-        self.remove_ranked(line, (task.priority, task.id));
+        self.remove_ranked(list, (task.priority, task.id));
     }
 
     fn count_up(&mut self, key: u64) -> u32 {
-        let heat = self.demand.get(&key).copied().unwrap_or(0) + 1;
-        self.demand.insert(key, heat);
-        heat
+        let demand = self.demand.get(&key).copied().unwrap_or(0) + 1;
+        self.demand.insert(key, demand);
+        demand
     }
 
     fn count_down(&mut self, key: u64) {
         match self.demand.get(&key).copied() {
             Some(0 | 1) | None => _ = self.demand.remove(&key),
-            Some(heat) => _ = self.demand.insert(key, heat - 1),
+            Some(demand) => _ = self.demand.insert(key, demand - 1),
         }
     }
 
-    fn ungroup(&mut self, line: &ReadyFor, place: TaskRank) {
-        self.group_of.remove(&place.1);
-        match self.ungrouped.get_mut(line) {
-            Some(here) => _ = here.insert(place),
-            None => _ = self.ungrouped.insert(line.clone(), OrdSet::unit(place)),
+    /// Adds a task to the ungrouped tasks of its list.
+    fn ungroup(&mut self, list: &ReadyFor, rank: TaskRank) {
+        self.group_of.remove(&rank.1);
+        match self.ungrouped.get_mut(list) {
+            Some(ranks) => _ = ranks.insert(rank),
+            None => _ = self.ungrouped.insert(list.clone(), OrdSet::unit(rank)),
         }
     }
 
-    fn group(&mut self, line: &ReadyFor, place: TaskRank, shared: bool, uri: Uri) {
-        self.group_of.insert(place.1, (shared, uri.clone()));
-        let key = (line.clone(), shared, uri);
+    /// Adds a task to the group of a pattern.
+    fn group(&mut self, list: &ReadyFor, rank: TaskRank, shared: bool, uri: Uri) {
+        self.group_of.insert(rank.1, (shared, uri.clone()));
+        let key = (list.clone(), shared, uri);
         match self.groups.get_mut(&key) {
-            Some(here) => _ = here.insert(place),
-            None => _ = self.groups.insert(key, OrdSet::unit(place)),
+            Some(ranks) => _ = ranks.insert(rank),
+            None => _ = self.groups.insert(key, OrdSet::unit(rank)),
         }
     }
 
-    fn remove_ranked(&mut self, line: &ReadyFor, place: TaskRank) {
-        match self.group_of.remove(&place.1) {
+    /// Removes a task from its group, or from the ungrouped tasks.
+    fn remove_ranked(&mut self, list: &ReadyFor, rank: TaskRank) {
+        match self.group_of.remove(&rank.1) {
             Some((shared, uri)) => {
-                let key = (line.clone(), shared, uri);
-                if let Some(here) = self.groups.get_mut(&key) {
-                    here.remove(&place);
-                    if here.is_empty() {
+                let key = (list.clone(), shared, uri);
+                if let Some(ranks) = self.groups.get_mut(&key) {
+                    ranks.remove(&rank);
+                    if ranks.is_empty() {
                         self.groups.remove(&key);
                     }
                 }
             }
             None => {
-                if let Some(here) = self.ungrouped.get_mut(line) {
-                    here.remove(&place);
-                    if here.is_empty() {
-                        self.ungrouped.remove(line);
+                if let Some(ranks) = self.ungrouped.get_mut(list) {
+                    ranks.remove(&rank);
+                    if ranks.is_empty() {
+                        self.ungrouped.remove(list);
                     }
                 }
             }
@@ -172,57 +182,54 @@ impl Board {
     /// `agent` from starting.
     pub(crate) fn first_startable(
         &self,
-        lots: &mut ReadyIndex,
-        line: &ReadyFor,
+        index: &mut ReadyIndex,
+        list: &ReadyFor,
         agent: &AgentName,
         fits: impl Fn(&Task) -> bool,
     ) -> Option<TaskId> {
         // A group that is free and small does not pay, so its tasks become ungrouped again.
         let first = Uri::smallest();
-        let here: Vec<(GroupKey, OrdSet<TaskRank>)> = lots
+        let free_groups: Vec<(GroupKey, OrdSet<TaskRank>)> = index
             .groups
-            .range((line.clone(), false, first)..)
-            .take_while(|group| group.0.0 == *line)
-            .filter(|group| !self.is_pattern_taken(&group.0.2, group.0.1, agent))
-            .map(|group| (group.0.clone(), group.1.clone()))
+            .range((list.clone(), false, first)..)
+            .take_while(|((group_list, ..), _)| group_list == list)
+            .filter(|((_, is_shared, uri), _)| !self.is_pattern_taken(uri, *is_shared, agent))
+            .map(|(key, ranks)| (key.clone(), ranks.clone()))
             .collect();
-        let mut sources = Vec::with_capacity(here.len() + 1);
-        for (key, places) in here {
-            if places.len() < GROUP_THRESHOLD as usize / 2 {
-                lots.groups.remove(&key);
-                places.iter().for_each(|place| lots.ungroup(line, *place));
+        let mut sources = Vec::with_capacity(free_groups.len() + 1);
+        for (key, ranks) in free_groups {
+            if ranks.len() < GROUP_THRESHOLD as usize / 2 {
+                index.groups.remove(&key);
+                ranks.iter().for_each(|rank| index.ungroup(list, *rank));
             } else {
-                sources.push(places);
+                sources.push(ranks);
             }
         }
-        sources.extend(lots.ungrouped.get(line).cloned());
-        let mut heads: Vec<_> = sources
-            .iter()
-            .map(|generic_ord_set| generic_ord_set.iter())
-            .collect();
-        let mut order: BinaryHeap<Reverse<(TaskRank, usize)>> = heads
+        sources.extend(index.ungrouped.get(list).cloned());
+        let mut heads: Vec<_> = sources.iter().map(|ranks| ranks.iter()).collect();
+        let mut queue: BinaryHeap<Reverse<(TaskRank, usize)>> = heads
             .iter_mut()
             .enumerate()
-            .filter_map(|(nth, head)| head.next().map(|pair| Reverse((*pair, nth))))
+            .filter_map(|(source, head)| head.next().map(|rank| Reverse((*rank, source))))
             .collect();
-        while let Some(Reverse((place, nth))) = order.pop() {
-            order.extend(heads[nth].next().map(|head| Reverse((*head, nth))));
-            let Some(task) = self.tasks.get(&place.1).filter(|task| fits(task)) else {
+        while let Some(Reverse((rank, source))) = queue.pop() {
+            queue.extend(heads[source].next().map(|head| Reverse((*head, source))));
+            let Some(task) = self.tasks.get(&rank.1).filter(|task| fits(task)) else {
                 continue;
             };
-            let shared = manifest::claim_mode(self, task) == ClaimMode::Shared;
-            let files = self
-                .blocking_pattern(&manifest::claims_of_task(self, task), shared, agent)
-                .map(|uri| (shared, uri));
-            let in_its_way = files.or_else(|| {
+            let is_shared = manifest::claim_mode(self, task) == ClaimMode::Shared;
+            let blocking_files = self
+                .blocking_pattern(&manifest::claims_of_task(self, task), is_shared, agent)
+                .map(|uri| (is_shared, uri));
+            let blocking = blocking_files.or_else(|| {
                 self.blocking_pattern(&claim::uris_of_task(task), false, agent)
                     .map(|uri| (false, uri))
             });
-            match in_its_way {
-                None => return Some(place.1),
-                Some((shared, uri)) => {
-                    lots.remove_ranked(line, place);
-                    lots.group(line, place, shared, uri);
+            match blocking {
+                None => return Some(rank.1),
+                Some((is_shared, uri)) => {
+                    index.remove_ranked(list, rank);
+                    index.group(list, rank, is_shared, uri);
                 }
             }
         }
@@ -236,11 +243,11 @@ impl Board {
             let held = self
                 .held_patterns
                 .overlapping(uri)
-                .find(|(number, theirs)| self.excludes_claim(*number, shared, theirs, agent));
+                .find(|(id, theirs)| self.excludes_claim(*id, shared, theirs, agent));
             let waiting = || {
                 self.awaited_patterns
                     .overlapping(uri)
-                    .find(|(number, theirs)| self.excludes_wait(*number, shared, theirs, agent))
+                    .find(|(id, theirs)| self.excludes_wait(*id, shared, theirs, agent))
             };
             held.or_else(waiting).map(|(_, theirs)| theirs.clone())
         })
@@ -249,25 +256,27 @@ impl Board {
     /// Returns whether somebody other than `agent` holds or waits for this very pattern, or for a
     /// whole directory above it.
     fn is_pattern_taken(&self, uri: &Uri, shared: bool, agent: &AgentName) -> bool {
-        let covering = |index: &PatternIndex, excludes: &dyn Fn(u64) -> bool| {
+        let is_covered = |index: &PatternIndex, excludes: &dyn Fn(u64) -> bool| {
             index.covering(uri).any(excludes)
         };
-        covering(&self.held_patterns, &|number| {
-            self.excludes_claim(number, shared, uri, agent)
-        }) || covering(&self.awaited_patterns, &|number| {
-            self.excludes_wait(number, shared, uri, agent)
+        is_covered(&self.held_patterns, &|id| {
+            self.excludes_claim(id, shared, uri, agent)
+        }) || is_covered(&self.awaited_patterns, &|id| {
+            self.excludes_wait(id, shared, uri, agent)
         })
     }
 
-    fn excludes_claim(&self, number: u64, shared: bool, theirs: &Uri, agent: &AgentName) -> bool {
-        self.claims.get(&ClaimId(number)).is_some_and(|held| {
+    /// Returns whether a claim keeps `agent` from working with a pattern.
+    fn excludes_claim(&self, id: u64, shared: bool, theirs: &Uri, agent: &AgentName) -> bool {
+        self.claims.get(&ClaimId(id)).is_some_and(|held| {
             (!shared || held.mode == ClaimMode::Exclusive)
                 && !claim::is_own(self, Party::Work(agent), theirs, &held.owner)
         })
     }
 
-    fn excludes_wait(&self, number: u64, shared: bool, theirs: &Uri, agent: &AgentName) -> bool {
-        self.waits.get(&WaitId(number)).is_some_and(|wait| {
+    /// Returns whether a wait keeps `agent` from working with a pattern.
+    fn excludes_wait(&self, id: u64, shared: bool, theirs: &Uri, agent: &AgentName) -> bool {
+        self.waits.get(&WaitId(id)).is_some_and(|wait| {
             (!shared || wait.mode == ClaimMode::Exclusive)
                 && !claim::is_own(self, Party::Work(agent), theirs, &wait.owner)
         })

@@ -54,22 +54,22 @@ pub(crate) fn uris_of_task(task: &Task) -> Vec<Uri> {
         .as_ref()
         .filter(|alias| !alias.contains(['*', '?', '%']));
     let alias = alias.and_then(|alias| Uri::new(&format!("task://{}/{alias}", task.project)).ok());
-    let own = [
+    let by_id = [
         Uri::for_task(&task.project, task.id),
         Uri::for_workspace(&task.project, task.id),
     ];
-    own.into_iter().chain(alias).collect()
+    by_id.into_iter().chain(alias).collect()
 }
 
 /// Returns the URIs that an attempt holds by running.
 pub(crate) fn held_by_attempt(attempt: &Attempt) -> Vec<Uri> {
     let workspace =
         (!attempt.no_workspace).then(|| Uri::for_workspace(&attempt.project, attempt.task));
-    let own = [
+    let always = [
         Uri::for_task(&attempt.project, attempt.task),
         Uri::for_agent(&attempt.agent),
     ];
-    own.into_iter().chain(workspace).collect()
+    always.into_iter().chain(workspace).collect()
 }
 
 /// Returns the URIs that a landing holds while it is under way. The agent's name is not among them,
@@ -146,6 +146,7 @@ pub(super) fn describe(board: &Board, owner: &ClaimOwner) -> String {
     }
 }
 
+/// Returns whether an attempt holds `uri` by running.
 fn does_attempt_hold(attempt: &Attempt, uri: &Uri) -> bool {
     match uri.agent() {
         Some(agent) => attempt.agent.as_str() == agent,
@@ -156,6 +157,7 @@ fn does_attempt_hold(attempt: &Attempt, uri: &Uri) -> bool {
     }
 }
 
+/// Returns whether a landing holds `uri` while it is under way.
 fn does_landing_hold(landing: &Landing, uri: &Uri) -> bool {
     landing.submission.merges_remote.is_none() && uri.names_task(&landing.project, landing.task)
 }
@@ -253,6 +255,7 @@ fn may_claim_for(uri: &Uri, by_hand: &AgentName, work: &AgentName) -> bool {
     }
 }
 
+/// Returns the agent behind a claim's owner.
 fn agent_of<'a>(board: &'a Board, owner: &'a ClaimOwner) -> Option<&'a AgentName> {
     match owner {
         ClaimOwner::Agent(name) => Some(name),
@@ -272,7 +275,7 @@ pub fn check_agent_and_project(
     uris: &[Uri],
     by: &Actor,
 ) -> Result<(), Refusal> {
-    let registered = board.agents.contains_key(agent)
+    let is_registered = board.agents.contains_key(agent)
         || board
             .agents
             .keys()
@@ -284,11 +287,11 @@ pub fn check_agent_and_project(
         Actor::Agent(name) => bus::is_same_or_below(agent, name),
         Actor::Regatta => true,
     };
-    let is_project = agent
+    let is_project_identity = agent
         .as_str()
         .strip_suffix("-dev")
         .is_some_and(|name| has_project(board, name));
-    if !(registered || is_caller || is_project) {
+    if !(is_registered || is_caller || is_project_identity) {
         return Err(Refusal::NoSuchAgent {
             agent: agent.clone(),
         });

@@ -13,7 +13,7 @@ use super::{CommandOutcome, PlannedTask};
 /// nothing.
 pub(super) fn start_mission(
     draft: &mut Draft,
-    ask: mission::StartMission,
+    settings: mission::StartMission,
     tasks: Vec<PlannedTask>,
     adopt: Vec<TaskId>,
     now: Now,
@@ -24,46 +24,50 @@ pub(super) fn start_mission(
             "put [[task]] tables into the plan",
         ));
     }
-    if let Some((nth, wrong)) = tasks.iter().enumerate().find_map(|(nth, planned_task)| {
-        planned_task
+    if let Some((nth, missing)) = tasks.iter().enumerate().find_map(|(nth, planned)| {
+        planned
             .after
             .iter()
-            .find(|on| **on >= tasks.len())
-            .map(|on| (nth, *on))
+            .find(|blocker| **blocker >= tasks.len())
+            .map(|blocker| (nth, *blocker))
     }) {
         return Err(Refusal::invalid(
             format!(
                 "task {} of the plan waits for task {}, which is not in it",
                 nth + 1,
-                wrong + 1
+                missing + 1
             ),
             "name a task of the same plan",
         ));
     }
-    let first = draft.board().counters.task + 1;
-    let steps = plan_steps(draft, &ask, &tasks, &adopt)?;
-    let project = ask.project.clone();
-    let id = mission::start(draft, ask, now)?;
+    let first_id = draft.board().counters.task + 1;
+    let steps = plan_steps(draft, &settings, &tasks, &adopt)?;
+    let project = settings.project.clone();
+    let id = mission::start(draft, settings, now)?;
     let mut ids = Vec::with_capacity(tasks.len());
     let mut later: Vec<(TaskId, Vec<TaskId>)> = Vec::new();
     let adopted = steps[tasks.len()..].to_vec();
     for (nth, (planned, step)) in tasks.into_iter().zip(steps).enumerate() {
-        let mut add = task::AddTask {
+        let mut new_task = task::AddTask {
             project: project.clone(),
             ..planned.task
         };
         // A blocker further down the plan does not exist yet. It is added when all tasks exist.
         let (before, after): (Vec<usize>, Vec<usize>) =
             planned.after.iter().partition(|after| **after < nth);
-        add.blocked_by
-            .extend(before.iter().map(|before| TaskId(first + *before as u64)));
-        let own = add.blocked_by.clone();
-        let task = task::add(draft, add, Some((id, step)), now)?;
+        new_task.blocked_by.extend(
+            before
+                .iter()
+                .map(|before| TaskId(first_id + *before as u64)),
+        );
+        let earlier_blockers = new_task.blocked_by.clone();
+        let task = task::add(draft, new_task, Some((id, step)), now)?;
         if !after.is_empty() {
             later.push((
                 task,
-                own.into_iter()
-                    .chain(after.iter().map(|after| TaskId(first + *after as u64)))
+                earlier_blockers
+                    .into_iter()
+                    .chain(after.iter().map(|after| TaskId(first_id + *after as u64)))
                     .collect(),
             ));
         }
@@ -96,52 +100,52 @@ pub(super) fn start_mission(
 /// in their order.
 fn plan_steps(
     draft: &Draft,
-    ask: &mission::StartMission,
+    settings: &mission::StartMission,
     tasks: &[PlannedTask],
     adopt: &[TaskId],
 ) -> Result<Vec<PlanStep>, Refusal> {
     let board = draft.board();
-    let place = |id: &TaskId| {
+    let adopted_index = |id: &TaskId| {
         adopt
             .iter()
-            .position(|task_id| task_id == id)
-            .map(|adopt| tasks.len() + adopt)
+            .position(|adopted| adopted == id)
+            .map(|position| tasks.len() + position)
     };
-    let planned = tasks.iter().map(|planned_task| OwnershipTask {
-        files: planned_task.task.files.clone(),
-        after: planned_task
+    let planned = tasks.iter().map(|planned| OwnershipTask {
+        files: planned.task.files.clone(),
+        after: planned
             .after
             .iter()
             .copied()
-            .chain(planned_task.task.blocked_by.iter().filter_map(place))
+            .chain(planned.task.blocked_by.iter().filter_map(adopted_index))
             .collect(),
     });
     let adopted = adopt.iter().map(|id| match board.tasks.get(id) {
         Some(task) => OwnershipTask {
             files: task.files.clone(),
-            after: task.blocked_by.iter().filter_map(place).collect(),
+            after: task.blocked_by.iter().filter_map(adopted_index).collect(),
         },
         None => OwnershipTask::default(), // adopting the task is refused later
     });
     let parts: Vec<OwnershipTask> = planned.chain(adopted).collect();
     let run = board
         .projects
-        .get(&ask.project)
+        .get(&settings.project)
         .map(|project| project.settings.run.clone())
         .unwrap_or_default();
     let rules = OwnershipRules {
         run: &run,
-        serial: &ask.serial,
-        isolate: ask.isolate,
+        serial: &settings.serial,
+        isolate: settings.isolate,
     };
-    let first = board.counters.task + 1;
-    let name = |n: usize| {
+    let first_id = board.counters.task + 1;
+    let id_of = |n: usize| {
         adopt
             .get(n.wrapping_sub(tasks.len()))
             .copied()
-            .unwrap_or(TaskId(first + n as u64))
+            .unwrap_or(TaskId(first_id + n as u64))
     };
-    manifest::mission_steps(&parts, rules, ask.mode).map_err(|cycle| Refusal::Cycle {
-        tasks: cycle.into_iter().map(name).collect(),
+    manifest::mission_steps(&parts, rules, settings.mode).map_err(|cycle| Refusal::Cycle {
+        tasks: cycle.into_iter().map(id_of).collect(),
     })
 }

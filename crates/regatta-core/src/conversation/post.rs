@@ -84,8 +84,9 @@ impl ThreadPost {
         self.shown < self.stage && self.failure.is_none()
     }
 
-    pub(super) fn is_of_turn(&self, n: u64) -> bool {
-        matches!(self.content, PostContent::Turn { turn } if turn == n)
+    /// Returns whether this is the post of a turn.
+    pub(super) fn is_of_turn(&self, number: u64) -> bool {
+        matches!(self.content, PostContent::Turn { turn } if turn == number)
     }
 }
 
@@ -101,11 +102,11 @@ pub enum ShowOutcome {
 }
 
 /// Adds a post at its first stage.
-fn add_post(conversation: &mut Conversation, what: PostContent) {
+fn add_post(conversation: &mut Conversation, content: PostContent) {
     conversation.post_count += 1;
     let post = ThreadPost {
         number: conversation.post_count,
-        content: what,
+        content,
         stage: 1,
         shown: 0,
         begun: false,
@@ -116,6 +117,7 @@ fn add_post(conversation: &mut Conversation, what: PostContent) {
     conversation.posts.push(post);
 }
 
+/// Adds a sign that a message was seen.
 pub(super) fn add_seen(conversation: &mut Conversation, source: &str) {
     add_post(
         conversation,
@@ -125,14 +127,17 @@ pub(super) fn add_seen(conversation: &mut Conversation, source: &str) {
     );
 }
 
+/// Adds a post about a turn that waits behind `ahead` turns.
 pub(super) fn add_queued(conversation: &mut Conversation, turn: u64, ahead: usize) {
     add_post(conversation, PostContent::Queued { turn, ahead });
 }
 
+/// Adds the post of a turn: its progress, and later its answer.
 pub(super) fn add_turn(conversation: &mut Conversation, turn: u64) {
     add_post(conversation, PostContent::Turn { turn });
 }
 
+/// Adds a note.
 pub(super) fn add_note(conversation: &mut Conversation, tone: NoteTone, text: String) {
     add_post(conversation, PostContent::Note { tone, text });
 }
@@ -140,25 +145,26 @@ pub(super) fn add_note(conversation: &mut Conversation, tone: NoteTone, text: St
 /// Adds a post for a pull request after a push, once per branch. After a branch has landed, the
 /// next work has another branch.
 pub(super) fn add_pull_request(conversation: &mut Conversation) {
-    let pushed = conversation
+    let is_pushed = conversation
         .pushed
         .as_ref()
-        .is_some_and(|pushed_work| pushed_work.failure.is_none());
+        .is_some_and(|is_pushed| is_pushed.failure.is_none());
     let branch = conversation
         .turns
         .iter()
         .rev()
-        .find_map(|conversation_turn| conversation_turn.work.as_ref())
-        .map(|turn_work| turn_work.branch.as_str());
-    let has = conversation.pull.as_ref().is_some_and(|conversation_pull| {
-        conversation_pull.branch.is_none() || conversation_pull.branch.as_deref() == branch
-    });
-    if pushed
-        && !has
+        .find_map(|turn| turn.work.as_ref())
+        .map(|work| work.branch.as_str());
+    let has_pull_request = conversation
+        .pull
+        .as_ref()
+        .is_some_and(|pull| pull.branch.is_none() || pull.branch.as_deref() == branch);
+    if is_pushed
+        && !has_pull_request
         && !conversation
             .posts
             .iter()
-            .any(|thread_post| thread_post.content == PostContent::Pull && thread_post.is_due())
+            .any(|post| post.content == PostContent::Pull && post.is_due())
     {
         add_post(conversation, PostContent::Pull);
     }
@@ -169,15 +175,15 @@ pub(super) fn restage_last_turn(conversation: &mut Conversation) {
     let ended: Vec<u64> = conversation
         .turns
         .iter()
-        .filter(|conversation_turn| conversation_turn.ended_unix_ms.is_some())
-        .map(|conversation_turn| conversation_turn.number)
+        .filter(|turn| turn.ended_unix_ms.is_some())
+        .map(|turn| turn.number)
         .collect();
     let last = conversation
         .turns
         .iter()
         .rev()
-        .find(|conversation_turn| conversation_turn.ended_unix_ms.is_some())
-        .map(|conversation_turn| conversation_turn.number);
+        .find(|turn| turn.ended_unix_ms.is_some())
+        .map(|turn| turn.number);
     for post in &mut conversation.posts {
         if let PostContent::Turn { turn } = post.content
             && (post.stage == 1 && ended.contains(&turn) || Some(turn) == last)
@@ -187,9 +193,9 @@ pub(super) fn restage_last_turn(conversation: &mut Conversation) {
     }
 }
 
-/// Raises the stage of a "waits" post whose message no longer waits.
+/// Raises the stage of the post of each queued turn that no longer waits.
 pub(super) fn restage_queued(conversation: &mut Conversation) {
-    let waits: Vec<u64> = conversation
+    let queued: Vec<u64> = conversation
         .turns
         .iter()
         .filter(|turn| turn.state == super::TurnState::Queued)
@@ -198,7 +204,7 @@ pub(super) fn restage_queued(conversation: &mut Conversation) {
     for post in &mut conversation.posts {
         if let PostContent::Queued { turn, .. } = post.content
             && post.stage == 1
-            && !waits.contains(&turn)
+            && !queued.contains(&turn)
         {
             post.stage = 2;
         }
@@ -220,7 +226,12 @@ pub(crate) fn on_approval_asked(draft: &mut Draft, approval: ApprovalId, now: No
 }
 
 /// Posts in the thread that a request was answered or withdrawn.
-pub(crate) fn on_approval_decided(draft: &mut Draft, approval: ApprovalId, how: String, now: Now) {
+pub(crate) fn on_approval_decided(
+    draft: &mut Draft,
+    approval: ApprovalId,
+    answer: String,
+    now: Now,
+) {
     let found = draft
         .board()
         .conversations
@@ -229,33 +240,37 @@ pub(crate) fn on_approval_decided(draft: &mut Draft, approval: ApprovalId, how: 
     let Some(mut conversation) = found.map(|conversation| Conversation::clone(conversation)) else {
         return;
     };
-    for post in conversation.posts.iter_mut().filter(|thread_post| {
-        thread_post.content == PostContent::Ask { approval } && thread_post.answer.is_none()
-    }) {
+    for post in conversation
+        .posts
+        .iter_mut()
+        .filter(|post| post.content == PostContent::Ask { approval } && post.answer.is_none())
+    {
         post.stage += 1;
-        post.answer = Some(how.chars().take(400).collect());
+        post.answer = Some(answer.chars().take(400).collect());
     }
     record_change(draft, conversation, now);
 }
 
+/// Returns whether a conversation has a post of this request without an answer.
 fn has_approval_post(conversation: &Conversation, approval: ApprovalId) -> bool {
-    conversation.posts.iter().any(|thread_post| {
-        thread_post.content == PostContent::Ask { approval } && thread_post.answer.is_none()
-    })
+    conversation
+        .posts
+        .iter()
+        .any(|post| post.content == PostContent::Ask { approval } && post.answer.is_none())
 }
 
 /// Records that a bridge begins to make a post.
 pub(super) fn begin_post(
     draft: &mut Draft,
     id: ConversationId,
-    n: u64,
+    number: u64,
     now: Now,
 ) -> Result<(), Refusal> {
     let mut conversation = find(draft.board(), id)?;
     let Some(post) = conversation
         .posts
         .iter_mut()
-        .find(|thread_post| thread_post.number == n)
+        .find(|post| post.number == number)
     else {
         return Ok(());
     };
@@ -270,7 +285,7 @@ pub(super) fn begin_post(
 pub(super) fn on_shown(
     draft: &mut Draft,
     id: ConversationId,
-    n: u64,
+    number: u64,
     shown: ShowOutcome,
     now: Now,
 ) -> Result<(), Refusal> {
@@ -280,7 +295,7 @@ pub(super) fn on_shown(
     let Some(post) = conversation
         .posts
         .iter_mut()
-        .find(|thread_post| thread_post.number == n)
+        .find(|post| post.number == number)
     else {
         return Ok(());
     };
@@ -298,15 +313,15 @@ pub(super) fn on_shown(
 /// Drops the oldest posts that need not be shown any more.
 pub(super) fn trim_posts(conversation: &mut Conversation) {
     while conversation.posts.len() > super::MAX_POSTS {
-        let working = conversation
-            .current_turn()
-            .map(|conversation_turn| conversation_turn.number);
-        let old = conversation.posts.iter().position(|thread_post| {
-            let open = matches!(thread_post.content, PostContent::Ask { .. })
-                && thread_post.answer.is_none();
-            !thread_post.is_due() && !open && working.is_none_or(|n| !thread_post.is_of_turn(n))
+        let current_turn = conversation.current_turn().map(|turn| turn.number);
+        let removable = conversation.posts.iter().position(|post| {
+            let is_unanswered =
+                matches!(post.content, PostContent::Ask { .. }) && post.answer.is_none();
+            !post.is_due()
+                && !is_unanswered
+                && current_turn.is_none_or(|number| !post.is_of_turn(number))
         });
-        match old {
+        match removable {
             Some(at) => _ = conversation.posts.remove(at),
             None => break,
         }

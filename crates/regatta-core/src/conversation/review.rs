@@ -84,17 +84,16 @@ fn words(text: &str) -> impl Iterator<Item = String> + '_ {
 /// Returns the reason why nothing can be reviewed, for a message that asks only for a review.
 pub(super) fn nothing_to_review(
     conversation: &Conversation,
-    ask: &ThreadMessage,
+    message: &ThreadMessage,
     has_work: bool,
 ) -> Option<String> {
-    if has_work || ask.pull.is_some() || ask.context.is_some() {
+    if has_work || message.pull.is_some() || message.context.is_some() {
         return None;
     }
-    match review_target(&ask.text)? {
+    match review_target(&message.text)? {
         ReviewTarget::Number(number) => Some(format!(
             "I cannot read a pull request #{number} from here, so nothing was reviewed. Ask on the \
-             pull request itself, or \
-             name one that an agent here has opened."
+             pull request itself, or name one that an agent here has opened."
         )),
         // In a later message, "it" can mean something that was said before.
         ReviewTarget::ThisThread if conversation.turn_count == 0 => Some(
@@ -110,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_review_request_names_a_number_or_the_thread() {
-        for (text, wanted) in [
+        for (text, expected) in [
             ("review this PR", Some(ReviewTarget::ThisThread)),
             ("review it, please", Some(ReviewTarget::ThisThread)),
             ("can you review this?", Some(ReviewTarget::ThisThread)),
@@ -135,7 +134,7 @@ mod tests {
             ("fix the bug", None),
             ("the reviewer was wrong", None),
         ] {
-            assert_eq!(review_target(text), wanted, "{text}");
+            assert_eq!(review_target(text), expected, "{text}");
         }
         assert!(asks_for_review("Review the tests") && !asks_for_review("preview it"));
     }

@@ -1,5 +1,5 @@
-//! Decides if a hook fires, and gives the reason if not. Real events and dry runs get the same
-//! answer.
+//! Decides if a hook fires, and gives the reason if it does not. Real events and dry runs use the
+//! same function, so they get the same answer. Not here: starting the command.
 
 use crate::board::Board;
 use crate::bus::{self, Message};
@@ -47,7 +47,7 @@ impl HookInput<'_> {
         }
     }
 
-    /// Returns the number of hooks in the chain that led to it.
+    /// Returns the number of hooks in the chain that led to the input.
     pub fn depth(&self) -> u32 {
         match self {
             HookInput::Message(message) => message.depth,
@@ -55,7 +55,7 @@ impl HookInput<'_> {
         }
     }
 
-    /// Returns the actor that caused it.
+    /// Returns the actor that caused the input.
     fn by(&self) -> &Actor {
         match self {
             HookInput::Message(message) => &message.sender,
@@ -64,7 +64,7 @@ impl HookInput<'_> {
     }
 }
 
-/// The decision about an occasion.
+/// The decision if a hook fires for an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookMatch {
     Fires,
@@ -87,8 +87,8 @@ pub enum HookMatch {
 }
 
 /// Decides if a hook fires.
-pub fn evaluate(board: &Board, hook: &Hook, occasion: &HookInput<'_>, now: Now) -> HookMatch {
-    if let Some(why) = trigger_mismatch(hook, occasion) {
+pub fn evaluate(board: &Board, hook: &Hook, input: &HookInput<'_>, now: Now) -> HookMatch {
+    if let Some(why) = trigger_mismatch(hook, input) {
         return HookMatch::NotTriggered { why };
     }
     // The router starts nothing that could lead back here, and its intake holds its own claim.
@@ -100,10 +100,10 @@ pub fn evaluate(board: &Board, hook: &Hook, occasion: &HookInput<'_>, now: Now) 
             None => HookMatch::Fires,
         };
     }
-    if let Some(why) = failed_condition(hook, occasion, now) {
+    if let Some(why) = failed_condition(hook, input, now) {
         return HookMatch::ConditionFailed { why };
     }
-    if occasion.depth() >= MAX_CHAIN_LENGTH {
+    if input.depth() >= MAX_CHAIN_LENGTH {
         return HookMatch::MustPause {
             why: format!("{MAX_CHAIN_LENGTH} hooks led to each other"),
         };
@@ -119,7 +119,7 @@ pub fn evaluate(board: &Board, hook: &Hook, occasion: &HookInput<'_>, now: Now) 
     if hook
         .recent_firings
         .iter()
-        .filter(|recent_firing| **recent_firing + FIRING_WINDOW_MS > now.fleet_ms)
+        .filter(|fired_fleet_ms| **fired_fleet_ms + FIRING_WINDOW_MS > now.fleet_ms)
         .count()
         >= MAX_FIRINGS_PER_WINDOW
     {
@@ -130,9 +130,9 @@ pub fn evaluate(board: &Board, hook: &Hook, occasion: &HookInput<'_>, now: Now) 
     HookMatch::Fires
 }
 
-/// Returns the reason why the trigger does not match an occasion, if it does not.
-fn trigger_mismatch(hook: &Hook, occasion: &HookInput<'_>) -> Option<String> {
-    if let HookInput::Message(message) = occasion {
+/// Returns the reason why the trigger does not match an input, if it does not.
+fn trigger_mismatch(hook: &Hook, input: &HookInput<'_>) -> Option<String> {
+    if let HookInput::Message(message) = input {
         if let Some(why) = message_mismatch(&hook.trigger, message) {
             return Some(why);
         }
@@ -151,7 +151,7 @@ fn trigger_mismatch(hook: &Hook, occasion: &HookInput<'_>) -> Option<String> {
         }
     }
     // Event hooks are meant for actions of the daemon, but not for actions of the hook's own agent.
-    hook.is_own(occasion.by())
+    hook.is_own(input.by())
         .then(|| format!("actions of {} itself do not fire it", hook.identity()))
 }
 
@@ -175,9 +175,9 @@ fn message_mismatch(trigger: &HookTrigger, message: &Message) -> Option<String> 
         }
     };
     match channel {
-        Some(want) if *want != message.channel => {
+        Some(wanted) if *wanted != message.channel => {
             return Some(format!(
-                "it is about {want}, and the message is in {}",
+                "it is about {wanted}, and the message is in {}",
                 message.channel
             ));
         }
@@ -186,14 +186,14 @@ fn message_mismatch(trigger: &HookTrigger, message: &Message) -> Option<String> 
         }
         _ => {}
     }
-    if let Some(want) = label.filter(|label| !message.labels.contains(label)) {
-        return Some(format!("the message has no label {want}"));
+    if let Some(wanted) = label.filter(|label| !message.labels.contains(label)) {
+        return Some(format!("the message has no label {wanted}"));
     }
-    if let Some(want) = mention.filter(|agent| !message.mentions.contains(agent)) {
-        return Some(format!("the message does not mention @{want}"));
+    if let Some(wanted) = mention.filter(|agent| !message.mentions.contains(agent)) {
+        return Some(format!("the message does not mention @{wanted}"));
     }
-    let want = prefix.filter(|prefix| !starts_with_prefix(&message.text, prefix))?;
-    Some(format!("the message does not begin with {want}"))
+    let wanted = prefix.filter(|prefix| !starts_with_prefix(&message.text, prefix))?;
+    Some(format!("the message does not begin with {wanted}"))
 }
 
 /// Returns whether a text begins with `prefix`, ignoring case and leading spaces.
@@ -213,7 +213,7 @@ fn starts_with_prefix(text: &str, prefix: &str) -> bool {
 fn opt_out_word(text: &str, on_mention: bool) -> Option<&'static str> {
     let mut words = text
         .split_whitespace()
-        .map(|text| text.trim_end_matches(['.', ',', ';', ':', '?', ')']));
+        .map(|word| word.trim_end_matches(['.', ',', ';', ':', '?', ')']));
     let kind = if on_mention {
         "!noathooks"
     } else {
@@ -222,28 +222,28 @@ fn opt_out_word(text: &str, on_mention: bool) -> Option<&'static str> {
     words.find_map(|word| {
         ["!nohooks", kind]
             .into_iter()
-            .find(|s| word.eq_ignore_ascii_case(s))
+            .find(|opt_out| word.eq_ignore_ascii_case(opt_out))
     })
 }
 
 /// Returns the condition that keeps a triggered hook from firing, if there is one.
-fn failed_condition(hook: &Hook, occasion: &HookInput<'_>, now: Now) -> Option<String> {
+fn failed_condition(hook: &Hook, input: &HookInput<'_>, now: Now) -> Option<String> {
     if let Some(reason) = &hook.paused {
         return Some(format!("it is paused: {reason}"));
     }
-    if let (Some(want), HookInput::Message(message)) = (&hook.when.require_label, occasion)
-        && !message.labels.contains(want)
+    if let (Some(label), HookInput::Message(message)) = (&hook.when.require_label, input)
+        && !message.labels.contains(label)
     {
         return Some(format!(
-            "the message has no label {want}, which is required"
+            "the message has no label {label}, which is required"
         ));
     }
     if let (Some(cooldown), Some(last)) = (hook.when.cooldown_ms, hook.recent_firings.last())
         && last + cooldown > now.fleet_ms
     {
-        let left = crate::refusal::seconds(last + cooldown - now.fleet_ms);
+        let remaining = crate::refusal::seconds(last + cooldown - now.fleet_ms);
         return Some(format!(
-            "it fired recently, and its cooldown lasts another {left}"
+            "it fired recently, and its cooldown lasts another {remaining}"
         ));
     }
     None

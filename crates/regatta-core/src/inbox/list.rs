@@ -1,4 +1,5 @@
-//! The contents of the inbox: derives everything that needs a person from the board.
+//! The contents of the inbox: everything that needs a person, derived from the board. Not here:
+//! snoozes and their ends (see [`snooze`](super::snooze)).
 
 use crate::agent_protocol::{AgentRequest, RequestContent};
 use crate::approval::{self, Approval};
@@ -94,9 +95,9 @@ pub struct OpenItem {
     pub request: Option<AgentRequest>,
 }
 
-/// Returns everything that needs a person, the longest waiting first and postponed items last.
+/// Returns everything that needs a person, the longest waiting first and snoozed items last.
 pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
-    let asked = board
+    let approvals = board
         .approvals
         .values()
         .filter(|approval| approval.is_open())
@@ -110,17 +111,17 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
         .values()
         .map(|task| item_about_task(InboxKind::Failed, task, "it failed without a reason"));
     let stuck = board.attempts.values().filter_map(|attempt| {
-        let since_wall = attempt.quiet_since_unix_ms.filter(|_| is_stuck(attempt))?;
+        let since_unix_ms = attempt.quiet_since_unix_ms.filter(|_| is_stuck(attempt))?;
         let task = board.tasks.get(&attempt.task)?;
-        let most = crate::refusal::seconds(board.limits.silence_ms);
+        let limit = crate::refusal::seconds(board.limits.silence_ms);
         Some(OpenItem {
             item: InboxItem::Attempt(attempt.id),
             agent: Some(attempt.agent.clone()),
             why: format!(
-                "{} has been silent for long; after {most} it is stopped automatically",
+                "{} has been silent for long; after {limit} it is stopped automatically",
                 attempt.id
             ),
-            since_unix_ms: since_wall,
+            since_unix_ms,
             snoozed: attempt.snoozed,
             ..item_about_task(InboxKind::Stuck, task, "")
         })
@@ -128,7 +129,7 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
     let budgets = budget::near_limits(board, now)
         .into_iter()
         .filter_map(|near_limit| budget_item(board, near_limit, now));
-    let credentials = board
+    let agents = board
         .agents
         .keys()
         .filter_map(|name| Some(agent_item(name, agent_problem(board, name)?)));
@@ -136,9 +137,9 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
         .map(|(bridge, provider_outage)| bridge_item(bridge, provider_outage));
     let requests = board.conversations.values().filter_map(|conversation| {
         let first = conversation.held.first()?;
-        let more = conversation.held.len() - 1;
-        let more = if more > 0 {
-            format!(" (and {more} more)")
+        let more_count = conversation.held.len() - 1;
+        let more = if more_count > 0 {
+            format!(" (and {more_count} more)")
         } else {
             String::new()
         };
@@ -159,17 +160,17 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
             request: None,
         })
     });
-    let all = asked
+    let items = approvals
         .chain(tasks)
         .chain(failed)
         .chain(stuck)
         .chain(budgets)
-        .chain(credentials)
+        .chain(agents)
         .chain(bridges);
-    let all = all.chain(requests);
-    let mut all: Vec<OpenItem> = all.collect();
-    all.sort_by_key(|open_item| (open_item.snoozed.is_some(), open_item.since_unix_ms));
-    all
+    let items = items.chain(requests);
+    let mut items: Vec<OpenItem> = items.collect();
+    items.sort_by_key(|item| (item.snoozed.is_some(), item.since_unix_ms));
+    items
 }
 
 /// Returns whether an open task needs a person before it can continue.
@@ -198,10 +199,8 @@ pub(super) fn agent_problem<'a>(board: &'a Board, agent: &AgentName) -> Option<&
     board
         .parked
         .get(&format!("agent:{agent}"))
-        .map(|provider_outage| &**provider_outage)
-        .filter(|provider_outage| {
-            provider_outage.deadline_fleet_ms.is_none() && !provider_outage.has_resumed
-        })
+        .map(|outage| &**outage)
+        .filter(|outage| outage.deadline_fleet_ms.is_none() && !outage.has_resumed)
 }
 
 /// Returns the item of a permission request or question.
@@ -266,18 +265,18 @@ fn task_item(board: &Board, task: &Task) -> Option<OpenItem> {
         TaskStatus::Landing => {
             let landing = landing_needing_person(board, task)?;
             let why = match (&landing.held, &landing.hold_count) {
-                (None, Some(before)) => {
-                    format!("it is being tried again; before: {}", before.reason)
+                (None, Some(earlier_hold)) => {
+                    format!("it is being tried again; before: {}", earlier_hold.reason)
                 }
                 (held, _) => held.clone().unwrap_or_default(),
             };
-            let since_wall = landing
+            let since_unix_ms = landing
                 .hold_count
                 .as_ref()
                 .map_or(task.updated_unix_ms, |hold_count| hold_count.since_unix_ms);
             Some(OpenItem {
                 why,
-                since_unix_ms: since_wall,
+                since_unix_ms,
                 ..item_about_task(InboxKind::Landing, task, "")
             })
         }
@@ -322,17 +321,17 @@ fn budget_item(board: &Board, near_limit: NearLimit, now: Now) -> Option<OpenIte
         task.and_then(|id| board.tasks.get(&id))
             .map(|task| task.project.clone())
     });
-    let whose = near_limit
+    let share = near_limit
         .share_of
-        .map_or(String::new(), |whose| format!("{whose}: "));
-    let follows = match (near_limit.is_exhausted, &near_limit.scope) {
+        .map_or(String::new(), |share| format!("{share}: "));
+    let consequence = match (near_limit.is_exhausted, &near_limit.scope) {
         (true, budget::BudgetScope::Attempt) => "it is used up: the attempt is stopped",
         (true, _) => "it is used up: no work under this budget starts until it is raised",
         (false, _) => "80 % of it is used",
     };
     Some(OpenItem {
         subject: format!(
-            "the budget of {}: {whose}{}",
+            "the budget of {}: {share}{}",
             budget::scope_name(&near_limit.scope),
             near_limit.text
         ),
@@ -341,7 +340,7 @@ fn budget_item(board: &Board, near_limit: NearLimit, now: Now) -> Option<OpenIte
         task,
         project,
         agent,
-        why: follows.into(),
+        why: consequence.into(),
         since_unix_ms: budget
             .warned_unix_ms
             .unwrap_or(budget::day_of(now) * 86_400_000),
@@ -352,12 +351,12 @@ fn budget_item(board: &Board, near_limit: NearLimit, now: Now) -> Option<OpenIte
 }
 
 /// Returns the item of an agent that cannot work.
-fn agent_item(name: &AgentName, provider_outage: &ProviderOutage) -> OpenItem {
-    let signs_in = provider_outage.class == crate::agent_protocol::FailureClass::Auth;
-    let what = crate::provider_outage::describe_class(provider_outage.class);
+fn agent_item(name: &AgentName, outage: &ProviderOutage) -> OpenItem {
+    let needs_sign_in = outage.class == crate::agent_protocol::FailureClass::Auth;
+    let problem = crate::provider_outage::describe_class(outage.class);
     OpenItem {
         item: InboxItem::Agent(name.clone()),
-        kind: if signs_in {
+        kind: if needs_sign_in {
             InboxKind::Credential
         } else {
             InboxKind::Setup
@@ -366,20 +365,20 @@ fn agent_item(name: &AgentName, provider_outage: &ProviderOutage) -> OpenItem {
         project: None,
         agent: Some(name.clone()),
         subject: format!(
-            "{name} {what}: {}",
-            provider_outage.reason.lines().next().unwrap_or_default()
+            "{name} {problem}: {}",
+            outage.reason.lines().next().unwrap_or_default()
         ),
         why: format!("regatta doctor says how to fix it; then: regatta resume {name}"),
-        since_unix_ms: provider_outage.since_unix_ms,
+        since_unix_ms: outage.since_unix_ms,
         is_escalated: false,
-        snoozed: provider_outage.snoozed,
+        snoozed: outage.snoozed,
         request: None,
     }
 }
 
 /// Returns the item of a bridge that does not work.
-fn bridge_item(bridge: Bridge, provider_outage: &ProviderOutage) -> OpenItem {
-    let why = provider_outage.reason.lines().next().unwrap_or_default();
+fn bridge_item(bridge: Bridge, outage: &ProviderOutage) -> OpenItem {
+    let reason = outage.reason.lines().next().unwrap_or_default();
     OpenItem {
         kind: InboxKind::Credential,
         task: None,
@@ -388,16 +387,15 @@ fn bridge_item(bridge: Bridge, provider_outage: &ProviderOutage) -> OpenItem {
         subject: match &bridge {
             Bridge::AgentService { service, agent } => format!(
                 "{service} rejects the credential \
-                of {agent}: {why}"
+                of {agent}: {reason}"
             ),
-            Bridge::Webhook { webhook } => format!("{webhook} receives no events: {why}"),
-            Bridge::Setting { .. } => why.to_owned(),
+            Bridge::Webhook { webhook } => format!("{webhook} receives no events: {reason}"),
+            Bridge::Setting { .. } => reason.to_owned(),
         },
         why: match &bridge {
             Bridge::AgentService { .. } => {
                 "Regatta receives and answers no messages there until the credential is fixed; \
-                 then: regatta up \
-                 --restart, and regatta bridge test"
+                 then: regatta up --restart, and regatta bridge test"
             }
             Bridge::Webhook { .. } => {
                 "events are kept and sent once its secret is set; then: \
@@ -405,14 +403,13 @@ fn bridge_item(bridge: Bridge, provider_outage: &ProviderOutage) -> OpenItem {
             }
             Bridge::Setting { .. } => {
                 "the bridges that depend on this setting are off; correct it, then: regatta up \
-                 --restart, and regatta \
-                 bridge test"
+                 --restart, and regatta bridge test"
             }
         }
         .into(),
-        since_unix_ms: provider_outage.since_unix_ms,
+        since_unix_ms: outage.since_unix_ms,
         is_escalated: false,
-        snoozed: provider_outage.snoozed,
+        snoozed: outage.snoozed,
         request: None,
         item: InboxItem::Bridge(bridge),
     }

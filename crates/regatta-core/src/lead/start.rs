@@ -282,13 +282,14 @@ fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refu
         count,
     )?;
 
-    agent::derive(draft, &lead.agent, name.clone(), (Role::Lead, 1), now)?;
+    agent::derive(draft, &lead.agent, name.clone(), Role::Lead, 1, now)?;
     for (index, worker) in workers.iter().enumerate() {
         agent::derive(
             draft,
             &worker_sources[index % worker_sources.len()],
             worker.clone(),
-            (Role::Worker, 1),
+            Role::Worker,
+            1,
             now,
         )?;
     }

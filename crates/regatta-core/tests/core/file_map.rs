@@ -48,7 +48,7 @@ fn draw_map(world: &World, landed: &[(&str, u32)]) -> Vec<String> {
             String::new()
         }
     };
-    file_map::file_cells(&world.board, &shop(), &landed, (world.now, 100))
+    file_map::file_cells(&world.board, &shop(), &landed, world.now, 100)
         .into_iter()
         .map(line)
         .collect()
@@ -106,7 +106,7 @@ fn files_of_another_project_are_not_on_the_map() {
         ..task_to_add("there", &["c.rs"])
     });
     assert_eq!(draw_map(&world, &[]), ["a.rs held by ada "]);
-    let there = file_map::file_cells(&world.board, &name, &BTreeMap::new(), (world.now, 100));
+    let there = file_map::file_cells(&world.board, &name, &BTreeMap::new(), world.now, 100);
     assert_eq!(
         there
             .iter()
@@ -126,7 +126,7 @@ fn the_map_shows_the_date_at_which_a_lease_ends() {
     world.hold_claim("ada", &["file://shop/a.rs"]);
     for later in [0, 1, 998] {
         world.advance_without_tick(later);
-        let spots = file_map::file_cells(&world.board, &shop(), &BTreeMap::new(), (world.now, 100));
+        let spots = file_map::file_cells(&world.board, &shop(), &BTreeMap::new(), world.now, 100);
         assert_eq!(
             spots[0].held[0].deadline_unix_ms,
             Some(wall - 1 + 31 * SECOND_MS),
@@ -204,7 +204,7 @@ fn a_map_shows_held_files_first_and_has_a_maximum_size() {
     world.add_task("same", &["src/00.rs"]);
     let paths = |most: usize| {
         let landed = BTreeMap::from([("hot.rs".to_owned(), 1), ("src/00.rs".to_owned(), 1)]);
-        file_map::file_cells(&world.board, &shop(), &landed, (world.now, most))
+        file_map::file_cells(&world.board, &shop(), &landed, world.now, most)
     };
     assert_eq!(
         paths(100).len(),

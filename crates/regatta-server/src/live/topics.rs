@@ -661,7 +661,7 @@ impl TopicContext<'_> {
         let draw = |project: &Arc<regatta_core::project::Project>| {
             let landed = self.landed_today(project)?;
             let spots =
-                file_map::file_cells(self.board, &project.name, &landed, (self.now, MAX_PATHS));
+                file_map::file_cells(self.board, &project.name, &landed, self.now, MAX_PATHS);
             let text = files_text(&spots, landed.values().sum());
             let (project, radar) = (project.name.clone(), project.collision_forecast.clone());
             Ok(ProjectFilesView {

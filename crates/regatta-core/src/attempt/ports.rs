@@ -1,0 +1,70 @@
+//! The ports that an attempt's program may listen on.
+
+use crate::board::Draft;
+use crate::claim;
+use crate::event::Event;
+use crate::ids::{AttemptId, Now, ProjectName};
+use crate::refusal::Refusal;
+
+use super::{AttemptPorted, require_attempt};
+
+/// Leases the project's number of ports, or `taken` ports as replacements for taken ones.
+pub(crate) fn lease_ports(
+    draft: &mut Draft,
+    id: AttemptId,
+    project: &ProjectName,
+    taken: Option<usize>,
+    now: Now,
+) -> Result<Vec<u16>, Refusal> {
+    let Some(settings) = draft
+        .board()
+        .projects
+        .get(project)
+        .map(|project| project.settings.workspace.clone())
+    else {
+        return Ok(vec![]);
+    };
+    match taken.unwrap_or(settings.ports as usize) {
+        0 => Ok(vec![]),
+        count => claim::lease_ports(draft, id, count, settings.port_range, now),
+    }
+}
+
+/// Records the ports of an attempt, if it has any.
+pub(crate) fn assign_ports(draft: &mut Draft, id: AttemptId, ports: Vec<u16>) {
+    if !ports.is_empty() {
+        draft.record(Event::AttemptPorted(AttemptPorted { attempt: id, ports }));
+    }
+}
+
+/// Handles the report that other programs listen on some of an attempt's ports, and leases other
+/// ports. The attempt keeps its claims on the taken ports as long as it lives, so that no other
+/// attempt gets them.
+pub fn on_ports_taken(
+    draft: &mut Draft,
+    id: AttemptId,
+    token: u64,
+    taken: &[u16],
+    now: Now,
+) -> Result<(), Refusal> {
+    let attempt = require_attempt(draft.board(), id, token)?;
+    let taken_count = attempt
+        .ports
+        .iter()
+        .filter(|port| taken.contains(port))
+        .count();
+    let mut replacements =
+        lease_ports(draft, id, &attempt.project, Some(taken_count), now)?.into_iter();
+    let replace_if_taken = |port: &u16| {
+        if taken.contains(port) {
+            replacements.next().unwrap_or(*port)
+        } else {
+            *port
+        }
+    };
+    let ports = attempt.ports.iter().map(replace_if_taken).collect();
+    if taken_count > 0 {
+        assign_ports(draft, id, ports);
+    }
+    Ok(())
+}

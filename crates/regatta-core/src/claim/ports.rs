@@ -1,0 +1,72 @@
+//! Ports of the machine that attempts lease.
+
+use crate::board::Draft;
+use crate::ids::{AttemptId, Now};
+use crate::pattern::Uri;
+use crate::refusal::Refusal;
+
+use super::{ClaimMode, ClaimOwner, conflicting_holders, grant_owned};
+
+/// Returns the lowest `count` ports of a range that nobody holds or waits for, or refuses and names
+/// some holders.
+pub(crate) fn free_ports(
+    draft: &Draft,
+    count: usize,
+    range: (u16, u16),
+    now: Now,
+) -> Result<Vec<u16>, Refusal> {
+    let (mut ports, mut holders) = (Vec::new(), Vec::new());
+    for port in range.0..=range.1 {
+        if ports.len() == count {
+            break;
+        }
+        let port_holders = conflicting_holders(
+            draft,
+            &[Uri::for_port(port)],
+            ClaimMode::Exclusive,
+            None,
+            now,
+        );
+        if port_holders.is_empty() {
+            ports.push(port);
+        } else if holders.len() < 5 {
+            holders.extend(port_holders);
+        }
+    }
+    if ports.len() == count {
+        return Ok(ports);
+    }
+    if holders.is_empty() {
+        return Err(Refusal::invalid(
+            format!(
+                "workspace.ports is {count}, but workspace.port_range {}-{} is smaller",
+                range.0, range.1
+            ),
+            "widen workspace.port_range in regatta.toml, or lower workspace.ports",
+        ));
+    }
+    Err(Refusal::ClaimHeld { holders })
+}
+
+/// Grants an attempt ports for as long as it lives. A landing listens on no port, so the ports end
+/// with the attempt ([`transfer_all`]).
+pub(crate) fn lease_ports(
+    draft: &mut Draft,
+    attempt: AttemptId,
+    count: usize,
+    range: (u16, u16),
+    now: Now,
+) -> Result<Vec<u16>, Refusal> {
+    let ports = free_ports(draft, count, range, now)?;
+    // Each port has its own claim, so that a port that turns out to be taken is replaced alone.
+    for port in &ports {
+        grant_owned(
+            draft,
+            ClaimOwner::Attempt(attempt),
+            vec![Uri::for_port(*port)],
+            ClaimMode::Exclusive,
+            now,
+        );
+    }
+    Ok(ports)
+}

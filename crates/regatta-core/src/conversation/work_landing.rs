@@ -1,0 +1,180 @@
+//! The landing of a conversation's work: a request to land it, and the news of the landing queue,
+//! which are posted in the thread.
+
+use crate::board::Draft;
+use crate::command::Actor;
+use crate::ids::{CommitId, ConversationId, Now, TaskId};
+use crate::landing::{self, Landing};
+use crate::refusal::Refusal;
+use crate::task::Task;
+
+use super::post::{self, NoteTone};
+use super::turn::{begin_next_turn, close_turn};
+use super::{
+    Author, Conversation, ConversationLandingEnd, TurnState, find, find_by_task, record_change,
+};
+
+/// Lands the stored work, because somebody asked for it in the thread.
+pub(super) fn land(
+    draft: &mut Draft,
+    id: ConversationId,
+    by: &Author,
+    now: Now,
+) -> Result<(), Refusal> {
+    let conversation = find(draft.board(), id)?;
+    let by = Actor::Person(format!("{}:{}", conversation.service, by.name));
+    let result = match conversation.task {
+        Some(task) => landing::land(draft, task, false, &by, now).map(|_| task),
+        None => Err(Refusal::invalid(
+            "there is no work here yet",
+            "ask the agent for work first",
+        )),
+    };
+    let mut conversation = find(draft.board(), id)?;
+    match result {
+        Ok(task) => post::add_note(
+            &mut conversation,
+            NoteTone::Plain,
+            format!("{task} is on its way into the merge queue."),
+        ),
+        Err(refusal) => {
+            post::add_note(
+                &mut conversation,
+                NoteTone::Trouble,
+                format!("{}. {}", refusal.message(), refusal.hint()),
+            );
+        }
+    }
+    record_change(draft, conversation, now);
+    Ok(())
+}
+
+/// Reports in the thread that a turn failed or that its work did not land, and says how to go on.
+pub(crate) fn on_task_lost(
+    draft: &mut Draft,
+    task: &Task,
+    reason: &str,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(mut conversation) = find_by_task(draft.board(), task.id) else {
+        return Ok(());
+    };
+    if let Some(turn) = conversation
+        .turns
+        .iter_mut()
+        .find(|turn| turn.state == TurnState::Working)
+    {
+        close_turn(
+            turn,
+            TurnState::Failed,
+            Some(reason.chars().take(2_000).collect()),
+            now,
+        );
+        post::restage_last_turn(&mut conversation);
+    } else {
+        let text = format!(
+            "{} did not land: {reason}. Say `land` to have it tried again.",
+            task.id
+        );
+        post::add_note(&mut conversation, NoteTone::Trouble, text);
+    }
+    release_task(draft, conversation, task.id, now)
+}
+
+/// Records that a landing failed through its own fault. With `is_being_fixed`, an attempt fixes the
+/// work at once, and the landing is tried again.
+pub(crate) fn on_landing_failed(
+    draft: &mut Draft,
+    landing: &Landing,
+    reason: &str,
+    is_being_fixed: bool,
+    now: Now,
+) {
+    let Some(mut conversation) = find_by_task(draft.board(), landing.task) else {
+        return;
+    };
+    let (work, reason) = (
+        landing.submission.commit.clone(),
+        reason.chars().take(2_000).collect::<String>(),
+    );
+    if is_being_fixed {
+        let text = format!(
+            "{} could not land yet: {reason}. I am fixing that now; then the landing is tried \
+            again.",
+            landing.task
+        );
+        post::add_note(&mut conversation, NoteTone::Trouble, text);
+    }
+    conversation.landing_end = Some(ConversationLandingEnd::Failed { work, reason });
+    record_change(draft, conversation, now);
+}
+
+/// Handles the end of a conversation's task: its work landed, or it was cancelled.
+pub(crate) fn on_task_settled(
+    draft: &mut Draft,
+    task: &Task,
+    landed: Option<&CommitId>,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(mut conversation) = find_by_task(draft.board(), task.id) else {
+        return Ok(());
+    };
+    if let Some(commit) = landed {
+        let short: String = commit.as_str().chars().take(10).collect();
+        post::add_note(
+            &mut conversation,
+            NoteTone::Good,
+            format!("{} has landed as {short}.", task.id),
+        );
+        let work = task
+            .submission
+            .as_ref()
+            .map(|submission| submission.commit.clone());
+        conversation.landing_end = work
+            .map(|work| ConversationLandingEnd::Landed {
+                work,
+                commit: commit.clone(),
+            })
+            .or(conversation.landing_end);
+    }
+    release_task(draft, conversation, task.id, now)
+}
+
+/// Begins the next waiting turn after work came back from the queue.
+pub(crate) fn on_task_returned(draft: &mut Draft, task: TaskId, now: Now) -> Result<(), Refusal> {
+    match find_by_task(draft.board(), task) {
+        Some(conversation)
+            if conversation.current_turn().is_none() && conversation.queued_count() > 0 =>
+        {
+            begin_next_turn(draft, conversation.id, now)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Forgets the task if it is over, and begins the next turn.
+fn release_task(
+    draft: &mut Draft,
+    mut conversation: Conversation,
+    task: TaskId,
+    now: Now,
+) -> Result<(), Refusal> {
+    if !draft.board().tasks.contains_key(&task) {
+        conversation.task = None;
+        for turn in conversation
+            .turns
+            .iter_mut()
+            .filter(|turn| turn.state == TurnState::Working)
+        {
+            close_turn(
+                turn,
+                TurnState::Stopped,
+                Some("the task is over".into()),
+                now,
+            );
+        }
+    }
+    let id = conversation.id;
+    record_change(draft, conversation, now);
+    begin_next_turn(draft, id, now)
+}

@@ -1,0 +1,213 @@
+//! Folds tasks into shared boxes until the drawing can be read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::TaskId;
+
+use super::{LayoutTask, MAX_BOXES, TaskProgress, assign_columns};
+
+/// Boxes with their dependencies, before they have rows.
+pub(super) struct FoldedGraph {
+    /// The tasks in each box, in order.
+    pub(super) members: Vec<Vec<usize>>,
+    pub(super) needs: Vec<Vec<usize>>,
+    pub(super) columns: Vec<u32>,
+}
+
+impl FoldedGraph {
+    /// Joins the boxes with equal keys. The caller ensures that no two of them depend on each other
+    /// through a third.
+    fn join_equal<K: Ord>(self, key: impl Fn(&FoldedGraph, usize) -> Option<K>) -> FoldedGraph {
+        let mut by_key: BTreeMap<K, usize> = BTreeMap::new();
+        let mut box_of: Vec<usize> = Vec::new();
+        let mut members: Vec<Vec<usize>> = Vec::new();
+        for index in 0..self.members.len() {
+            let target = match key(&self, index) {
+                Some(key) => *by_key.entry(key).or_insert(members.len()),
+                None => members.len(),
+            };
+            if target == members.len() {
+                members.push(vec![]);
+            }
+            members[target].extend(&self.members[index]);
+            box_of.push(target);
+        }
+        let mut needs = vec![vec![]; members.len()];
+        for (index, needs_of_box) in self.needs.iter().enumerate() {
+            needs[box_of[index]].extend(
+                needs_of_box
+                    .iter()
+                    .map(|need| box_of[*need])
+                    .filter(|need| *need != box_of[index]),
+            );
+        }
+        for tasks in &mut members {
+            tasks.sort_unstable();
+        }
+        let (needs, columns) = assign_columns(needs);
+        FoldedGraph {
+            members,
+            needs,
+            columns,
+        }
+    }
+
+    /// Returns the number of boxes.
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Returns for each box whether another box depends on it.
+    fn needed(&self) -> Vec<bool> {
+        let mut needed = vec![false; self.len()];
+        self.needs
+            .iter()
+            .flatten()
+            .for_each(|need| needed[*need] = true);
+        needed
+    }
+}
+
+/// The input of folding: the tasks, the task to keep visible, and the critical path.
+pub(super) struct FoldInput<'a> {
+    pub(super) tasks: &'a [LayoutTask<'a>],
+    pub(super) keep: Option<TaskId>,
+    pub(super) critical_path: BTreeSet<usize>,
+}
+
+impl FoldInput<'_> {
+    /// Folds boxes until the drawing can be read, the least interesting ones first.
+    pub(super) fn fold(&self, all: FoldedGraph) -> FoldedGraph {
+        type FoldStep<'a> = &'a dyn Fn(FoldedGraph) -> FoldedGraph;
+        let steps: [FoldStep<'_>; 5] = [
+            &|graph| self.fold_ended(graph),
+            &|graph| self.fold_leaves(graph),
+            &|graph| self.fold_columns(graph, |at| self.needs_no_attention(at)),
+            &|graph| self.fold_columns(graph, |at| self.excludes_kept_task(at)),
+            &|graph| self.fold_tail(graph),
+        ];
+        steps.iter().fold(all, |graph, step| {
+            if graph.len() > MAX_BOXES {
+                step(graph)
+            } else {
+                graph
+            }
+        })
+    }
+
+    /// Returns whether a box does not contain the task to keep visible.
+    fn excludes_kept_task(&self, members: &[usize]) -> bool {
+        members
+            .iter()
+            .all(|task| Some(self.tasks[*task].id) != self.keep)
+    }
+
+    /// Returns whether nothing in a box needs attention.
+    fn needs_no_attention(&self, members: &[usize]) -> bool {
+        self.excludes_kept_task(members)
+            && members.iter().all(|task| {
+                self.tasks[*task].progress != TaskProgress::Active
+                    && !self.critical_path.contains(task)
+            })
+    }
+
+    /// Returns the status word of a box.
+    fn label_of(&self, members: &[usize]) -> &str {
+        members.first().map_or("", |task| self.tasks[*task].label)
+    }
+
+    /// Folds tasks that are over and whose dependencies are over. Each connected piece becomes one
+    /// box, and all pieces that no open task waits for share one box.
+    fn fold_ended(&self, graph: FoldedGraph) -> FoldedGraph {
+        let mut order: Vec<usize> = (0..graph.len()).collect();
+        order.sort_by_key(|index| graph.columns[*index]);
+        let mut is_over = vec![false; graph.len()];
+        for index in order {
+            let has_ended = graph.members[index]
+                .iter()
+                .all(|member| self.tasks[*member].progress == TaskProgress::Ended);
+            is_over[index] = has_ended
+                && self.excludes_kept_task(&graph.members[index])
+                && graph.needs[index].iter().all(|need| is_over[*need]);
+        }
+        let mut pieces = UnionFind::new(graph.len());
+        let links = || {
+            graph
+                .needs
+                .iter()
+                .enumerate()
+                .flat_map(|(index, needs)| needs.iter().map(move |need| (*need, index)))
+        };
+        links()
+            .filter(|(_, index)| is_over[*index])
+            .for_each(|(need, index)| pieces.union(need, index));
+        let piece_of: Vec<usize> = (0..graph.len()).map(|index| pieces.root(index)).collect();
+        let awaited_pieces: BTreeSet<usize> = links()
+            .filter(|(_, index)| !is_over[*index])
+            .map(|(need, _)| piece_of[need])
+            .collect();
+        graph.join_equal(|_, index| {
+            is_over[index]
+                .then(|| Some(piece_of[index]).filter(|piece| awaited_pieces.contains(piece)))
+        })
+    }
+
+    /// Folds tasks with equal dependencies and the same status word for which no task waits.
+    fn fold_leaves(&self, graph: FoldedGraph) -> FoldedGraph {
+        let needed = graph.needed();
+        let leaf_key = |graph: &FoldedGraph, index: usize| {
+            let can_fold = !needed[index] && self.needs_no_attention(&graph.members[index]);
+            can_fold.then(|| {
+                (
+                    graph.needs[index].clone(),
+                    self.label_of(&graph.members[index]),
+                )
+            })
+        };
+        graph.join_equal(leaf_key)
+    }
+
+    /// Folds the tasks of one wave that have the same status word.
+    fn fold_columns(&self, graph: FoldedGraph, can_fold: impl Fn(&[usize]) -> bool) -> FoldedGraph {
+        graph.join_equal(|graph, index| {
+            let members = &graph.members[index];
+            can_fold(members).then(|| (graph.columns[index], self.label_of(members)))
+        })
+    }
+
+    /// Folds everything after as many waves as can be read. Around one task nothing is that far
+    /// away, except tasks before it, and then all of them are drawn.
+    fn fold_tail(&self, graph: FoldedGraph) -> FoldedGraph {
+        let mut columns_in_order: Vec<u32> = graph.columns.clone();
+        columns_in_order.sort_unstable();
+        match columns_in_order.get(MAX_BOXES - 1) {
+            Some(from) if self.keep.is_none() => {
+                graph.join_equal(|graph, index| (graph.columns[index] >= *from).then_some(()))
+            }
+            _ => graph,
+        }
+    }
+}
+
+/// Connected components, as a union-find structure.
+pub(super) struct UnionFind(Vec<usize>);
+
+impl UnionFind {
+    pub(super) fn new(count: usize) -> UnionFind {
+        UnionFind((0..count).collect())
+    }
+
+    /// Returns the representative of an item's component: its smallest member.
+    pub(super) fn root(&mut self, mut at: usize) -> usize {
+        while self.0[at] != at {
+            self.0[at] = self.0[self.0[at]];
+            at = self.0[at];
+        }
+        at
+    }
+
+    pub(super) fn union(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.root(one), self.root(other));
+        self.0[one.max(other)] = one.min(other);
+    }
+}

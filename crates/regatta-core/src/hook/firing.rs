@@ -1,0 +1,350 @@
+//! Fires hooks: finds the hooks that an event triggers, and starts their commands or the router.
+//!
+//! Not here: the decision if a hook fires (see [`matching`]).
+
+use crate::board::{Board, Draft};
+use crate::bus::{self, Message};
+use crate::claim::{self, Acquire, Acquired, ClaimMode, ClaimOwner};
+use crate::command::Actor;
+use crate::event::Event;
+use crate::ids::{ChannelName, FiringId, HookId, Label, Now};
+use crate::pattern::Uri;
+use crate::refusal::Refusal;
+
+use super::{
+    Firing, FiringCause, FiringClaim, Hook, HookAction, HookChanged, HookFired, HookInput,
+    HookMatch, HookQueued, HookSkipped, HookTrigger, MAX_WAITING, WaitingTrigger, depth_of,
+    evaluate, matching,
+};
+
+/// Fires the hooks that an event triggers. Events about hooks and about their claims trigger none.
+pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
+    fire_freed(draft, before, event, now);
+    // Most events match no hook, so this check must be cheap.
+    let triggered = draft
+        .board()
+        .hooks
+        .values()
+        .filter(|hook| hook.trigger.matches_kind(event));
+    let mut hooks: Vec<(u8, HookId)> = triggered.map(|hook| (hook.priority, hook.id)).collect();
+    if hooks.is_empty() || is_hooks_own(draft.board(), before, event) {
+        return;
+    }
+    let by = draft.actor().clone();
+    hooks.sort_unstable();
+    for (_, id) in hooks {
+        let board = draft.board();
+        let Some(hook) = board.hooks.get(&id).cloned() else {
+            continue;
+        };
+        let Some(input) = input_for(board, before, &hook, event, &by, now) else {
+            continue;
+        };
+        match evaluate(board, &hook, &input, now) {
+            HookMatch::NotTriggered { .. } => {}
+            // Triggers of a paused hook are not recorded, because people know that it is paused.
+            HookMatch::ConditionFailed { .. } if hook.paused.is_some() => {}
+            HookMatch::ConditionFailed { why } => record_skip(draft, id, input.cause(), why),
+            HookMatch::WaitsForClaim { why } => queue_trigger(draft, &hook, &input, why, now),
+            HookMatch::MustPause { why } => pause_runaway(draft, &hook, &input, &why, now),
+            HookMatch::Fires => fire(draft, &hook, &input, now),
+        }
+    }
+}
+
+/// Keeps a trigger until the hook's claim is free.
+fn queue_trigger(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: String, now: Now) {
+    let cause = input.cause();
+    if hook.waiting.len() >= MAX_WAITING {
+        return record_skip(
+            draft,
+            hook.id,
+            cause,
+            format!("{why}, and {MAX_WAITING} others already wait for it"),
+        );
+    }
+    let waiting = WaitingTrigger {
+        cause,
+        depth: input.depth(),
+    };
+    draft.record(Event::HookQueued(HookQueued {
+        hook: hook.id,
+        waiting,
+    }));
+    // If the claim is free, only earlier triggers can be ahead, so the oldest one fires.
+    fire_waiting(draft, hook.id, now);
+}
+
+/// Fires the hooks whose claim an event may have freed, each for the oldest trigger that waits.
+fn fire_freed(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
+    let waiting_hooks = draft
+        .board()
+        .hooks
+        .values()
+        .filter(|hook| !hook.waiting.is_empty());
+    let mut waiting_hooks: Vec<(u8, HookId)> =
+        waiting_hooks.map(|hook| (hook.priority, hook.id)).collect();
+    if waiting_hooks.is_empty() {
+        return;
+    }
+    let Some(freed) = freed_by(before, event) else {
+        return;
+    };
+    waiting_hooks.sort_unstable();
+    for (_, id) in waiting_hooks {
+        let claim = draft
+            .board()
+            .hooks
+            .get(&id)
+            .and_then(|hook| hook.when.claim.clone());
+        if claim.is_some_and(|claim| freed.iter().any(|uri| uri.overlaps(&claim))) {
+            fire_waiting(draft, id, now);
+        }
+    }
+}
+
+/// Fires a hook for the oldest trigger that waits, if its claim is free. The next one follows when
+/// that command ends.
+pub(super) fn fire_waiting(draft: &mut Draft, id: HookId, now: Now) {
+    let board = draft.board();
+    let Some(hook) = board
+        .hooks
+        .get(&id)
+        .filter(|hook| hook.paused.is_none())
+        .cloned()
+    else {
+        return;
+    };
+    let Some(next) = hook.waiting.first().cloned() else {
+        return;
+    };
+    if matching::claim_holder(board, &hook, now).is_none() {
+        start_command(draft, &hook, next.cause, next.depth, now);
+    }
+}
+
+/// Returns the input that an event gives to a hook, if the event matches its trigger.
+fn input_for<'a>(
+    board: &Board,
+    before: &Board,
+    hook: &Hook,
+    event: &'a Event,
+    by: &'a Actor,
+    now: Now,
+) -> Option<HookInput<'a>> {
+    match (&hook.trigger, event) {
+        (HookTrigger::Message { .. }, Event::MessagePosted(posted)) => {
+            Some(HookInput::Message(posted.message()))
+        }
+        (HookTrigger::Event { .. }, _) => Some(match event {
+            Event::MessagePosted(posted) => HookInput::Message(posted.message()),
+            _ => HookInput::Event {
+                event,
+                by,
+                depth: depth_of(board, by),
+            },
+        }),
+        (HookTrigger::Free { uri }, _) => {
+            let is_touched = freed_by(before, event)?
+                .iter()
+                .any(|freed| freed.overlaps(uri));
+            let is_free = || {
+                claim::conflicting_holders_on_board(
+                    board,
+                    std::slice::from_ref(uri),
+                    ClaimMode::Exclusive,
+                    None,
+                    now,
+                )
+                .is_empty()
+            };
+            (is_touched && is_free()).then(|| HookInput::Free {
+                uri: uri.clone(),
+                by,
+                depth: depth_of(board, by),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Returns the URIs that an event released: those of a claim, or of an attempt or a landing that
+/// ended.
+fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
+    match event {
+        Event::ClaimReleased(event) => before
+            .claims
+            .get(event.claim())
+            .map(|claim| claim.uris.clone()),
+        Event::AttemptEnded(event) => before
+            .attempts
+            .get(event.attempt())
+            .map(|ended| claim::held_by_attempt(ended)),
+        Event::LandingLanded(event) => before
+            .landings
+            .get(event.landing())
+            .map(|ended| claim::held_by_landing(ended)),
+        Event::LandingEnded(event) => before
+            .landings
+            .get(event.landing())
+            .map(|ended| claim::held_by_landing(ended)),
+        _ => None,
+    }
+}
+
+/// Returns whether an event is about a claim that a hook holds or held.
+fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
+    let id = match event {
+        Event::ClaimGranted(event) => event.claim().id,
+        Event::ClaimRenewed(event) => *event.claim(),
+        Event::ClaimReleased(event) => *event.claim(),
+        _ => return false,
+    };
+    let is_held_by_firing = |board: &Board| {
+        board
+            .firings
+            .values()
+            .any(|firing| firing.claim.is_some_and(|held| held.claim == id))
+    };
+    // At the time of the grant the firing is not yet recorded, so the memo identifies the hook's
+    // claim.
+    let has_hook_memo = matches!(event, Event::ClaimGranted(granted) if granted.claim().memo.starts_with(CLAIM_MEMO_PREFIX));
+    has_hook_memo || is_held_by_firing(board) || is_held_by_firing(before)
+}
+
+/// The beginning of the memo of a hook's claim.
+const CLAIM_MEMO_PREFIX: &str = "held by the hook ";
+
+/// Records that a triggered hook did not fire, and why.
+fn record_skip(draft: &mut Draft, hook: HookId, cause: FiringCause, why: String) {
+    draft.record(Event::HookSkipped(HookSkipped { hook, cause, why }));
+}
+
+/// Pauses a hook that triggers itself or fires too often, and announces it in a public channel.
+fn pause_runaway(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: &str, now: Now) {
+    let reason = format!("{why}, at {}", input.cause());
+    draft.record(Event::HookChanged(HookChanged {
+        hook: hook.id,
+        paused: Some(reason.clone()),
+    }));
+    let is_public = |channel: &&ChannelName| bus::addressee(channel).is_none();
+    let of_hook = match &hook.trigger {
+        HookTrigger::Message { channel, .. } => channel.as_ref(),
+        _ => None,
+    };
+    let of_message = match input {
+        HookInput::Message(message) => Some(&message.channel),
+        _ => None,
+    };
+    let of_project = hook
+        .project
+        .as_ref()
+        .and_then(|project| ChannelName::new(project.as_str()).ok());
+    let channel = of_hook
+        .filter(is_public)
+        .or(of_message.filter(is_public))
+        .cloned()
+        .or(of_project);
+    let channel =
+        channel.unwrap_or_else(|| ChannelName::new("general").expect("a plain word is a channel"));
+    let text = format!(
+        "{} is paused: {reason}. Check it, then resume it: regatta hook resume {}",
+        hook.id, hook.id
+    );
+    let labels = vec![Label::new("coord:hook").expect("the label has only plain letters")];
+    let post = bus::PostMessage {
+        channel,
+        text,
+        labels,
+        reply_to: None,
+    };
+    bus::post(draft, post, Actor::Regatta, now).expect("a short text with one label is a message");
+}
+
+/// Starts a hook's action for an input.
+fn fire(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, now: Now) {
+    let cause = input.cause();
+    match (&hook.action, input) {
+        (HookAction::Run { .. }, _) => start_command(draft, hook, cause, input.depth(), now),
+        (HookAction::Route, HookInput::Message(message)) => {
+            if let Err(refusal) = send_to_router(draft, hook, message, now) {
+                record_skip(draft, hook.id, cause, refusal.message());
+            }
+        }
+        (HookAction::Route, _) => {}
+    }
+}
+
+/// Starts a hook's command. `depth` is the number of hooks that led to the cause.
+fn start_command(draft: &mut Draft, hook: &Hook, cause: FiringCause, depth: u32, now: Now) {
+    let HookAction::Run { argv, cwd } = hook.action.clone() else {
+        return;
+    };
+    let id = FiringId(draft.board().counters.firing + 1);
+    let claim = match acquire_claim(draft, hook, id, now) {
+        Ok(claim) => claim,
+        Err(refusal) => return record_skip(draft, hook.id, cause, refusal.message()),
+    };
+    let firing = Firing {
+        id,
+        hook: hook.id,
+        project: hook.project.clone(),
+        agent: hook.identity(),
+        token: draft.next_revision(),
+        cause,
+        depth: depth + 1,
+        argv,
+        cwd,
+        timeout_ms: hook.timeout_ms,
+        sandbox: hook.sandbox,
+        claim,
+        fired_unix_ms: now.unix_ms,
+        ended: None,
+        ended_unix_ms: None,
+        output: String::new(),
+        sandbox_description: None,
+    };
+    draft.record(Event::HookFired(HookFired {
+        firing: firing.into(),
+        at: now.fleet_ms,
+    }));
+}
+
+/// Acquires the claim that the hook holds while its command runs, if it wants one.
+fn acquire_claim(
+    draft: &mut Draft,
+    hook: &Hook,
+    firing: FiringId,
+    now: Now,
+) -> Result<Option<FiringClaim>, Refusal> {
+    let Some(uri) = &hook.when.claim else {
+        return Ok(None);
+    };
+    let request = Acquire {
+        owner: ClaimOwner::Agent(hook.identity()),
+        uris: vec![uri.clone()],
+        mode: ClaimMode::Exclusive,
+        // The claim is released when the command ends. The TTL is for a daemon that is not running
+        // then.
+        ttl_ms: hook.when.ttl_ms.unwrap_or(hook.timeout_ms + 60_000),
+        wait_ms: 0,
+        memo: format!("{CLAIM_MEMO_PREFIX}{} while {firing} runs", hook.id),
+    };
+    match claim::acquire(draft, request, now)? {
+        Acquired::Granted { claim, token, .. } => Ok(Some(FiringClaim { claim, token })),
+        Acquired::Waiting { .. } => Ok(None), // cannot happen, because `wait_ms` is 0
+    }
+}
+
+/// Gives a message to the built-in router of the hook's project.
+fn send_to_router(
+    draft: &mut Draft,
+    hook: &Hook,
+    message: &Message,
+    now: Now,
+) -> Result<(), Refusal> {
+    match &hook.project {
+        Some(project) => crate::router::on_message(draft, project, message, now),
+        None => Ok(()),
+    }
+}
