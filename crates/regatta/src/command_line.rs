@@ -1,8 +1,8 @@
 //! Builds and parses the command line.
 //!
-//! `args` declares the commands and `examples` has their examples; this module puts them together.
-//! It also improves the parser's error for an unknown command by suggesting the one command that
-//! was probably meant.
+//! `args` lists the commands and `examples` has their examples; this module puts them together. It
+//! also improves the parser's error for an unknown command by suggesting the one command that was
+//! probably meant, and splits command lines in settings and options like a shell.
 
 use std::ffi::OsString;
 

@@ -252,7 +252,7 @@ pub(crate) fn agents_adapter(
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe))
 }
 
-/// Like [`agents`], for an agent test: its programs are stopped when the file `leash` is not
+/// Like [`agents_adapter`], for an agent test: its programs are stopped when the file `leash` is not
 /// written for `most`.
 pub(crate) fn agents_adapter_with_contact_deadline(
     data_dir: &Path,

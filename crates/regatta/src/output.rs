@@ -84,7 +84,7 @@ impl Output {
         self.print_answer_text(kind, json, next, Box::new(text))
     }
 
-    /// The part of [`Output::print_answer`] that is not generic, so that it is compiled once.
+    /// Prints the answer of [`Output::print_answer`]. Not generic, so that it is compiled once.
     fn print_answer_text(
         &self,
         kind: &str,

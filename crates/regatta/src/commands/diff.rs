@@ -255,7 +255,7 @@ fn open_in_tool(
             "check the directory in TMPDIR",
         )
     };
-    let place = tempfile::Builder::new()
+    let temp_dir = tempfile::Builder::new()
         .prefix(&format!("regatta-{id}-"))
         .tempdir()
         .map_err(broken)?;
@@ -269,7 +269,7 @@ fn open_in_tool(
     for path in diff.files.iter().cloned().chain(more) {
         let sides = [("before", &diff.base), ("after", &diff.commit)];
         let [before, after] = sides.map(|(name, commit)| {
-            write_file_of_commit(&git, &repo, commit, &place.path().join(name), &path)
+            write_file_of_commit(&git, &repo, commit, &temp_dir.path().join(name), &path)
         });
         let (Some(before), Some(after)) = (before?, after?) else {
             continue;

@@ -54,36 +54,36 @@ fn draw_graph(out: &Output, graph: &GraphView, window: Option<usize>) -> String 
         return text;
     }
     match picture::draw_picture(out, graph, window.unwrap_or(DEFAULT_WIDTH)) {
-        Some(drawn) => {
-            text += &drawn;
+        Some(picture_text) => {
+            text += &picture_text;
             text += &format!("{}\n", legend(out, graph));
         }
         None => text += &draw_list(out, graph),
     }
     if !graph.critical.is_empty() {
         let arrow = if out.is_unicode { " → " } else { " -> " };
-        let way: Vec<String> = graph.critical.iter().map(ToString::to_string).collect();
+        let path: Vec<String> = graph.critical.iter().map(ToString::to_string).collect();
         text += &format!(
             "{} {}\n",
             out.paint("longest path of open tasks:", "1"),
-            shorten_path(&way).join(arrow)
+            shorten_path(&path).join(arrow)
         );
     }
     text
 }
 
 /// Shortens a path of more than twelve steps to its start and its end.
-fn shorten_path(way: &[String]) -> Vec<String> {
-    match way {
-        [first @ .., last] if way.len() > 12 => {
-            let left = format!("… {} more …", way.len() - 10);
+fn shorten_path(path: &[String]) -> Vec<String> {
+    match path {
+        [first @ .., last] if path.len() > 12 => {
+            let omitted = format!("… {} more …", path.len() - 10);
             first[..9]
                 .iter()
                 .cloned()
-                .chain([left, last.clone()])
+                .chain([omitted, last.clone()])
                 .collect()
         }
-        _ => way.to_vec(),
+        _ => path.to_vec(),
     }
 }
 

@@ -1,5 +1,4 @@
-//! The command `msg`, with `send`, `history_request`, `wait_call`, `watch_messages`, `read`,
-//! `inbox` and `save_attachment`.
+//! The command `msg`, which sends, lists, waits for and reads messages.
 
 use std::path::PathBuf;
 

@@ -267,14 +267,14 @@ pub(crate) fn task(app: &CommandContext, command: TaskCommand) -> CommandResult 
                 .print_answer("task.poll", &reply.data, &[], |_| match &reply.data {
                     None => "nothing to do\n".into(),
                     Some(granted_attempt) => {
-                        let place = granted_attempt
+                        let workspace_line = granted_attempt
                             .workspace
                             .as_deref()
                             .map_or(String::new(), |workspace| {
                                 format!("\nworkspace {workspace}")
                             });
                         format!(
-                            "{} \"{}\"\nattempt {} token {}{place}\n",
+                            "{} \"{}\"\nattempt {} token {}{workspace_line}\n",
                             granted_attempt.task.task.id,
                             first_line(&granted_attempt.task.task.subject),
                             granted_attempt.attempt,

@@ -2,7 +2,7 @@
 //! `.beads/issues.jsonl`.
 //!
 //! Regatta keeps fields that it does not know when it writes a line back. This module handles the
-//! text of the file; `words/beads.rs` decides which issues become tasks.
+//! text of the file; `commands/task/beads.rs` decides which issues become tasks.
 
 use std::collections::BTreeMap;
 

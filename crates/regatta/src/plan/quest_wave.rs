@@ -1,8 +1,8 @@
 //! Reads wave files, as `ol hero hunt` writes them.
 //!
 //! A wave file lists entries that can be worked on now (`wave`), entries that are blocked
-//! (`blocked`) and completed ones (`completed`). Only the entries of `wave` become tasks. The
-//! commands in `words/` create the tasks.
+//! (`blocked`) and completed ones (`completed`). Only the entries of `wave` become tasks.
+//! `commands/run/from_wave.rs` turns them into the tasks of a run.
 
 use std::path::Path;
 

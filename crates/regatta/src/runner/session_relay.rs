@@ -1,6 +1,6 @@
 //! Supervises one program on this machine for a daemon elsewhere.
 //!
-//! What the program reports is sent to the daemon. The daemon's instructions for the program arrive
+//! The program's reports are sent to the daemon. The daemon's instructions for the program arrive
 //! as calls (see [`super`]) and are stored here, where the supervising code in regatta-engine reads
 //! them.
 

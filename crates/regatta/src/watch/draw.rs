@@ -157,13 +157,13 @@ fn titled_block<'a>(model: &ScreenModel, title: String, is_focused: bool) -> Blo
         (true, false) => Style::default().add_modifier(Modifier::BOLD),
         (false, _) => Style::default().add_modifier(Modifier::DIM),
     };
-    let set = if model.is_unicode {
+    let symbols = if model.is_unicode {
         ratatui::symbols::border::PLAIN
     } else {
         ASCII_BORDER
     };
     Block::bordered()
-        .border_set(set)
+        .border_set(symbols)
         .border_style(style)
         .title(title)
 }
@@ -293,16 +293,16 @@ fn page_names(page: ScreenPage, room: usize) -> Vec<(&'static str, bool)> {
     if all().map(|pair| pair.0.len() + 1).sum::<usize>() <= room {
         return all().collect();
     }
-    let open = all().find(|pair| pair.1).map_or(0, |pair| pair.0.len() + 1);
-    let (mut left, mut names) = (room.saturating_sub(open + 2), Vec::new());
-    for (name, here) in all() {
-        if here {
+    let current_width = all().find(|pair| pair.1).map_or(0, |pair| pair.0.len() + 1);
+    let (mut free, mut names) = (room.saturating_sub(current_width + 2), Vec::new());
+    for (name, is_current) in all() {
+        if is_current {
             names.push((name, true));
-        } else if let Some(rest) = left.checked_sub(name.len() + 1) {
-            left = rest;
+        } else if let Some(rest) = free.checked_sub(name.len() + 1) {
+            free = rest;
             names.push((name, false));
         } else {
-            left = 0;
+            free = 0;
         }
     }
     names.push(("…", false));

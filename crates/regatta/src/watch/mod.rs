@@ -2,18 +2,18 @@
 //!
 //! [`model`] holds the data and the position of the person, [`keys`] handles a key press, and
 //! [`draw`] draws the screen. All three are pure. This module does the rest: it owns the terminal,
-//! reads the daemon's stream through [`line`], and executes the requests of the keys. Without a
+//! reads the daemon's stream through [`live_client`], and executes the requests of the keys. Without a
 //! terminal, `watch` prints one line per event instead.
 
 mod diff; // a task's diff and the comments on it
 mod draw; // drawing
 mod keys; // the keyboard
-mod list_pages;
+mod list_pages; // pages that are lists of lines
 mod live_client; // the daemon's stream
 mod model; // the data on the screen
 #[cfg(test)]
 mod tests;
-mod transcript; // a program's log // pages that are lists of lines
+mod transcript; // a program's log
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};

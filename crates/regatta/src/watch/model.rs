@@ -395,20 +395,20 @@ impl ScreenModel {
 
     /// Returns the open request of a task's agent, if there is one.
     pub(super) fn request_of_task(&self, task: TaskId) -> Option<&InboxItemView> {
-        let asks = |inbox_item: &&InboxItemView| {
+        let is_request = |inbox_item: &&InboxItemView| {
             inbox_item.item.task == Some(task) && inbox_item.item.ask.is_some()
         };
         self.items
             .values()
-            .filter(asks)
+            .filter(is_request)
             .min_by_key(|inbox_item| (inbox_item.item.since_wall, inbox_item.item.id.clone()))
     }
 
     /// Returns the tasks that pass the filter, most urgent first, then by number.
     pub(super) fn visible_rows(&self) -> Vec<&TaskRowView> {
-        let wanted = self.filter.to_lowercase();
+        let filter_text = self.filter.to_lowercase();
         let passes = |task_row: &&TaskRowView| {
-            wanted.is_empty()
+            filter_text.is_empty()
                 || [
                     task_row.id.to_string(),
                     task_row.subject.clone(),
@@ -417,17 +417,17 @@ impl ScreenModel {
                 ]
                 .iter()
                 .chain(task_row.agent.as_ref().map(ToString::to_string).iter())
-                .any(|part| part.to_lowercase().contains(&wanted))
+                .any(|part| part.to_lowercase().contains(&filter_text))
         };
         let mut rows: Vec<&TaskRowView> = self.task_rows.values().filter(passes).collect();
         // A failed task that is no longer in the inbox is not urgent.
-        let asks = |row: &TaskRowView| {
+        let is_in_inbox = |row: &TaskRowView| {
             self.items
                 .values()
                 .any(|item| item.item.task == Some(row.id))
         };
         let urgency = |row: &TaskRowView| {
-            if row.at == DisplayState::Failed && !asks(row) {
+            if row.at == DisplayState::Failed && !is_in_inbox(row) {
                 DisplayState::Landed
             } else {
                 row.at

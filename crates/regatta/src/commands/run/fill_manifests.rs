@@ -73,11 +73,11 @@ pub(crate) fn fill_manifests(
         }
     }
     let open = open_tasks(client, project)?.data;
-    let mine: Vec<&TaskView> = ids
+    let filled: Vec<&TaskView> = ids
         .iter()
         .filter_map(|id| open.iter().find(|task| task.task.id == *id))
         .collect();
-    for task in mine
+    for task in filled
         .iter()
         .filter(|task| lacking.contains(&task.task.id) && !task.task.files.is_empty())
     {
@@ -89,7 +89,7 @@ pub(crate) fn fill_manifests(
             files.join(", ")
         ));
     }
-    let preview = RunPreview::from_board(&mine).with_title(&work.title);
+    let preview = RunPreview::from_board(&filled).with_title(&work.title);
     Ok(RunWork {
         tasks: vec![],
         adopt: ids,

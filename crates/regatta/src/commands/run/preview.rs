@@ -58,8 +58,8 @@ impl RunPreview {
 
     /// Returns the preview of existing tasks.
     pub(crate) fn from_board(tasks: &[&TaskView]) -> RunPreview {
-        let place = |id| tasks.iter().position(|task| task.task.id == id);
-        let item = |task: &&TaskView| PreviewTask {
+        let index_of = |id| tasks.iter().position(|task| task.task.id == id);
+        let preview_task = |task: &&TaskView| PreviewTask {
             name: task.task.id.to_string(),
             subject: task.task.subject.clone(),
             files: task.task.files.clone(),
@@ -67,12 +67,12 @@ impl RunPreview {
                 .task
                 .blocked_by
                 .iter()
-                .filter_map(|id| place(*id))
+                .filter_map(|id| index_of(*id))
                 .collect(),
         };
         RunPreview {
             title: "tasks on the board".into(),
-            tasks: tasks.iter().map(item).collect(),
+            tasks: tasks.iter().map(preview_task).collect(),
         }
     }
 
@@ -93,13 +93,13 @@ impl RunPreview {
                 after: preview_task.blocked_by.clone(),
             })
             .collect();
-        let by = manifest::OwnershipRules {
+        let ownership_rules = manifest::OwnershipRules {
             run: &rules.run,
             serial: &rules.serial,
             isolate: rules.is_isolated,
         };
         // The error is a cycle. Plans with a cycle were refused, and the board cannot have one.
-        manifest::ownership(&parts, by).unwrap_or_default()
+        manifest::ownership(&parts, ownership_rules).unwrap_or_default()
     }
 
     /// Draws the tasks in the order in which they will run, and the ownership table.

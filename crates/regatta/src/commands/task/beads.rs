@@ -191,7 +191,7 @@ fn check_dependencies(
 
 /// Returns the issues in an order in which each comes after its blockers.
 fn in_dependency_order(found: &[Bead]) -> Vec<&Bead> {
-    let place = |id: &str| found.iter().position(|bead| bead.id == id);
+    let index_of = |id: &str| found.iter().position(|bead| bead.id == id);
     let edges: Vec<Vec<usize>> = found
         .iter()
         .map(|bead| match bead.state {
@@ -199,7 +199,7 @@ fn in_dependency_order(found: &[Bead]) -> Vec<&Bead> {
             _ => bead
                 .blocked_by
                 .iter()
-                .filter_map(|on| place(&on.0))
+                .filter_map(|on| index_of(&on.0))
                 .collect(),
         })
         .collect();

@@ -15,7 +15,7 @@ use crate::watch::model::{ListFocus, ScreenModel};
 
 pub(super) fn draw_inbox(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let groups = model.groups();
-    let many: usize = groups
+    let count: usize = groups
         .iter()
         .map(|inbox_group| inbox_group.items.len())
         .sum();
@@ -24,7 +24,7 @@ pub(super) fn draw_inbox(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect)
     frame.render_widget(
         titled_block(
             model,
-            format!(" Needs you ({many}) {more}"),
+            format!(" Needs you ({count}) {more}"),
             model.focus == ListFocus::Inbox,
         ),
         area,
@@ -38,29 +38,29 @@ pub(super) fn draw_inbox(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect)
         frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), inner);
         return;
     }
-    let only = groups.len() == 1;
+    let is_only = groups.len() == 1;
     let mut lines: Vec<Line<'_>> = Vec::new();
-    let mut chosen_at = 0;
+    let mut selected_row = 0;
     for group in &groups {
         let Some(inbox_item) = group.items.first() else {
             continue;
         };
-        let chosen = only || model.selected_group_key.as_deref() == Some(group.key);
-        if chosen {
-            chosen_at = lines.len();
+        let is_selected = is_only || model.selected_group_key.as_deref() == Some(group.key);
+        if is_selected {
+            selected_row = lines.len();
         }
         lines.extend(inbox_card(
             model,
             inbox_item,
             (group.items.len(), usize::from(inner.width)),
-            chosen,
+            is_selected,
         ));
     }
     // Scroll so that the selected card and its answers are visible.
     let room = usize::from(inner.height);
-    let from = chosen_at.min(lines.len().saturating_sub(room));
-    let shown: Vec<Line<'_>> = lines.into_iter().skip(from).take(room).collect();
-    frame.render_widget(Paragraph::new(shown), inner);
+    let from = selected_row.min(lines.len().saturating_sub(room));
+    let visible: Vec<Line<'_>> = lines.into_iter().skip(from).take(room).collect();
+    frame.render_widget(Paragraph::new(visible), inner);
 }
 
 /// Joins short texts into as few lines as possible without breaking a text.
@@ -69,7 +69,7 @@ pub(super) fn pack_lines(texts: impl Iterator<Item = String>, room: usize) -> Ve
     for text in texts {
         match lines
             .last_mut()
-            .filter(|s| columns(s) + 2 + columns(&text) <= room)
+            .filter(|line| columns(line) + 2 + columns(&text) <= room)
         {
             Some(last) => *last += &format!("  {text}"),
             None => lines.push(format!("  {text}")),
