@@ -84,7 +84,9 @@ fn agent_registration(
     } else {
         None
     });
-    let preset = called.and_then(presets::find_preset).map(|found| found.0);
+    let preset = called
+        .and_then(presets::find_preset)
+        .map(|(preset, _)| preset);
     let signs_in_as = preset.or_else(|| {
         argv.first()
             .and_then(|program| presets::preset_of_program(program))

@@ -135,7 +135,7 @@ impl ListenRequest {
             .map(str::to_owned);
         let request = ListenRequest {
             address,
-            is_chosen: is_chosen,
+            is_chosen,
             certificate: path(&args.tls_cert, "daemon.tls_cert"),
             key: path(&args.tls_key, "daemon.tls_key"),
             hosts: args

@@ -138,19 +138,19 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
         Event::LandingHeld(landing_held) => {
             // Only the first time, because a held landing is tried again and again.
             let landing = board.landings.get(landing_held.landing())?;
-            let first = landing
+            let is_first_hold = landing
                 .hold_count
                 .as_ref()
                 .is_some_and(|hold_count| hold_count.times == 1);
-            let about = || {
-                about(
-                    "landing",
-                    &landing.task,
-                    landing_held.reason(),
-                    format!("regatta land {}", landing.task),
-                )
-            };
-            first.then(about).flatten()
+            if !is_first_hold {
+                return None;
+            }
+            about(
+                "landing",
+                &landing.task,
+                landing_held.reason(),
+                format!("regatta land {}", landing.task),
+            )
         }
         Event::TaskInReview(task_in_review) => about(
             "review",
@@ -213,7 +213,7 @@ fn for_ended_snooze(item: &InboxItem, board: &Board, now: Now) -> Vec<Notificati
                 count: 1,
             }]
         }
-        None => for_every_project(board, ("back", title, &inbox.subject, action)),
+        None => for_every_project(board, "back", title, &inbox.subject, action),
     }
 }
 
@@ -240,12 +240,10 @@ fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notificatio
                 let title = format!("{bridge} - sign-in refused");
                 return for_every_project(
                     board,
-                    (
-                        "credential",
-                        title,
-                        &provider_outage.reason,
-                        "regatta bridge test".into(),
-                    ),
+                    "credential",
+                    title,
+                    &provider_outage.reason,
+                    "regatta bridge test".into(),
                 );
             }
             let agent = provider_outage
@@ -266,13 +264,16 @@ fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notificatio
         }
         _ => return from_event(event, board).into_iter().collect(),
     };
-    for_every_project(board, (kind, title, &body, action))
+    for_every_project(board, kind, title, &body, action)
 }
 
 /// Returns the same notice for every project.
 fn for_every_project(
     board: &Board,
-    (kind, title, body, action): (&'static str, String, &str, String),
+    kind: &'static str,
+    title: String,
+    body: &str,
+    action: String,
 ) -> Vec<Notification> {
     let body = body.lines().next().unwrap_or_default().to_owned();
     let notice = |project: &ProjectName| Notification {

@@ -61,7 +61,7 @@ pub(crate) fn follow(
     after: u64,
     events: bool,
 ) -> Result<FollowEnd, CommandError> {
-    Ok(follow_from(app, client, first, after, (events, FollowUntil::Settled))?.0)
+    Ok(follow_from(app, client, first, after, events, FollowUntil::Settled)?.0)
 }
 
 /// Follows a mission until a person is needed. Also returns the last revision that was shown, from
@@ -71,9 +71,9 @@ pub(crate) fn follow_until_needed(
     client: &Client,
     first: CallReply<MissionView>,
     after: u64,
-    ends: FollowUntil,
+    until: FollowUntil,
 ) -> Result<(FollowEnd, u64), CommandError> {
-    follow_from(app, client, first, after, (false, ends))
+    follow_from(app, client, first, after, false, until)
 }
 
 fn follow_from(
@@ -81,15 +81,16 @@ fn follow_from(
     client: &Client,
     first: CallReply<MissionView>,
     after: u64,
-    (events, ends): (bool, FollowUntil),
+    prints_events: bool,
+    until: FollowUntil,
 ) -> Result<(FollowEnd, u64), CommandError> {
     let id = first.data.mission.id;
     let mut watch = Follower {
         interrupts: Interrupts::install()?,
         client,
         id,
-        prints_events: events,
-        ends_when: ends,
+        prints_events,
+        ends_when: until,
         is_person_needed: false,
         table: LiveTable::new(&app.output),
         deadline: app.timeout().map(|duration| Instant::now() + duration),

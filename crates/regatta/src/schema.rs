@@ -104,7 +104,7 @@ fn plan_schema() -> Value {
             "id": { "type": "string" },
             "subject": { "type": "string", "maxLength": 300 },
             "description": { "type": "string" },
-            "issue_type": { "enum": ISSUE_TYPES.map(|pair| pair.0) },
+            "issue_type": { "enum": ISSUE_TYPES.map(|(name, _)| name) },
             "files": string_or_list(),
             "validation": {
                 "type": "object",

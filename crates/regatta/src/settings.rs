@@ -110,7 +110,7 @@ pub(crate) fn parse_checks(text: &str) -> Result<regatta_engine::CheckSettings, 
 
 /// Reads a settings file. Returns `None` if the file does not exist.
 pub(crate) fn read_file(path: &Path) -> Result<Option<SettingsFile>, CommandError> {
-    Ok(read_layer(path)?.map(|pair| pair.0))
+    Ok(read_layer(path)?.map(|(file, _)| file))
 }
 
 /// Reads a settings file, both parsed and as a table of the fields that are written in it.

@@ -28,7 +28,7 @@ pub(crate) async fn connect_tls(
 ) -> Result<TlsStream<TcpStream>, CommandError> {
     let name = address
         .rsplit_once(':')
-        .map_or(address, |address| address.0)
+        .map_or(address, |(host, _)| host)
         .trim_matches(['[', ']'])
         .to_owned();
     let name = ServerName::try_from(name).map_err(|error| {

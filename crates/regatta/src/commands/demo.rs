@@ -158,7 +158,7 @@ pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
     let temp_dir = temp_dir.map_err(|error| {
         command_error(
             "io",
-            format!("no temporary directory can be had: {error}"),
+            format!("could not create a temporary directory: {error}"),
             "set TMPDIR to a directory with room",
         )
     })?;

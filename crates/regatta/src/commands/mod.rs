@@ -201,10 +201,11 @@ impl CommandContext {
     /// machine.
     pub(crate) fn current_repository(&self) -> Result<Option<PathBuf>, CommandError> {
         let here = self.working_dir()?;
-        let local = self.global.server.is_none() && self.global.project.is_none();
-        Ok(local
-            .then(|| repository_top(&here))
-            .filter(|top| top.join(".git").exists()))
+        if self.global.server.is_some() || self.global.project.is_some() {
+            return Ok(None);
+        }
+        let top = repository_top(&here);
+        Ok(top.join(".git").exists().then_some(top))
     }
 
     /// Returns true if the command may ask a person for confirmation. `--yes` is an answer in
@@ -314,7 +315,7 @@ pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
     let app = CommandContext {
         output: out,
         global: cli.global,
-        is_read_only: is_read_only,
+        is_read_only,
     };
     let result = dispatch(&app, cli.command);
     app.output.finish(result)
@@ -349,8 +350,8 @@ fn output_settings(global: &GlobalArgs) -> Output {
     Output {
         is_json: global.json,
         quiet_level: global.quiet,
-        has_colour: has_colour,
-        has_hints: has_hints,
+        has_colour,
+        has_hints,
         is_unicode: !is_ascii,
         pager: None,
     }

@@ -101,14 +101,14 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
                 .flatten()
                 .filter_map(|mission| mission.as_str())
                 .collect();
-            let left = still_running_note(&client, &names)?;
+            let note = still_running_note(&client, &names)?;
             let description = match names[..] {
                 [] => {
                     return app.output.print_answer(
                         "stop",
                         &reply.data,
                         &["regatta status".into()],
-                        |_| format!("no mission is running{left}\n"),
+                        |_| format!("no mission is running{note}\n"),
                     );
                 }
                 [_] => "the only running mission",
@@ -116,7 +116,7 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
             };
             (
                 format!(
-                    "{verb} {}, {description}; all work is kept{left}",
+                    "{verb} {}, {description}; all work is kept{note}",
                     names.join(" ")
                 ),
                 "regatta run --resume".into(),

@@ -559,11 +559,12 @@ fn outcome_text(view: &TeamView) -> String {
 }
 
 fn desired_text(view: &TeamView, member: &TeamMember) -> String {
-    let more = [&member.backend, &member.model, &member.effort];
+    let settings = [&member.backend, &member.model, &member.effort];
     member_settings_text(
         view.desired.provider(member),
-        more,
-        (member.fast_mode, &member.cwd),
+        settings,
+        member.fast_mode,
+        &member.cwd,
     )
 }
 
@@ -576,24 +577,26 @@ fn resolved_text(entry: &LaunchEntry) -> String {
             &member_identity.model,
             &member_identity.effort,
         ],
-        (member_identity.fast_mode, &member_identity.cwd),
+        member_identity.fast_mode,
+        &member_identity.cwd,
     )
 }
 
 /// Describes a member's settings in one line.
 fn member_settings_text(
     provider: &str,
-    more: [&Option<String>; 3],
-    (fast, cwd): (Option<bool>, &Option<String>),
+    settings: [&Option<String>; 3],
+    fast: Option<bool>,
+    cwd: &Option<String>,
 ) -> String {
-    let mut all: Vec<&str> = vec![provider];
-    all.extend(more.into_iter().flatten().map(String::as_str));
-    all.extend(fast.map(|fast| if fast { "fast" } else { "not-fast" }));
-    let begins = cwd
+    let mut parts: Vec<&str> = vec![provider];
+    parts.extend(settings.into_iter().flatten().map(String::as_str));
+    parts.extend(fast.map(|fast| if fast { "fast" } else { "not-fast" }));
+    let location = cwd
         .as_ref()
         .map(|cwd| format!(" in {cwd}"))
         .unwrap_or_default();
-    all.join(" ") + &begins
+    parts.join(" ") + &location
 }
 
 fn live_text(member_live: &MemberLiveView) -> String {

@@ -209,8 +209,8 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
     }
     let issue_type = ISSUE_TYPES
         .iter()
-        .find(|pair| pair.0 == kind)
-        .map_or(IssueType::Task, |pair| pair.1);
+        .find(|(name, _)| *name == kind)
+        .map_or(IssueType::Task, |(_, issue_type)| *issue_type);
     let stand = match status.as_str() {
         "closed" | "tombstone" => BeadState::Closed,
         // An epic is completed by its parts; nobody works on the epic itself.
@@ -388,8 +388,8 @@ pub(crate) struct ExportedBead {
 fn type_name(issue_type: IssueType) -> &'static str {
     ISSUE_TYPES
         .iter()
-        .find(|known| known.1 == issue_type)
-        .map_or("task", |pair| pair.0)
+        .find(|(_, known)| *known == issue_type)
+        .map_or("task", |(name, _)| *name)
 }
 
 /// Returns the status that stands for all statuses with the same meaning in Regatta.

@@ -62,7 +62,7 @@ impl RatchetTemplate {
     fn command_for(&self, id: &str) -> Vec<String> {
         let quest = match &self.quest {
             Some(s) => s.as_str(),
-            None => id.rsplit_once('.').map_or(id, |id| id.0),
+            None => id.rsplit_once('.').map_or(id, |(quest, _)| quest),
         };
         let fill = |s: &String| s.replace("{id}", id).replace("{quest}", quest);
         let mut argv: Vec<String> = self.command.iter().map(fill).collect();
@@ -199,7 +199,10 @@ fn parse_source(
 fn quest_of(ids: &[String]) -> String {
     let mut quests: Vec<&str> = ids
         .iter()
-        .map(|ids| ids.rsplit_once('.').map_or(ids.as_str(), |pair| pair.0))
+        .map(|ids| {
+            ids.rsplit_once('.')
+                .map_or(ids.as_str(), |(quest, _)| quest)
+        })
         .collect();
     quests.sort_unstable();
     quests.dedup();

@@ -174,7 +174,7 @@ impl TaskSpec {
             SpecSection::Nothing | SpecSection::Checks => {}
             SpecSection::Type => match ISSUE_TYPES
                 .iter()
-                .find(|pair| pair.0 == value.to_lowercase())
+                .find(|(name, _)| *name == value.to_lowercase())
             {
                 Some(pair) => self.issue_type = Some(pair.1),
                 None => self

@@ -370,9 +370,10 @@ impl DiffPane {
 
     fn split_lines(&self, from: usize, to: usize) -> Vec<DiffViewLine<'_>> {
         let side = |at: usize, end: usize| {
-            (at < end)
-                .then(|| self.rows.get(at).map(|diff| (at, diff)))
-                .flatten()
+            if at >= end {
+                return None;
+            }
+            self.rows.get(at).map(|row| (at, row))
         };
         let (mut lines, mut at) = (Vec::new(), from);
         while let Some(row) = self.rows.get(at).filter(|_| at < to) {

@@ -290,10 +290,12 @@ fn page_names(page: ScreenPage, room: usize) -> Vec<(&'static str, bool)> {
             .into_iter()
             .map(|(_, screen_page, name)| (name, screen_page == page))
     };
-    if all().map(|pair| pair.0.len() + 1).sum::<usize>() <= room {
+    if all().map(|(name, _)| name.len() + 1).sum::<usize>() <= room {
         return all().collect();
     }
-    let current_width = all().find(|pair| pair.1).map_or(0, |pair| pair.0.len() + 1);
+    let current_width = all()
+        .find(|(_, is_current)| *is_current)
+        .map_or(0, |(name, _)| name.len() + 1);
     let (mut free, mut names) = (room.saturating_sub(current_width + 2), Vec::new());
     for (name, is_current) in all() {
         if is_current {

@@ -232,7 +232,7 @@ fn file_lines(model: &ScreenModel, project_files: &ProjectFilesView, width: usiz
             Style::default(),
         ));
     }
-    let cells: Vec<Vec<String>> = rows.iter().map(|row| row.0.clone()).collect();
+    let cells: Vec<Vec<String>> = rows.iter().map(|(cells, _)| cells.clone()).collect();
     let text = format_table_for(&cells, Some(width));
     let drawn = text.lines().zip(&rows);
     lines.extend(drawn.map(|(text, (_, clashes))| {
@@ -274,8 +274,10 @@ fn folder_row(model: &ScreenModel, folder_cell: &FolderCell) -> Vec<String> {
         model,
         folder_cell.depth,
         &name,
-        (&folder_cell.clashing_tasks, folder_cell.changes_today),
-        (held, wanted),
+        &folder_cell.clashing_tasks,
+        folder_cell.changes_today,
+        held,
+        wanted,
     )
 }
 
@@ -302,8 +304,10 @@ fn file_row(model: &ScreenModel, file_cell: &FileCell, depth: usize) -> Vec<Stri
         model,
         depth + 1,
         &file_cell.path,
-        (&file_cell.clashing_tasks, file_cell.changes_today),
-        (held, wanted),
+        &file_cell.clashing_tasks,
+        file_cell.changes_today,
+        held,
+        wanted,
     )
 }
 
@@ -311,20 +315,22 @@ fn ownership_row(
     model: &ScreenModel,
     depth: usize,
     name: &str,
-    (clash, hot): (&[TaskId], u32),
-    (mut held, wanted): (Vec<String>, String),
+    clash: &[TaskId],
+    changes_today: u32,
+    mut held: Vec<String>,
+    wanted: String,
 ) -> Vec<String> {
     let clash_text = if clash.is_empty() {
         String::new()
     } else {
         format!("{} {} meet", conflict_mark(model), task_names(clash))
     };
-    let hot = if hot == 0 {
+    let changes = if changes_today == 0 {
         String::new()
     } else {
-        format!("{hot} today")
+        format!("{changes_today} today")
     };
-    held.extend(Some(wanted).filter(|s| !s.is_empty()));
+    held.extend(Some(wanted).filter(|text| !text.is_empty()));
     let held = if held.is_empty() {
         "free".into()
     } else {
@@ -333,7 +339,7 @@ fn ownership_row(
     vec![
         format!("{}{name}", "  ".repeat(depth.min(8))),
         clash_text,
-        hot,
+        changes,
         held,
     ]
 }

@@ -114,12 +114,12 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
         marks: BTreeMap::new(),
         arrows: BTreeSet::new(),
     };
-    let mut of = 0;
+    let mut bus_index = 0;
     for ((column, buses), start) in (0..).zip(&gutters).zip(&starts) {
         let gutter = (start + boxes[column as usize], starts[column as usize + 1]);
         for bus in buses {
-            of += 1;
-            sheet.draw_bus(bus, gutter, of);
+            bus_index += 1;
+            sheet.draw_bus(bus, gutter, bus_index);
             for row in &bus.from_rows {
                 // The line starts after the box's text. An edge that only passes this column runs
                 // through the box's place.
@@ -130,7 +130,7 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
                     row * step,
                     start + text..gutter.0 + 1,
                     bus.is_critical_from(*row),
-                    of,
+                    bus_index,
                 );
             }
             for row in &bus.to_rows {
@@ -141,7 +141,7 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
                         row * step,
                         gutter.1 - 2..gutter.1,
                         bus.is_critical_to(*row),
-                        of,
+                        bus_index,
                     );
                 }
             }
@@ -377,34 +377,41 @@ struct Canvas {
 
 impl Canvas {
     /// Adds arms at a position. If two buses cross there, the vertical line stays visible.
-    fn add_arms(&mut self, at: (u32, usize), arms: u8, heavy: bool, of: usize) {
+    fn add_arms(&mut self, at: (u32, usize), arms: u8, heavy: bool, bus_index: usize) {
         let mark = self.marks.entry(at).or_insert(LineMark {
             arms: 0,
             is_heavy: false,
-            bus: of,
+            bus: bus_index,
         });
         let upright = |arms: u8| arms & (UP | DOWN) != 0;
-        if mark.bus == of || mark.arms == 0 || !(upright(mark.arms) || upright(arms)) {
+        if mark.bus == bus_index || mark.arms == 0 || !(upright(mark.arms) || upright(arms)) {
             *mark = LineMark {
                 arms: mark.arms | arms,
                 is_heavy: mark.is_heavy || heavy,
-                bus: of,
+                bus: bus_index,
             };
         } else if upright(arms) {
             *mark = LineMark {
                 arms,
                 is_heavy: heavy,
-                bus: of,
+                bus: bus_index,
             };
         }
     }
 
-    fn draw_horizontal(&mut self, y: u32, xs: std::ops::Range<usize>, heavy: bool, of: usize) {
-        xs.for_each(|x| self.add_arms((y, x), LEFT | RIGHT, heavy, of));
+    fn draw_horizontal(
+        &mut self,
+        y: u32,
+        xs: std::ops::Range<usize>,
+        heavy: bool,
+        bus_index: usize,
+    ) {
+        xs.for_each(|x| self.add_arms((y, x), LEFT | RIGHT, heavy, bus_index));
     }
 
     /// Draws a bus into its gutter, from the boxes on the left to the arrows on the right.
-    fn draw_bus(&mut self, bus: &EdgeBus, (start, end): (usize, usize), of: usize) {
+    fn draw_bus(&mut self, bus: &EdgeBus, gutter: (usize, usize), bus_index: usize) {
+        let (start, end) = gutter;
         let (step, first, last) = (self.lines_per_row, start + 1, end - 2);
         let Some(track) = bus.track else {
             bus.from_rows.iter().for_each(|from_row| {
@@ -412,7 +419,7 @@ impl Canvas {
                     from_row * step,
                     first..last,
                     bus.is_critical_from(*from_row),
-                    of,
+                    bus_index,
                 )
             });
             return;
@@ -425,16 +432,16 @@ impl Canvas {
                 bus.is_critical_from(*row),
             );
             if bus.leaves_below {
-                self.add_arms((row * step, first), LEFT | DOWN, heavy, of);
-                self.add_arms((y, first), UP | RIGHT, heavy, of);
+                self.add_arms((row * step, first), LEFT | DOWN, heavy, bus_index);
+                self.add_arms((y, first), UP | RIGHT, heavy, bus_index);
             } else {
-                self.add_arms((y, first), LEFT | RIGHT, heavy, of);
+                self.add_arms((y, first), LEFT | RIGHT, heavy, bus_index);
             }
-            self.draw_horizontal(y, first + 1..x, heavy, of);
+            self.draw_horizontal(y, first + 1..x, heavy, bus_index);
             *stops.entry(y).or_default() |= LEFT;
         }
         for row in &bus.to_rows {
-            self.draw_horizontal(row * step, x + 1..last, bus.is_critical_to(*row), of);
+            self.draw_horizontal(row * step, x + 1..last, bus.is_critical_to(*row), bus_index);
             *stops.entry(row * step).or_default() |= RIGHT;
         }
         let (Some(top), Some(end)) = (
@@ -459,7 +466,7 @@ impl Canvas {
                 (y, x),
                 up | down | stops.get(&y).copied().unwrap_or(0),
                 heavy,
-                of,
+                bus_index,
             );
         }
     }

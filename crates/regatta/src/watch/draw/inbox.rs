@@ -52,7 +52,8 @@ pub(super) fn draw_inbox(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect)
         lines.extend(inbox_card(
             model,
             inbox_item,
-            (group.items.len(), usize::from(inner.width)),
+            group.items.len(),
+            usize::from(inner.width),
             is_selected,
         ));
     }
@@ -84,19 +85,20 @@ const MAX_QUESTION_LINES: usize = 4;
 fn inbox_card<'a>(
     model: &ScreenModel,
     inbox_item: &InboxItemView,
-    (many, room): (usize, usize),
-    chosen: bool,
+    count: usize,
+    room: usize,
+    is_selected: bool,
 ) -> Vec<Line<'a>> {
     let bold = Style::default().add_modifier(Modifier::BOLD);
-    let mark = if chosen { ">" } else { " " };
+    let mark = if is_selected { ">" } else { " " };
     let agent = inbox_item
         .item
         .agent
         .as_ref()
         .map(ToString::to_string)
         .unwrap_or_default();
-    let times = if many > 1 {
-        format!(" × {many}")
+    let times = if count > 1 {
+        format!(" × {count}")
     } else {
         String::new()
     };
@@ -118,7 +120,7 @@ fn inbox_card<'a>(
         safe_line(&inbox_item.item.id),
         safe_line(names.trim_end())
     ));
-    let style = if chosen {
+    let style = if is_selected {
         state_style(model, DisplayState::Needs)
     } else {
         Style::default()
@@ -133,7 +135,7 @@ fn inbox_card<'a>(
         .style(style),
     ];
     let inside = room.saturating_sub(2);
-    if !chosen {
+    if !is_selected {
         lines.push(Line::styled(
             format!(
                 "  {}",
