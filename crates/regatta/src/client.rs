@@ -500,7 +500,7 @@ fn parse_live_message(text: &[u8]) -> LiveStreamItem {
     let text = String::from_utf8_lossy(text);
     let field = |name: &str| {
         text.lines()
-            .find_map(|text| text.strip_prefix(name))
+            .find_map(|line| line.strip_prefix(name))
             .map(str::to_owned)
     };
     match field("data: ") {
@@ -533,7 +533,7 @@ async fn read_event_stream(
         let Some(frame) = frame else { return Ok(()) };
         let frame = frame.map_err(|_| unreachable_error())?;
         text.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
-        while let Some(end) = text.windows(2).position(|text| text == b"\n\n") {
+        while let Some(end) = text.windows(2).position(|window| window == b"\n\n") {
             let message: Vec<u8> = text.drain(..end + 2).collect();
             for line in message.split(|byte| *byte == b'\n') {
                 if let Some(data) = line.strip_prefix(b"data: ")
@@ -760,7 +760,7 @@ fn last_log_error(log: &Path, begins: u64) -> Option<CommandError> {
     let found: Envelope = text
         .lines()
         .rev()
-        .find_map(|text| serde_json::from_str(text).ok())?;
+        .find_map(|line| serde_json::from_str(line).ok())?;
     Some(command_error(
         &found.error.code,
         found.error.message,

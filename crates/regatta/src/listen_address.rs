@@ -131,7 +131,7 @@ impl ListenRequest {
         let hosts = hosts
             .split(',')
             .map(str::trim)
-            .filter(|hosts| !hosts.is_empty())
+            .filter(|host| !host.is_empty())
             .map(str::to_owned);
         let request = ListenRequest {
             address,

@@ -490,9 +490,11 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
                 "WAYLAND_DISPLAY",
                 "XDG_RUNTIME_DIR",
             ];
-            env.extend(variables.iter().filter_map(|variables| {
-                Some(((*variables).to_owned(), std::env::var(variables).ok()?))
-            }));
+            env.extend(
+                variables
+                    .iter()
+                    .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))),
+            );
             let dir = std::env::temp_dir();
             let check = CheckCommand {
                 command,

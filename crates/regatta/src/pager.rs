@@ -77,7 +77,7 @@ mod tests {
         let with = |set: &[(&str, &str)], less: bool| {
             let set: Vec<(String, String)> = set
                 .iter()
-                .map(|set| (set.0.to_owned(), set.1.to_owned()))
+                .map(|pair| (pair.0.to_owned(), pair.1.to_owned()))
                 .collect();
             let env = move |name: &str| {
                 set.iter()

@@ -443,7 +443,7 @@ fn display_path(path: &Path) -> String {
 fn value_at<'a>(table: &'a toml::Table, name: &str) -> Option<&'a toml::Value> {
     let (first, rest) = name
         .split_once('.')
-        .map_or((name, None), |name| (name.0, Some(name.1)));
+        .map_or((name, None), |(table, key)| (table, Some(key)));
     let value = table.get(first)?;
     match rest {
         Some(rest) => value_at(value.as_table()?, rest),

@@ -280,9 +280,13 @@ pub(crate) fn agent(app: &CommandContext, command: AgentCommand) -> CommandResul
 }
 
 /// Turns the arguments of `agent add` into a request. Settings of a preset fill the gaps.
-fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError> {
-    let command = ask.command.as_deref().map(split_command_line).transpose()?;
-    let preset = match (&ask.preset, &command) {
+fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError> {
+    let command = args
+        .command
+        .as_deref()
+        .map(split_command_line)
+        .transpose()?;
+    let preset = match (&args.preset, &command) {
         (Some(name), _) => {
             let found = presets::find_preset(name).ok_or_else(|| {
                 let known: Vec<&str> = presets::PRESETS.iter().map(|preset| preset.name).collect();
@@ -300,18 +304,18 @@ fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError>
             .and_then(|program| presets::preset_of_program(program)),
         (None, None) => None,
     };
-    let chosen = ask.preset.is_some();
-    if chosen && preset.is_some_and(|preset| preset.name == "gc") && ask.args.is_empty() {
+    let is_chosen = args.preset.is_some();
+    if is_chosen && preset.is_some_and(|preset| preset.name == "gc") && args.args.is_empty() {
         let hint = format!(
             "add the alias of a worker of the pool: regatta agent add {} --preset gc --arg=ALIAS",
-            ask.name
+            args.name
         );
         return Err(usage_error(
             "the preset gc needs the alias of a worker",
             hint,
         ));
     }
-    let runtime = match (ask.runtime, preset.filter(|_| chosen)) {
+    let runtime = match (args.runtime, preset.filter(|_| is_chosen)) {
         (Some(runtime_arg), _) => runtime_arg,
         (None, Some(preset)) => preset_runtime(preset),
         (None, None) => {
@@ -321,7 +325,7 @@ fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError>
             ));
         }
     };
-    let command = match (command, preset.filter(|_| chosen), runtime) {
+    let command = match (command, preset.filter(|_| is_chosen), runtime) {
         (Some(_), _, RuntimeArg::Scripted | RuntimeArg::Outside) => {
             return Err(usage_error(
                 "this runtime takes no command",
@@ -342,39 +346,39 @@ fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError>
     };
     let mut profile = Profile {
         preset: preset
-            .filter(|_| chosen)
+            .filter(|_| is_chosen)
             .map(|preset| preset.name.to_owned()),
-        model: ask.model,
-        effort: ask.effort,
-        mode: ask.mode,
-        args: ask.args,
-        system_prompt: ask.system_prompt,
-        env: ask.env,
-        keys: ask.keys,
-        sandbox: ask
+        model: args.model,
+        effort: args.effort,
+        mode: args.mode,
+        args: args.args,
+        system_prompt: args.system_prompt,
+        env: args.env,
+        keys: args.keys,
+        sandbox: args
             .confine
             .map(|sandbox_level_arg| match sandbox_level_arg {
                 SandboxLevelArg::Strict => SandboxLevel::Strict,
                 SandboxLevelArg::Workspace => SandboxLevel::Workspace,
                 SandboxLevelArg::Off => SandboxLevel::Off,
             }),
-        network: ask.no_network.then_some(false),
-        egress: ask.egress,
-        labels: ask.labels,
-        read: ask.read,
-        write: ask.write,
+        network: args.no_network.then_some(false),
+        egress: args.egress,
+        labels: args.labels,
+        read: args.read,
+        write: args.write,
         ..Profile::default()
     };
     if let Some(preset) = preset {
         sign_in::add_sign_in(&mut profile, preset, &MachineFacts::this_machine());
     }
-    let provider = ask.provider.or_else(|| {
+    let provider = args.provider.or_else(|| {
         preset
             .map(|preset| preset.provider.to_owned())
             .filter(|preset| !preset.is_empty())
     });
     Ok(input::AgentAdd {
-        name: ask.name,
+        name: args.name,
         runtime: match runtime {
             RuntimeArg::Scripted => RuntimeName::Scripted,
             RuntimeArg::Command => RuntimeName::Command,
@@ -385,12 +389,12 @@ fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError>
             RuntimeArg::Outside => RuntimeName::Outside,
         },
         command,
-        role: if ask.lead { Role::Lead } else { Role::Worker },
+        role: if args.lead { Role::Lead } else { Role::Worker },
         provider,
-        description: ask.description,
-        max_tasks: ask.max_tasks,
+        description: args.description,
+        max_tasks: args.max_tasks,
         profile,
-        anyway: ask.anyway,
+        anyway: args.anyway,
     })
 }
 

@@ -210,11 +210,11 @@ fn align_right(mut rows: Vec<Vec<String>>, columns: std::ops::Range<usize>) -> V
     for at in columns {
         let width = rows
             .iter()
-            .filter_map(|rows| rows.get(at))
+            .filter_map(|row| row.get(at))
             .map(|row| row.chars().count())
             .max()
             .unwrap_or(0);
-        for cell in rows.iter_mut().filter_map(|rows| rows.get_mut(at)) {
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(at)) {
             *cell = format!("{cell:>width$}");
         }
     }
@@ -311,7 +311,7 @@ landed 3 tasks · $0.20 each
         let text = draw_cost(&view, Some(100), clock);
         assert!(text.contains("total since 1970-01-01"), "{text}");
         assert!(
-            text.lines().all(|text| text.chars().count() <= 100),
+            text.lines().all(|line| line.chars().count() <= 100),
             "{text}"
         );
     }

@@ -55,7 +55,7 @@ pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
             let ids: Result<Vec<TaskId>, _> = text
                 .split(',')
                 .map(str::trim)
-                .filter(|text| !text.is_empty())
+                .filter(|id| !id.is_empty())
                 .map(str::parse)
                 .collect();
             Some(ids.map_err(|error| usage_error(error.to_string(), "write blockers as T1,T2"))?)

@@ -209,11 +209,9 @@ longest path of open tasks: T2 → T4 → T6
         for (room, shown) in [(72, "T4 greeting me…"), (60, "✓ T1 word…"), (45, "✓ T1 ")] {
             let drawn = draw_graph(&test_output(true), &sample_graph(), Some(room));
             assert!(drawn.contains(shown) && drawn.contains("wave 1"), "{drawn}");
-            let picture = drawn.lines().filter(|drawn| !drawn.starts_with("longest"));
+            let picture = drawn.lines().filter(|line| !line.starts_with("longest"));
             assert!(
-                picture
-                    .clone()
-                    .all(|picture| display_width(picture) <= room),
+                picture.clone().all(|line| display_width(line) <= room),
                 "{drawn}"
             );
         }

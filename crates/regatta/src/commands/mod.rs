@@ -291,7 +291,7 @@ pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
                 .to_owned();
             let tip = text
                 .lines()
-                .find_map(|text| text.trim_start().strip_prefix("tip: "));
+                .find_map(|line| line.trim_start().strip_prefix("tip: "));
             let hint = tip.map_or("regatta --help".to_owned(), |tip| {
                 format!("{tip}; or see regatta --help")
             });

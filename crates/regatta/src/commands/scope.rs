@@ -63,7 +63,7 @@ fn list_escapes(app: &CommandContext) -> CommandResult {
         .collect();
     let next: Vec<String> = open
         .first()
-        .map(|open| format!("regatta scope follow-up {open}"))
+        .map(|id| format!("regatta scope follow-up {id}"))
         .into_iter()
         .collect();
     app.output

@@ -457,7 +457,7 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
     let layers = regatta_core::graph::layers(plan.tasks.len(), &depends_on, |_, _| false)
         .map_err(|_| command_error("bug", "the plan has a cycle", "please report this"))?;
     let mut order: Vec<usize> = (0..plan.tasks.len()).collect();
-    order.sort_by_key(|order| (layers[*order], *order));
+    order.sort_by_key(|index| (layers[*index], *index));
     let mut ids: Vec<Option<TaskId>> = vec![None; plan.tasks.len()];
     let (mut added, mut there) = (Vec::new(), Vec::new());
     for at in order {

@@ -351,7 +351,7 @@ fn check_issues(reader: &mut FieldReader<'_>, beads: &[Bead]) {
     if let Err(cycle) = regatta_core::graph::layers(beads.len(), &edges, |_, _| false) {
         let named: Vec<&str> = cycle
             .iter()
-            .map(|cycle| beads[*cycle].id.as_str())
+            .map(|index| beads[*index].id.as_str())
             .collect();
         let what = format!(
             "these issues wait for each other forever: {}",
@@ -528,7 +528,7 @@ impl ExportedBead {
             .collect();
         let gone: Vec<&str> = had
             .iter()
-            .filter(|had| known(had) && !self.blocked_by.iter().any(|on| on == *had))
+            .filter(|id| known(id) && !self.blocked_by.iter().any(|on| on == *id))
             .copied()
             .collect();
         let more: Vec<&String> = self
@@ -549,7 +549,7 @@ impl ExportedBead {
             };
             let kept = list
                 .into_iter()
-                .filter(|list| !gone.contains(&target(list).as_str()));
+                .filter(|entry| !gone.contains(&target(entry).as_str()));
             new.insert(
                 "dependencies",
                 Some(

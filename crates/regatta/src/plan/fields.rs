@@ -466,7 +466,7 @@ fn path_suggestion(text: &str) -> String {
     let inside = text.trim_start_matches('/').replace('\\', "/");
     let segments: Vec<&str> = inside
         .split('/')
-        .filter(|inside| !matches!(*inside, "" | "." | ".."))
+        .filter(|part| !matches!(*part, "" | "." | ".."))
         .collect();
     let mended = segments.join("/");
     if mended != text

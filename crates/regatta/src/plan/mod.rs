@@ -457,10 +457,10 @@ fn resolve_blockers(
         after[place].dedup();
     }
     if let Err(cycle) = regatta_core::graph::layers(read.len(), &after, |_, _| false) {
-        let named: Vec<&str> = cycle.iter().map(|cycle| names[*cycle].as_str()).collect();
+        let named: Vec<&str> = cycle.iter().map(|index| names[*index].as_str()).collect();
         let at = cycle
             .windows(2)
-            .find_map(|cycle| where_said.get(&(cycle[0], cycle[1])))
+            .find_map(|edge| where_said.get(&(edge[0], edge[1])))
             .copied()
             .unwrap_or(0);
         let what = format!(

@@ -344,7 +344,7 @@ fn resolve_blockers(
         })
         .collect();
     if let Err(cycle) = regatta_core::graph::layers(all.len(), &edges, |_, _| false) {
-        let named: Vec<&str> = cycle.iter().map(|cycle| all[*cycle].id.as_str()).collect();
+        let named: Vec<&str> = cycle.iter().map(|index| all[*index].id.as_str()).collect();
         let what = format!(
             "these entries wait for each other forever: {}",
             named.join(" → ")
@@ -577,7 +577,7 @@ mod tests {
         ] {
             let found = parse(text, top).expect_err(text);
             assert!(
-                found.iter().any(|found| found.contains(told)),
+                found.iter().any(|message| message.contains(told)),
                 "{text}: {told} in {found:?}"
             );
         }

@@ -157,10 +157,10 @@ impl TaskSpec {
             .strip_prefix('[')
             .and_then(|value| value.strip_suffix(']'))
         {
-            Some(list) => list.split(',').for_each(|list| self.add_value(about, list)),
+            Some(list) => list.split(',').for_each(|part| self.add_value(about, part)),
             None if paths && !value.contains('{') => value
                 .split(',')
-                .for_each(|value| self.add_value(about, value)),
+                .for_each(|part| self.add_value(about, part)),
             None => self.add_value(about, value),
         }
     }

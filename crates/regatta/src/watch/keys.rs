@@ -118,7 +118,10 @@ pub(super) fn on_key(model: &mut ScreenModel, key: KeyEvent) -> Vec<ScreenReques
 }
 
 fn go_to_page(model: &mut ScreenModel, code: KeyCode) -> Vec<ScreenRequest> {
-    let Some((_, page, _)) = PAGES.into_iter().find(|row| KeyCode::Char(row.0) == code) else {
+    let Some((_, page, _)) = PAGES
+        .into_iter()
+        .find(|(key, _, _)| KeyCode::Char(*key) == code)
+    else {
         return vec![];
     };
     let focus = match page {

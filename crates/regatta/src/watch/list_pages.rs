@@ -439,7 +439,7 @@ fn setup_lines(model: &ScreenModel, width: usize) -> StyledLines {
     lines.extend(table_lines(&here, width));
     for (title, text) in &found.lists {
         lines.push(((*title).to_owned(), bold()));
-        lines.extend(text.lines().map(|text| (text.to_owned(), Style::default())));
+        lines.extend(text.lines().map(|line| (line.to_owned(), Style::default())));
     }
     lines
 }

@@ -250,11 +250,11 @@ impl ScreenModel {
 
     /// Returns the topics that the current page needs.
     pub(super) fn topics(&self) -> String {
-        let own = self
+        let page_topic = self
             .page
             .topic()
             .map_or(String::new(), |page| format!(",{page}"));
-        format!("head,inbox,lanes,bars,queue,tasks{own}")
+        format!("head,inbox,lanes,bars,queue,tasks{page_topic}")
     }
 
     /// Applies a frame, or keeps it while updates are paused.
@@ -299,24 +299,19 @@ impl ScreenModel {
 
     fn apply_frame(&mut self, frame: LiveFrame) {
         (self.seq, self.data_unix_ms) = (frame.seq, Some(frame.sent_unix_ms));
-        for FrameEntity {
-            topic: t,
-            key: k,
-            value: v,
-        } in frame.entities
-        {
-            match t.as_str() {
-                "head" => self.head = parse_value(v),
-                "cost" => self.cost = parse_value(v),
-                "inbox" => insert_parsed(&mut self.items, k, v),
-                "lanes" => insert_parsed(&mut self.lanes, k, v),
-                "bars" => insert_parsed(&mut self.lane_bars, k, v),
-                "queue" => insert_parsed(&mut self.queues, k, v),
-                "tasks" => insert_parsed(&mut self.task_rows, k, v),
-                "files" => insert_parsed(&mut self.files, k, v),
-                "teams" => insert_parsed(&mut self.teams, k, v),
-                "conversations" => insert_parsed(&mut self.conversations, k, v),
-                _ => self.task = parse_value(v),
+        for FrameEntity { topic, key, value } in frame.entities {
+            match topic.as_str() {
+                "head" => self.head = parse_value(value),
+                "cost" => self.cost = parse_value(value),
+                "inbox" => insert_parsed(&mut self.items, key, value),
+                "lanes" => insert_parsed(&mut self.lanes, key, value),
+                "bars" => insert_parsed(&mut self.lane_bars, key, value),
+                "queue" => insert_parsed(&mut self.queues, key, value),
+                "tasks" => insert_parsed(&mut self.task_rows, key, value),
+                "files" => insert_parsed(&mut self.files, key, value),
+                "teams" => insert_parsed(&mut self.teams, key, value),
+                "conversations" => insert_parsed(&mut self.conversations, key, value),
+                _ => self.task = parse_value(value),
             }
         }
         if self

@@ -280,7 +280,7 @@ fn edge_buses(graph: &GraphView, right: u32) -> Vec<EdgeBus> {
     let bus = |(to, from): (BTreeSet<u32>, Vec<u32>)| {
         let heavy = heavy
             .iter()
-            .filter(|heavy| from.contains(&heavy.0))
+            .filter(|edge| from.contains(&edge.0))
             .copied()
             .collect();
         EdgeBus {
@@ -328,9 +328,9 @@ fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
         let earlier = (0..buses.len())
             .filter(|bus| *bus != next && must_turn_before(&buses[*bus], &buses[next]));
         let from = earlier
-            .filter_map(|earlier| buses[earlier].track)
+            .filter_map(|bus| buses[bus].track)
             .max()
-            .map_or(0, |earlier| earlier + 1);
+            .map_or(0, |track| track + 1);
         let (top, end) = buses[next].row_range();
         let free =
             |items: &Vec<(u32, u32)>| items.iter().all(|other| other.1 < top || end < other.0);

@@ -129,7 +129,7 @@ impl RunPreview {
             task_count(self.tasks.len())
         );
         let mut order: Vec<usize> = (0..self.tasks.len()).collect();
-        order.sort_by_key(|order| (step(*order).wave, step(*order).sub, *order));
+        order.sort_by_key(|index| (step(*index).wave, step(*index).sub, *index));
         let rows: Vec<Vec<String>> = order
             .iter()
             .map(|at| {
@@ -180,7 +180,7 @@ impl RunPreview {
         let most = MAX_FILES.max(ownership.conflict_count());
         let left_out = owned.len().saturating_sub(most);
         if left_out > 0 {
-            owned.sort_by_key(|owned| !owned.1.is_conflict());
+            owned.sort_by_key(|entry| !entry.1.is_conflict());
             owned.truncate(most);
         }
         let name = |at: &usize| self.tasks[*at].name.clone();
@@ -342,7 +342,7 @@ mod tests {
         let text = run_preview.draw(&wave_rules(), &[]);
         assert!(text.contains("3 waves with a barrier"), "{text}");
         assert_eq!(
-            text.lines().filter(|text| text.ends_with(" -")).count(),
+            text.lines().filter(|line| line.ends_with(" -")).count(),
             3,
             "{text}"
         );

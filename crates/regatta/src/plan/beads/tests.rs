@@ -100,7 +100,7 @@ fn invalid_lines_are_refused_with_their_number() {
     ] {
         let found = parse(text).err().unwrap_or_default();
         assert!(
-            found.iter().any(|found| found.contains(told)),
+            found.iter().any(|message| message.contains(told)),
             "{text}: {told} in {found:?}"
         );
     }
