@@ -123,7 +123,7 @@ impl Client {
     /// An open socket is not enough: when a daemon is killed while it starts a program, the child
     /// holds the socket until it calls exec.
     pub(crate) fn is_up(&self) -> bool {
-        let answers = async {
+        let check = async {
             let Ok(mut sender) = self.open_connection().await else {
                 return false;
             };
@@ -135,8 +135,8 @@ impl Client {
         self.runtime.block_on(async {
             match self.timeout {
                 // A slow daemon counts as running; the call itself then reports the timeout.
-                Some(timeout) => tokio::time::timeout(timeout, answers).await.unwrap_or(true),
-                None => answers.await,
+                Some(timeout) => tokio::time::timeout(timeout, check).await.unwrap_or(true),
+                None => check.await,
             }
         })
     }
@@ -149,8 +149,8 @@ impl Client {
                 {
                     return http_handshake(TokioIo::new(stream)).await;
                 }
-                // A killed daemon leaves its address file behind, and another program may have its port by
-                // now. That program must not receive the token.
+                // A killed daemon leaves its address file behind, and another program may have its
+                // port by now. That program must not receive the token.
                 if !self.data_dir.is_locked()? {
                     return Err(unreachable_error());
                 }
@@ -159,7 +159,7 @@ impl Client {
                     .ok_or_else(unreachable_error)?
             }
         };
-        let secure = self
+        let is_tls = self
             .server
             .as_ref()
             .is_some_and(|server| server.starts_with("https://"));
@@ -169,7 +169,7 @@ impl Client {
                 Some(url) => server_unreachable_error(url, &error),
                 None => unreachable_error(),
             })?;
-        if secure {
+        if is_tls {
             return http_handshake(TokioIo::new(
                 crate::tls_client::connect_tls(&address, stream).await?,
             ))
@@ -260,7 +260,7 @@ impl Client {
         call: &Call,
     ) -> Result<Option<CallReply<T>>, CommandError> {
         match self.call_with(call, false) {
-            Ok(got) => Ok(Some(got)),
+            Ok(reply) => Ok(Some(reply)),
             Err(CommandError::Problem(problem)) if problem.code == "unreachable" => Ok(None),
             Err(error) => Err(error),
         }
@@ -282,7 +282,7 @@ impl Client {
             .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
         let path = format!("/api/v1/{}", call.verb().name);
         let key = new_idempotency_key();
-        let once = async {
+        let exchange = async {
             for round in 0.. {
                 match self.send_once(&path, &key, body.clone()).await {
                     Err(CommandError::Problem(problem))
@@ -303,17 +303,17 @@ impl Client {
                                 .map_err(|_| unreachable_error())??;
                         }
                     }
-                    other => return other,
+                    result => return result,
                 }
             }
             Err(unreachable_error())
         };
         self.runtime.block_on(async {
             match self.timeout {
-                Some(timeout) => tokio::time::timeout(timeout, once)
+                Some(timeout) => tokio::time::timeout(timeout, exchange)
                     .await
                     .map_err(|_| timeout_error())?,
-                None => once.await,
+                None => exchange.await,
             }
         })
     }

@@ -213,14 +213,14 @@ fn quest_of(ids: &[String]) -> String {
 fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEntry> {
     let example = "{ \"id\": \"ol-527.1\", \"title\": \"…\" }";
     let mut fields: TableFields = reader.table("entry", node, example)?;
-    let at = fields.offset;
+    let offset = fields.offset;
     let need = |reader: &mut FieldReader<'_>, fields: &mut TableFields, name: &str| match fields
         .remove(&[name])
     {
         Some(table) => reader.subject(name, table.node),
         None => {
             reader.report(
-                at,
+                offset,
                 format!("missing field `{name}`"),
                 format!("write {example}"),
             );
@@ -232,13 +232,13 @@ fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEn
         need(reader, &mut fields, "title"),
     );
     let spec_path = fields.remove(&["spec_path"]).and_then(|table| {
-        let at = table.node.start;
+        let offset = table.node.start;
         let path = reader.text("spec_path", table.node)?;
         match PathPattern::new(&path) {
             Ok(_) => Some(path),
             Err(error) => {
                 reader.report(
-                    at,
+                    offset,
                     error.to_string(),
                     "write the path relative to the root of the repository",
                 );
@@ -270,14 +270,14 @@ fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEn
     let (id, title) = (id?, title?);
     if id.chars().count() + title.chars().count() > 290 {
         reader.report(
-            at,
+            offset,
             "its id and title together have more than 290 characters",
             "shorten the title",
         );
     }
     Some(WaveEntry {
         id,
-        offset: at,
+        offset,
         title,
         spec_path,
         order,
