@@ -79,12 +79,12 @@ fn agent_registration(
         .map(str::to_owned)
         .collect();
     // A known program name is started with its preset.
-    let called = entry.preset.as_deref().or(if let [only] = argv.as_slice() {
+    let program_name = entry.preset.as_deref().or(if let [only] = argv.as_slice() {
         Some(only.as_str())
     } else {
         None
     });
-    let preset = called
+    let preset = program_name
         .and_then(presets::find_preset)
         .map(|(preset, _)| preset);
     let signs_in_as = preset.or_else(|| {

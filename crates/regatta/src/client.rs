@@ -654,18 +654,18 @@ fn new_idempotency_key() -> String {
 /// Starts the daemon in the background and waits until it is ready. If several callers try, only
 /// one starts it.
 pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), CommandError> {
-    let place = DataDir::new(data_dir);
-    place.create()?;
-    let gate = place.path.join("start.lock");
+    let data_dir_files = DataDir::new(data_dir);
+    data_dir_files.create()?;
+    let gate = data_dir_files.path.join("start.lock");
     let gate = std::fs::OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .mode(0o600)
         .open(&gate)
-        .map_err(|error| place.io_error(&error))?;
+        .map_err(|error| data_dir_files.io_error(&error))?;
     rustix::fs::flock(&gate, rustix::fs::FlockOperation::LockExclusive)
-        .map_err(|errno| place.io_error(&errno.into()))?;
+        .map_err(|errno| data_dir_files.io_error(&errno.into()))?;
     let client = Client::disconnected(data_dir, None, None)?;
     // Another caller may have started the daemon, or the previous daemon may still be stopping.
     let patience = Instant::now() + MAX_STOP_DURATION;
@@ -673,7 +673,7 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         if client.is_up() {
             return Ok(());
         }
-        if !place.is_locked()? || Instant::now() > patience {
+        if !data_dir_files.is_locked()? || Instant::now() > patience {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -685,13 +685,13 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
             "call regatta by its full path",
         )
     })?;
-    let log = place.log_path();
+    let log = data_dir_files.log_path();
     let errors = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
         .mode(0o600)
         .open(&log)
-        .map_err(|error| place.io_error(&error))?;
+        .map_err(|error| data_dir_files.io_error(&error))?;
     let begins = errors.metadata().map_or(0, |metadata| metadata.len());
     let mut child = Command::new(exe)
         .args(["serve", "--json"])
@@ -723,8 +723,8 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
     // was full.
     let _status = child.wait();
     Err(last_log_error(&log, begins).unwrap_or_else(|| {
-        if place.is_disk_full() {
-            place.io_error(&std::io::ErrorKind::StorageFull.into())
+        if data_dir_files.is_disk_full() {
+            data_dir_files.io_error(&std::io::ErrorKind::StorageFull.into())
         } else {
             command_error(
                 "io",

@@ -380,14 +380,14 @@ fn fetch_ids(client: &Client, kind: IdKind) -> Vec<Candidate> {
 /// Returns a text field of a row. Some rows wrap their record in an object, so the field is
 /// searched one level down too.
 fn text_field(row: &Value, name: &str) -> Option<String> {
-    let own = row[name].as_str().map(str::to_owned);
-    let inner = || {
+    let direct = row[name].as_str().map(str::to_owned);
+    let nested = || {
         row.as_object()?
             .values()
             .filter(|value| value.is_object())
             .find_map(|value| value[name].as_str())
     };
-    own.or_else(|| inner().map(str::to_owned))
+    direct.or_else(|| nested().map(str::to_owned))
 }
 
 /// Returns the completion script that calls `regatta complete`, for the shells that have one.

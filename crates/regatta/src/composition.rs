@@ -281,16 +281,16 @@ pub(crate) fn running_shims() -> std::io::Result<Vec<RunningShim>> {
 
 /// Ends every shim of a data directory, together with its program.
 pub(crate) fn end_shims_in(data_dir: &Path) -> Result<usize, String> {
-    let own = running_shims()
+    let shims = running_shims()
         .map_err(|error| error.to_string())?
         .into_iter();
-    let own: Vec<RunningShim> = own
+    let shims: Vec<RunningShim> = shims
         .filter(|shim| shim.data_dir() == Some(data_dir))
         .collect();
-    for shim in &own {
+    for shim in &shims {
         shim.end().map_err(|error| error.to_string())?;
     }
-    Ok(own.len())
+    Ok(shims.len())
 }
 
 /// Removes leftovers that no daemon can find again, and returns a line about each removal.

@@ -360,13 +360,13 @@ fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
 
 /// Runs the daemon in the foreground until a signal or a request stops it.
 pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandResult {
-    let place = DataDir::new(data_dir);
-    place.create()?;
+    let daemon_dir = DataDir::new(data_dir);
+    daemon_dir.create()?;
     // declared first, so it is released last, when everything else is closed
-    let _lock = lock_data_dir(&place)?;
+    let _lock = lock_data_dir(&daemon_dir)?;
     // The address file of a killed daemon names an address that no daemon has any more.
-    let was_unclean = place.info_path().exists();
-    let _absent = std::fs::remove_file(place.info_path());
+    let was_unclean = daemon_dir.info_path().exists();
+    let _absent = std::fs::remove_file(daemon_dir.info_path());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -380,24 +380,25 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     })?;
     // Transparent huge pages would waste memory in an idle daemon.
     let _only_larger = rustix::thread::disable_transparent_huge_pages(true);
-    let keyring =
-        TokenStore::open(&place.path, load_or_create_token(&place)?).map_err(|error| {
+    let keyring = TokenStore::open(&daemon_dir.path, load_or_create_token(&daemon_dir)?).map_err(
+        |error| {
             let what = format!(
                 "could not read the tokens in {}: {error}",
-                place.path.display()
+                daemon_dir.path.display()
             );
             command_error(
                 "bad_config",
                 what,
                 "fix tokens.json, or move it away, which revokes every token in it",
             )
-        })?;
+        },
+    )?;
     // Bind before the engine starts, because the engine gives our address to attempts. Callers wait
     // until the server runs.
     let BoundListeners {
         tcp,
         public_listener: outside,
-    } = runtime.block_on(listen_address::bind(&place, &args))?;
+    } = runtime.block_on(listen_address::bind(&daemon_dir, &args))?;
     let traces =
         TraceCollector::from_env(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
             .map_err(|text| {
@@ -407,7 +408,9 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
                 "fix or unset OTEL_EXPORTER_OTLP_ENDPOINT",
             )
         })?;
-    let address = tcp.local_addr().map_err(|error| place.io_error(&error))?;
+    let address = tcp
+        .local_addr()
+        .map_err(|error| daemon_dir.io_error(&error))?;
     let mint = keyring.minter().clone();
     let firing_mint = mint.clone();
     let tools = ToolServer {
@@ -421,10 +424,10 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
             regatta_engine::CommandFailure::Store(error) => composition::store_error(error),
             other => command_error("io", other.to_string(), "see what is wrong: regatta doctor"),
         })?;
-    if let Err(error) = place.record_stopped(false) {
+    if let Err(error) = daemon_dir.record_stopped(false) {
         tracing::warn!(
             "could not remove {}: {error}",
-            place.stopped_path().display()
+            daemon_dir.stopped_path().display()
         );
     }
     if recovered.effects > 0 {
@@ -510,11 +513,11 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
             .await;
         }
     });
-    let ended = runtime.block_on(run_server(out, &place, engine.clone(), setup));
+    let ended = runtime.block_on(run_server(out, &daemon_dir, engine.clone(), setup));
     engine.shutdown();
     // Address file and socket announce a running daemon, so they are removed before the lock is released.
-    let _gone = std::fs::remove_file(place.info_path());
-    let _gone = std::fs::remove_file(place.path.join("daemon.sock"));
+    let _gone = std::fs::remove_file(daemon_dir.info_path());
+    let _gone = std::fs::remove_file(daemon_dir.path.join("daemon.sock"));
     ended.map(|_| ())
 }
 

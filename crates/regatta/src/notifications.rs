@@ -642,13 +642,13 @@ mod tests {
             }
             Row::Task(serde_json::from_value(value).unwrap())
         };
-        let told = |rows: Vec<Row>| {
+        let summary_of = |rows: Vec<Row>| {
             let (shop, mut filter) = (
                 ProjectName::new("shop").unwrap(),
                 NotificationFilter::default(),
             );
             filter.held_projects.insert(shop.clone());
-            let told = filter.summary_after_quiet_hours(
+            let summary = filter.summary_after_quiet_hours(
                 &shop,
                 &Board::from_rows(rows.clone()),
                 Now::default(),
@@ -658,7 +658,7 @@ mod tests {
                 None,
                 "the notice is sent once"
             );
-            told.map(|notification| (notification.title, notification.body, notification.count))
+            summary.map(|notification| (notification.title, notification.body, notification.count))
         };
         let waited = |count: usize| format!("shop - {count} open after the quiet hours");
         let one = vec![
@@ -666,14 +666,17 @@ mod tests {
             task(2, "shop", true),
             task(3, "other", false),
         ];
-        assert_eq!(told(one.clone()), Some((waited(1), "T1 Task 1".into(), 1)));
+        assert_eq!(
+            summary_of(one.clone()),
+            Some((waited(1), "T1 Task 1".into(), 1))
+        );
         let three = [one, vec![task(4, "shop", false), task(5, "shop", false)]].concat();
         assert_eq!(
-            told(three),
+            summary_of(three),
             Some((waited(3), "T1 Task 1 and 2 more".into(), 3))
         );
         assert_eq!(
-            told(vec![task(2, "shop", true), task(3, "other", false)]),
+            summary_of(vec![task(2, "shop", true), task(3, "other", false)]),
             None
         );
     }

@@ -208,8 +208,8 @@ impl Follower<'_> {
         {
             return Ok(Some(FollowEnd::Settled));
         }
-        client.stream_events(after, true, |seen| {
-            match seen {
+        client.stream_events(after, true, |item| {
+            match item {
                 EventStreamItem::Event(event) => self.on_event(&event)?,
                 EventStreamItem::Idle => self.on_idle(),
             }

@@ -31,7 +31,7 @@ fn string_or_list() -> Value {
 /// Returns the schemas of a scripted agent's steps, by name.
 fn step_schemas() -> Value {
     let (text, number) = (json!({ "type": "string" }), json!({ "type": "number" }));
-    let (whole, truth) = (
+    let (integer, boolean) = (
         json!({ "type": "integer", "minimum": 0 }),
         json!({ "type": "boolean" }),
     );
@@ -63,19 +63,19 @@ fn step_schemas() -> Value {
         "sleep": pause,
         "usage": table(
             json!({
-                "input": whole, "output": whole, "cached": whole, "cost": number, "used": whole, "size": whole,
+                "input": integer, "output": integer, "cached": integer, "cost": number, "used": integer, "size": integer,
             }),
             &[],
         ),
-        "flood": table(json!({ "bytes": whole }), &["bytes"]),
-        "hang": truth,
-        "end_turn": truth,
+        "flood": table(json!({ "bytes": integer }), &["bytes"]),
+        "hang": boolean,
+        "end_turn": boolean,
         "rate_limit": table(json!({ "reset_in": pause }), &[]),
         "fail": or_text(table(
             json!({ "class": { "enum": classes }, "reason": text, "reset_in": pause }),
             &["class", "reason"],
         )),
-        "crash": truth,
+        "crash": boolean,
     });
     for (name, example) in STEP_EXAMPLES {
         steps[name]["examples"] = json!([format!("{{ {example} }}")]);

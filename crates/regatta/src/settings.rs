@@ -166,21 +166,24 @@ pub(crate) fn load_prices() -> Result<Vec<ModelPrice>, CommandError> {
     let Some(path) = user_file() else {
         return Ok(prices::default_prices());
     };
-    let own = read_file(&path)?
+    let user_prices = read_file(&path)?
         .map(|settings_file| settings_file.price)
         .unwrap_or_default();
-    if let Some(odd) = own.iter().find(|model_price| !model_price.is_valid()) {
+    if let Some(invalid) = user_prices
+        .iter()
+        .find(|model_price| !model_price.is_valid())
+    {
         return Err(command_error(
             "bad_config",
             format!(
                 "{} has an invalid price for {:?}",
                 path.display(),
-                odd.model
+                invalid.model
             ),
             "write the price in US dollars per million tokens, 0 or more",
         ));
     }
-    Ok([own, prices::default_prices()].concat())
+    Ok([user_prices, prices::default_prices()].concat())
 }
 
 /// Reads agents and bridges from the user's own file, in the order of the file.

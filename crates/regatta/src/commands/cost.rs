@@ -136,10 +136,12 @@ pub(crate) fn draw_cost(
     text
 }
 
-fn header_row(by: &str) -> Vec<String> {
-    [by, "tasks", "in tok", "out tok", "cache", "cost", "rate"]
-        .map(str::to_owned)
-        .to_vec()
+fn header_row(grouping: &str) -> Vec<String> {
+    [
+        grouping, "tasks", "in tok", "out tok", "cache", "cost", "rate",
+    ]
+    .map(str::to_owned)
+    .to_vec()
 }
 
 fn group_name(cost: &CostRow) -> String {

@@ -133,9 +133,9 @@ pub(crate) fn print_landing_state(
                     .first()
                     .map_or("the trunk", |queue| queue.trunk.as_str());
                 let short = &commit.as_str()[..10];
-                let by = task.task.submission.as_ref().map(|work| work.attempt);
-                let note =
-                    by.and_then(|attempt| scope_escape::files_left_out_note(&task.task, attempt));
+                let attempt = task.task.submission.as_ref().map(|work| work.attempt);
+                let note = attempt
+                    .and_then(|attempt| scope_escape::files_left_out_note(&task.task, attempt));
                 let note = note.map_or(String::new(), |note| format!("{}\n", first_line(&note)));
                 format!(
                     "landed {id} as {short} on {trunk} · to add a revert: regatta undo \

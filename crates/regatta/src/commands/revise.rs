@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_comment_needs_a_path_a_line_and_a_text() {
-        for (text, wanted) in [
+        for (text, expected) in [
             (
                 "src/a.rs:41:use a token bucket",
                 "src/a.rs:41: use a token bucket",
@@ -166,7 +166,7 @@ mod tests {
             assert_eq!(
                 text.parse::<CommentArg>()
                     .map(|comment_arg| comment_arg.to_string()),
-                Ok(wanted.to_owned()),
+                Ok(expected.to_owned()),
                 "{text}"
             );
         }

@@ -521,22 +521,22 @@ impl ExportedBead {
                 );
             }
         }
-        let had: Vec<&str> = was
+        let old_blockers: Vec<&str> = was
             .blocked_by
             .iter()
             .map(|blocked_by| blocked_by.0.as_str())
             .collect();
-        let gone: Vec<&str> = had
+        let removed: Vec<&str> = old_blockers
             .iter()
             .filter(|id| known(id) && !self.blocked_by.iter().any(|on| on == *id))
             .copied()
             .collect();
-        let more: Vec<&String> = self
+        let added: Vec<&String> = self
             .blocked_by
             .iter()
-            .filter(|blocked_by| !had.contains(&blocked_by.as_str()))
+            .filter(|blocked_by| !old_blockers.contains(&blocked_by.as_str()))
             .collect();
-        if !gone.is_empty() || !more.is_empty() {
+        if !removed.is_empty() || !added.is_empty() {
             let list = text("dependencies")
                 .and_then(|value| value.as_array().cloned())
                 .unwrap_or_default();
@@ -547,13 +547,14 @@ impl ExportedBead {
                     .unwrap_or_default()
                     .to_owned()
             };
-            let kept = list
+            let remaining = list
                 .into_iter()
-                .filter(|entry| !gone.contains(&target(entry).as_str()));
+                .filter(|entry| !removed.contains(&target(entry).as_str()));
             new.insert(
                 "dependencies",
                 Some(
-                    kept.chain(more.iter().map(|more| self.dependency(more)))
+                    remaining
+                        .chain(added.iter().map(|added| self.dependency(added)))
                         .collect(),
                 ),
             );
@@ -604,7 +605,7 @@ fn is_same_value(key: &str, metadata: &serde_json::Value, value: &serde_json::Va
         "",
         serde_json::json!({ key: metadata.get(key) }).to_string(),
     );
-    let other = SourceText::new("", serde_json::json!({ key: value }).to_string());
+    let other_source = SourceText::new("", serde_json::json!({ key: value }).to_string());
     let read = |source: &SourceText| {
         let mut reader = FieldReader::new(source);
         let mut fields = reader.table("metadata", spanned_value::parse_json(source).ok()?, "{}")?;
@@ -618,7 +619,7 @@ fn is_same_value(key: &str, metadata: &serde_json::Value, value: &serde_json::Va
             .is_empty()
             .then_some((files, work.validation))
     };
-    read(&source).is_some_and(|pair| Some(pair) == read(&other))
+    read(&source).is_some_and(|pair| Some(pair) == read(&other_source))
 }
 
 fn quoted_key(key: &str) -> String {

@@ -95,10 +95,16 @@ impl<'a> FieldReader<'a> {
             .push(self.source.diagnostic(offset, what, fix));
     }
 
-    fn report_wrong_type(&mut self, name: &str, node: &SpannedValue, wanted: &str, example: &str) {
+    fn report_wrong_type(
+        &mut self,
+        name: &str,
+        node: &SpannedValue,
+        expected: &str,
+        example: &str,
+    ) {
         self.report(
             node.start,
-            format!("`{name}` must be {wanted}, not {}", node.kind_name()),
+            format!("`{name}` must be {expected}, not {}", node.kind_name()),
             format!("write {name} = {example}"),
         );
     }
@@ -123,19 +129,19 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Reports every field that is left as unknown.
-    pub(crate) fn report_unknown(&mut self, left: TableFields, of: &str, known: &[&str]) {
-        for table in left.entries {
+    pub(crate) fn report_unknown(&mut self, fields: TableFields, kind: &str, known: &[&str]) {
+        for table in fields.entries {
             let shown: String = table.key.chars().take(40).collect();
             let fix = match nearest(&table.key, known) {
                 Some(word) if known.contains(&table.key.as_str()) => {
                     format!("it means the same as `{word}`; keep one of the two")
                 }
                 Some(word) => format!("write `{word}`"),
-                None => format!("a {of} has {}", known.join(", ")),
+                None => format!("a {kind} has {}", known.join(", ")),
             };
             self.report(
                 table.start,
-                format!("unknown field `{}` in a {of}", shown.escape_debug()),
+                format!("unknown field `{}` in a {kind}", shown.escape_debug()),
                 fix,
             );
         }

@@ -148,7 +148,7 @@ fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
             .and_then(|file| file.take(MAX_PLAN_BYTES + 1).read_to_end(&mut bytes))
     };
     read.map_err(unreadable)?;
-    let whole = Diagnostic {
+    let file_diagnostic = Diagnostic {
         line: 1,
         column: 1,
         what: String::new(),
@@ -160,7 +160,14 @@ fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
             MAX_PLAN_BYTES / 1024 / 1024
         );
         let fix = "split it into several plans, and put long texts into files".into();
-        return Ok(Err((name, Diagnostic { what, fix, ..whole })));
+        return Ok(Err((
+            name,
+            Diagnostic {
+                what,
+                fix,
+                ..file_diagnostic
+            },
+        )));
     }
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,

@@ -125,9 +125,9 @@ fn parse_source(
         .into_iter()
         .filter_map(|spanned_value| read_entry(&mut reader, spanned_value))
         .collect();
-    let mut seen = std::collections::BTreeSet::new();
+    let mut ids = std::collections::BTreeSet::new();
     for wave in found.iter().chain(&later).chain(&done) {
-        if !seen.insert(wave.id.as_str()) {
+        if !ids.insert(wave.id.as_str()) {
             reader.report(
                 wave.offset,
                 format!("{:?} appears twice", wave.id),
@@ -296,12 +296,12 @@ fn resolve_blockers(
     later: &[WaveEntry],
     done: &[WaveEntry],
 ) -> Vec<Vec<usize>> {
-    let place = |list: &[WaveEntry], id: &str| list.iter().position(|wave| wave.id == id);
+    let index_of = |list: &[WaveEntry], id: &str| list.iter().position(|wave| wave.id == id);
     let mut after: Vec<Vec<usize>> = Vec::new();
     for wave in found {
         let mut on = Vec::new();
         for (blocker, at) in &wave.blocked_by {
-            match place(found, blocker) {
+            match index_of(found, blocker) {
                 Some(_) if *blocker == wave.id => {
                     reader.report(
                         *at,
@@ -310,8 +310,8 @@ fn resolve_blockers(
                     );
                 }
                 Some(other) => on.push(other),
-                None if place(done, blocker).is_some() => {}
-                None if place(later, blocker).is_some() => {
+                None if index_of(done, blocker).is_some() => {}
+                None if index_of(later, blocker).is_some() => {
                     let what = format!(
                         "{:?} is blocked by {blocker:?}, which is itself blocked",
                         wave.id
@@ -519,7 +519,7 @@ mod tests {
     #[test]
     fn invalid_waves_are_refused_with_the_place_of_the_mistake() {
         let top = Path::new("/nowhere");
-        for (text, told) in [
+        for (text, expected_message) in [
             ("[]", "w.json:1:1: `wave file` must be a table, not a list"),
             ("{", "w.json:1:1: this is not JSON"),
             (
@@ -577,8 +577,10 @@ mod tests {
         ] {
             let found = parse(text, top).expect_err(text);
             assert!(
-                found.iter().any(|message| message.contains(told)),
-                "{text}: {told} in {found:?}"
+                found
+                    .iter()
+                    .any(|message| message.contains(expected_message)),
+                "{text}: {expected_message} in {found:?}"
             );
         }
     }

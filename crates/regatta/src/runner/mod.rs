@@ -313,7 +313,7 @@ impl RunnerProcess {
     fn run_calls(self: &Arc<Self>) {
         let mut after = 0;
         loop {
-            let ask = input::RunnerCalls {
+            let request = input::RunnerCalls {
                 runner: self.name(),
                 session: self.session(),
                 after,
@@ -321,7 +321,7 @@ impl RunnerProcess {
             };
             match self
                 .daemon
-                .call::<Vec<remote_site::RunnerCall>>(&Call::RunnerCalls(ask))
+                .call::<Vec<remote_site::RunnerCall>>(&Call::RunnerCalls(request))
             {
                 Ok(calls) => {
                     self.record_contact();
@@ -397,7 +397,7 @@ impl RunnerProcess {
         loop {
             let (runner, session) = (self.name(), self.session());
             let (gave, error) = (gave.clone(), error.clone());
-            let ask = input::RunnerCallResult {
+            let request = input::RunnerCallResult {
                 runner,
                 session,
                 call,
@@ -405,7 +405,7 @@ impl RunnerProcess {
                 error,
                 fault,
             };
-            match self.daemon.call::<String>(&Call::RunnerAnswer(ask)) {
+            match self.daemon.call::<String>(&Call::RunnerAnswer(request)) {
                 Ok(_) => return self.record_contact(),
                 Err(DaemonCallError::Refused(problem))
                     if problem.code == "stale_runner" && session != self.session() => {}
@@ -427,11 +427,11 @@ impl RunnerProcess {
         self.is_ending.store(true, Ordering::SeqCst);
         // Stay until the daemon needs nothing more, because the work of an ended program is checked
         // on this machine.
-        let (mut said, mut known) = (false, false);
+        let (mut has_printed, mut known) = (false, false);
         loop {
             // Announce the shutdown once. Afterwards a beat keeps contact and returns the remaining
             // attempts.
-            let ask = if known {
+            let request = if known {
                 Call::RunnerBeat(input::RunnerSession {
                     runner: self.name(),
                     session: self.session(),
@@ -439,7 +439,7 @@ impl RunnerProcess {
             } else {
                 Call::RunnerDrain(input::RunnerNameInput { name: self.name() })
             };
-            let left = match self.daemon.call::<Vec<AttemptId>>(&ask) {
+            let left = match self.daemon.call::<Vec<AttemptId>>(&request) {
                 Ok(left) => {
                     known = true;
                     left.len()
@@ -449,12 +449,12 @@ impl RunnerProcess {
                     self.busy_attempts().len()
                 }
             };
-            if left > 0 && !said {
+            if left > 0 && !has_printed {
                 out.print_note(&format!(
                     "shutting down: {left} running attempts have {} s to finish",
                     self.settings.shutdown_timeout.as_secs()
                 ));
-                said = true;
+                has_printed = true;
             }
             if left == 0
                 || Instant::now() >= deadline
@@ -480,12 +480,12 @@ impl RunnerProcess {
                     attempt, so it exists only on this machine: {error}");
             }
         }
-        let gone = Call::RunnerLeave(input::RunnerSession {
+        let leave = Call::RunnerLeave(input::RunnerSession {
             runner: self.name(),
             session: self.session(),
         });
-        let gone: Result<String, _> = self.daemon.call(&gone);
-        match gone {
+        let leave: Result<String, _> = self.daemon.call(&leave);
+        match leave {
             Ok(_) if cut.is_empty() => out.print_note("stopped: no work was left unfinished"),
             Ok(_) => out.print_note(&format!(
                 "stopped: {} attempts were stopped before they finished; their work is kept and \

@@ -138,13 +138,13 @@ impl<'a> RelaySink<'a> {
         };
         while self.supervision.should_continue() {
             let (runner, session) = (self.runner.name(), self.runner.session());
-            let ask = input::RunnerOutput {
+            let request = input::RunnerOutput {
                 runner,
                 session,
                 attempt: self.id,
                 words: report.clone(),
             };
-            match self.runner.daemon.call::<bool>(&Call::RunnerSaid(ask)) {
+            match self.runner.daemon.call::<bool>(&Call::RunnerSaid(request)) {
                 Ok(true) => return self.runner.record_contact(),
                 Ok(false) => return self.supervision.release(),
                 Err(DaemonCallError::Refused(_)) if session != self.runner.session() => {}

@@ -102,15 +102,15 @@ fn hidden_count(many: usize, room: usize) -> String {
     }
 }
 
-fn state_style(model: &ScreenModel, at: DisplayState) -> Style {
+fn state_style(model: &ScreenModel, state: DisplayState) -> Style {
     let plain = Style::default();
     if !model.has_colour {
-        return match at {
+        return match state {
             DisplayState::Needs | DisplayState::Failed => plain.add_modifier(Modifier::BOLD),
             _ => plain,
         };
     }
-    match at {
+    match state {
         DisplayState::Failed => plain.fg(Color::Red),
         DisplayState::Needs => plain.fg(Color::Magenta).add_modifier(Modifier::BOLD),
         DisplayState::Waiting => plain.fg(Color::Yellow),
@@ -122,8 +122,8 @@ fn state_style(model: &ScreenModel, at: DisplayState) -> Style {
 }
 
 /// Returns the glyph of a state. Glyph and word are enough to tell states apart without colours.
-fn state_glyph(model: &ScreenModel, at: DisplayState) -> &'static str {
-    let (sign, plain) = match at {
+fn state_glyph(model: &ScreenModel, state: DisplayState) -> &'static str {
+    let (sign, plain) = match state {
         DisplayState::Failed => ("✕", "x"),
         DisplayState::Needs => ("!", "!"),
         DisplayState::Waiting => ("‖", "="),
@@ -137,8 +137,8 @@ fn state_glyph(model: &ScreenModel, at: DisplayState) -> &'static str {
     if model.is_unicode { sign } else { plain }
 }
 
-fn state_label(at: DisplayState) -> &'static str {
-    match at {
+fn state_label(state: DisplayState) -> &'static str {
+    match state {
         DisplayState::Failed => "failed",
         DisplayState::Needs => "needs you",
         DisplayState::Waiting => "waiting",

@@ -173,16 +173,16 @@ fn cycle_focus(model: &mut ScreenModel, is_backwards: bool) {
     model.scroll = 0;
 }
 
-fn move_selection(model: &mut ScreenModel, by: isize) -> Vec<ScreenRequest> {
+fn move_selection(model: &mut ScreenModel, delta: isize) -> Vec<ScreenRequest> {
     if let ScreenPage::Task(_) = model.page {
         match model.pane {
-            TaskPane::Log => model.log.scroll(by),
-            TaskPane::Diff => model.diff.scroll(by),
+            TaskPane::Log => model.log.scroll(delta),
+            TaskPane::Diff => model.diff.scroll(delta),
         }
         return vec![];
     }
     let moved_index = |count: usize, index: Option<usize>| {
-        let first = if index.is_none() { 0 } else { by };
+        let first = if index.is_none() { 0 } else { delta };
         index
             .unwrap_or(0)
             .saturating_add_signed(first)
@@ -212,7 +212,7 @@ fn move_selection(model: &mut ScreenModel, by: isize) -> Vec<ScreenRequest> {
         ListFocus::Lanes => {
             model.scroll = model
                 .scroll
-                .saturating_add_signed(by)
+                .saturating_add_signed(delta)
                 .min(model.lanes.len().saturating_sub(1));
         }
         ListFocus::Queue => {
@@ -239,7 +239,7 @@ fn move_selection(model: &mut ScreenModel, by: isize) -> Vec<ScreenRequest> {
             };
             model.scroll = model
                 .scroll
-                .saturating_add_signed(by)
+                .saturating_add_signed(delta)
                 .min(count.saturating_sub(1));
         }
     }
@@ -337,14 +337,14 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
     };
     // The request of the task's agent is visible here too, and is answered with the same keys as on
     // Now.
-    if let Some(asked) = model.request_of_task(id) {
+    if let Some(request) = model.request_of_task(id) {
         let answer = match key {
-            '1'..='9' => asked.actions.get(key as usize - '1' as usize),
-            'r' => asked
+            '1'..='9' => request.actions.get(key as usize - '1' as usize),
+            'r' => request
                 .actions
                 .iter()
                 .find(|page_action| page_action.words.is_some()),
-            'z' => asked
+            'z' => request
                 .actions
                 .iter()
                 .find(|page_action| page_action.key == Some('z')),

@@ -82,17 +82,18 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
     {
         return print_event_lines(app, &client);
     }
-    let (news, heard) = channel();
-    let wanted = live_client::WantedTopics::default();
+    let (event_tx, event_rx) = channel();
+    let wanted_topics = live_client::WantedTopics::default();
     let mut model = ScreenModel::new(app.output.is_unicode, app.output.has_colour);
     model.own_project = app.project(&client)?;
-    wanted.set(model.topics());
-    let errands = spawn_job_thread(app, &news)?;
-    listen_for_signals(&news)?;
+    wanted_topics.set(model.topics());
+    let errands = spawn_job_thread(app, &event_tx)?;
+    listen_for_signals(&event_tx)?;
     {
         // The stream needs a connection of its own, because its thread never leaves it.
-        let (client, wanted, news) = (app.client()?, wanted.clone(), news.clone());
-        std::thread::spawn(move || live_client::forward_stream(&client, &wanted, &news));
+        let (client, wanted_topics, event_tx) =
+            (app.client()?, wanted_topics.clone(), event_tx.clone());
+        std::thread::spawn(move || live_client::forward_stream(&client, &wanted_topics, &event_tx));
     }
     // The terminal is restored at every end, even after a panic.
     let broken = |error: std::io::Error| {
@@ -103,11 +104,11 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
         )
     };
     let mut terminal = ratatui::try_init().map_err(broken)?;
-    let keys = news.clone();
+    let keys = event_tx.clone();
     std::thread::spawn(move || read_keys(&keys));
     let screen = Screen {
-        events: heard,
-        wanted_topics: wanted,
+        events: event_rx,
+        wanted_topics,
         jobs: errands,
     };
     let ended = screen.run(&mut model, &mut terminal);

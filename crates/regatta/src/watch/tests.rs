@@ -199,7 +199,7 @@ fn everything_is_visible_at_three_sizes() {
     press_keys(&mut model, "j");
     for (width, height) in [(80, 24), (120, 40), (200, 60)] {
         let screen = screen_text(&model, width, height);
-        let wanted = [
+        let expected = [
             "shop·main",
             "● live",
             "4 working · 1 waiting · 2 need you",
@@ -218,7 +218,7 @@ fn everything_is_visible_at_three_sizes() {
             " 1 T22  testing",
             "? help",
         ];
-        for text in wanted {
+        for text in expected {
             assert!(
                 screen.contains(text),
                 "{width}x{height} lacks {text:?}:\n{screen}"

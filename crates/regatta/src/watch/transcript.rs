@@ -104,10 +104,10 @@ impl LogPane {
     }
 
     /// Scrolls up (negative) or down. Following resumes at the end.
-    pub(super) fn scroll(&mut self, by: isize) {
+    pub(super) fn scroll(&mut self, delta: isize) {
         self.lines_below = self
             .lines_below
-            .saturating_add_signed(-by)
+            .saturating_add_signed(-delta)
             .min(self.lines.len().saturating_sub(1));
         self.is_following = self.lines_below == 0;
     }

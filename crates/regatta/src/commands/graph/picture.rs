@@ -79,13 +79,13 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
         .map(|right| edge_buses(graph, right))
         .collect();
     // `any` would stop early
-    let below: Vec<bool> = gutters
+    let has_lower_lines: Vec<bool> = gutters
         .iter_mut()
         .map(|edge_buses| assign_tracks(edge_buses))
         .collect();
-    let below = below.contains(&true);
-    let step = if below { 2 } else { 1 };
-    let wide: Vec<usize> = gutters
+    let has_lower_lines = has_lower_lines.contains(&true);
+    let lines_per_row = if has_lower_lines { 2 } else { 1 };
+    let gutter_widths: Vec<usize> = gutters
         .iter()
         .map(|edge_buses| gutter_width(edge_buses))
         .collect();
@@ -94,9 +94,9 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
         .iter()
         .map(|graph_node| (box_name(out, graph_node), first_line(&graph_node.label)))
         .collect();
-    let boxes = box_widths(graph, &texts, room.checked_sub(wide.iter().sum())?)?;
+    let boxes = box_widths(graph, &texts, room.checked_sub(gutter_widths.iter().sum())?)?;
     let mut starts = vec![0];
-    for (width, gutter) in boxes.iter().zip(wide.iter().chain([&0])) {
+    for (width, gutter) in boxes.iter().zip(gutter_widths.iter().chain([&0])) {
         starts.push(starts.last().copied().unwrap_or(0) + width + gutter);
     }
     let cells: Vec<String> = graph
@@ -105,12 +105,12 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
         .zip(&texts)
         .map(|(graph_node, text)| box_text(graph_node, text, &boxes))
         .collect();
-    let at: BTreeMap<(u32, u32), usize> = (0..)
+    let index_by_position: BTreeMap<(u32, u32), usize> = (0..)
         .zip(&graph.nodes)
         .map(|(nth, graph_node)| ((graph_node.column, graph_node.row), nth))
         .collect();
-    let mut sheet = Canvas {
-        lines_per_row: step,
+    let mut canvas = Canvas {
+        lines_per_row,
         marks: BTreeMap::new(),
         arrows: BTreeSet::new(),
     };
@@ -119,26 +119,28 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
         let gutter = (start + boxes[column as usize], starts[column as usize + 1]);
         for bus in buses {
             bus_index += 1;
-            sheet.draw_bus(bus, gutter, bus_index);
+            canvas.draw_bus(bus, gutter, bus_index);
             for row in &bus.from_rows {
                 // The line starts after the box's text. An edge that only passes this column runs
                 // through the box's place.
-                let text = at
+                let text = index_by_position
                     .get(&(column, *row))
-                    .map_or(0, |at| display_width(&cells[*at]) + 1);
-                sheet.draw_horizontal(
-                    row * step,
+                    .map_or(0, |index_by_position| {
+                        display_width(&cells[*index_by_position]) + 1
+                    });
+                canvas.draw_horizontal(
+                    row * lines_per_row,
                     start + text..gutter.0 + 1,
                     bus.is_critical_from(*row),
                     bus_index,
                 );
             }
             for row in &bus.to_rows {
-                if at.contains_key(&(column + 1, *row)) {
-                    sheet.arrows.insert((row * step, gutter.1 - 2));
+                if index_by_position.contains_key(&(column + 1, *row)) {
+                    canvas.arrows.insert((row * lines_per_row, gutter.1 - 2));
                 } else {
-                    sheet.draw_horizontal(
-                        row * step,
+                    canvas.draw_horizontal(
+                        row * lines_per_row,
                         gutter.1 - 2..gutter.1,
                         bus.is_critical_to(*row),
                         bus_index,
@@ -148,22 +150,22 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
         }
     }
     let mut text = draw_headings(out, &starts, &boxes);
-    for y in 0..graph.rows * step {
+    for y in 0..graph.rows * lines_per_row {
         let here = graph
             .nodes
             .iter()
             .enumerate()
-            .filter(|(_, node)| node.row * step == y);
+            .filter(|(_, node)| node.row * lines_per_row == y);
         let mut done = String::new();
-        let mut at = 0;
+        let mut index_by_position = 0;
         for (nth, node) in here {
             let start = starts[node.column as usize];
-            done += &sheet.line_text(out, y, at..start);
+            done += &canvas.line_text(out, y, index_by_position..start);
             done += &coloured_box_text(out, node, &cells[nth], display_width(&texts[nth].0));
-            at = start + display_width(&cells[nth]);
+            index_by_position = start + display_width(&cells[nth]);
         }
         let end = starts.last().copied().unwrap_or(0);
-        done += &sheet.line_text(out, y, at..end);
+        done += &canvas.line_text(out, y, index_by_position..end);
         text += done.trim_end();
         text.push('\n');
     }
@@ -347,10 +349,10 @@ fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
 
 /// Returns true if `one` must turn before `other`, because it leaves on a row on which the other
 /// one arrives.
-fn must_turn_before(one: &EdgeBus, other: &EdgeBus) -> bool {
-    !one.leaves_below
-        && !one.is_straight()
-        && one
+fn must_turn_before(bus: &EdgeBus, other: &EdgeBus) -> bool {
+    !bus.leaves_below
+        && !bus.is_straight()
+        && bus
             .from_rows
             .iter()
             .any(|from_row| other.to_rows.contains(from_row))
@@ -377,8 +379,8 @@ struct Canvas {
 
 impl Canvas {
     /// Adds arms at a position. If two buses cross there, the vertical line stays visible.
-    fn add_arms(&mut self, at: (u32, usize), arms: u8, heavy: bool, bus_index: usize) {
-        let mark = self.marks.entry(at).or_insert(LineMark {
+    fn add_arms(&mut self, position: (u32, usize), arms: u8, heavy: bool, bus_index: usize) {
+        let mark = self.marks.entry(position).or_insert(LineMark {
             arms: 0,
             is_heavy: false,
             bus: bus_index,

@@ -233,15 +233,15 @@ impl RunPreview {
         if left_out > 0 {
             text += &format!("  and {left_out} more files without a conflict\n");
         }
-        let how = match (rules.is_isolated, rules.runs_in_waves) {
+        let order_text = match (rules.is_isolated, rules.runs_in_waves) {
             (true, _) => "merged by the landing queue",
             (false, true) => "resolved by sub-waves",
             (false, false) => "resolved one task after the other",
         };
         text += &match ownership.conflict_count() {
             0 => "no conflicts\n".to_owned(),
-            1 => format!("1 conflict, {how}\n"),
-            many => format!("{many} conflicts, {how}\n"),
+            1 => format!("1 conflict, {order_text}\n"),
+            many => format!("{many} conflicts, {order_text}\n"),
         };
         text
     }

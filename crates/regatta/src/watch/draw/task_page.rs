@@ -65,15 +65,15 @@ fn draw_task_details(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
         ),
         Span::raw(format!("{agent}  {}", safe_line(&task_page.branch))),
     ])];
-    if let Some(asked) = model.request_of_task(task.id) {
+    if let Some(request) = model.request_of_task(task.id) {
         let room = usize::from(inner.width);
-        let subject = format!("{} {}", asked.item.id, safe_line(&asked.item.subject));
+        let subject = format!("{} {}", request.item.id, safe_line(&request.item.subject));
         lines.push(Line::styled(
             cut_to_width(&subject, room),
             state_style(model, DisplayState::Needs),
         ));
         lines.extend(
-            pack_lines(answer_labels(asked), room)
+            pack_lines(answer_labels(request), room)
                 .into_iter()
                 .map(Line::raw),
         );

@@ -197,7 +197,7 @@ fn files_are_a_tree_with_their_holders() {
         "T24 claude-2 until {}",
         crate::output::format_time_to_second(NOW_UNIX_MS)
     );
-    let wanted = [
+    let expected = [
         "shop  1 held · 1 wanted",
         "✕ T22 and the trunk will collide in src/limit.rs",
         "src/api/ ",
@@ -207,7 +207,7 @@ fn files_are_a_tree_with_their_holders() {
         "  src/api/login.rs",
         "T24 claude-2 while T24 is worked on, wanted by T25",
     ];
-    for text in wanted {
+    for text in expected {
         assert!(screen.contains(text), "{text}: {screen}");
     }
     let small = screen_text(&model, 80, 24);
