@@ -252,12 +252,12 @@ pub(crate) fn agents_adapter(
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe))
 }
 
-/// Like [`agents_adapter`], for an agent test: its programs are stopped when the file `leash` is not
-/// written for `most`.
+/// Like [`agents_adapter`], for an agent test. Its programs are stopped when nothing has written
+/// `contact_file` for `contact_timeout`.
 pub(crate) fn agents_adapter_with_contact_deadline(
     data_dir: &Path,
-    leash: PathBuf,
-    most: Duration,
+    contact_file: PathBuf,
+    contact_timeout: Duration,
 ) -> Result<impl regatta_engine::ports::agents::Agents + use<>, CommandError> {
     let exe = std::env::current_exe().map_err(|error| {
         command_error(
@@ -266,7 +266,8 @@ pub(crate) fn agents_adapter_with_contact_deadline(
             "call regatta by its full path",
         )
     })?;
-    Ok(AgentsAdapter::new(data_dir.to_owned(), exe).with_contact_deadline(leash, most))
+    Ok(AgentsAdapter::new(data_dir.to_owned(), exe)
+        .with_contact_deadline(contact_file, contact_timeout))
 }
 
 /// Writes a contact file.

@@ -1,8 +1,8 @@
 //! Runs the daemon, and keeps the files by which others find it.
 //!
 //! There is one daemon per data directory. It holds `daemon.lock` while it lives. Clients find it
-//! by its socket, its address file (`daemon.json`) and its token. This module starts the engine, the
-//! bridges and the server, and stops them in order; it decides nothing about tasks.
+//! by its socket, its address file (`daemon.json`) and its token. This module starts the engine,
+//! the bridges and the server, and stops them in order; it decides nothing about tasks.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -33,8 +33,8 @@ pub(crate) struct DataDir {
     pub(crate) path: PathBuf,
 }
 
-/// Describes a running daemon and how to reach it. The daemon writes the file `daemon.json` when it is ready, and
-/// removes it when it ends.
+/// Describes a running daemon and how to reach it. The daemon writes it to `daemon.json` when it is
+/// ready, and removes the file when it ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DaemonInfo {
     pub(crate) url: String,
@@ -515,7 +515,8 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     });
     let ended = runtime.block_on(run_server(out, &daemon_dir, engine.clone(), setup));
     engine.shutdown();
-    // Address file and socket announce a running daemon, so they are removed before the lock is released.
+    // Address file and socket announce a running daemon, so they are removed before the lock is
+    // released.
     let _gone = std::fs::remove_file(daemon_dir.info_path());
     let _gone = std::fs::remove_file(daemon_dir.path.join("daemon.sock"));
     ended.map(|_| ())

@@ -31,10 +31,10 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
         return print_agent_why(app, &parse_data(reply.data)?);
     }
     let why: WhyView = parse_data(reply.data)?;
-    let request: Vec<InboxView> = app
+    let inbox: Vec<InboxView> = app
         .call(&Call::InboxList(input::ProjectFilter { project: None }))?
         .data;
-    let request = request
+    let request = inbox
         .iter()
         .find(|ask| ask.is_shown() && ask.task == Some(why.task.task.id));
     let steps = remedies(&why.task, &why.past, request);

@@ -1,6 +1,6 @@
 //! Reads one field after the other from a tree with positions.
 //!
-//! The reader notes every mistake with its position and its fix, and goes on, so that a person sees
+//! The reader notes every mistake with its position and its fix, and continues, so that a person sees
 //! all mistakes of a file at once.
 
 use regatta_core::ids::AgentName;
