@@ -654,26 +654,26 @@ fn new_idempotency_key() -> String {
 /// Starts the daemon in the background and waits until it is ready. If several callers try, only
 /// one starts it.
 pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), CommandError> {
-    let data_dir_files = DataDir::new(data_dir);
-    data_dir_files.create()?;
-    let gate = data_dir_files.path.join("start.lock");
-    let gate = std::fs::OpenOptions::new()
+    let daemon_dir = DataDir::new(data_dir);
+    daemon_dir.create()?;
+    let start_lock = daemon_dir.path.join("start.lock");
+    let start_lock = std::fs::OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .mode(0o600)
-        .open(&gate)
-        .map_err(|error| data_dir_files.io_error(&error))?;
-    rustix::fs::flock(&gate, rustix::fs::FlockOperation::LockExclusive)
-        .map_err(|errno| data_dir_files.io_error(&errno.into()))?;
+        .open(&start_lock)
+        .map_err(|error| daemon_dir.io_error(&error))?;
+    rustix::fs::flock(&start_lock, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|errno| daemon_dir.io_error(&errno.into()))?;
     let client = Client::disconnected(data_dir, None, None)?;
     // Another caller may have started the daemon, or the previous daemon may still be stopping.
-    let patience = Instant::now() + MAX_STOP_DURATION;
+    let deadline = Instant::now() + MAX_STOP_DURATION;
     loop {
         if client.is_up() {
             return Ok(());
         }
-        if !data_dir_files.is_locked()? || Instant::now() > patience {
+        if !daemon_dir.is_locked()? || Instant::now() > deadline {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -685,14 +685,14 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
             "call regatta by its full path",
         )
     })?;
-    let log = data_dir_files.log_path();
-    let errors = std::fs::OpenOptions::new()
+    let log = daemon_dir.log_path();
+    let log_file = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
         .mode(0o600)
         .open(&log)
-        .map_err(|error| data_dir_files.io_error(&error))?;
-    let begins = errors.metadata().map_or(0, |metadata| metadata.len());
+        .map_err(|error| daemon_dir.io_error(&error))?;
+    let log_start = log_file.metadata().map_or(0, |metadata| metadata.len());
     let mut child = Command::new(exe)
         .args(["serve", "--json"])
         .args(flags)
@@ -702,7 +702,7 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(errors)
+        .stderr(log_file)
         .spawn()
         .map_err(|error| {
             command_error(
@@ -711,20 +711,20 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
                 "see what is wrong: regatta doctor",
             )
         })?;
-    let mut first = String::new();
+    let mut first_line = String::new();
     if let Some(stdout) = child.stdout.take() {
         // A broken pipe reads as an empty line, which means "not ready".
-        let _read = BufReader::new(stdout).read_line(&mut first);
+        let _read = BufReader::new(stdout).read_line(&mut first_line);
     }
-    if first.contains("\"kind\":\"ready\"") {
+    if first_line.contains("\"kind\":\"ready\"") {
         return Ok(());
     }
     // The daemon's last line on standard error is a JSON object with the reason, unless the disk
     // was full.
     let _status = child.wait();
-    Err(last_log_error(&log, begins).unwrap_or_else(|| {
-        if data_dir_files.is_disk_full() {
-            data_dir_files.io_error(&std::io::ErrorKind::StorageFull.into())
+    Err(last_log_error(&log, log_start).unwrap_or_else(|| {
+        if daemon_dir.is_disk_full() {
+            daemon_dir.io_error(&std::io::ErrorKind::StorageFull.into())
         } else {
             command_error(
                 "io",
@@ -735,9 +735,9 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
     }))
 }
 
-/// Returns the last error in the log after the offset `begins`. Earlier errors belong to earlier
+/// Returns the last error in the log after the offset `start`. Earlier errors belong to earlier
 /// daemons.
-fn last_log_error(log: &Path, begins: u64) -> Option<CommandError> {
+fn last_log_error(log: &Path, start: u64) -> Option<CommandError> {
     #[derive(serde::Deserialize)]
     struct Envelope {
         error: Body,
@@ -750,20 +750,18 @@ fn last_log_error(log: &Path, begins: u64) -> Option<CommandError> {
     }
     let mut file = std::fs::File::open(log).ok()?;
     let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(
-        begins.max(length.saturating_sub(16 * 1024)),
-    ))
-    .ok()?;
+    file.seek(SeekFrom::Start(start.max(length.saturating_sub(16 * 1024))))
+        .ok()?;
     let mut text = Vec::new();
     file.read_to_end(&mut text).ok()?;
     let text = String::from_utf8_lossy(&text).into_owned();
-    let found: Envelope = text
+    let envelope: Envelope = text
         .lines()
         .rev()
         .find_map(|line| serde_json::from_str(line).ok())?;
     Some(command_error(
-        &found.error.code,
-        found.error.message,
-        found.error.hint,
+        &envelope.error.code,
+        envelope.error.message,
+        envelope.error.hint,
     ))
 }

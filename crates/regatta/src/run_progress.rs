@@ -354,8 +354,8 @@ fn needs_person(mission: &MissionView, inbox: &[InboxView], until: FollowUntil) 
 fn state_counts(mission: &MissionView) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for task in &mission.tasks {
-        match counts.iter_mut().find(|count| count.0 == task.word) {
-            Some(count) => count.1 += 1,
+        match counts.iter_mut().find(|(word, _)| *word == task.word) {
+            Some((_, number)) => *number += 1,
             None => counts.push((&task.word, 1)),
         }
     }

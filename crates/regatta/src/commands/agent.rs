@@ -288,14 +288,14 @@ fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError
         .transpose()?;
     let preset = match (&args.preset, &command) {
         (Some(name), _) => {
-            let found = presets::find_preset(name).ok_or_else(|| {
+            let (preset, _) = presets::find_preset(name).ok_or_else(|| {
                 let known: Vec<&str> = presets::PRESETS.iter().map(|preset| preset.name).collect();
                 usage_error(
                     format!("there is no preset {name}"),
                     format!("use one of: {}", known.join(", ")),
                 )
             })?;
-            Some(found.0)
+            Some(preset)
         }
         // A known program needs certain files of the user's home, even if the person gave only its
         // command.
@@ -420,8 +420,8 @@ fn draw_problems(agent: &AgentView) -> String {
 
 /// Returns a warning if an agent's program seems to have no sign-in. It is only a warning, because
 /// the program may have a sign-in that Regatta does not know.
-fn sign_in_warning(item: &AgentView) -> String {
-    let (agent, machine) = (&item.agent, MachineFacts::this_machine());
+fn sign_in_warning(view: &AgentView) -> String {
+    let (agent, machine) = (&view.agent, MachineFacts::this_machine());
     let Some((preset, _)) = agent
         .profile
         .preset
@@ -430,7 +430,7 @@ fn sign_in_warning(item: &AgentView) -> String {
     else {
         return String::new();
     };
-    let is_elsewhere = !agent.profile.labels.is_empty() || !item.problems.is_empty();
+    let is_elsewhere = !agent.profile.labels.is_empty() || !view.problems.is_empty();
     // A key with another name may belong to a model that the preset does not know.
     if is_elsewhere
         || !agent.profile.keys.is_empty()
@@ -444,9 +444,9 @@ fn sign_in_warning(item: &AgentView) -> String {
         hints.push(format!("sign in with {}", preset.sign_in));
     }
     if let Some(key) = preset.key_variables.first() {
-        let again = format!("regatta agent add {name} --preset {}", preset.name);
+        let add_command = format!("regatta agent add {name} --preset {}", preset.name);
         hints.push(format!(
-            "or add an API key: export {key}=…; {again}; regatta up --restart"
+            "or add an API key: export {key}=…; {add_command}; regatta up --restart"
         ));
     }
     format!(

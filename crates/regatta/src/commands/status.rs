@@ -49,7 +49,7 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
     let inbox: Vec<InboxView> = inbox.into_iter().filter(InboxView::is_shown).collect();
     let mut next: Vec<String> = match &inbox[..] {
         [] => vec![],
-        [one] => crate::commands::inbox::answer_commands(one, false)
+        [item] => crate::commands::inbox::answer_commands(item, false)
             .into_iter()
             .take(1)
             .collect(),
@@ -95,7 +95,7 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
                 project
                     .tip
                     .as_ref()
-                    .map_or("-", |tip_text| &tip_text.as_str()[..10])
+                    .map_or("-", |commit| &commit.as_str()[..10])
             )
         };
         let tips: Vec<String> = status.projects.iter().map(tip_text).collect();

@@ -36,9 +36,9 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
         .data;
     let request = inbox
         .iter()
-        .find(|ask| ask.is_shown() && ask.task == Some(why.task.task.id));
+        .find(|item| item.is_shown() && item.task == Some(why.task.task.id));
     let steps = remedies(&why.task, &why.past, request);
-    let mut next: Vec<String> = steps.iter().map(|step| step.0.clone()).collect();
+    let mut next: Vec<String> = steps.iter().map(|(command, _)| command.clone()).collect();
     next.push(format!("regatta show {}", why.task.task.id));
     if why.task.task.status.is_terminal() {
         next.push("regatta status".into());
