@@ -147,7 +147,7 @@ fn config_schema() -> Value {
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("config");
     schema["description"] = json!("regatta.toml in a repository, or config.toml of a user.");
-    let ours = [
+    let own_tables = [
         (
             "project",
             json!({ "name": { "type": "string" }, "trunk": { "type": "string" } }),
@@ -168,7 +168,7 @@ fn config_schema() -> Value {
             }),
         ),
     ];
-    for (name, properties) in ours {
+    for (name, properties) in own_tables {
         schema["properties"][name] = table(properties);
     }
     let dollars =

@@ -1,6 +1,6 @@
 //! The command `agent`, which registers, lists and removes agents.
 
-pub(crate) mod test;
+mod test;
 
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_agents::presets::{DriverKind, Preset};

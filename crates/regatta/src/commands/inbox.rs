@@ -3,8 +3,8 @@
 //! Every item has a list of choices, and one of them is the answer. The commands that answer an
 //! item are in `approve`.
 
-pub(crate) mod form;
-pub(crate) mod interactive;
+mod form;
+mod interactive;
 
 use clap::{Args, Subcommand};
 use regatta_api::view::InboxView;

@@ -1,7 +1,7 @@
 //! The command `task`, which lists and changes single tasks, and helpers of other commands about
 //! tasks.
 
-pub(crate) mod beads;
+mod beads;
 
 use std::path::PathBuf;
 

@@ -113,7 +113,7 @@ fn parse_source(
         list(&mut reader, "blocked"),
         list(&mut reader, "completed"),
     );
-    let mut found: Vec<WaveEntry> = wave
+    let mut current: Vec<WaveEntry> = wave
         .into_iter()
         .filter_map(|spanned_value| read_entry(&mut reader, spanned_value))
         .collect();
@@ -121,25 +121,25 @@ fn parse_source(
         .into_iter()
         .filter_map(|spanned_value| read_entry(&mut reader, spanned_value))
         .collect();
-    let done: Vec<WaveEntry> = completed
+    let ended: Vec<WaveEntry> = completed
         .into_iter()
         .filter_map(|spanned_value| read_entry(&mut reader, spanned_value))
         .collect();
     let mut ids = std::collections::BTreeSet::new();
-    for wave in found.iter().chain(&later).chain(&done) {
-        if !ids.insert(wave.id.as_str()) {
+    for entry in current.iter().chain(&later).chain(&ended) {
+        if !ids.insert(entry.id.as_str()) {
             reader.report(
-                wave.offset,
-                format!("{:?} appears twice", wave.id),
+                entry.offset,
+                format!("{:?} appears twice", entry.id),
                 "keep one of the two entries",
             );
         }
     }
     // A lower priority value comes first. Entries of equal priority keep the order of the file.
-    found.sort_by_key(|wave| wave.order);
-    let after = resolve_blockers(&mut reader, &found, &later, &done);
-    if found.is_empty() && reader.diagnostics.is_empty() {
-        let what = match (later.len(), done.len()) {
+    current.sort_by_key(|entry| entry.order);
+    let after = resolve_blockers(&mut reader, &current, &later, &ended);
+    if current.is_empty() && reader.diagnostics.is_empty() {
+        let what = match (later.len(), ended.len()) {
             (0, 0) => "there is no entry in `wave`",
             (0, _) => "there is no entry in `wave`; all entries are completed",
             _ => "there is no entry in `wave`; all remaining entries are blocked",
@@ -153,12 +153,12 @@ fn parse_source(
         return Err(reader.diagnostics);
     }
     let mut notes = Vec::new();
-    let names: Vec<String> = found.iter().map(|wave| wave.id.clone()).collect();
-    let tasks: Vec<PlannedTask> = found
+    let names: Vec<String> = current.iter().map(|entry| entry.id.clone()).collect();
+    let tasks: Vec<PlannedTask> = current
         .into_iter()
         .zip(after)
-        .map(|(wave, after)| PlannedTask {
-            task: task_of_entry(wave, top, backflow, &mut notes),
+        .map(|(entry, after)| PlannedTask {
+            task: task_of_entry(entry, top, backflow, &mut notes),
             after,
         })
         .collect();
@@ -171,13 +171,13 @@ fn parse_source(
     };
     let later = later
         .into_iter()
-        .map(|wave| LaterEntry {
-            id: wave.id,
-            title: wave.title,
-            blocked_by: wave
+        .map(|entry| LaterEntry {
+            id: entry.id,
+            title: entry.title,
+            blocked_by: entry
                 .blocked_by
                 .into_iter()
-                .map(|blocked_by| blocked_by.0)
+                .map(|(blocker, _)| blocker)
                 .collect(),
         })
         .collect();
@@ -190,7 +190,7 @@ fn parse_source(
             warnings: vec![],
         },
         later_entries: later,
-        completed: done.len(),
+        completed: ended.len(),
         remarks: notes,
     })
 }
@@ -199,10 +199,7 @@ fn parse_source(
 fn quest_of(ids: &[String]) -> String {
     let mut quests: Vec<&str> = ids
         .iter()
-        .map(|ids| {
-            ids.rsplit_once('.')
-                .map_or(ids.as_str(), |(quest, _)| quest)
-        })
+        .map(|id| id.rsplit_once('.').map_or(id.as_str(), |(quest, _)| quest))
         .collect();
     quests.sort_unstable();
     quests.dedup();
@@ -286,60 +283,64 @@ fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEn
     })
 }
 
-/// Returns for each entry of the wave the places of its blockers.
+/// Returns for each entry of the wave the indexes of its blockers.
 ///
 /// A completed blocker is ignored. A blocker that is itself blocked is a mistake, because it gets
 /// no task in this wave.
 fn resolve_blockers(
     reader: &mut FieldReader<'_>,
-    found: &[WaveEntry],
+    current: &[WaveEntry],
     later: &[WaveEntry],
-    done: &[WaveEntry],
+    completed: &[WaveEntry],
 ) -> Vec<Vec<usize>> {
-    let index_of = |list: &[WaveEntry], id: &str| list.iter().position(|wave| wave.id == id);
+    let index_of = |list: &[WaveEntry], id: &str| list.iter().position(|entry| entry.id == id);
     let mut after: Vec<Vec<usize>> = Vec::new();
-    for wave in found {
-        let mut on = Vec::new();
-        for (blocker, at) in &wave.blocked_by {
-            match index_of(found, blocker) {
-                Some(_) if *blocker == wave.id => {
+    for entry in current {
+        let mut blockers = Vec::new();
+        for (blocker, offset) in &entry.blocked_by {
+            match index_of(current, blocker) {
+                Some(_) if *blocker == entry.id => {
                     reader.report(
-                        *at,
+                        *offset,
                         format!("{blocker:?} is blocked by itself"),
                         "remove it from blocked_by",
                     );
                 }
-                Some(other) => on.push(other),
-                None if index_of(done, blocker).is_some() => {}
+                Some(index) => blockers.push(index),
+                None if index_of(completed, blocker).is_some() => {}
                 None if index_of(later, blocker).is_some() => {
                     let what = format!(
                         "{:?} is blocked by {blocker:?}, which is itself blocked",
-                        wave.id
+                        entry.id
                     );
-                    reader.report(*at, what, "move it to `blocked`");
+                    reader.report(*offset, what, "move it to `blocked`");
                 }
                 None => {
                     let what = format!(
                         "{:?} is blocked by {blocker:?}, which is not in the file",
-                        wave.id
+                        entry.id
                     );
                     reader.report(
-                        *at,
+                        *offset,
                         what,
                         "add it to `wave`, `blocked` or `completed`, or remove it from blocked_by",
                     );
                 }
             }
         }
-        after.push(on);
+        after.push(blockers);
     }
     // Check the whole graph, so that a cycle among the blocked entries is reported too.
-    let all: Vec<&WaveEntry> = found.iter().chain(later).collect();
+    let all: Vec<&WaveEntry> = current.iter().chain(later).collect();
     let edges: Vec<Vec<usize>> = all
         .iter()
-        .map(|wave| {
-            let on = wave.blocked_by.iter().filter(|on| on.0 != wave.id);
-            on.filter_map(|on| all.iter().position(|wave| wave.id == on.0))
+        .map(|entry| {
+            let blockers = entry
+                .blocked_by
+                .iter()
+                .filter(|blockers| blockers.0 != entry.id);
+            blockers
+                .filter_map(|blockers| all.iter().position(|entry| entry.id == blockers.0))
                 .collect()
         })
         .collect();
