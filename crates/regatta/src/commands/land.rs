@@ -67,11 +67,11 @@ fn land_now(
 ) -> CommandResult {
     let client = app.client()?;
     // The daemon may run in another directory, so a path is made absolute.
-    let there = std::path::Path::new(&workspace)
+    let directory = std::path::Path::new(&workspace)
         .canonicalize()
         .ok()
         .filter(|path| path.is_dir());
-    let id = there.map_or(workspace, |path| path.to_string_lossy().into_owned());
+    let id = directory.map_or(workspace, |path| path.to_string_lossy().into_owned());
     let reply: CallReply<TaskView> = client.call(&Call::Land(input::LandInput {
         id,
         first: true,
@@ -90,7 +90,7 @@ fn land_now(
 /// Prints the state of a landing. The exit code tells scripts whether the task has landed.
 pub(crate) fn print_landing_state(
     app: &CommandContext,
-    word: &str,
+    kind: &str,
     task: Option<TaskView>,
     waited: bool,
 ) -> CommandResult {
@@ -111,7 +111,7 @@ pub(crate) fn print_landing_state(
         _ => vec![format!("regatta why {id}")],
     };
     app.output
-        .print_answer(word, &task, &next, |out| match &task.task.landed {
+        .print_answer(kind, &task, &next, |out| match &task.task.landed {
             Some(commit)
                 if task
                     .task

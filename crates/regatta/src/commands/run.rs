@@ -174,9 +174,9 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
                 warn_if_behind(app, &client, &project)?;
             }
         }
-        work.notes
-            .iter()
-            .for_each(|note| app.output.print_note(note));
+        for note in &work.notes {
+            app.output.print_note(note);
+        }
         let next: Vec<String> = file
             .iter()
             .map(|path| run_again_command(args, path))
@@ -243,23 +243,22 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
     if args.fill_manifests {
         launch_team(app, &client, args)?;
     }
-    let work = if args.fill_manifests {
+    let mut work = if args.fill_manifests {
         fill_manifests::fill_manifests(app, &client, work, &start, args.events)?
     } else {
         work
     };
-    let mut work = work;
     loop {
         check_start(&client, &agents, &work)?;
         app.output
             .print_note(work.preview.draw(&rules, &agents).trim_end());
-        args.budget.iter().for_each(|budget| {
+        if let Some(budget) = args.budget {
             app.output
-                .print_note(&format!("budget    {}", format_dollars(*budget)))
-        });
-        work.notes
-            .iter()
-            .for_each(|note| app.output.print_note(note));
+                .print_note(&format!("budget    {}", format_dollars(budget)));
+        }
+        for note in &work.notes {
+            app.output.print_note(note);
+        }
         if args.plan_only {
             return Ok(());
         }
