@@ -76,7 +76,7 @@ impl AgentTestDir {
         });
         Ok(AgentTestDir {
             path: dir,
-            record_path: record_path,
+            record_path,
             _lock: lock,
             _contact_thread: contact_thread,
         })

@@ -79,13 +79,15 @@ fn agent_registration(
         .map(str::to_owned)
         .collect();
     // A known program name is started with its preset.
-    let called = entry.preset.as_deref().or(if let [only] = argv.as_slice() {
+    let program_name = entry.preset.as_deref().or(if let [only] = argv.as_slice() {
         Some(only.as_str())
     } else {
         None
     });
-    let preset = called.and_then(presets::find_preset).map(|found| found.0);
-    let signs_in_as = preset.or_else(|| {
+    let preset = program_name
+        .and_then(presets::find_preset)
+        .map(|(preset, _)| preset);
+    let sign_in_preset = preset.or_else(|| {
         argv.first()
             .and_then(|program| presets::preset_of_program(program))
     });
@@ -100,29 +102,29 @@ fn agent_registration(
         }
     };
     // A person who added an agent with the same program manages it.
-    let own = known
+    let existing = known
         .filter(|agent| agent.description == BRIDGE_AGENT_DESCRIPTION && agent.runtime == runtime);
-    if own.is_none() && known.is_some_and(|agent| agent.runtime == runtime) {
+    if existing.is_none() && known.is_some_and(|agent| agent.runtime == runtime) {
         return Ok(None);
     }
-    let mut profile = own.map_or_else(Profile::default, |agent| agent.profile.clone());
+    let mut profile = existing.map_or_else(Profile::default, |agent| agent.profile.clone());
     profile.preset = preset.map(|preset| preset.name.to_owned());
-    if let Some(preset) = signs_in_as {
+    if let Some(preset) = sign_in_preset {
         sign_in::add_sign_in(&mut profile, preset, machine);
     }
-    if own.is_some_and(|agent| agent.profile == profile || agent.offline.is_some()) {
+    if existing.is_some_and(|agent| agent.profile == profile || agent.offline.is_some()) {
         return Ok(None);
     }
     Ok(Some(RegisterAgent {
         name: name.clone(),
         runtime,
         role: Role::Worker,
-        provider: signs_in_as
+        provider: sign_in_preset
             .map(|preset| preset.provider.to_owned())
             .filter(|provider| !provider.is_empty()),
         profile,
         description: BRIDGE_AGENT_DESCRIPTION.into(),
-        max_tasks: own.map_or(5, |agent| agent.max_tasks),
+        max_tasks: existing.map_or(5, |agent| agent.max_tasks),
     }))
 }
 

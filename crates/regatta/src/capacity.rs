@@ -42,7 +42,7 @@ fn available_memory_mb(meminfo: &Path, group: &Path) -> Option<u64> {
     let total = fs::read_to_string(meminfo).ok().and_then(|text| {
         let line = text
             .lines()
-            .find_map(|text| text.strip_prefix("MemTotal:"))?
+            .find_map(|line| line.strip_prefix("MemTotal:"))?
             .trim()
             .strip_suffix("kB")?
             .trim()

@@ -123,7 +123,7 @@ impl Client {
     /// An open socket is not enough: when a daemon is killed while it starts a program, the child
     /// holds the socket until it calls exec.
     pub(crate) fn is_up(&self) -> bool {
-        let answers = async {
+        let check = async {
             let Ok(mut sender) = self.open_connection().await else {
                 return false;
             };
@@ -135,8 +135,8 @@ impl Client {
         self.runtime.block_on(async {
             match self.timeout {
                 // A slow daemon counts as running; the call itself then reports the timeout.
-                Some(timeout) => tokio::time::timeout(timeout, answers).await.unwrap_or(true),
-                None => answers.await,
+                Some(timeout) => tokio::time::timeout(timeout, check).await.unwrap_or(true),
+                None => check.await,
             }
         })
     }
@@ -149,8 +149,8 @@ impl Client {
                 {
                     return http_handshake(TokioIo::new(stream)).await;
                 }
-                // A killed daemon leaves its address file behind, and another program may have its port by
-                // now. That program must not receive the token.
+                // A killed daemon leaves its address file behind, and another program may have its
+                // port by now. That program must not receive the token.
                 if !self.data_dir.is_locked()? {
                     return Err(unreachable_error());
                 }
@@ -159,7 +159,7 @@ impl Client {
                     .ok_or_else(unreachable_error)?
             }
         };
-        let secure = self
+        let is_tls = self
             .server
             .as_ref()
             .is_some_and(|server| server.starts_with("https://"));
@@ -169,7 +169,7 @@ impl Client {
                 Some(url) => server_unreachable_error(url, &error),
                 None => unreachable_error(),
             })?;
-        if secure {
+        if is_tls {
             return http_handshake(TokioIo::new(
                 crate::tls_client::connect_tls(&address, stream).await?,
             ))
@@ -260,7 +260,7 @@ impl Client {
         call: &Call,
     ) -> Result<Option<CallReply<T>>, CommandError> {
         match self.call_with(call, false) {
-            Ok(got) => Ok(Some(got)),
+            Ok(reply) => Ok(Some(reply)),
             Err(CommandError::Problem(problem)) if problem.code == "unreachable" => Ok(None),
             Err(error) => Err(error),
         }
@@ -282,7 +282,7 @@ impl Client {
             .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
         let path = format!("/api/v1/{}", call.verb().name);
         let key = new_idempotency_key();
-        let once = async {
+        let exchange = async {
             for round in 0.. {
                 match self.send_once(&path, &key, body.clone()).await {
                     Err(CommandError::Problem(problem))
@@ -303,17 +303,17 @@ impl Client {
                                 .map_err(|_| unreachable_error())??;
                         }
                     }
-                    other => return other,
+                    result => return result,
                 }
             }
             Err(unreachable_error())
         };
         self.runtime.block_on(async {
             match self.timeout {
-                Some(timeout) => tokio::time::timeout(timeout, once)
+                Some(timeout) => tokio::time::timeout(timeout, exchange)
                     .await
                     .map_err(|_| timeout_error())?,
-                None => once.await,
+                None => exchange.await,
             }
         })
     }
@@ -500,7 +500,7 @@ fn parse_live_message(text: &[u8]) -> LiveStreamItem {
     let text = String::from_utf8_lossy(text);
     let field = |name: &str| {
         text.lines()
-            .find_map(|text| text.strip_prefix(name))
+            .find_map(|line| line.strip_prefix(name))
             .map(str::to_owned)
     };
     match field("data: ") {
@@ -533,7 +533,7 @@ async fn read_event_stream(
         let Some(frame) = frame else { return Ok(()) };
         let frame = frame.map_err(|_| unreachable_error())?;
         text.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
-        while let Some(end) = text.windows(2).position(|text| text == b"\n\n") {
+        while let Some(end) = text.windows(2).position(|window| window == b"\n\n") {
             let message: Vec<u8> = text.drain(..end + 2).collect();
             for line in message.split(|byte| *byte == b'\n') {
                 if let Some(data) = line.strip_prefix(b"data: ")
@@ -654,26 +654,26 @@ fn new_idempotency_key() -> String {
 /// Starts the daemon in the background and waits until it is ready. If several callers try, only
 /// one starts it.
 pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), CommandError> {
-    let place = DataDir::new(data_dir);
-    place.create()?;
-    let gate = place.path.join("start.lock");
-    let gate = std::fs::OpenOptions::new()
+    let daemon_dir = DataDir::new(data_dir);
+    daemon_dir.create()?;
+    let start_lock = daemon_dir.path.join("start.lock");
+    let start_lock = std::fs::OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .mode(0o600)
-        .open(&gate)
-        .map_err(|error| place.io_error(&error))?;
-    rustix::fs::flock(&gate, rustix::fs::FlockOperation::LockExclusive)
-        .map_err(|errno| place.io_error(&errno.into()))?;
+        .open(&start_lock)
+        .map_err(|error| daemon_dir.io_error(&error))?;
+    rustix::fs::flock(&start_lock, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|errno| daemon_dir.io_error(&errno.into()))?;
     let client = Client::disconnected(data_dir, None, None)?;
     // Another caller may have started the daemon, or the previous daemon may still be stopping.
-    let patience = Instant::now() + MAX_STOP_DURATION;
+    let deadline = Instant::now() + MAX_STOP_DURATION;
     loop {
         if client.is_up() {
             return Ok(());
         }
-        if !place.is_locked()? || Instant::now() > patience {
+        if !daemon_dir.is_locked()? || Instant::now() > deadline {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -685,14 +685,14 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
             "call regatta by its full path",
         )
     })?;
-    let log = place.log_path();
-    let errors = std::fs::OpenOptions::new()
+    let log = daemon_dir.log_path();
+    let log_file = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
         .mode(0o600)
         .open(&log)
-        .map_err(|error| place.io_error(&error))?;
-    let begins = errors.metadata().map_or(0, |metadata| metadata.len());
+        .map_err(|error| daemon_dir.io_error(&error))?;
+    let log_start = log_file.metadata().map_or(0, |metadata| metadata.len());
     let mut child = Command::new(exe)
         .args(["serve", "--json"])
         .args(flags)
@@ -702,7 +702,7 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(errors)
+        .stderr(log_file)
         .spawn()
         .map_err(|error| {
             command_error(
@@ -711,20 +711,20 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
                 "see what is wrong: regatta doctor",
             )
         })?;
-    let mut first = String::new();
+    let mut first_line = String::new();
     if let Some(stdout) = child.stdout.take() {
         // A broken pipe reads as an empty line, which means "not ready".
-        let _read = BufReader::new(stdout).read_line(&mut first);
+        let _read = BufReader::new(stdout).read_line(&mut first_line);
     }
-    if first.contains("\"kind\":\"ready\"") {
+    if first_line.contains("\"kind\":\"ready\"") {
         return Ok(());
     }
     // The daemon's last line on standard error is a JSON object with the reason, unless the disk
     // was full.
     let _status = child.wait();
-    Err(last_log_error(&log, begins).unwrap_or_else(|| {
-        if place.is_disk_full() {
-            place.io_error(&std::io::ErrorKind::StorageFull.into())
+    Err(last_log_error(&log, log_start).unwrap_or_else(|| {
+        if daemon_dir.is_disk_full() {
+            daemon_dir.io_error(&std::io::ErrorKind::StorageFull.into())
         } else {
             command_error(
                 "io",
@@ -735,9 +735,9 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
     }))
 }
 
-/// Returns the last error in the log after the offset `begins`. Earlier errors belong to earlier
+/// Returns the last error in the log after the offset `start`. Earlier errors belong to earlier
 /// daemons.
-fn last_log_error(log: &Path, begins: u64) -> Option<CommandError> {
+fn last_log_error(log: &Path, start: u64) -> Option<CommandError> {
     #[derive(serde::Deserialize)]
     struct Envelope {
         error: Body,
@@ -750,20 +750,18 @@ fn last_log_error(log: &Path, begins: u64) -> Option<CommandError> {
     }
     let mut file = std::fs::File::open(log).ok()?;
     let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(
-        begins.max(length.saturating_sub(16 * 1024)),
-    ))
-    .ok()?;
+    file.seek(SeekFrom::Start(start.max(length.saturating_sub(16 * 1024))))
+        .ok()?;
     let mut text = Vec::new();
     file.read_to_end(&mut text).ok()?;
     let text = String::from_utf8_lossy(&text).into_owned();
-    let found: Envelope = text
+    let envelope: Envelope = text
         .lines()
         .rev()
-        .find_map(|text| serde_json::from_str(text).ok())?;
+        .find_map(|line| serde_json::from_str(line).ok())?;
     Some(command_error(
-        &found.error.code,
-        found.error.message,
-        found.error.hint,
+        &envelope.error.code,
+        envelope.error.message,
+        envelope.error.hint,
     ))
 }

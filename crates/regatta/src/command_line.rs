@@ -1,8 +1,8 @@
 //! Builds and parses the command line.
 //!
-//! `args` declares the commands and `examples` has their examples; this module puts them together.
-//! It also improves the parser's error for an unknown command by suggesting the one command that
-//! was probably meant.
+//! `args` lists the commands and `examples` has their examples; this module puts them together. It
+//! also improves the parser's error for an unknown command by suggesting the one command that was
+//! probably meant, and splits command lines in settings and options like a shell.
 
 use std::ffi::OsString;
 
@@ -107,11 +107,14 @@ fn suggest_one(mut error: clap::Error, command: &Command, typed: &[OsString]) ->
 
 /// Returns the command line without internal commands, for manuals and completion scripts.
 pub(crate) fn public_clap_command() -> Command {
-    let whole = clap_command();
-    let global = whole.get_arguments().cloned().map(|arg| arg.hide(false));
-    let commands = whole
+    let full_command = clap_command();
+    let global_args = full_command
+        .get_arguments()
+        .cloned()
+        .map(|arg| arg.hide(false));
+    let commands = full_command
         .get_subcommands()
-        .filter(|below| !INTERNAL_COMMANDS.contains(&below.get_name()))
+        .filter(|subcommand| !INTERNAL_COMMANDS.contains(&subcommand.get_name()))
         .cloned();
     let public = Command::default()
         .name("regatta")
@@ -119,7 +122,7 @@ pub(crate) fn public_clap_command() -> Command {
         .disable_help_subcommand(true);
     public
         .about("Runs a team of coding agents on one git repository and lands their work")
-        .args(global)
+        .args(global_args)
         .subcommands(commands)
 }
 

@@ -112,7 +112,7 @@ pub(crate) fn complete_line(
     let Some((current, before)) = words.split_last() else {
         return vec![];
     };
-    let mut at = LinePosition {
+    let mut position = LinePosition {
         command,
         path: String::new(),
         positionals: 0,
@@ -121,16 +121,16 @@ pub(crate) fn complete_line(
     };
     before
         .iter()
-        .for_each(|word| at.consume_word(command, word));
-    let mut found = match at.value_of {
-        Some(option) => value_candidates(option, &at.path, current, list),
-        None if current.starts_with('-') && !at.is_after_double_dash => {
-            option_candidates(&at, command)
+        .for_each(|word| position.consume_word(command, word));
+    let mut candidates = match position.value_of {
+        Some(option) => value_candidates(option, &position.path, current, list),
+        None if current.starts_with('-') && !position.is_after_double_dash => {
+            option_candidates(&position, command)
         }
-        None => at.candidates_for_next_word(current, list),
+        None => position.candidates_for_next_word(current, list),
     };
-    found.retain(|candidate| candidate.word.starts_with(current.as_str()));
-    found
+    candidates.retain(|candidate| candidate.word.starts_with(current.as_str()));
+    candidates
 }
 
 /// The state while reading a line from the left.
@@ -178,26 +178,26 @@ impl<'a> LinePosition<'a> {
         current: &str,
         list: &mut dyn FnMut(IdKind) -> Vec<Candidate>,
     ) -> Vec<Candidate> {
-        let mut found = Vec::new();
+        let mut candidates = Vec::new();
         if self.positionals == 0 && !self.is_after_double_dash {
             let commands = self
                 .command
                 .get_subcommands()
                 .filter(|below| !INTERNAL_COMMANDS.contains(&below.get_name()));
-            found.extend(commands.map(|below| candidate(below.get_name(), below.get_about())));
+            candidates.extend(commands.map(|below| candidate(below.get_name(), below.get_about())));
         }
         let mut positionals = self.command.get_positionals();
-        let many = |arg: &&Arg| {
+        let is_repeatable = |arg: &&Arg| {
             arg.get_num_args()
                 .is_some_and(|range| range.max_values() > 1)
         };
         let next = positionals
             .nth(self.positionals)
-            .or_else(|| self.command.get_positionals().last().filter(many));
+            .or_else(|| self.command.get_positionals().last().filter(is_repeatable));
         if let Some(arg) = next.filter(|arg| !arg.is_hide_set()) {
-            found.extend(value_candidates(arg, &self.path, current, list));
+            candidates.extend(value_candidates(arg, &self.path, current, list));
         }
-        found
+        candidates
     }
 }
 
@@ -229,20 +229,20 @@ fn find_option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
 }
 
 /// Returns the long options of the present command, followed by the global options.
-fn option_candidates(at: &LinePosition<'_>, root: &Command) -> Vec<Candidate> {
-    let own = at.command.get_arguments();
-    let global = root.get_arguments().filter(|arg| arg.is_global_set());
-    let mut found: Vec<Candidate> = Vec::new();
-    for arg in own.chain(global) {
+fn option_candidates(position: &LinePosition<'_>, root: &Command) -> Vec<Candidate> {
+    let own_options = position.command.get_arguments();
+    let global_options = root.get_arguments().filter(|arg| arg.is_global_set());
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for arg in own_options.chain(global_options) {
         let word = arg
             .get_long()
             .map(|long| format!("--{long}"))
             .unwrap_or_default();
-        if !word.is_empty() && found.iter().all(|known| known.word != word) {
-            found.push(candidate(&word, arg.get_help()));
+        if !word.is_empty() && candidates.iter().all(|known| known.word != word) {
+            candidates.push(candidate(&word, arg.get_help()));
         }
     }
-    found
+    candidates
 }
 
 /// Returns the values of an argument: its possible values if it has a fixed list, otherwise ids.
@@ -253,30 +253,32 @@ fn value_candidates(
     current: &str,
     list: &mut dyn FnMut(IdKind) -> Vec<Candidate>,
 ) -> Vec<Candidate> {
-    let own = arg.get_possible_values();
-    let mut found: Vec<Candidate> = own
+    let possible_values = arg.get_possible_values();
+    let mut candidates: Vec<Candidate> = possible_values
         .iter()
         .map(|value| candidate(value.get_name(), value.get_help()))
         .collect();
-    if found.is_empty() {
-        let fits = |(of, id, _): &&(&str, &str, &[IdKind])| {
+    if candidates.is_empty() {
+        let is_this_argument = |(command_path, id, _): &&(&str, &str, &[IdKind])| {
             *id == arg.get_id().as_str()
-                && (of.is_empty() || path == *of || path.starts_with(&format!("{of} ")))
+                && (command_path.is_empty()
+                    || path == *command_path
+                    || path.starts_with(&format!("{command_path} ")))
         };
         let kinds = ARGUMENT_ID_KINDS
             .iter()
-            .find(fits)
+            .find(is_this_argument)
             .map_or(&[][..], |(_, _, kinds)| kinds);
-        found.extend(kinds.iter().flat_map(|kind| list(*kind)));
+        candidates.extend(kinds.iter().flat_map(|kind| list(*kind)));
     }
     if arg.get_value_delimiter().is_some()
         && let Some((given, _)) = current.rsplit_once(',')
     {
-        found
+        candidates
             .iter_mut()
             .for_each(|candidate| candidate.word = format!("{given},{}", candidate.word));
     }
-    found
+    candidates
 }
 
 fn candidate(word: &str, help: Option<&clap::builder::StyledStr>) -> Candidate {
@@ -309,13 +311,16 @@ pub(crate) fn completion_output(data_dir: &Path, words: &[String]) -> String {
 /// Asks the daemon for ids. Returns an empty list if the daemon does not answer.
 fn fetch_ids(client: &Client, kind: IdKind) -> Vec<Candidate> {
     let all = |call: Call| -> Vec<Value> {
-        let got: Result<CallReply<Value>, _> = client.call(&call);
+        let reply: Result<CallReply<Value>, _> = client.call(&call);
         // The list of claims is an object: `held` has the claims, another field has the waiting
         // requests.
         let rows = |data: &Value| data.as_array().or_else(|| data["held"].as_array()).cloned();
-        got.ok().and_then(|got| rows(&got.data)).unwrap_or_default()
+        reply
+            .ok()
+            .and_then(|reply| rows(&reply.data))
+            .unwrap_or_default()
     };
-    let (nothing, every) = (input::EmptyInput {}, input::ProjectFilter { project: None });
+    let (empty, all_projects) = (input::EmptyInput {}, input::ProjectFilter { project: None });
     let open = input::TaskList {
         project: None,
         mission: None,
@@ -325,18 +330,18 @@ fn fetch_ids(client: &Client, kind: IdKind) -> Vec<Candidate> {
     };
     let (found, keys, helps): (Vec<Value>, &[&str], &[&str]) = match kind {
         IdKind::Tasks => (all(Call::TaskList(open)), &["id"], &["subject"]),
-        IdKind::Agents => (all(Call::AgentList(nothing)), &["name"], &["state"]),
-        IdKind::Missions => (all(Call::MissionList(every)), &["id"], &["title"]),
+        IdKind::Agents => (all(Call::AgentList(empty)), &["name"], &["state"]),
+        IdKind::Missions => (all(Call::MissionList(all_projects)), &["id"], &["title"]),
         IdKind::Teams => (
             all(Call::TeamList(team::TeamFilter { deleted: false })),
             &["team"],
             &["said"],
         ),
-        IdKind::Projects => (all(Call::ProjectList(nothing)), &["name"], &["path"]),
-        IdKind::Hooks => (all(Call::HookList(nothing)), &["id"], &["says"]),
-        IdKind::Inbox => (all(Call::InboxList(every)), &["id"], &["title"]),
-        IdKind::Claims => (all(Call::ClaimList(nothing)), &["claim"], &["memo"]),
-        IdKind::Runners => (all(Call::RunnerList(nothing)), &["name"], &["state"]),
+        IdKind::Projects => (all(Call::ProjectList(empty)), &["name"], &["path"]),
+        IdKind::Hooks => (all(Call::HookList(empty)), &["id"], &["says"]),
+        IdKind::Inbox => (all(Call::InboxList(all_projects)), &["id"], &["title"]),
+        IdKind::Claims => (all(Call::ClaimList(empty)), &["claim"], &["memo"]),
+        IdKind::Runners => (all(Call::RunnerList(empty)), &["name"], &["state"]),
         IdKind::Conversations => (
             all(Call::ConversationList(input::ConversationFilter {
                 project: None,
@@ -345,7 +350,7 @@ fn fetch_ids(client: &Client, kind: IdKind) -> Vec<Candidate> {
             &["id"],
             &["title"],
         ),
-        IdKind::Rules => (all(Call::PolicyList(nothing)), &["id"], &["says"]),
+        IdKind::Rules => (all(Call::PolicyList(empty)), &["id"], &["says"]),
         IdKind::Attempts => {
             let tasks = all(Call::TaskList(open));
             (
@@ -375,14 +380,14 @@ fn fetch_ids(client: &Client, kind: IdKind) -> Vec<Candidate> {
 /// Returns a text field of a row. Some rows wrap their record in an object, so the field is
 /// searched one level down too.
 fn text_field(row: &Value, name: &str) -> Option<String> {
-    let own = row[name].as_str().map(str::to_owned);
-    let inner = || {
+    let direct = row[name].as_str().map(str::to_owned);
+    let nested = || {
         row.as_object()?
             .values()
             .filter(|value| value.is_object())
             .find_map(|value| value[name].as_str())
     };
-    own.or_else(|| inner().map(str::to_owned))
+    direct.or_else(|| nested().map(str::to_owned))
 }
 
 /// Returns the completion script that calls `regatta complete`, for the shells that have one.

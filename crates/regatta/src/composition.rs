@@ -252,12 +252,12 @@ pub(crate) fn agents_adapter(
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe))
 }
 
-/// Like [`agents`], for an agent test: its programs are stopped when the file `leash` is not
-/// written for `most`.
+/// Like [`agents_adapter`], for an agent test. Its programs are stopped when nothing has written
+/// `contact_file` for `contact_timeout`.
 pub(crate) fn agents_adapter_with_contact_deadline(
     data_dir: &Path,
-    leash: PathBuf,
-    most: Duration,
+    contact_file: PathBuf,
+    contact_timeout: Duration,
 ) -> Result<impl regatta_engine::ports::agents::Agents + use<>, CommandError> {
     let exe = std::env::current_exe().map_err(|error| {
         command_error(
@@ -266,7 +266,8 @@ pub(crate) fn agents_adapter_with_contact_deadline(
             "call regatta by its full path",
         )
     })?;
-    Ok(AgentsAdapter::new(data_dir.to_owned(), exe).with_contact_deadline(leash, most))
+    Ok(AgentsAdapter::new(data_dir.to_owned(), exe)
+        .with_contact_deadline(contact_file, contact_timeout))
 }
 
 /// Writes a contact file.
@@ -281,16 +282,16 @@ pub(crate) fn running_shims() -> std::io::Result<Vec<RunningShim>> {
 
 /// Ends every shim of a data directory, together with its program.
 pub(crate) fn end_shims_in(data_dir: &Path) -> Result<usize, String> {
-    let own = running_shims()
+    let shims = running_shims()
         .map_err(|error| error.to_string())?
         .into_iter();
-    let own: Vec<RunningShim> = own
+    let shims: Vec<RunningShim> = shims
         .filter(|shim| shim.data_dir() == Some(data_dir))
         .collect();
-    for shim in &own {
+    for shim in &shims {
         shim.end().map_err(|error| error.to_string())?;
     }
-    Ok(own.len())
+    Ok(shims.len())
 }
 
 /// Removes leftovers that no daemon can find again, and returns a line about each removal.

@@ -1,8 +1,8 @@
 //! Runs the daemon, and keeps the files by which others find it.
 //!
 //! There is one daemon per data directory. It holds `daemon.lock` while it lives. Clients find it
-//! by its socket, its address file (`daemon.json`) and its token. This module starts the engine, the
-//! bridges and the server, and stops them in order; it decides nothing about tasks.
+//! by its socket, its address file (`daemon.json`) and its token. This module starts the engine,
+//! the bridges and the server, and stops them in order; it decides nothing about tasks.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -33,8 +33,8 @@ pub(crate) struct DataDir {
     pub(crate) path: PathBuf,
 }
 
-/// Describes a running daemon and how to reach it. The daemon writes the file `daemon.json` when it is ready, and
-/// removes it when it ends.
+/// Describes a running daemon and how to reach it. The daemon writes it to `daemon.json` when it is
+/// ready, and removes the file when it ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DaemonInfo {
     pub(crate) url: String,
@@ -360,13 +360,13 @@ fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
 
 /// Runs the daemon in the foreground until a signal or a request stops it.
 pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandResult {
-    let place = DataDir::new(data_dir);
-    place.create()?;
+    let daemon_dir = DataDir::new(data_dir);
+    daemon_dir.create()?;
     // declared first, so it is released last, when everything else is closed
-    let _lock = lock_data_dir(&place)?;
+    let _lock = lock_data_dir(&daemon_dir)?;
     // The address file of a killed daemon names an address that no daemon has any more.
-    let unclean = place.info_path().exists();
-    let _absent = std::fs::remove_file(place.info_path());
+    let was_unclean = daemon_dir.info_path().exists();
+    let _absent = std::fs::remove_file(daemon_dir.info_path());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -380,36 +380,43 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     })?;
     // Transparent huge pages would waste memory in an idle daemon.
     let _only_larger = rustix::thread::disable_transparent_huge_pages(true);
-    let keyring =
-        TokenStore::open(&place.path, load_or_create_token(&place)?).map_err(|error| {
+    let keyring = TokenStore::open(&daemon_dir.path, load_or_create_token(&daemon_dir)?).map_err(
+        |error| {
             let what = format!(
                 "could not read the tokens in {}: {error}",
-                place.path.display()
+                daemon_dir.path.display()
             );
             command_error(
                 "bad_config",
                 what,
                 "fix tokens.json, or move it away, which revokes every token in it",
             )
-        })?;
+        },
+    )?;
     // Bind before the engine starts, because the engine gives our address to attempts. Callers wait
     // until the server runs.
     let BoundListeners {
         tcp,
         public_listener: outside,
-    } = runtime.block_on(listen_address::bind(&place, &args))?;
+    } = runtime.block_on(listen_address::bind(&daemon_dir, &args))?;
     let traces =
-        TraceCollector::from_env(|name| std::env::var(name).ok().filter(|s| !s.is_empty()))
-            .map_err(|s| {
-                command_error("bad_config", s, "fix or unset OTEL_EXPORTER_OTLP_ENDPOINT")
-            })?;
-    let address = tcp.local_addr().map_err(|error| place.io_error(&error))?;
+        TraceCollector::from_env(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
+            .map_err(|text| {
+            command_error(
+                "bad_config",
+                text,
+                "fix or unset OTEL_EXPORTER_OTLP_ENDPOINT",
+            )
+        })?;
+    let address = tcp
+        .local_addr()
+        .map_err(|error| daemon_dir.io_error(&error))?;
     let mint = keyring.minter().clone();
-    let of_firings = mint.clone();
+    let firing_mint = mint.clone();
     let tools = ToolServer {
         url: format!("http://{address}"),
         mint_attempt_token: Arc::new(move |id, fence| mint.attempt_token(id, fence)),
-        mint_firing_token: Arc::new(move |id, fence| of_firings.firing_token(id, fence)),
+        mint_firing_token: Arc::new(move |id, fence| firing_mint.firing_token(id, fence)),
     };
     let (ports, settings) = composition::open_ports(data_dir, tools)?;
     let (engine, recovered) =
@@ -417,10 +424,10 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
             regatta_engine::CommandFailure::Store(error) => composition::store_error(error),
             other => command_error("io", other.to_string(), "see what is wrong: regatta doctor"),
         })?;
-    if let Err(error) = place.record_stopped(false) {
+    if let Err(error) = daemon_dir.record_stopped(false) {
         tracing::warn!(
             "could not remove {}: {error}",
-            place.stopped_path().display()
+            daemon_dir.stopped_path().display()
         );
     }
     if recovered.effects > 0 {
@@ -443,7 +450,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     agents.sort_unstable();
     agents.dedup();
     let takeover = RecoveredWork {
-        unclean,
+        unclean: was_unclean,
         agents,
         queue: board
             .landings
@@ -455,38 +462,38 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
         claims: recovered.claims,
         open_tasks: recovered.open_tasks,
     };
-    let found = (unclean || recovered.effects > 0).then_some(takeover);
+    let reported = (was_unclean || recovered.effects > 0).then_some(takeover);
     set_machine_limits(&engine)?;
     let files = Arc::new(ProjectFiles::new(engine.clone()));
     runtime.spawn(files.clone().apply_until_daemon_ends());
-    let entrance = ServerSetup {
+    let setup = ServerSetup {
         token_store: keyring,
         tcp,
         public_listener: outside,
         traces,
-        recovered: found,
+        recovered: reported,
         web_dir: args.web_dir.clone(),
         project_files: files,
     };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
     runtime.spawn(crate::notifications::send_notifications(engine.clone()));
-    let (sweeper, own) = (
+    let (sweep_engine, canonical_dir) = (
         engine.clone(),
         data_dir
             .canonicalize()
             .unwrap_or_else(|_| data_dir.to_owned()),
     );
     runtime.spawn_blocking(move || {
-        composition::sweep_at_start(&own, |attempt| {
-            sweeper.board().attempts.contains_key(&attempt)
+        composition::sweep_at_start(&canonical_dir, |attempt| {
+            sweep_engine.board().attempts.contains_key(&attempt)
         });
     });
-    let housekeeper = engine.clone();
+    let prune_engine = engine.clone();
     runtime.spawn(async move {
-        let mut round = tokio::time::interval(clear);
+        let mut interval = tokio::time::interval(clear);
         for nth in 0_u64.. {
-            round.tick().await;
-            let (dir, engine) = (dir.clone(), housekeeper.clone());
+            interval.tick().await;
+            let (dir, engine) = (dir.clone(), prune_engine.clone());
             // This task ends with the daemon, wherever it is.
             let _ended = tokio::task::spawn_blocking(move || {
                 let Some(today_unix_ms) = composition::retention_date(&dir) else {
@@ -495,8 +502,8 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
                 composition::prune_old_data(&dir, nth > 0, today_unix_ms);
                 match engine.forget_dropped(today_unix_ms) {
                     Ok(0) => {}
-                    Ok(many) => tracing::info!(
-                        "deleted the kept work of {many} attempts that were dropped a month ago"
+                    Ok(count) => tracing::info!(
+                        "deleted the kept work of {count} attempts that were dropped a month ago"
                     ),
                     Err(error) => tracing::warn!(
                         "could not delete the kept work of dropped attempts: {error}"
@@ -506,11 +513,12 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
             .await;
         }
     });
-    let ended = runtime.block_on(run_server(out, &place, engine.clone(), entrance));
+    let ended = runtime.block_on(run_server(out, &daemon_dir, engine.clone(), setup));
     engine.shutdown();
-    // Card and socket announce a running daemon, so they are removed before the lock is released.
-    let _gone = std::fs::remove_file(place.info_path());
-    let _gone = std::fs::remove_file(place.path.join("daemon.sock"));
+    // Address file and socket announce a running daemon, so they are removed before the lock is
+    // released.
+    let _gone = std::fs::remove_file(daemon_dir.info_path());
+    let _gone = std::fs::remove_file(daemon_dir.path.join("daemon.sock"));
     ended.map(|_| ())
 }
 
@@ -520,24 +528,24 @@ fn set_machine_limits(engine: &Engine) -> CommandResult {
     let mut limits = engine.board().limits;
     limits.landing_slots = crate::capacity::validation_slots();
     let settings = settings::resolve_all(Path::new("/"))?;
-    let chosen = settings.iter().find(|resolved_setting| {
+    let configured = settings.iter().find(|resolved_setting| {
         resolved_setting.name == "daemon.max_attempts" && resolved_setting.origin != "default"
     });
-    let mend = || {
+    let hint = || {
         format!(
             "fix it in {}",
-            chosen.map_or("config.toml", |resolved_setting| resolved_setting
+            configured.map_or("config.toml", |resolved_setting| resolved_setting
                 .origin
                 .as_str())
         )
     };
-    if let Some(chosen) = chosen {
-        limits.max_attempts = chosen.value.parse().map_err(|_| {
+    if let Some(configured) = configured {
+        limits.max_attempts = configured.value.parse().map_err(|_| {
             let what = format!(
                 "daemon.max_attempts is {:?}, which is not a number",
-                chosen.value
+                configured.value
             );
-            command_error("bad_config", what, mend())
+            command_error("bad_config", what, hint())
         })?;
     }
     let command = regatta_core::command::Command::SetLimits { limits };
@@ -549,7 +557,7 @@ fn set_machine_limits(engine: &Engine) -> CommandResult {
     engine
         .submit(request)
         .map(|_| ())
-        .map_err(|command_failure| command_error("bad_config", command_failure.to_string(), mend()))
+        .map_err(|command_failure| command_error("bad_config", command_failure.to_string(), hint()))
 }
 
 /// The values that the server needs to accept callers.
@@ -565,35 +573,39 @@ struct ServerSetup {
 
 async fn run_server(
     out: &Output,
-    place: &DataDir,
+    daemon_dir: &DataDir,
     engine: Engine,
-    entrance: ServerSetup,
+    setup: ServerSetup,
 ) -> Result<ShutdownCause, CommandError> {
     let ServerSetup {
         token_store: keyring,
         tcp,
         public_listener: public_address,
         traces,
-        recovered: found,
+        recovered: recovered_work,
         web_dir,
         project_files: files,
-    } = entrance;
-    let address = tcp.local_addr().map_err(|error| place.io_error(&error))?;
+    } = setup;
+    let address = tcp
+        .local_addr()
+        .map_err(|error| daemon_dir.io_error(&error))?;
     // Bridges start before the daemon reports that it is ready, so that their errors reach the
     // caller who starts it.
-    let bridges = crate::bridges::RunningBridges::start(&engine, &place.path).await?;
+    let bridges = crate::bridges::RunningBridges::start(&engine, &daemon_dir.path).await?;
     let bridges = bridges
         .map(|running_bridges| Box::new(running_bridges) as Box<dyn regatta_server::BridgeControl>);
-    let unix = bind_unix(place);
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| place.io_error(&error))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| place.io_error(&error))?;
+    let unix = bind_unix(daemon_dir);
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(|error| daemon_dir.io_error(&error))?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).map_err(|error| daemon_dir.io_error(&error))?;
     let info = DaemonInfo {
         url: format!("http://{address}/"),
         pid: std::process::id(),
-        data_dir: place.path.display().to_string(),
+        data_dir: daemon_dir.path.display().to_string(),
         version: env!("CARGO_PKG_VERSION").into(),
         outside: public_address.as_ref().and_then(listen_address::public_url),
-        recovered: found,
+        recovered: recovered_work,
     };
     let recovered = info
         .recovered
@@ -607,7 +619,8 @@ async fn run_server(
         });
     let text = serde_json::to_string(&info)
         .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
-    write_atomically(&place.info_path(), &text).map_err(|error| place.io_error(&error))?;
+    write_atomically(&daemon_dir.info_path(), &text)
+        .map_err(|error| daemon_dir.io_error(&error))?;
     out.print_answer("ready", &info, &[], |_| {
         let public_address = info
             .outside
@@ -620,9 +633,9 @@ async fn run_server(
             info.url, info.pid, info.data_dir
         )
     })?;
-    let dir = place.path.clone();
+    let dir = daemon_dir.path.clone();
     let (watched, stopper) = (DataDir::new(&dir), engine.clone());
-    let signalled = async move {
+    let stop_signal = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
@@ -630,7 +643,7 @@ async fn run_server(
         }
     };
     let doctor = crate::commands::doctor::daemon_doctor(dir.clone());
-    let plans = std::sync::Arc::new(crate::commands::run::from_prompt::parse_planner_report);
+    let parse_plan = std::sync::Arc::new(crate::commands::run::from_prompt::parse_planner_report);
     let config: regatta_server::ApplyConfig = Arc::new(move || files.apply_changed());
     let config = ServerConfig {
         engine,
@@ -644,12 +657,12 @@ async fn run_server(
         recovery_notice: recovered,
         bridges,
         doctor,
-        parse_plan: plans,
+        parse_plan,
         apply_config: config,
     };
-    regatta_server::serve(config, signalled)
+    regatta_server::serve(config, stop_signal)
         .await
-        .map_err(|error| place.io_error(&error))
+        .map_err(|error| daemon_dir.io_error(&error))
 }
 
 /// How often the daemon checks that its data directory still exists.

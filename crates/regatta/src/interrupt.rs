@@ -35,10 +35,7 @@ impl Interrupts {
             let _inside = runtime.enter();
             signal(SignalKind::interrupt()).map_err(broken)?
         };
-        Ok(Interrupts {
-            runtime,
-            ctrl_c: ctrl_c,
-        })
+        Ok(Interrupts { runtime, ctrl_c })
     }
 
     /// Discards a Ctrl-C that another reader has already handled.

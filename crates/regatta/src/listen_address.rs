@@ -131,11 +131,11 @@ impl ListenRequest {
         let hosts = hosts
             .split(',')
             .map(str::trim)
-            .filter(|hosts| !hosts.is_empty())
+            .filter(|host| !host.is_empty())
             .map(str::to_owned);
         let request = ListenRequest {
             address,
-            is_chosen: is_chosen,
+            is_chosen,
             certificate: path(&args.tls_cert, "daemon.tls_cert"),
             key: path(&args.tls_key, "daemon.tls_key"),
             hosts: args

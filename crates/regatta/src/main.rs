@@ -2,8 +2,8 @@
 //!
 //! `args` lists the commands, and `commands/` has one file per command, with its arguments and the
 //! function that runs it. Most commands send a request to the daemon through `client` and print the
-//! answer through `output`. `daemon` is the process behind `regatta serve`. `composition` builds the
-//! adapters (git, agents, the store, chat services); no other module names an adapter type.
+//! answer through `output`. `daemon` is the process behind `regatta serve`. `composition` builds
+//! the adapters (git, agents, the store, chat services); no other module names an adapter type.
 
 mod agent_test_dirs; // records of running `agent test` programs
 mod args; // the global options and the list of commands

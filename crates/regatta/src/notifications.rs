@@ -138,19 +138,19 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
         Event::LandingHeld(landing_held) => {
             // Only the first time, because a held landing is tried again and again.
             let landing = board.landings.get(landing_held.landing())?;
-            let first = landing
+            let is_first_hold = landing
                 .hold_count
                 .as_ref()
                 .is_some_and(|hold_count| hold_count.times == 1);
-            let about = || {
-                about(
-                    "landing",
-                    &landing.task,
-                    landing_held.reason(),
-                    format!("regatta land {}", landing.task),
-                )
-            };
-            first.then(about).flatten()
+            if !is_first_hold {
+                return None;
+            }
+            about(
+                "landing",
+                &landing.task,
+                landing_held.reason(),
+                format!("regatta land {}", landing.task),
+            )
         }
         Event::TaskInReview(task_in_review) => about(
             "review",
@@ -213,7 +213,7 @@ fn for_ended_snooze(item: &InboxItem, board: &Board, now: Now) -> Vec<Notificati
                 count: 1,
             }]
         }
-        None => for_every_project(board, ("back", title, &inbox.subject, action)),
+        None => for_every_project(board, "back", title, &inbox.subject, action),
     }
 }
 
@@ -240,12 +240,10 @@ fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notificatio
                 let title = format!("{bridge} - sign-in refused");
                 return for_every_project(
                     board,
-                    (
-                        "credential",
-                        title,
-                        &provider_outage.reason,
-                        "regatta bridge test".into(),
-                    ),
+                    "credential",
+                    title,
+                    &provider_outage.reason,
+                    "regatta bridge test".into(),
                 );
             }
             let agent = provider_outage
@@ -266,13 +264,16 @@ fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notificatio
         }
         _ => return from_event(event, board).into_iter().collect(),
     };
-    for_every_project(board, (kind, title, &body, action))
+    for_every_project(board, kind, title, &body, action)
 }
 
 /// Returns the same notice for every project.
 fn for_every_project(
     board: &Board,
-    (kind, title, body, action): (&'static str, String, &str, String),
+    kind: &'static str,
+    title: String,
+    body: &str,
+    action: String,
 ) -> Vec<Notification> {
     let body = body.lines().next().unwrap_or_default().to_owned();
     let notice = |project: &ProjectName| Notification {
@@ -489,9 +490,11 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
                 "WAYLAND_DISPLAY",
                 "XDG_RUNTIME_DIR",
             ];
-            env.extend(variables.iter().filter_map(|variables| {
-                Some(((*variables).to_owned(), std::env::var(variables).ok()?))
-            }));
+            env.extend(
+                variables
+                    .iter()
+                    .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))),
+            );
             let dir = std::env::temp_dir();
             let check = CheckCommand {
                 command,
@@ -639,13 +642,13 @@ mod tests {
             }
             Row::Task(serde_json::from_value(value).unwrap())
         };
-        let told = |rows: Vec<Row>| {
+        let summary_of = |rows: Vec<Row>| {
             let (shop, mut filter) = (
                 ProjectName::new("shop").unwrap(),
                 NotificationFilter::default(),
             );
             filter.held_projects.insert(shop.clone());
-            let told = filter.summary_after_quiet_hours(
+            let summary = filter.summary_after_quiet_hours(
                 &shop,
                 &Board::from_rows(rows.clone()),
                 Now::default(),
@@ -655,7 +658,7 @@ mod tests {
                 None,
                 "the notice is sent once"
             );
-            told.map(|notification| (notification.title, notification.body, notification.count))
+            summary.map(|notification| (notification.title, notification.body, notification.count))
         };
         let waited = |count: usize| format!("shop - {count} open after the quiet hours");
         let one = vec![
@@ -663,14 +666,17 @@ mod tests {
             task(2, "shop", true),
             task(3, "other", false),
         ];
-        assert_eq!(told(one.clone()), Some((waited(1), "T1 Task 1".into(), 1)));
+        assert_eq!(
+            summary_of(one.clone()),
+            Some((waited(1), "T1 Task 1".into(), 1))
+        );
         let three = [one, vec![task(4, "shop", false), task(5, "shop", false)]].concat();
         assert_eq!(
-            told(three),
+            summary_of(three),
             Some((waited(3), "T1 Task 1 and 2 more".into(), 3))
         );
         assert_eq!(
-            told(vec![task(2, "shop", true), task(3, "other", false)]),
+            summary_of(vec![task(2, "shop", true), task(3, "other", false)]),
             None
         );
     }

@@ -84,7 +84,7 @@ impl Output {
         self.print_answer_text(kind, json, next, Box::new(text))
     }
 
-    /// The part of [`Output::print_answer`] that is not generic, so that it is compiled once.
+    /// Prints the answer of [`Output::print_answer`]. Not generic, so that it is compiled once.
     fn print_answer_text(
         &self,
         kind: &str,
@@ -134,11 +134,11 @@ impl Output {
     /// available.
     pub(crate) fn with_pager(&self) -> Output {
         let may_page = is_stdout_watched() && !self.is_json && self.quiet_level < 2;
-        let pager = may_page
-            .then(|| {
-                crate::pager::choose_pager(|s| std::env::var_os(s), crate::pager::is_installed)
-            })
-            .flatten();
+        let pager = if may_page {
+            crate::pager::choose_pager(|name| std::env::var_os(name), crate::pager::is_installed)
+        } else {
+            None
+        };
         Output {
             pager,
             ..self.clone()

@@ -77,7 +77,7 @@ mod tests {
         let with = |set: &[(&str, &str)], less: bool| {
             let set: Vec<(String, String)> = set
                 .iter()
-                .map(|set| (set.0.to_owned(), set.1.to_owned()))
+                .map(|pair| (pair.0.to_owned(), pair.1.to_owned()))
                 .collect();
             let env = move |name: &str| {
                 set.iter()
@@ -86,7 +86,7 @@ mod tests {
             };
             choose_pager(env, |s| less && s == "less")
         };
-        for (set, less, wanted) in [
+        for (set, less, expected) in [
             (&[][..], true, Some("less -FIRX")),
             (&[], false, None),
             (&[("PAGER", "more")], true, Some("more")),
@@ -108,7 +108,7 @@ mod tests {
             (&[("PAGER", "cat")], true, None),
             (&[("PAGER", "more")], false, Some("more")),
         ] {
-            assert_eq!(with(set, less).as_deref(), wanted, "{set:?} {less}");
+            assert_eq!(with(set, less).as_deref(), expected, "{set:?} {less}");
         }
     }
 

@@ -39,7 +39,7 @@ pub(crate) enum FollowUntil {
     Settled,
     /// As soon as a person is needed.
     PersonNeeded,
-    /// When nothing goes on without a person.
+    /// When nothing more can happen without a person.
     OnlyPersonNeeded,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn follow(
     after: u64,
     events: bool,
 ) -> Result<FollowEnd, CommandError> {
-    Ok(follow_from(app, client, first, after, (events, FollowUntil::Settled))?.0)
+    Ok(follow_from(app, client, first, after, events, FollowUntil::Settled)?.0)
 }
 
 /// Follows a mission until a person is needed. Also returns the last revision that was shown, from
@@ -71,9 +71,9 @@ pub(crate) fn follow_until_needed(
     client: &Client,
     first: CallReply<MissionView>,
     after: u64,
-    ends: FollowUntil,
+    until: FollowUntil,
 ) -> Result<(FollowEnd, u64), CommandError> {
-    follow_from(app, client, first, after, (false, ends))
+    follow_from(app, client, first, after, false, until)
 }
 
 fn follow_from(
@@ -81,15 +81,16 @@ fn follow_from(
     client: &Client,
     first: CallReply<MissionView>,
     after: u64,
-    (events, ends): (bool, FollowUntil),
+    prints_events: bool,
+    until: FollowUntil,
 ) -> Result<(FollowEnd, u64), CommandError> {
     let id = first.data.mission.id;
-    let mut watch = Follower {
+    let mut follower = Follower {
         interrupts: Interrupts::install()?,
         client,
         id,
-        prints_events: events,
-        ends_when: ends,
+        prints_events,
+        ends_when: until,
         is_person_needed: false,
         table: LiveTable::new(&app.output),
         deadline: app.timeout().map(|duration| Instant::now() + duration),
@@ -101,22 +102,22 @@ fn follow_from(
         mission: first.data,
     };
     let ending = loop {
-        match watch.read_stream() {
+        match follower.read_stream() {
             Ok(Some(ending)) => break Ok(ending),
             // The stream ended before the mission did, so look for another daemon.
-            Ok(None) => watch.wait_for_new_daemon()?,
+            Ok(None) => follower.wait_for_new_daemon()?,
             Err(CommandError::Problem(problem)) if problem.code == "unreachable" => {
-                watch.wait_for_new_daemon()?
+                follower.wait_for_new_daemon()?
             }
             Err(CommandError::Exit(130)) => break Ok(FollowEnd::Detached),
             Err(error) => break Err(error),
         }
     };
-    watch.table.clear();
+    follower.table.clear();
     if let Ok(FollowEnd::Detached) = ending {
-        on_detached(app, client, id, &mut watch.interrupts)?;
+        on_detached(app, client, id, &mut follower.interrupts)?;
     }
-    Ok((ending?, watch.last_revision))
+    Ok((ending?, follower.last_revision))
 }
 
 /// Prints how to watch and how to stop. A second Ctrl-C asks whether to stop.
@@ -131,11 +132,11 @@ fn on_detached(
         "detached; the agents keep working · watch them: regatta run --resume {id} · stop them: \
         regatta stop {id}"
     ));
-    let request = app.can_ask_now();
-    if !request && !app.global.no_input {
+    let can_ask = app.can_ask_now();
+    if !can_ask && !app.global.no_input {
         return Ok(()); // there is nobody to press it again
     }
-    if request {
+    if can_ask {
         app.output
             .print_note("Ctrl-C again asks whether to stop them");
     }
@@ -149,16 +150,16 @@ fn on_detached(
                 drain,
                 again: false,
             }))?;
-        let how = if drain {
+        let result = if drain {
             "draining: nothing new starts"
         } else {
             "stopped; all work is kept"
         };
         app.output
-            .print_note(&format!("{how} · go on: regatta run --resume {id}"));
+            .print_note(&format!("{result} · go on: regatta run --resume {id}"));
         Ok(())
     };
-    if !request {
+    if !can_ask {
         return stop(true);
     }
     let answer = interrupts.ask_person(&format!("stop {id} now? its work is kept [y/N]"));
@@ -207,15 +208,15 @@ impl Follower<'_> {
         {
             return Ok(Some(FollowEnd::Settled));
         }
-        client.stream_events(after, true, |seen| {
-            match seen {
+        client.stream_events(after, true, |item| {
+            match item {
                 EventStreamItem::Event(event) => self.on_event(&event)?,
                 EventStreamItem::Idle => self.on_idle(),
             }
-            let pace = Duration::from_millis(if self.table.is_live { 250 } else { 50 });
+            let refresh_interval = Duration::from_millis(if self.table.is_live { 250 } else { 50 });
             if self.settled_revision.is_none()
                 && self.is_dirty
-                && self.last_refresh.elapsed() > pace
+                && self.last_refresh.elapsed() > refresh_interval
             {
                 self.refresh()?;
             }
@@ -311,8 +312,8 @@ impl Follower<'_> {
     /// Waits for another daemon to replace the one that went away. Does not start one, because a
     /// person may have stopped the daemon on purpose.
     fn wait_for_new_daemon(&self) -> Result<(), CommandError> {
-        let patience = Instant::now() + DAEMON_REPLACEMENT_TIMEOUT;
-        while Instant::now() < patience {
+        let deadline = Instant::now() + DAEMON_REPLACEMENT_TIMEOUT;
+        while Instant::now() < deadline {
             if self.client.is_up() {
                 return Ok(());
             }
@@ -353,14 +354,14 @@ fn needs_person(mission: &MissionView, inbox: &[InboxView], until: FollowUntil) 
 fn state_counts(mission: &MissionView) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for task in &mission.tasks {
-        match counts.iter_mut().find(|count| count.0 == task.word) {
-            Some(count) => count.1 += 1,
+        match counts.iter_mut().find(|(word, _)| *word == task.word) {
+            Some((_, number)) => *number += 1,
             None => counts.push((&task.word, 1)),
         }
     }
     counts
         .iter()
-        .map(|(word, many)| format!("{many} {word}"))
+        .map(|(word, number)| format!("{number} {word}"))
         .collect::<Vec<_>>()
         .join(", ")
 }

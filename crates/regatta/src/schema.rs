@@ -31,7 +31,7 @@ fn string_or_list() -> Value {
 /// Returns the schemas of a scripted agent's steps, by name.
 fn step_schemas() -> Value {
     let (text, number) = (json!({ "type": "string" }), json!({ "type": "number" }));
-    let (whole, truth) = (
+    let (integer, boolean) = (
         json!({ "type": "integer", "minimum": 0 }),
         json!({ "type": "boolean" }),
     );
@@ -63,19 +63,19 @@ fn step_schemas() -> Value {
         "sleep": pause,
         "usage": table(
             json!({
-                "input": whole, "output": whole, "cached": whole, "cost": number, "used": whole, "size": whole,
+                "input": integer, "output": integer, "cached": integer, "cost": number, "used": integer, "size": integer,
             }),
             &[],
         ),
-        "flood": table(json!({ "bytes": whole }), &["bytes"]),
-        "hang": truth,
-        "end_turn": truth,
+        "flood": table(json!({ "bytes": integer }), &["bytes"]),
+        "hang": boolean,
+        "end_turn": boolean,
         "rate_limit": table(json!({ "reset_in": pause }), &[]),
         "fail": or_text(table(
             json!({ "class": { "enum": classes }, "reason": text, "reset_in": pause }),
             &["class", "reason"],
         )),
-        "crash": truth,
+        "crash": boolean,
     });
     for (name, example) in STEP_EXAMPLES {
         steps[name]["examples"] = json!([format!("{{ {example} }}")]);
@@ -104,7 +104,7 @@ fn plan_schema() -> Value {
             "id": { "type": "string" },
             "subject": { "type": "string", "maxLength": 300 },
             "description": { "type": "string" },
-            "issue_type": { "enum": ISSUE_TYPES.map(|pair| pair.0) },
+            "issue_type": { "enum": ISSUE_TYPES.map(|(name, _)| name) },
             "files": string_or_list(),
             "validation": {
                 "type": "object",
@@ -147,7 +147,7 @@ fn config_schema() -> Value {
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("config");
     schema["description"] = json!("regatta.toml in a repository, or config.toml of a user.");
-    let ours = [
+    let own_tables = [
         (
             "project",
             json!({ "name": { "type": "string" }, "trunk": { "type": "string" } }),
@@ -168,7 +168,7 @@ fn config_schema() -> Value {
             }),
         ),
     ];
-    for (name, properties) in ours {
+    for (name, properties) in own_tables {
         schema["properties"][name] = table(properties);
     }
     let dollars =

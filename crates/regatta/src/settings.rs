@@ -110,7 +110,7 @@ pub(crate) fn parse_checks(text: &str) -> Result<regatta_engine::CheckSettings, 
 
 /// Reads a settings file. Returns `None` if the file does not exist.
 pub(crate) fn read_file(path: &Path) -> Result<Option<SettingsFile>, CommandError> {
-    Ok(read_layer(path)?.map(|pair| pair.0))
+    Ok(read_layer(path)?.map(|(file, _)| file))
 }
 
 /// Reads a settings file, both parsed and as a table of the fields that are written in it.
@@ -166,21 +166,24 @@ pub(crate) fn load_prices() -> Result<Vec<ModelPrice>, CommandError> {
     let Some(path) = user_file() else {
         return Ok(prices::default_prices());
     };
-    let own = read_file(&path)?
+    let user_prices = read_file(&path)?
         .map(|settings_file| settings_file.price)
         .unwrap_or_default();
-    if let Some(odd) = own.iter().find(|model_price| !model_price.is_valid()) {
+    if let Some(invalid) = user_prices
+        .iter()
+        .find(|model_price| !model_price.is_valid())
+    {
         return Err(command_error(
             "bad_config",
             format!(
                 "{} has an invalid price for {:?}",
                 path.display(),
-                odd.model
+                invalid.model
             ),
             "write the price in US dollars per million tokens, 0 or more",
         ));
     }
-    Ok([own, prices::default_prices()].concat())
+    Ok([user_prices, prices::default_prices()].concat())
 }
 
 /// Reads agents and bridges from the user's own file, in the order of the file.
@@ -443,7 +446,7 @@ fn display_path(path: &Path) -> String {
 fn value_at<'a>(table: &'a toml::Table, name: &str) -> Option<&'a toml::Value> {
     let (first, rest) = name
         .split_once('.')
-        .map_or((name, None), |name| (name.0, Some(name.1)));
+        .map_or((name, None), |(table, key)| (table, Some(key)));
     let value = table.get(first)?;
     match rest {
         Some(rest) => value_at(value.as_table()?, rest),

@@ -164,7 +164,7 @@ fn the_defaults_on_the_page_are_those_of_the_program() {
     for (key, default) in keys_on_page("regatta.toml") {
         let written = default
             .strip_prefix('`')
-            .and_then(|text| text.strip_suffix('`'))
+            .and_then(|key| key.strip_suffix('`'))
             .filter(|text| !text.contains('`'));
         let own = file
             .pointer(&format!("/{}", key.replace('.', "/")))

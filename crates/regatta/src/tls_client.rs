@@ -28,7 +28,7 @@ pub(crate) async fn connect_tls(
 ) -> Result<TlsStream<TcpStream>, CommandError> {
     let name = address
         .rsplit_once(':')
-        .map_or(address, |address| address.0)
+        .map_or(address, |(host, _)| host)
         .trim_matches(['[', ']'])
         .to_owned();
     let name = ServerName::try_from(name).map_err(|error| {
@@ -56,8 +56,8 @@ pub(crate) async fn connect_tls(
 }
 
 fn root_certificates() -> Result<RootCertStore, CommandError> {
-    let own = std::env::var_os("REGATTA_TLS_CA")
-        .filter(|name| !name.is_empty())
+    let configured = std::env::var_os("REGATTA_TLS_CA")
+        .filter(|value| !value.is_empty())
         .map(PathBuf::from);
     let system = || {
         CA_FILES
@@ -66,17 +66,17 @@ fn root_certificates() -> Result<RootCertStore, CommandError> {
             .find(|path| path.is_file())
     };
     let mut roots = RootCertStore::empty();
-    if let Some(path) = own.or_else(system) {
-        let read: Result<Vec<_>, _> =
+    if let Some(path) = configured.or_else(system) {
+        let certificates: Result<Vec<_>, _> =
             CertificateDer::pem_file_iter(&path).and_then(Iterator::collect);
-        let read = read.map_err(|error| {
+        let certificates = certificates.map_err(|error| {
             command_error(
                 "bad_config",
                 format!("could not read {}: {error}", path.display()),
                 "it must be a PEM file of certificates",
             )
         })?;
-        roots.add_parsable_certificates(read);
+        roots.add_parsable_certificates(certificates);
     }
     Ok(roots)
 }

@@ -1,6 +1,6 @@
 //! The command `agent`, which registers, lists and removes agents.
 
-pub(crate) mod test;
+mod test;
 
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_agents::presets::{DriverKind, Preset};
@@ -298,18 +298,22 @@ pub(crate) fn request_of_command(command: &str) -> Result<input::AgentAdd, Comma
 }
 
 /// Turns the arguments of `agent add` into a request. Settings of a preset fill the gaps.
-fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError> {
-    let command = ask.command.as_deref().map(split_command_line).transpose()?;
-    let preset = match (&ask.preset, &command) {
+fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError> {
+    let command = args
+        .command
+        .as_deref()
+        .map(split_command_line)
+        .transpose()?;
+    let preset = match (&args.preset, &command) {
         (Some(name), _) => {
-            let found = presets::find_preset(name).ok_or_else(|| {
+            let (preset, _) = presets::find_preset(name).ok_or_else(|| {
                 let known: Vec<&str> = presets::PRESETS.iter().map(|preset| preset.name).collect();
                 usage_error(
                     format!("there is no preset {name}"),
                     format!("use one of: {}", known.join(", ")),
                 )
             })?;
-            Some(found.0)
+            Some(preset)
         }
         // A known program needs certain files of the user's home, even if the person gave only its
         // command.
@@ -318,18 +322,18 @@ fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError>
             .and_then(|program| presets::preset_of_program(program)),
         (None, None) => None,
     };
-    let chosen = ask.preset.is_some();
-    if chosen && preset.is_some_and(|preset| preset.name == "gc") && ask.args.is_empty() {
+    let is_chosen = args.preset.is_some();
+    if is_chosen && preset.is_some_and(|preset| preset.name == "gc") && args.args.is_empty() {
         let hint = format!(
             "add the alias of a worker of the pool: regatta agent add {} --preset gc --arg=ALIAS",
-            ask.name
+            args.name
         );
         return Err(usage_error(
             "the preset gc needs the alias of a worker",
             hint,
         ));
     }
-    let runtime = match (ask.runtime, preset.filter(|_| chosen)) {
+    let runtime = match (args.runtime, preset.filter(|_| is_chosen)) {
         (Some(runtime_arg), _) => runtime_arg,
         (None, Some(preset)) => preset_runtime(preset),
         (None, None) => {
@@ -339,7 +343,7 @@ fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError>
             ));
         }
     };
-    let command = match (command, preset.filter(|_| chosen), runtime) {
+    let command = match (command, preset.filter(|_| is_chosen), runtime) {
         (Some(_), _, RuntimeArg::Scripted | RuntimeArg::Outside) => {
             return Err(usage_error(
                 "this runtime takes no command",
@@ -360,39 +364,39 @@ fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError>
     };
     let mut profile = Profile {
         preset: preset
-            .filter(|_| chosen)
+            .filter(|_| is_chosen)
             .map(|preset| preset.name.to_owned()),
-        model: ask.model,
-        effort: ask.effort,
-        mode: ask.mode,
-        args: ask.args,
-        system_prompt: ask.system_prompt,
-        env: ask.env,
-        keys: ask.keys,
-        sandbox: ask
+        model: args.model,
+        effort: args.effort,
+        mode: args.mode,
+        args: args.args,
+        system_prompt: args.system_prompt,
+        env: args.env,
+        keys: args.keys,
+        sandbox: args
             .confine
             .map(|sandbox_level_arg| match sandbox_level_arg {
                 SandboxLevelArg::Strict => SandboxLevel::Strict,
                 SandboxLevelArg::Workspace => SandboxLevel::Workspace,
                 SandboxLevelArg::Off => SandboxLevel::Off,
             }),
-        network: ask.no_network.then_some(false),
-        egress: ask.egress,
-        labels: ask.labels,
-        read: ask.read,
-        write: ask.write,
+        network: args.no_network.then_some(false),
+        egress: args.egress,
+        labels: args.labels,
+        read: args.read,
+        write: args.write,
         ..Profile::default()
     };
     if let Some(preset) = preset {
         sign_in::add_sign_in(&mut profile, preset, &MachineFacts::this_machine());
     }
-    let provider = ask.provider.or_else(|| {
+    let provider = args.provider.or_else(|| {
         preset
             .map(|preset| preset.provider.to_owned())
             .filter(|preset| !preset.is_empty())
     });
     Ok(input::AgentAdd {
-        name: ask.name,
+        name: args.name,
         runtime: match runtime {
             RuntimeArg::Scripted => RuntimeName::Scripted,
             RuntimeArg::Command => RuntimeName::Command,
@@ -403,12 +407,12 @@ fn agent_add_request(ask: AgentAddArgs) -> Result<input::AgentAdd, CommandError>
             RuntimeArg::Outside => RuntimeName::Outside,
         },
         command,
-        role: if ask.lead { Role::Lead } else { Role::Worker },
+        role: if args.lead { Role::Lead } else { Role::Worker },
         provider,
-        description: ask.description,
-        max_tasks: ask.max_tasks,
+        description: args.description,
+        max_tasks: args.max_tasks,
         profile,
-        anyway: ask.anyway,
+        anyway: args.anyway,
     })
 }
 
@@ -434,8 +438,8 @@ fn draw_problems(agent: &AgentView) -> String {
 
 /// Returns a warning if an agent's program seems to have no sign-in. It is only a warning, because
 /// the program may have a sign-in that Regatta does not know.
-fn sign_in_warning(item: &AgentView) -> String {
-    let (agent, machine) = (&item.agent, MachineFacts::this_machine());
+fn sign_in_warning(view: &AgentView) -> String {
+    let (agent, machine) = (&view.agent, MachineFacts::this_machine());
     let Some((preset, _)) = agent
         .profile
         .preset
@@ -444,7 +448,7 @@ fn sign_in_warning(item: &AgentView) -> String {
     else {
         return String::new();
     };
-    let is_elsewhere = !agent.profile.labels.is_empty() || !item.problems.is_empty();
+    let is_elsewhere = !agent.profile.labels.is_empty() || !view.problems.is_empty();
     // A key with another name may belong to a model that the preset does not know.
     if is_elsewhere
         || !agent.profile.keys.is_empty()
@@ -458,9 +462,9 @@ fn sign_in_warning(item: &AgentView) -> String {
         hints.push(format!("sign in with {}", preset.sign_in));
     }
     if let Some(key) = preset.key_variables.first() {
-        let again = format!("regatta agent add {name} --preset {}", preset.name);
+        let add_command = format!("regatta agent add {name} --preset {}", preset.name);
         hints.push(format!(
-            "or add an API key: export {key}=…; {again}; regatta up --restart"
+            "or add an API key: export {key}=…; {add_command}; regatta up --restart"
         ));
     }
     format!(

@@ -45,13 +45,13 @@ pub(crate) fn audit(app: &CommandContext, args: AuditArgs) -> CommandResult {
     }))?;
     app.output.print_answer("audit", &reply.data, &[], |_| {
         let row = |audit_line: &AuditLineView| {
-            let came = match (audit_line.revision, &audit_line.refused) {
+            let outcome = match (audit_line.revision, &audit_line.refused) {
                 (Some(revision), _) => format!("done at {revision}"),
                 (None, Some(code)) => format!("refused: {code}"),
                 (None, None) => "client disconnected".into(),
             };
             let about = sanitize(audit_line.about.as_deref().unwrap_or_default());
-            let who = if audit_line.token == "owner" {
+            let author = if audit_line.token == "owner" {
                 audit_line.by.clone()
             } else {
                 format!(
@@ -69,9 +69,9 @@ pub(crate) fn audit(app: &CommandContext, args: AuditArgs) -> CommandResult {
                 time,
                 audit_line.verb.clone(),
                 about,
-                who,
+                author,
                 audit_line.from.clone(),
-                came,
+                outcome,
             ]
         };
         format_table(&reply.data.iter().map(row).collect::<Vec<_>>())

@@ -327,13 +327,13 @@ fn show_conversation(app: &CommandContext, call: Call) -> CommandResult {
                     PostContent::Note { text, .. } => first_line(text),
                     PostContent::Pull => "a pull request".into(),
                 };
-                let how = post
+                let delivery = post
                     .failure
                     .as_ref()
                     .map_or("not posted yet".to_owned(), |failure| {
                         format!("could not be posted: {}", first_line(failure))
                     });
-                text += &format!("  post {}: {what}, {how}\n", post.number);
+                text += &format!("  post {}: {what}, {delivery}\n", post.number);
             }
             text
         })

@@ -1,4 +1,4 @@
-//! The command `claim`, with `acquire`, `renew`, `release`, `list` and `check`.
+//! The command `claim`, which acquires, renews, releases, lists and checks claims.
 
 use clap::Subcommand;
 use regatta_api::view::{ClaimCheckView, ClaimsView, GrantedClaim};

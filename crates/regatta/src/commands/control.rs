@@ -103,9 +103,9 @@ pub(crate) fn resume(app: &CommandContext, ids: &[String]) -> CommandResult {
             .collect::<String>()
     };
     match (ids, &resumed[..]) {
-        ([id], [one]) => app.output.print_answer(
+        ([id], [only]) => app.output.print_answer(
             "resume",
-            one,
+            only,
             &[format!("regatta why {id}"), "regatta status".into()],
             text,
         ),
@@ -120,26 +120,27 @@ pub(crate) fn retry(app: &CommandContext, task: TaskId) -> CommandResult {
     let reply: CallReply<TaskView> = app.call(&Call::Retry(input::IdInput {
         id: task.to_string(),
     }))?;
-    let again = reply.data.task.id;
+    let retried = reply.data.task.id;
     // A task without a mission does not start by itself.
     let next = if reply.data.task.mission.is_some() {
-        format!("regatta why {again}")
+        format!("regatta why {retried}")
     } else {
         "regatta run --yes".into()
     };
     app.output.print_answer("retry", &reply.data, &[next], |_| {
-        if again == task {
+        if retried == task {
             format!("{task} will be tried again\n")
         } else {
-            let waits = reply.data.task.mission.is_none() && reply.data.task.assignee.is_none();
-            let start = format!(
-                ", and starts after regatta run --yes or regatta assign {again} \
+            let needs_start =
+                reply.data.task.mission.is_none() && reply.data.task.assignee.is_none();
+            let how_to_start = format!(
+                ", and starts after regatta run --yes or regatta assign {retried} \
                 NAME"
             );
             format!(
-                "{task} stays as it is, because it has ended; the new task {again} asks for the \
+                "{task} stays as it is, because it has ended; the new task {retried} asks for the \
                 same work{}\n",
-                if waits { &start } else { "" }
+                if needs_start { &how_to_start } else { "" }
             )
         }
     })

@@ -43,18 +43,18 @@ pub(crate) fn parse_days_since(text: &str) -> Result<u32, String> {
 }
 
 fn days_between(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
-    let many = |s: &str, days: u32| {
-        s.parse::<u32>()
+    let parse_count = |text: &str, days: u32| {
+        text.parse::<u32>()
             .ok()
-            .and_then(|parse| parse.checked_mul(days))
-            .filter(|parse| *parse < 36_500)
+            .and_then(|number| number.checked_mul(days))
+            .filter(|number| *number < 36_500)
     };
     let found = match text {
         "today" => Some(0),
         "yesterday" => Some(1),
         _ => match (text.strip_suffix('d'), text.strip_suffix('w')) {
-            (Some(days), _) => many(days, 1),
-            (_, Some(weeks)) => many(weeks, 7),
+            (Some(days), _) => parse_count(days, 1),
+            (_, Some(weeks)) => parse_count(weeks, 7),
             _ => {
                 let since = text.parse::<jiff::civil::Date>().ok();
                 since.and_then(|date| u32::try_from(date.until(today).ok()?.get_days()).ok())
@@ -69,7 +69,7 @@ fn days_between(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
 /// Runs `regatta cost`.
 pub(crate) fn cost(app: &CommandContext, args: &CostArgs) -> CommandResult {
     let client = app.client()?;
-    let by = match args.by {
+    let grouping = match args.by {
         CostByArg::Provider => CostGrouping::Provider,
         CostByArg::Mission => CostGrouping::Mission,
         CostByArg::Agent => CostGrouping::Agent,
@@ -77,7 +77,7 @@ pub(crate) fn cost(app: &CommandContext, args: &CostArgs) -> CommandResult {
     };
     let request = input::CostQuery {
         days: args.since.unwrap_or(0),
-        by: Some(by),
+        by: Some(grouping),
     };
     let reply: CallReply<CostView> = client.call(&Call::Cost(request))?;
     let cost = &reply.data;
@@ -98,7 +98,7 @@ pub(crate) fn draw_cost(
 ) -> String {
     let day = i64::try_from(cost.since_wall)
         .ok()
-        .and_then(|n| jiff::Timestamp::from_millisecond(n).ok());
+        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     let day = day.map_or_else(
         || "?".into(),
         |time| time.to_zoned(jiff::tz::TimeZone::UTC).date().to_string(),
@@ -109,10 +109,11 @@ pub(crate) fn draw_cost(
         format!("since {day}")
     };
     let mut text = String::new();
-    for (nth, part) in cost.tables.iter().enumerate() {
-        let mut rows = vec![header_row(part.by.name())];
+    for (nth, table) in cost.tables.iter().enumerate() {
+        let mut rows = vec![header_row(table.by.name())];
         rows.extend(
-            part.rows
+            table
+                .rows
                 .iter()
                 .map(|cost| cost_row(&group_name(cost), &cost.sum)),
         );
@@ -135,10 +136,12 @@ pub(crate) fn draw_cost(
     text
 }
 
-fn header_row(by: &str) -> Vec<String> {
-    [by, "tasks", "in tok", "out tok", "cache", "cost", "rate"]
-        .map(str::to_owned)
-        .to_vec()
+fn header_row(grouping: &str) -> Vec<String> {
+    [
+        grouping, "tasks", "in tok", "out tok", "cache", "cost", "rate",
+    ]
+    .map(str::to_owned)
+    .to_vec()
 }
 
 fn group_name(cost: &CostRow) -> String {
@@ -153,7 +156,7 @@ fn cost_row(name: &str, sum: &CostSum) -> Vec<String> {
     let usage = &sum.spent.usage;
     // Many programs report tokens only at the end of a turn, and some never. Without a report the
     // count is unknown, not zero.
-    let known = |many: u64| {
+    let token_text = |many: u64| {
         if usage.tokens() == 0 {
             "-".to_owned()
         } else {
@@ -163,10 +166,10 @@ fn cost_row(name: &str, sum: &CostSum) -> Vec<String> {
     vec![
         name.to_owned(),
         sum.tasks.to_string(),
-        known(usage.input + usage.cached_input + usage.cache_write),
-        known(usage.output),
+        token_text(usage.input + usage.cached_input + usage.cache_write),
+        token_text(usage.output),
         sum.cached_percent()
-            .map_or_else(|| "n/a".into(), |n| format!("{n} %")),
+            .map_or_else(|| "n/a".into(), |percent| format!("{percent} %")),
         price_text(sum, format_tokens),
         sum.hourly_rate.map_or_else(
             || "-".into(),
@@ -176,12 +179,12 @@ fn cost_row(name: &str, sum: &CostSum) -> Vec<String> {
 }
 
 /// Returns the last row: the totals, compared with the cap.
-fn total_row(item: &CostView, since: &str, clock: impl Fn(u64) -> String) -> Vec<String> {
-    let mut row = cost_row(&format!("total {since}"), &item.total);
-    if let (Some(cap), Some(cost)) = (item.cap, row.get_mut(5)) {
+fn total_row(cost_view: &CostView, since: &str, clock: impl Fn(u64) -> String) -> Vec<String> {
+    let mut row = cost_row(&format!("total {since}"), &cost_view.total);
+    if let (Some(cap), Some(cost)) = (cost_view.cap, row.get_mut(5)) {
         let known = CostSum {
             unpriced: 0,
-            ..item.total
+            ..cost_view.total
         };
         let unpriced = cost
             .strip_prefix(&price_text(&known, format_tokens))
@@ -193,12 +196,12 @@ fn total_row(item: &CostView, since: &str, clock: impl Fn(u64) -> String) -> Vec
             format_dollars(cap)
         );
     }
-    if let (Some(forecast), Some(rate)) = (&item.forecast, row.get_mut(6)) {
-        let said = forecast_text(forecast, clock);
-        *rate = if item.total.hourly_rate.is_some() {
-            format!("{rate} · {said}")
+    if let (Some(forecast), Some(rate)) = (&cost_view.forecast, row.get_mut(6)) {
+        let forecast_line = forecast_text(forecast, clock);
+        *rate = if cost_view.total.hourly_rate.is_some() {
+            format!("{rate} · {forecast_line}")
         } else {
-            said
+            forecast_line
         };
     }
     row
@@ -209,11 +212,11 @@ fn align_right(mut rows: Vec<Vec<String>>, columns: std::ops::Range<usize>) -> V
     for at in columns {
         let width = rows
             .iter()
-            .filter_map(|rows| rows.get(at))
+            .filter_map(|row| row.get(at))
             .map(|row| row.chars().count())
             .max()
             .unwrap_or(0);
-        for cell in rows.iter_mut().filter_map(|rows| rows.get_mut(at)) {
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(at)) {
             *cell = format!("{cell:>width$}");
         }
     }
@@ -310,7 +313,7 @@ landed 3 tasks · $0.20 each
         let text = draw_cost(&view, Some(100), clock);
         assert!(text.contains("total since 1970-01-01"), "{text}");
         assert!(
-            text.lines().all(|text| text.chars().count() <= 100),
+            text.lines().all(|line| line.chars().count() <= 100),
             "{text}"
         );
     }

@@ -153,12 +153,12 @@ struct DemoOutcome {
 
 /// Runs `regatta demo`.
 pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
-    let began = Instant::now();
+    let start_time = Instant::now();
     let temp_dir = tempfile::Builder::new().prefix("regatta-demo-").tempdir();
     let temp_dir = temp_dir.map_err(|error| {
         command_error(
             "io",
-            format!("no temporary directory can be had: {error}"),
+            format!("could not create a temporary directory: {error}"),
             "set TMPDIR to a directory with room",
         )
     })?;
@@ -175,22 +175,22 @@ pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
         repo.display()
     ));
     let client = start_separate_daemon(&data_dir)?;
-    let page: CallReply<SignInView> = client.call(&Call::Open(input::EmptyInput {}))?;
+    let sign_in: CallReply<SignInView> = client.call(&Call::Open(input::EmptyInput {}))?;
     app.output
-        .print_note(&format!("web   {}   (works once)", page.data.url));
-    let outcome = run_mission(app, args, &client, &repo, began);
-    let keep = args.keep || args.serve;
-    let stopped = if args.serve {
+        .print_note(&format!("web   {}   (works once)", sign_in.data.url));
+    let outcome = run_mission(app, args, &client, &repo, start_time);
+    let keeps_files = args.keep || args.serve;
+    let stop_result = if args.serve {
         Ok(())
     } else {
         stop_separate_daemon(&client)
     };
-    let kept_dir = keep.then(|| temp_dir.keep());
+    let kept_dir = keeps_files.then(|| temp_dir.keep());
     let (mut report, landed_all) = outcome?;
-    stopped?;
+    stop_result?;
     if args.serve {
-        let page: CallReply<SignInView> = client.call(&Call::Open(input::EmptyInput {}))?;
-        report.sign_in_url = Some(page.data.url);
+        let sign_in: CallReply<SignInView> = client.call(&Call::Open(input::EmptyInput {}))?;
+        report.sign_in_url = Some(sign_in.data.url);
     }
     print_report(app, args, kept_dir.as_deref(), &report)?;
     if landed_all {
@@ -207,7 +207,7 @@ fn run_mission(
     args: &DemoArgs,
     client: &Client,
     repo: &Path,
-    began: Instant,
+    start_time: Instant,
 ) -> Result<(DemoReport, bool), CommandError> {
     let add = input::ProjectAdd {
         path: repo.to_string_lossy().into_owned(),
@@ -218,7 +218,7 @@ fn run_mission(
         settings: demo_settings()?,
     };
     let project: CallReply<ProjectView> = client.call(&Call::ProjectAdd(add))?;
-    let live = concurrent_agents(args.size);
+    let concurrent = concurrent_agents(args.size);
     let mut agents = Vec::new();
     for nth in 1..=args.size {
         let name = AgentName::new(&format!("scripted-{nth}"))
@@ -238,7 +238,7 @@ fn run_mission(
         agents.push(name);
     }
     let _limits: CallReply<String> = client.call(&Call::LimitsSet(input::LimitsSet {
-        max_attempts: Some(live),
+        max_attempts: Some(concurrent),
         ..input::LimitsSet::default()
     }))?;
     let plan = plan::parse_plan(&demo_plan_for(args.size), false, "demo.toml")?;
@@ -246,7 +246,7 @@ fn run_mission(
         project: Some(project.data.name),
         title: plan.title.clone(),
         agents,
-        max_workers: live,
+        max_workers: concurrent,
         mode: mission::StartMode::Flow,
         isolate: false,
         wave_commits: false,
@@ -262,35 +262,35 @@ fn run_mission(
         reply.data.mission.title,
         reply.data.tasks.len()
     ));
-    let (ending, open) = follow_and_decide(app, args, client, reply)?;
-    let last: CallReply<MissionView> =
+    let (ending, pending) = follow_and_decide(app, args, client, reply)?;
+    let mission_reply: CallReply<MissionView> =
         client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
-    let landed = last
+    let landed = mission_reply
         .data
         .tasks
         .iter()
         .filter(|task| task.word == "landed")
         .count();
-    let told = DemoReport {
+    let report = DemoReport {
         table: format_table(&crate::commands::run::summary::task_rows(
             &app.output,
-            &last.data.tasks,
+            &mission_reply.data.tasks,
         )),
-        graph: regatta_git::sample_repo::commit_graph(repo, last.data.tasks.len() + 1)
+        graph: regatta_git::sample_repo::commit_graph(repo, mission_reply.data.tasks.len() + 1)
             .map_err(|error| command_error(error.code, error.message, error.hint))?,
         outcome: DemoOutcome {
             repo: repo.display().to_string(),
-            tasks: last.data.tasks.len(),
+            tasks: mission_reply.data.tasks.len(),
             landed,
             agents: args.size as usize,
-            seconds: (began.elapsed().as_millis() as f64) / 1_000.0,
+            seconds: (start_time.elapsed().as_millis() as f64) / 1_000.0,
             url: crate::daemon::read_daemon_info(client.data_dir())
                 .map(|daemon_info| daemon_info.url)
                 .filter(|_| args.serve),
             data_dir: client.data_dir().path.display().to_string(),
-            needs_you: open.len(),
+            needs_you: pending.len(),
         },
-        pending: open,
+        pending,
         sign_in_url: None,
     };
     match ending {
@@ -298,8 +298,8 @@ fn run_mission(
         FollowEnd::Detached => Err(CommandError::Exit(130)),
         // Tasks that wait for a person do not count as failures.
         FollowEnd::Settled | FollowEnd::PersonNeeded => {
-            let good = landed == last.data.tasks.len() || !told.pending.is_empty();
-            Ok((told, good))
+            let is_success = landed == mission_reply.data.tasks.len() || !report.pending.is_empty();
+            Ok((report, is_success))
         }
     }
 }

@@ -213,11 +213,11 @@ fn open_in_tool(
     client: &Client,
     diff: &DiffView,
     task: &TaskView,
-    typed: Option<&str>,
+    option: Option<&str>,
 ) -> Result<String, CommandError> {
     let id = diff.task;
     let Some(tool) = choose_tool(
-        typed,
+        option,
         std::env::var("REGATTA_DIFF_TOOL").ok(),
         pager::is_installed,
     ) else {
@@ -248,28 +248,28 @@ fn open_in_tool(
             format!("print the changes: regatta diff {id}"),
         ));
     };
-    let broken = |error: std::io::Error| {
+    let temp_dir_error = |error: std::io::Error| {
         command_error(
             "io",
             format!("could not write temporary files: {error}"),
             "check the directory in TMPDIR",
         )
     };
-    let place = tempfile::Builder::new()
+    let temp_dir = tempfile::Builder::new()
         .prefix(&format!("regatta-{id}-"))
         .tempdir()
-        .map_err(broken)?;
+        .map_err(temp_dir_error)?;
     let git = crate::composition::git_adapter(&app.data_dir()?);
     let mut opened = Vec::new();
     // A file whose changes were reverted since the last review is only in the patch.
-    let more = count_lines(&diff.patch)
+    let reverted = count_lines(&diff.patch)
         .into_iter()
-        .map(|count_line| count_line.0)
+        .map(|(path, _, _)| path)
         .filter(|path| !diff.files.contains(path));
-    for path in diff.files.iter().cloned().chain(more) {
+    for path in diff.files.iter().cloned().chain(reverted) {
         let sides = [("before", &diff.base), ("after", &diff.commit)];
         let [before, after] = sides.map(|(name, commit)| {
-            write_file_of_commit(&git, &repo, commit, &place.path().join(name), &path)
+            write_file_of_commit(&git, &repo, commit, &temp_dir.path().join(name), &path)
         });
         let (Some(before), Some(after)) = (before?, after?) else {
             continue;
@@ -280,19 +280,19 @@ fn open_in_tool(
         // The tool may have arguments, so a shell starts it. The files are passed as `$1` and `$2`,
         // so that the shell does not interpret their names.
         let line = format!("{tool} \"$1\" \"$2\"");
-        let ended = std::process::Command::new("sh")
+        let status = std::process::Command::new("sh")
             .args(["-c", &line, "sh"])
             .arg(&before)
             .arg(&after)
             .status();
-        let ended = ended.map_err(|error| {
+        let status = status.map_err(|error| {
             command_error(
                 "io",
                 format!("could not start {tool}: {error}"),
                 "choose another program with --tool",
             )
         })?;
-        if matches!(ended.code(), Some(126 | 127)) {
+        if matches!(status.code(), Some(126 | 127)) {
             let hint = format!("choose another program: regatta diff {id} --tool='COMMAND'");
             return Err(command_error(
                 "no_tool",
@@ -302,12 +302,15 @@ fn open_in_tool(
         }
         opened.push(path);
     }
-    let many = if opened.len() == 1 {
+    let count_text = if opened.len() == 1 {
         "1 file".to_owned()
     } else {
         format!("{} files", opened.len())
     };
-    Ok(format!("opened {many} of {id} in {}", first_line(&tool)))
+    Ok(format!(
+        "opened {count_text} of {id} in {}",
+        first_line(&tool)
+    ))
 }
 
 /// Writes a file of a commit below `dir`, or an empty file if the commit has none. Returns `None`

@@ -701,7 +701,7 @@ fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
     let found = program_discovery::discover_all(&installed, &machine);
     let mut checks: Vec<DoctorCheck> = found
         .iter()
-        .map(|found| check_provider(found.preset.provider, found))
+        .map(|program| check_provider(program.preset.provider, program))
         .collect();
     let hint = "regatta provider lists how to install each";
     match (checks.is_empty(), missing.is_empty()) {

@@ -80,8 +80,8 @@ pub(crate) fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Comm
     let pid: Option<CallReply<u32>> =
         client.call_while_up(&Call::Down(input::DownInput { keep_agents }))?;
     let deadline = Instant::now() + client::MAX_STOP_DURATION;
-    // The daemon removes its address file last. A file that appears after that belongs to another daemon,
-    // which keeps running.
+    // The daemon removes its address file last. A file that appears after that belongs to another
+    // daemon, which keeps running.
     let mut info_was_removed = false;
     while data_dir.is_locked()? {
         let info = daemon::read_daemon_info(data_dir);

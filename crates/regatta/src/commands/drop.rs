@@ -25,7 +25,7 @@ pub(crate) fn drop_work(app: &CommandContext, args: DropArgs) -> CommandResult {
         id: id.to_string(),
         text: args.because,
     }))?;
-    let kept = reply
+    let commit = reply
         .data
         .task
         .submission
@@ -35,8 +35,8 @@ pub(crate) fn drop_work(app: &CommandContext, args: DropArgs) -> CommandResult {
         "drop",
         &reply.data,
         &[format!("regatta retry {id}"), "regatta status".into()],
-        |_| match kept {
-            Some(kept) => format!("dropped {id}; its work is kept for thirty days as {kept}\n"),
+        |_| match commit {
+            Some(commit) => format!("dropped {id}; its work is kept for thirty days as {commit}\n"),
             None => format!("dropped {id}; it is no longer in the inbox\n"),
         },
     )

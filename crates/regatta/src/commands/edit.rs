@@ -55,7 +55,7 @@ pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
             let ids: Result<Vec<TaskId>, _> = text
                 .split(',')
                 .map(str::trim)
-                .filter(|text| !text.is_empty())
+                .filter(|id| !id.is_empty())
                 .map(str::parse)
                 .collect();
             Some(ids.map_err(|error| usage_error(error.to_string(), "write blockers as T1,T2"))?)
@@ -66,7 +66,7 @@ pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
         (None, true) => Some(SetPause::Resume),
         (None, false) => None,
     };
-    let edit = EditTask {
+    let mut edit = EditTask {
         subject: args.subject,
         description: args.description,
         issue_type: args.issue_type.map(Into::into),
@@ -79,7 +79,6 @@ pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
         backlog: None,
     };
     let client = app.client()?;
-    let mut edit = edit;
     if args.ready || args.validate.is_some() || args.exists.is_some() {
         let now: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
             id: args.id.to_string(),

@@ -54,36 +54,36 @@ fn draw_graph(out: &Output, graph: &GraphView, window: Option<usize>) -> String 
         return text;
     }
     match picture::draw_picture(out, graph, window.unwrap_or(DEFAULT_WIDTH)) {
-        Some(drawn) => {
-            text += &drawn;
+        Some(picture_text) => {
+            text += &picture_text;
             text += &format!("{}\n", legend(out, graph));
         }
         None => text += &draw_list(out, graph),
     }
     if !graph.critical.is_empty() {
         let arrow = if out.is_unicode { " → " } else { " -> " };
-        let way: Vec<String> = graph.critical.iter().map(ToString::to_string).collect();
+        let path: Vec<String> = graph.critical.iter().map(ToString::to_string).collect();
         text += &format!(
             "{} {}\n",
             out.paint("longest path of open tasks:", "1"),
-            shorten_path(&way).join(arrow)
+            shorten_path(&path).join(arrow)
         );
     }
     text
 }
 
 /// Shortens a path of more than twelve steps to its start and its end.
-fn shorten_path(way: &[String]) -> Vec<String> {
-    match way {
-        [first @ .., last] if way.len() > 12 => {
-            let left = format!("… {} more …", way.len() - 10);
+fn shorten_path(path: &[String]) -> Vec<String> {
+    match path {
+        [first @ .., last] if path.len() > 12 => {
+            let omitted = format!("… {} more …", path.len() - 10);
             first[..9]
                 .iter()
                 .cloned()
-                .chain([left, last.clone()])
+                .chain([omitted, last.clone()])
                 .collect()
         }
-        _ => way.to_vec(),
+        _ => path.to_vec(),
     }
 }
 
@@ -209,11 +209,9 @@ longest path of open tasks: T2 → T4 → T6
         for (room, shown) in [(72, "T4 greeting me…"), (60, "✓ T1 word…"), (45, "✓ T1 ")] {
             let drawn = draw_graph(&test_output(true), &sample_graph(), Some(room));
             assert!(drawn.contains(shown) && drawn.contains("wave 1"), "{drawn}");
-            let picture = drawn.lines().filter(|drawn| !drawn.starts_with("longest"));
+            let picture = drawn.lines().filter(|line| !line.starts_with("longest"));
             assert!(
-                picture
-                    .clone()
-                    .all(|picture| display_width(picture) <= room),
+                picture.clone().all(|line| display_width(line) <= room),
                 "{drawn}"
             );
         }

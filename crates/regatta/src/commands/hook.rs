@@ -1,4 +1,5 @@
-//! The command `hook`, with `add_hook`, `list`, `test`, `pause`, `resume`, `rm` and `output`.
+//! The command `hook`, which manages commands that run when a message, an event or a freed claim
+//! matches.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,10 @@
-//! The commands `inbox` and `answer`. Every item has a list of choices, and one of them is the
-//! answer.
+//! The command `inbox`, which lists everything that needs a person.
+//!
+//! Every item has a list of choices, and one of them is the answer. The commands that answer an
+//! item are in `approve`.
 
-pub(crate) mod form;
-pub(crate) mod interactive;
+mod form;
+mod interactive;
 
 use clap::{Args, Subcommand};
 use regatta_api::view::InboxView;

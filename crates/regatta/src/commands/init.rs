@@ -317,18 +317,18 @@ fn settings_file_text(
 /// Guesses the test command from the files of a repository.
 fn detect_test_command(top: &Path) -> Option<String> {
     let has = |name: &str| top.join(name).is_file();
-    let says = |name: &str, word: &str| {
-        std::fs::read_to_string(top.join(name)).is_ok_and(|s| s.contains(word))
+    let contains = |name: &str, part: &str| {
+        std::fs::read_to_string(top.join(name)).is_ok_and(|text| text.contains(part))
     };
     let found = if has("Cargo.toml") {
         "cargo test"
     } else if has("go.mod") {
         "go test ./..."
-    } else if says("package.json", "\"test\"") {
+    } else if contains("package.json", "\"test\"") {
         "npm test"
-    } else if has("pytest.ini") || says("pyproject.toml", "pytest") {
+    } else if has("pytest.ini") || contains("pyproject.toml", "pytest") {
         "python3 -m pytest"
-    } else if says("Makefile", "\ntest:") {
+    } else if contains("Makefile", "\ntest:") {
         "make test"
     } else if has("test.sh") {
         "sh ./test.sh"

@@ -67,11 +67,11 @@ fn land_now(
 ) -> CommandResult {
     let client = app.client()?;
     // The daemon may run in another directory, so a path is made absolute.
-    let there = std::path::Path::new(&workspace)
+    let directory = std::path::Path::new(&workspace)
         .canonicalize()
         .ok()
         .filter(|path| path.is_dir());
-    let id = there.map_or(workspace, |path| path.to_string_lossy().into_owned());
+    let id = directory.map_or(workspace, |path| path.to_string_lossy().into_owned());
     let reply: CallReply<TaskView> = client.call(&Call::Land(input::LandInput {
         id,
         first: true,
@@ -90,7 +90,7 @@ fn land_now(
 /// Prints the state of a landing. The exit code tells scripts whether the task has landed.
 pub(crate) fn print_landing_state(
     app: &CommandContext,
-    word: &str,
+    kind: &str,
     task: Option<TaskView>,
     waited: bool,
 ) -> CommandResult {
@@ -111,7 +111,7 @@ pub(crate) fn print_landing_state(
         _ => vec![format!("regatta why {id}")],
     };
     app.output
-        .print_answer(word, &task, &next, |out| match &task.task.landed {
+        .print_answer(kind, &task, &next, |out| match &task.task.landed {
             Some(commit)
                 if task
                     .task
@@ -133,9 +133,9 @@ pub(crate) fn print_landing_state(
                     .first()
                     .map_or("the trunk", |queue| queue.trunk.as_str());
                 let short = &commit.as_str()[..10];
-                let by = task.task.submission.as_ref().map(|work| work.attempt);
-                let note =
-                    by.and_then(|attempt| scope_escape::files_left_out_note(&task.task, attempt));
+                let attempt = task.task.submission.as_ref().map(|work| work.attempt);
+                let note = attempt
+                    .and_then(|attempt| scope_escape::files_left_out_note(&task.task, attempt));
                 let note = note.map_or(String::new(), |note| format!("{}\n", first_line(&note)));
                 format!(
                     "landed {id} as {short} on {trunk} · to add a revert: regatta undo \

@@ -36,34 +36,34 @@ pub(crate) struct LogsArgs {
 /// Returns the attempt that `id` names. For a task, that is the task's last attempt.
 pub(crate) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, CommandError> {
     const ACCEPTED_KINDS: &[ReferenceKind] = &[ReferenceKind::Attempt, ReferenceKind::Task];
-    let found = reference::readings(id, ACCEPTED_KINDS, ACCEPTED_KINDS).map_err(|error| {
+    let readings = reference::readings(id, ACCEPTED_KINDS, ACCEPTED_KINDS).map_err(|error| {
         usage_error(
             error.to_string(),
             "write the id of an attempt (A5) or of its task (T21)",
         )
     })?;
-    match &found[..] {
+    match &readings[..] {
         [Reference::Attempt(attempt)] => Ok(*attempt),
         [Reference::Task(task)] => last_attempt(client, *task),
         // The id is a number without a letter. Attempts outnumber tasks, so usually only one of the
         // two exists.
         _ => {
-            let shown = |id: String| {
+            let can_show = |id: String| {
                 client
                     .call_on_new_thread::<serde_json::Value>(Call::Show(input::IdInput { id }))
                     .is_ok()
             };
             let exists = |reading: &Reference| match reading {
-                Reference::Attempt(attempt) => shown(attempt.to_string()),
-                Reference::Task(task) => shown(task.to_string()),
+                Reference::Attempt(attempt) => can_show(attempt.to_string()),
+                Reference::Task(task) => can_show(task.to_string()),
                 _ => false,
             };
-            match reference::choose(found.clone(), exists) {
+            match reference::choose(readings.clone(), exists) {
                 Ok(Reference::Attempt(attempt))
                 | Err(UnclearReference::Missing(Reference::Attempt(attempt))) => Ok(attempt),
                 Ok(Reference::Task(task)) => last_attempt(client, task),
                 _ => {
-                    let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+                    let names: Vec<String> = readings.iter().map(ToString::to_string).collect();
                     Err(usage_error(
                         format!("{id} can mean {}", names.join(" or ")),
                         format!("add the letter: regatta logs A{id}, or regatta logs T{id}"),
@@ -103,46 +103,49 @@ pub(crate) fn logs(app: &CommandContext, args: &LogsArgs) -> CommandResult {
             }))?
             .data)
     };
-    let first = show()?;
+    let attempt_view = show()?;
     let agents = crate::composition::agents_adapter(&client.data_dir().path)?;
-    let mut at = 1;
-    let mut pen = TranscriptFormatter {
+    let mut position = 1;
+    let mut formatter = TranscriptFormatter {
         is_raw: args.raw,
         is_verbose: app.global.verbose > 0,
         ..TranscriptFormatter::default()
     };
     // The journal is printed in parts, because it may be long and the reader may stop early.
-    let mut copy = |at: &mut u64| -> CommandResult {
+    let mut copy = |position: &mut u64| -> CommandResult {
         loop {
             let lines = agents
-                .transcript(attempt, *at, 500)
+                .transcript(attempt, *position, 500)
                 .map_err(|error| command_error("io", error.message, error.hint))?;
             let Some(last) = lines.last() else {
                 return Ok(());
             };
-            *at = last.record.position + 1;
+            *position = last.record.position + 1;
             let text: String = lines
                 .iter()
-                .map(|transcript_line| pen.format_line(&app.output, attempt, transcript_line))
+                .map(|transcript_line| formatter.format_line(&app.output, attempt, transcript_line))
                 .collect();
             app.output.print(&text)?;
         }
     };
-    copy(&mut at)?;
-    if !args.follow || first.end.is_some() {
-        return app.output.print(if pen.is_line_open { "\n" } else { "" });
+    copy(&mut position)?;
+    if !args.follow || attempt_view.end.is_some() {
+        return app
+            .output
+            .print(if formatter.is_line_open { "\n" } else { "" });
     }
-    client.stream_events(current_revision(&client)?, true, |seen| {
-        copy(&mut at)?;
-        match seen {
+    client.stream_events(current_revision(&client)?, true, |item| {
+        copy(&mut position)?;
+        match item {
             EventStreamItem::Event(event) => {
                 Ok(!(event.kind == "attempt.ended" && event.subject == attempt.to_string()))
             }
             EventStreamItem::Idle => Ok(show()?.end.is_none()),
         }
     })?;
-    copy(&mut at)?;
-    app.output.print(if pen.is_line_open { "\n" } else { "" })
+    copy(&mut position)?;
+    app.output
+        .print(if formatter.is_line_open { "\n" } else { "" })
 }
 
 /// Formats a transcript line by line. It remembers whether the last line is complete and which tool
@@ -197,8 +200,8 @@ impl TranscriptFormatter {
         format!("{begin}{line}\n")
     }
 
-    fn format_event(&mut self, out: &Output, said: &Spoken) -> String {
-        match said {
+    fn format_event(&mut self, out: &Output, event: &Spoken) -> String {
+        match event {
             Spoken::Message { text } => {
                 self.is_line_open = !text.ends_with('\n') && !text.is_empty();
                 sanitize(text)
@@ -207,8 +210,8 @@ impl TranscriptFormatter {
                 self.on_own_line(&out.paint(&sanitize(text.trim()), "2"))
             }
             Spoken::Tool(tool) => self.format_tool(out, tool),
-            Spoken::RequestMade(ask) => {
-                let what = match &ask.content {
+            Spoken::RequestMade(request) => {
+                let what = match &request.content {
                     RequestContent::Permission { tool, .. } => tool.describe(),
                     RequestContent::Question { text, .. } => text.clone(),
                 };

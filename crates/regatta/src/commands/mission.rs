@@ -225,7 +225,7 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
 fn attempt_variable<T: std::str::FromStr>(name: &str) -> Result<T, CommandError> {
     std::env::var(name)
         .ok()
-        .and_then(|s| s.parse().ok())
+        .and_then(|value| value.parse().ok())
         .ok_or_else(|| {
             usage_error(
                 format!("{name} is not set, because only a lead's program can run this command"),
@@ -304,22 +304,22 @@ fn draw_mission_details(out: &Output, view: &MissionView) -> String {
     }
     match (&mission.lead, &mission.result) {
         (_, Some(end)) => {
-            let how = if end.how == MissionEndKind::Done {
+            let outcome = if end.how == MissionEndKind::Done {
                 "done"
             } else {
                 "cancelled"
             };
-            text += &format!("{how}  {}\n", sanitize(&end.report));
+            text += &format!("{outcome}  {}\n", sanitize(&end.report));
         }
         (Some(lead), None) => {
-            let who = match (&lead.lost_reason, &lead.name) {
+            let lead_text = match (&lead.lost_reason, &lead.name) {
                 (Some(why), _) => {
                     format!("none, because the last one was lost: {}", first_line(why))
                 }
                 (None, Some(name)) => name.to_string(),
                 (None, None) => "none yet, the mission is queued".into(),
             };
-            text += &format!("lead    {who}\n");
+            text += &format!("lead    {lead_text}\n");
         }
         (None, None) => {
             text += &format!(

@@ -39,16 +39,16 @@ pub(crate) mod internal;
 pub(crate) mod land;
 pub(crate) mod logs;
 pub(crate) mod man;
-pub(crate) mod mcp;
+mod mcp;
 pub(crate) mod migrate;
 pub(crate) mod mission;
 pub(crate) mod msg;
 pub(crate) mod name;
-pub(crate) mod open;
+mod open;
 pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod project;
-pub(crate) mod provider;
+mod provider;
 pub(crate) mod queue;
 pub(crate) mod replay;
 pub(crate) mod restore;
@@ -151,15 +151,15 @@ impl CommandContext {
     /// reports this where it prints the settings.
     fn warn_of_broken_settings(&self) {
         static WARN_ONCE: std::sync::Once = std::sync::Once::new();
-        let Ok(here) = self.working_dir() else { return };
+        let Ok(dir) = self.working_dir() else { return };
         if let Some(Err(error)) =
-            settings::nearest_file(&here).map(|path| settings::read_file(&path))
+            settings::nearest_file(&dir).map(|path| settings::read_file(&path))
         {
-            let said = format!(
+            let note = format!(
                 "regatta.toml is ignored and the previous settings stay in force: {}",
                 crate::project_files::in_one_line(&error.message())
             );
-            WARN_ONCE.call_once(|| self.output.print_note(&said));
+            WARN_ONCE.call_once(|| self.output.print_note(&note));
         }
     }
 
@@ -182,19 +182,19 @@ impl CommandContext {
         if std::env::var_os("REGATTA_ATTEMPT").is_some()
             && let Some(name) = std::env::var("REGATTA_PROJECT")
                 .ok()
-                .and_then(|s| ProjectName::new(&s).ok())
+                .and_then(|name| ProjectName::new(&name).ok())
         {
             return Ok(Some(name));
         }
-        let here = self.working_dir()?;
-        let places: Vec<PathBuf> = main_worktree(&here).into_iter().chain([here]).collect();
+        let dir = self.working_dir()?;
+        let roots: Vec<PathBuf> = main_worktree(&dir).into_iter().chain([dir]).collect();
         let projects: CallReply<Vec<ProjectView>> =
             client.call(&Call::ProjectList(input::EmptyInput {}))?;
-        let inside = projects
+        let containing = projects
             .data
             .into_iter()
-            .filter(|project| places.iter().any(|place| place.starts_with(&project.path)));
-        Ok(inside
+            .filter(|project| roots.iter().any(|root| root.starts_with(&project.path)));
+        Ok(containing
             .max_by_key(|project| project.path.len())
             .map(|project| project.name))
     }
@@ -203,10 +203,11 @@ impl CommandContext {
     /// machine.
     pub(crate) fn current_repository(&self) -> Result<Option<PathBuf>, CommandError> {
         let here = self.working_dir()?;
-        let local = self.global.server.is_none() && self.global.project.is_none();
-        Ok(local
-            .then(|| repository_top(&here))
-            .filter(|top| top.join(".git").exists()))
+        if self.global.server.is_some() || self.global.project.is_some() {
+            return Ok(None);
+        }
+        let top = repository_top(&here);
+        Ok(top.join(".git").exists().then_some(top))
     }
 
     /// Returns true if the command may ask a person for confirmation. `--yes` is an answer in
@@ -279,10 +280,10 @@ pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
     {
         return regatta_agents::shim::main(Path::new(dir));
     }
-    let json = typed.iter().any(|name| name == "--json");
+    let is_json = typed.iter().any(|name| name == "--json");
     let cli = match command_line::parse_args(&typed) {
         Ok(cli) => cli,
-        Err(error) if json && error.use_stderr() => {
+        Err(error) if is_json && error.use_stderr() => {
             let text = error.to_string();
             let message = text
                 .lines()
@@ -292,7 +293,7 @@ pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
                 .to_owned();
             let tip = text
                 .lines()
-                .find_map(|text| text.trim_start().strip_prefix("tip: "));
+                .find_map(|line| line.trim_start().strip_prefix("tip: "));
             let hint = tip.map_or("regatta --help".to_owned(), |tip| {
                 format!("{tip}; or see regatta --help")
             });
@@ -312,14 +313,14 @@ pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
         cli.global.verbose,
         matches!(cli.command, Some(CliCommand::Serve(_))),
     );
-    let only_looks = cli.command.as_ref().is_some_and(CliCommand::is_read_only);
+    let is_read_only = cli.command.as_ref().is_some_and(CliCommand::is_read_only);
     let app = CommandContext {
         output: out,
         global: cli.global,
-        is_read_only: only_looks,
+        is_read_only,
     };
-    let said = dispatch(&app, cli.command);
-    app.output.finish(said)
+    let result = dispatch(&app, cli.command);
+    app.output.finish(result)
 }
 
 fn eprint_all(text: &str) {
@@ -330,26 +331,30 @@ fn eprint_all(text: &str) {
 /// Decides how output looks: colours, Unicode and `next:` lines, from the options, the environment
 /// and the terminal.
 fn output_settings(global: &GlobalArgs) -> Output {
-    let set = |name: &str| std::env::var_os(name).is_some_and(|name| !name.is_empty());
-    let colour = match global.color {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|name| !name.is_empty());
+    let has_colour = match global.color {
         ColorWhen::Always => true,
         ColorWhen::Never => false,
-        ColorWhen::Auto if set("NO_COLOR") => false,
-        ColorWhen::Auto if set("CLICOLOR_FORCE") => true,
+        ColorWhen::Auto if is_set("NO_COLOR") => false,
+        ColorWhen::Auto if is_set("CLICOLOR_FORCE") => true,
         ColorWhen::Auto => output::is_stdout_watched(),
     };
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()
-        .find_map(|s| std::env::var(s).ok().filter(|s| !s.is_empty()))
+        .find_map(|variable| {
+            std::env::var(variable)
+                .ok()
+                .filter(|variable| !variable.is_empty())
+        })
         .unwrap_or_default();
-    let plain = !locale.is_empty() && !locale.to_ascii_lowercase().contains("utf");
-    let hints = output::is_stdout_watched() && !global.no_hint;
+    let is_ascii = !locale.is_empty() && !locale.to_ascii_lowercase().contains("utf");
+    let has_hints = output::is_stdout_watched() && !global.no_hint;
     Output {
         is_json: global.json,
         quiet_level: global.quiet,
-        has_colour: colour,
-        has_hints: hints,
-        is_unicode: !plain,
+        has_colour,
+        has_hints,
+        is_unicode: !is_ascii,
         pager: None,
     }
 }

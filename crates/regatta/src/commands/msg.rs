@@ -1,5 +1,4 @@
-//! The command `msg`, with `send`, `history_request`, `wait_call`, `watch_messages`, `read`,
-//! `inbox` and `save_attachment`.
+//! The command `msg`, which sends, lists, waits for and reads messages.
 
 use std::path::PathBuf;
 
@@ -396,7 +395,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let pairs = text.as_bytes().chunks(2);
     pairs
-        .map(|pairs| u8::try_from(digit(pairs[0])? * 16 + digit(*pairs.get(1)?)?).ok())
+        .map(|pair| u8::try_from(digit(pair[0])? * 16 + digit(*pair.get(1)?)?).ok())
         .collect()
 }
 

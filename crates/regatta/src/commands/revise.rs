@@ -40,30 +40,30 @@ impl FromStr for CommentArg {
     /// Parses `PATH:LINE:TEXT`. A path may contain colons, so the first number between two colons
     /// is the line.
     fn from_str(text: &str) -> Result<CommentArg, String> {
-        let wrong =
+        let format_error =
             |what: &str| format!("{what}; write PATH:LINE:TEXT, such as src/a.rs:41:\"shorter\"");
-        let ends = text.match_indices(':').map(|match_indice| match_indice.0);
-        for colon in ends {
+        let colons = text.match_indices(':').map(|(colon, _)| colon);
+        for colon in colons {
             let (path, rest) = (&text[..colon], &text[colon + 1..]);
-            let Some((line, said)) = rest.split_once(':') else {
+            let Some((line, comment)) = rest.split_once(':') else {
                 break;
             };
             let Ok(line) = line.trim().parse::<u32>() else {
                 continue;
             };
-            let (path, said) = (path.trim().trim_start_matches("./"), said.trim());
-            return match (path.is_empty(), line, said.is_empty()) {
-                (true, ..) => Err(wrong("the path is missing")),
-                (_, 0, _) => Err(wrong("lines are counted from 1")),
-                (.., true) => Err(wrong("the text is missing")),
+            let (path, comment) = (path.trim().trim_start_matches("./"), comment.trim());
+            return match (path.is_empty(), line, comment.is_empty()) {
+                (true, ..) => Err(format_error("the path is missing")),
+                (_, 0, _) => Err(format_error("lines are counted from 1")),
+                (.., true) => Err(format_error("the text is missing")),
                 _ => Ok(CommentArg {
                     path: path.into(),
                     line,
-                    text: said.into(),
+                    text: comment.into(),
                 }),
             };
         }
-        Err(wrong("the line number is missing"))
+        Err(format_error("the line number is missing"))
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn revise(app: &CommandContext, args: &ReviseArgs) -> CommandResult {
         id: id.to_string(),
         text: revise_message(args),
     }))?;
-    let (who, many) = (
+    let (agent, comment_count) = (
         reply
             .data
             .task
@@ -96,13 +96,13 @@ pub(crate) fn revise(app: &CommandContext, args: &ReviseArgs) -> CommandResult {
         &reply.data,
         &[format!("regatta why {id}"), "regatta watch".into()],
         |_| {
-            let with = match many {
+            let what = match comment_count {
                 0 => "your message".to_owned(),
                 1 => "your comment".to_owned(),
-                many => format!("your {many} comments"),
+                comment_count => format!("your {comment_count} comments"),
             };
-            let to = who.map_or(String::new(), |agent| format!(" to {agent}"));
-            format!("{id} goes back{to} with {with}; its work is kept\n")
+            let recipient = agent.map_or(String::new(), |agent| format!(" to {agent}"));
+            format!("{id} goes back{recipient} with {what}; its work is kept\n")
         },
     )
 }
@@ -110,10 +110,9 @@ pub(crate) fn revise(app: &CommandContext, args: &ReviseArgs) -> CommandResult {
 /// Returns the message to the agent: the text, then a line per comment. The web page sends the same
 /// format.
 fn revise_message(args: &ReviseArgs) -> String {
-    let words = Some(args.words.join(" ")).filter(|s| !s.is_empty());
+    let text = Some(args.words.join(" ")).filter(|text| !text.is_empty());
     let comments = args.comment.iter().map(ToString::to_string);
-    words
-        .into_iter()
+    text.into_iter()
         .chain(args.message.iter().cloned())
         .chain(comments)
         .collect::<Vec<_>>()
@@ -154,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_comment_needs_a_path_a_line_and_a_text() {
-        for (text, wanted) in [
+        for (text, expected) in [
             (
                 "src/a.rs:41:use a token bucket",
                 "src/a.rs:41: use a token bucket",
@@ -167,7 +166,7 @@ mod tests {
             assert_eq!(
                 text.parse::<CommentArg>()
                     .map(|comment_arg| comment_arg.to_string()),
-                Ok(wanted.to_owned()),
+                Ok(expected.to_owned()),
                 "{text}"
             );
         }
@@ -179,10 +178,10 @@ mod tests {
             ("a.rs:0:x", "counted from 1"),
             ("a.rs:7: ", "text is missing"),
         ] {
-            let said = text.parse::<CommentArg>().unwrap_err();
+            let error = text.parse::<CommentArg>().unwrap_err();
             assert!(
-                said.contains(why) && said.contains("PATH:LINE:TEXT"),
-                "{text}: {said}"
+                error.contains(why) && error.contains("PATH:LINE:TEXT"),
+                "{text}: {error}"
             );
         }
     }

@@ -169,10 +169,10 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
         pattern: args.pattern.clone(),
         action: args.action.into(),
     };
-    let here = app.working_dir()?;
+    let dir = app.working_dir()?;
     let facts = regatta_engine::ports::git::Git::inspect(
         &crate::composition::git_adapter(&app.data_dir()?),
-        &here,
+        &dir,
     )
     .map_err(|error| command_error(error.code, error.message, error.hint))?;
     let file = facts.top.join("regatta.toml");
@@ -183,7 +183,7 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
             "check the permissions of the directory",
         )
     };
-    let old = match std::fs::read_to_string(&file) {
+    let old_text = match std::fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(io(error)),
@@ -193,17 +193,17 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
         .iter()
         .any(|standing_rule| standing_rule.name == rule.name)
     {
-        let words = format!("a rule named {:?} already exists", rule.name);
+        let what = format!("a rule named {:?} already exists", rule.name);
         return Err(Problem::new(
             409,
             "already_exists",
-            words,
+            what,
             "choose another name, or edit regatta.toml",
         )
         .into());
     }
-    let new = with_rule(&old, &rule);
-    if let Err(error) = toml::from_str::<toml::Table>(&new) {
+    let new_text = with_rule(&old_text, &rule);
+    if let Err(error) = toml::from_str::<toml::Table>(&new_text) {
         return Err(command_error(
             "bad_config",
             format!("{} is not valid TOML: {error}", file.display()),
@@ -211,9 +211,9 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
         ));
     }
     // A rename replaces the file completely or not at all.
-    let beside = facts.top.join(".regatta.toml.new");
-    std::fs::write(&beside, &new)
-        .and_then(|()| std::fs::rename(&beside, &file))
+    let temp_file = facts.top.join(".regatta.toml.new");
+    std::fs::write(&temp_file, &new_text)
+        .and_then(|()| std::fs::rename(&temp_file, &file))
         .map_err(io)?;
     app.output
         .print_note(&format!("added to {}", file.display()));
@@ -233,7 +233,7 @@ fn with_rule(old: &str, rule: &StandingRule) -> String {
                 .join(", ")
         )
     };
-    let word = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let text_of = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let mut text = format!(
         "[[rule]]\nname = {}\nsays = {}\n",
         quote(&rule.name),
@@ -244,7 +244,7 @@ fn with_rule(old: &str, rule: &StandingRule) -> String {
             .types
             .iter()
             .filter_map(|issue_type| serde_json::to_value(issue_type).ok())
-            .map(word)
+            .map(text_of)
             .collect();
         text += &format!("types = {}\n", list(types));
     }
@@ -261,14 +261,14 @@ fn with_rule(old: &str, rule: &StandingRule) -> String {
         "action = {}\n",
         quote(&format!("{:?}", rule.action).to_lowercase())
     );
-    let gap = if old.is_empty() || old.ends_with("\n\n") {
+    let separator = if old.is_empty() || old.ends_with("\n\n") {
         ""
     } else if old.ends_with('\n') {
         "\n"
     } else {
         "\n\n"
     };
-    format!("{old}{gap}{text}")
+    format!("{old}{separator}{text}")
 }
 
 #[cfg(test)]

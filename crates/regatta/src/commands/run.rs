@@ -5,14 +5,14 @@
 //! only then starts the mission. With `--wait`, or in a terminal, it follows the mission to its
 //! end.
 
-pub(crate) mod agents;
+mod agents;
 pub(crate) mod confirm;
-pub(crate) mod fill_manifests;
+mod fill_manifests;
 pub(crate) mod from_prompt;
-pub(crate) mod from_wave;
+mod from_wave;
 pub(crate) mod preview;
 pub(crate) mod summary;
-pub(crate) mod work;
+mod work;
 
 use std::path::PathBuf;
 
@@ -121,11 +121,11 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
     }
     // Errors in a file are reported before anything starts, including the daemon.
     let goal = from_prompt::goal_from_argument(args.plan.as_deref());
-    let named = args.from.as_ref().or(args.plan.as_ref());
-    let mut file = named
+    let path = args.from.as_ref().or(args.plan.as_ref());
+    let mut file = path
         .cloned()
         .filter(|path| goal.is_none() && path != std::path::Path::new("-"));
-    let mut given = match (&args.from_wave, named) {
+    let mut planned_work = match (&args.from_wave, path) {
         (Some(file), _) => Some(from_wave::read_wave(app, args, file)?),
         (None, Some(_)) if goal.is_some() => None,
         (None, Some(file)) => Some(work_of_plan(args, plan::read_plan(file)?)),
@@ -133,13 +133,13 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
     };
     if let Some(goal) = &goal {
         let planned = goal_plan(app, args, goal)?;
-        given = Some(work_of_plan(args, planned.plan));
+        planned_work = Some(work_of_plan(args, planned.plan));
         file = Some(planned.file);
     }
     let run_settings = settings::project_settings(&app.working_dir()?)?.run;
     let wave_commits = uses_wave_commits(
         args,
-        given.as_ref().and_then(|run_work| run_work.commits),
+        planned_work.as_ref().and_then(|run_work| run_work.commits),
         run_settings.commits,
     );
     let mode = match (args.mode, run_settings.mode) {
@@ -157,15 +157,15 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
             mission::StartMode::Waves
         }
     };
-    let waves = mode == mission::StartMode::Waves;
+    let in_waves = mode == mission::StartMode::Waves;
     let mut rules = PreviewRules {
-        runs_in_waves: waves,
+        runs_in_waves: in_waves,
         has_wave_commits: wave_commits,
         is_isolated: args.isolate,
         run: run_settings,
         serial: vec![],
     };
-    if let (Some(work), true) = (&given, args.plan_only) {
+    if let (Some(work), true) = (&planned_work, args.plan_only) {
         // --plan-only starts no daemon. It asks the daemon only if one is running.
         if let Some(client) = Client::find(&app.data_dir()?, app.timeout())? {
             check_agents(&client, args, work)?;
@@ -174,9 +174,9 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
                 warn_if_behind(app, &client, &project)?;
             }
         }
-        work.notes
-            .iter()
-            .for_each(|note| app.output.print_note(note));
+        for note in &work.notes {
+            app.output.print_note(note);
+        }
         let next: Vec<String> = file
             .iter()
             .map(|path| run_again_command(args, path))
@@ -200,7 +200,7 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
     let settings = settings::resolve_all(&app.working_dir()?)?;
     let agents = choose_agents(&client, args, &settings)?;
     let max_workers = match args.max_workers {
-        Some(n) => n,
+        Some(count) => count,
         None => value_of(&settings, "run.max_workers")
             .parse()
             .map_err(|_| {
@@ -212,7 +212,7 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
             })?,
     };
     let open = open_tasks(&client, &project)?;
-    let work = match given {
+    let work = match planned_work {
         Some(work) if args.from_wave.is_some() => check_not_on_board(work, &open.data)?,
         Some(work) => work,
         None => work_of_board(app, args, &open.data)?,
@@ -243,23 +243,22 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
     if args.fill_manifests {
         launch_team(app, &client, args)?;
     }
-    let work = if args.fill_manifests {
+    let mut work = if args.fill_manifests {
         fill_manifests::fill_manifests(app, &client, work, &start, args.events)?
     } else {
         work
     };
-    let mut work = work;
     loop {
         check_start(&client, &agents, &work)?;
         app.output
             .print_note(work.preview.draw(&rules, &agents).trim_end());
-        args.budget.iter().for_each(|budget| {
+        if let Some(budget) = args.budget {
             app.output
-                .print_note(&format!("budget    {}", format_dollars(*budget)))
-        });
-        work.notes
-            .iter()
-            .for_each(|note| app.output.print_note(note));
+                .print_note(&format!("budget    {}", format_dollars(budget)));
+        }
+        for note in &work.notes {
+            app.output.print_note(note);
+        }
         if args.plan_only {
             return Ok(());
         }
@@ -334,12 +333,12 @@ fn goal_plan(
 fn uses_wave_commits(
     args: &RunArgs,
     plan: Option<CommitGrouping>,
-    set: Option<CommitGrouping>,
+    setting: Option<CommitGrouping>,
 ) -> bool {
     match (args.wave_commits, args.per_task_commits) {
         (true, _) => true,
         (_, true) => false,
-        _ => plan.or(set) == Some(CommitGrouping::Wave),
+        _ => plan.or(setting) == Some(CommitGrouping::Wave),
     }
 }
 
@@ -353,19 +352,19 @@ fn serial_packages(
 ) -> Result<Vec<PathPattern>, CommandError> {
     let projects: CallReply<Vec<ProjectView>> =
         client.call(&Call::ProjectList(input::EmptyInput {}))?;
-    let Some(item) = projects.data.into_iter().find(|data| data.name == *project) else {
+    let Some(view) = projects.data.into_iter().find(|data| data.name == *project) else {
         return Ok(vec![]);
     };
-    let Some(repo) = crate::commands::project_repo(item) else {
+    let Some(repo) = crate::commands::project_repo(view) else {
         return Ok(vec![]);
     };
     // A repository on another machine cannot be read here, so the preview does without them.
     let Ok(paths) = crate::composition::git_adapter(&app.data_dir()?).paths_at_tip(&repo) else {
         return Ok(vec![]);
     };
-    let found =
+    let packages =
         manifest::serial_packages(paths.iter().map(String::as_str), &rules.run.serial_packages);
-    found.map_err(|error| {
+    packages.map_err(|error| {
         command_error(
             "bad_config",
             error.to_string(),
@@ -447,16 +446,14 @@ fn resume_mission(app: &CommandContext, args: &RunArgs, mission: &str) -> Comman
 /// Warns about uncommitted changes in the checkout before the work starts, because they delay
 /// landings of these files.
 fn warn_if_dirty(app: &CommandContext) {
-    let Ok((here, data_dir)) = app
+    let Ok((dir, data_dir)) = app
         .working_dir()
         .and_then(|path| Ok((path, app.data_dir()?)))
     else {
         return;
     };
-    let facts = regatta_engine::ports::git::Git::inspect(
-        &crate::composition::git_adapter(&data_dir),
-        &here,
-    );
+    let facts =
+        regatta_engine::ports::git::Git::inspect(&crate::composition::git_adapter(&data_dir), &dir);
     if let Ok(facts) = facts
         && !facts.dirty_files.is_empty()
     {

@@ -63,7 +63,7 @@ fn list_escapes(app: &CommandContext) -> CommandResult {
         .collect();
     let next: Vec<String> = open
         .first()
-        .map(|open| format!("regatta scope follow-up {open}"))
+        .map(|id| format!("regatta scope follow-up {id}"))
         .into_iter()
         .collect();
     app.output
@@ -75,7 +75,7 @@ fn list_escapes(app: &CommandContext) -> CommandResult {
                 .data
                 .iter()
                 .map(|escape| {
-                    let taken = escape
+                    let follow_up = escape
                         .follow_up
                         .map_or(String::new(), |task| format!("follow-up {task}"));
                     let files = escape.escape.suggested_files.join(" ");
@@ -84,7 +84,7 @@ fn list_escapes(app: &CommandContext) -> CommandResult {
                         escape.escape.worker.to_string(),
                         first_line(&escape.escape.finding),
                         first_line(&files),
-                        taken,
+                        follow_up,
                     ]
                 })
                 .collect();

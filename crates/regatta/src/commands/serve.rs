@@ -37,27 +37,27 @@ impl ListenArgs {
     pub(crate) fn flags(&self) -> Vec<OsString> {
         let mut flags: Vec<OsString> = Vec::new();
         // The daemon runs in another directory, so relative paths become absolute.
-        let whole = |path: &PathBuf| {
+        let absolute = |path: &PathBuf| {
             std::path::absolute(path)
                 .unwrap_or_else(|_| path.clone())
                 .into_os_string()
         };
-        let mut pair = |name: &str, value: OsString| flags.extend([name.into(), value]);
-        self.listen
-            .iter()
-            .for_each(|listen| pair("--listen", listen.into()));
-        self.tls_cert
-            .iter()
-            .for_each(|path| pair("--tls-cert", whole(path)));
-        self.tls_key
-            .iter()
-            .for_each(|path| pair("--tls-key", whole(path)));
-        self.host
-            .iter()
-            .for_each(|host| pair("--host", host.into()));
-        self.web_dir
-            .iter()
-            .for_each(|path| pair("--web-dir", whole(path)));
+        let mut add = |name: &str, value: OsString| flags.extend([name.into(), value]);
+        if let Some(address) = &self.listen {
+            add("--listen", address.into());
+        }
+        if let Some(path) = &self.tls_cert {
+            add("--tls-cert", absolute(path));
+        }
+        if let Some(path) = &self.tls_key {
+            add("--tls-key", absolute(path));
+        }
+        for host in &self.host {
+            add("--host", host.into());
+        }
+        if let Some(path) = &self.web_dir {
+            add("--web-dir", absolute(path));
+        }
         if self.insecure_listen {
             flags.push("--insecure-listen".into());
         }

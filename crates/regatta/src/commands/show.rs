@@ -31,12 +31,12 @@ pub(crate) fn show(app: &CommandContext, id: &str) -> CommandResult {
     let data = reply.data;
     // The fields of the answer tell which kind of thing the id names.
     if data.get("asked_wall").is_some() {
-        let asked: Approval = parse_data(data.clone())?;
+        let approval: Approval = parse_data(data.clone())?;
         app.output.print_answer(
             "request.show",
-            &asked,
-            &[format!("regatta why {}", asked.id)],
-            |_| draw_request(&asked),
+            &approval,
+            &[format!("regatta why {}", approval.id)],
+            |_| draw_request(&approval),
         )
     } else if data.get("subject").is_some() {
         let task: TaskView = parse_data(data.clone())?;
@@ -99,14 +99,14 @@ fn draw_task(out: &Output, view: &TaskView) -> String {
         "state",
         format!("{} ({})", out.format_state(&view.word), task.status),
     );
-    let heard = view.heard_wall.map_or(String::new(), |heard_wall| {
+    let last_output = view.heard_wall.map_or(String::new(), |heard_wall| {
         format!(", last output {} ago", format_age(heard_wall))
     });
     fact(
         "now",
         view.live
             .as_deref()
-            .map(|live| first_line(live) + &heard)
+            .map(|live| first_line(live) + &last_output)
             .unwrap_or_default(),
     );
     fact("project", task.project.to_string());
@@ -239,13 +239,13 @@ fn draw_task(out: &Output, view: &TaskView) -> String {
 }
 
 fn draw_attempt(attempt: &Attempt) -> String {
-    let how = match &attempt.end {
+    let state = match &attempt.end {
         None => format!("{:?}", attempt.phase).to_lowercase(),
         Some(end) if end.detail.is_empty() => end.cause.label(),
         Some(end) => format!("{}: {}", end.cause.label(), first_line(&end.detail)),
     };
     format!(
-        "{}, on {}, {} ago: {how}\n",
+        "{}, on {}, {} ago: {state}\n",
         attempt.label(),
         attempt.task,
         format_age(attempt.started_unix_ms)

@@ -86,24 +86,24 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
         project: project.clone(),
     }))?;
     let status = &reply.data;
-    let asked: Vec<InboxView> = client
+    let inbox: Vec<InboxView> = client
         .call(&Call::InboxList(input::ProjectFilter { project: scope }))?
         .data;
-    let asked: Vec<InboxView> = asked.into_iter().filter(InboxView::is_shown).collect();
-    let mut next: Vec<String> = match &asked[..] {
+    let inbox: Vec<InboxView> = inbox.into_iter().filter(InboxView::is_shown).collect();
+    let mut next: Vec<String> = match &inbox[..] {
         [] => vec![],
-        [one] => crate::commands::inbox::answer_commands(one, false)
+        [item] => crate::commands::inbox::answer_commands(item, false)
             .into_iter()
             .take(1)
             .collect(),
         _ => vec!["regatta inbox".to_owned()],
     };
-    let elsewhere = if project.is_none() && !status.projects.is_empty() {
+    let unmanaged = if project.is_none() && !status.projects.is_empty() {
         app.current_repository()?
     } else {
         None
     };
-    if elsewhere.is_some() {
+    if unmanaged.is_some() {
         next.push("regatta init".into());
     }
     let is_quiet = status.working + status.waiting + status.needs_you + status.landing == 0;
@@ -125,9 +125,9 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
         next.push("regatta down".into());
     }
     app.output.print_answer("status", status, &next, |out| {
-        let several = status.projects.len() > 1;
-        let tip = |project: &regatta_api::view::ProjectView| {
-            let name = if several {
+        let has_several = status.projects.len() > 1;
+        let tip_text = |project: &regatta_api::view::ProjectView| {
+            let name = if has_several {
                 format!("{} ", project.name)
             } else {
                 String::new()
@@ -135,10 +135,13 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
             format!(
                 "{name}{} {}",
                 project.trunk,
-                project.tip.as_ref().map_or("-", |tip| &tip.as_str()[..10])
+                project
+                    .tip
+                    .as_ref()
+                    .map_or("-", |commit| &commit.as_str()[..10])
             )
         };
-        let tips: Vec<String> = status.projects.iter().map(tip).collect();
+        let tips: Vec<String> = status.projects.iter().map(tip_text).collect();
         let failed = if status.failed == 0 {
             String::new()
         } else {
@@ -157,7 +160,7 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
                 tips.join(" · ")
             }
         );
-        if let Some(repository) = &elsewhere {
+        if let Some(repository) = &unmanaged {
             text += &format!(
                 "! {} is not under management, so this shows all projects; to add it: regatta \
                 init\n",
@@ -184,11 +187,11 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
             .iter()
             .flat_map(|project| &project.radar.collisions)
         {
-            let other = forecast_collision
+            let other_side = forecast_collision
                 .other
                 .map_or_else(|| "the trunk".to_owned(), |id| id.to_string());
             text += &format!(
-                "! {} and {other} will collide in {}\n",
+                "! {} and {other_side} will collide in {}\n",
                 forecast_collision.one,
                 forecast_collision.paths.join(", ")
             );
@@ -206,7 +209,7 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
             text +=
                 &crate::commands::queue::trunk_difference_text(project.trunk_differs.as_deref());
         }
-        text += &draw_by_mission(out, status, &asked);
+        text += &draw_by_mission(out, status, &inbox);
         text
     })
 }
@@ -256,8 +259,8 @@ fn urgency(task: &TaskView) -> u8 {
 
 /// Draws the tasks under their missions, with each mission's progress. Tasks without a mission come
 /// last.
-fn draw_by_mission(out: &Output, status: &StatusView, asked: &[InboxView]) -> String {
-    let of = |mission: Option<MissionId>| -> Vec<TaskView> {
+fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView]) -> String {
+    let tasks_of = |mission: Option<MissionId>| -> Vec<TaskView> {
         let mut tasks: Vec<TaskView> = status
             .tasks
             .iter()
@@ -278,9 +281,9 @@ fn draw_by_mission(out: &Output, status: &StatusView, asked: &[InboxView]) -> St
     let mut groups: Vec<(String, Vec<TaskView>)> = status
         .progress
         .iter()
-        .map(|mission_progress| (head(mission_progress), of(Some(mission_progress.id))))
+        .map(|mission_progress| (head(mission_progress), tasks_of(Some(mission_progress.id))))
         .collect();
-    groups.push(("without a mission".into(), of(None)));
+    groups.push(("without a mission".into(), tasks_of(None)));
     // A mission that waits for its lead has no task yet, but it is shown too.
     let waiting: Vec<String> = status
         .progress
@@ -295,7 +298,9 @@ fn draw_by_mission(out: &Output, status: &StatusView, asked: &[InboxView]) -> St
     for (row, task) in rows.iter_mut().zip(&tasks) {
         // The question itself says more than the state "needs you".
         if let (Some(inbox), Some(doing)) = (
-            asked.iter().find(|inbox| inbox.task == Some(task.task.id)),
+            inbox_items
+                .iter()
+                .find(|inbox| inbox.task == Some(task.task.id)),
             row.last_mut(),
         ) {
             *doing = inbox_line(inbox);
@@ -303,7 +308,7 @@ fn draw_by_mission(out: &Output, status: &StatusView, asked: &[InboxView]) -> St
     }
     // Inbox items that belong to no open task: a failed task, a budget, an agent that is not signed
     // in.
-    let others: Vec<&InboxView> = asked
+    let others: Vec<&InboxView> = inbox_items
         .iter()
         .filter(|inbox| !tasks.iter().any(|task| inbox.task == Some(task.task.id)))
         .collect();
@@ -323,12 +328,12 @@ fn draw_by_mission(out: &Output, status: &StatusView, asked: &[InboxView]) -> St
         } else {
             "needs you"
         });
-        let alike = others
+        let alike_count = others
             .iter()
             .filter(|other| other.group_key() == inbox.group_key())
             .count();
-        let times = if alike > 1 {
-            format!(" × {alike}")
+        let times = if alike_count > 1 {
+            format!(" × {alike_count}")
         } else {
             String::new()
         };
@@ -349,11 +354,16 @@ fn draw_by_mission(out: &Output, status: &StatusView, asked: &[InboxView]) -> St
     let mut text = String::new();
     for (head, tasks) in &groups {
         text += &format!("{head}\n");
-        text.extend(lines.by_ref().take(tasks.len()).map(|s| format!("  {s}\n")));
+        text.extend(
+            lines
+                .by_ref()
+                .take(tasks.len())
+                .map(|line| format!("  {line}\n")),
+        );
     }
     if !others.is_empty() {
         text += "other items that need you\n";
-        text.extend(lines.map(|s| format!("  {s}\n")));
+        text.extend(lines.map(|line| format!("  {line}\n")));
     }
     text
 }

@@ -36,16 +36,16 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
         (_, true) => "restarted",
         _ => "stopped",
     };
-    let of_agent = |all: &[serde_json::Value]| -> Vec<String> {
+    let task_ids = |all: &[serde_json::Value]| -> Vec<String> {
         let ids = all
             .iter()
             .filter_map(|value| value.as_str())
             .filter(|s| s.starts_with('T'));
         ids.map(str::to_owned).collect()
     };
-    let (said, next) = match (&args.id, reply.data.as_array()) {
-        (Some(id), Some(all)) if !of_agent(all).is_empty() => {
-            let tasks = of_agent(all);
+    let (text, next) = match (&args.id, reply.data.as_array()) {
+        (Some(id), Some(all)) if !task_ids(all).is_empty() => {
+            let tasks = task_ids(all);
             let next = if args.again {
                 "regatta status".into()
             } else {
@@ -101,14 +101,14 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
                 .flatten()
                 .filter_map(|mission| mission.as_str())
                 .collect();
-            let left = still_running_note(&client, &names)?;
-            let which = match names[..] {
+            let note = still_running_note(&client, &names)?;
+            let description = match names[..] {
                 [] => {
                     return app.output.print_answer(
                         "stop",
                         &reply.data,
                         &["regatta status".into()],
-                        |_| format!("no mission is running{left}\n"),
+                        |_| format!("no mission is running{note}\n"),
                     );
                 }
                 [_] => "the only running mission",
@@ -116,7 +116,7 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
             };
             (
                 format!(
-                    "{verb} {}, {which}; all work is kept{left}",
+                    "{verb} {}, {description}; all work is kept{note}",
                     names.join(" ")
                 ),
                 "regatta run --resume".into(),
@@ -124,7 +124,7 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
         }
     };
     app.output
-        .print_answer("stop", &reply.data, &[next], |_| format!("{said}\n"))
+        .print_answer("stop", &reply.data, &[next], |_| format!("{text}\n"))
 }
 
 /// Returns a line about attempts that still run although every mission was stopped, because their
@@ -132,18 +132,18 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
 fn still_running_note(client: &Client, stopped: &[&str]) -> Result<String, CommandError> {
     let status: CallReply<regatta_api::view::StatusView> =
         client.call(&Call::Status(input::ProjectFilter { project: None }))?;
-    let at_work = |task: &&TaskView| {
-        let of_a_mission = task
+    let is_running = |task: &&TaskView| {
+        let is_of_stopped_mission = task
             .task
             .mission
             .is_some_and(|id| stopped.contains(&id.to_string().as_str()));
-        task.word == "working" && !of_a_mission
+        task.word == "working" && !is_of_stopped_mission
     };
-    let left: Vec<&TaskView> = status.data.tasks.iter().filter(at_work).collect();
-    let Some(first) = left.first() else {
+    let running: Vec<&TaskView> = status.data.tasks.iter().filter(is_running).collect();
+    let Some(first) = running.first() else {
         return Ok(String::new());
     };
-    let named: Vec<String> = left
+    let named: Vec<String> = running
         .iter()
         .take(10)
         .map(|task| {
@@ -154,7 +154,11 @@ fn still_running_note(client: &Client, stopped: &[&str]) -> Result<String, Comma
             )
         })
         .collect();
-    let more = if left.len() > named.len() { " …" } else { "" };
+    let more = if running.len() > named.len() {
+        " …"
+    } else {
+        ""
+    };
     Ok(format!(
         "\nstill running, because they belong to no mission: {}{more}; to stop one: regatta stop \
         {}",

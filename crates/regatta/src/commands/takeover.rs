@@ -208,12 +208,12 @@ fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult
         let now: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
             id: task.to_string(),
         }))?;
-        let at = now
+        let attempt_view = now
             .data
             .attempts
             .iter()
             .find(|attempt| Some(attempt.id) == now.data.task.attempt);
-        match at {
+        match attempt_view {
             Some(attempt) if attempt.session.hold_reason.is_some() && !attempt.session.in_turn => {
                 return Ok(());
             }

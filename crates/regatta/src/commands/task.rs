@@ -1,7 +1,7 @@
 //! The command `task`, which lists and changes single tasks, and helpers of other commands about
 //! tasks.
 
-pub(crate) mod beads;
+mod beads;
 
 use std::path::PathBuf;
 
@@ -267,14 +267,14 @@ pub(crate) fn task(app: &CommandContext, command: TaskCommand) -> CommandResult 
                 .print_answer("task.poll", &reply.data, &[], |_| match &reply.data {
                     None => "nothing to do\n".into(),
                     Some(granted_attempt) => {
-                        let place = granted_attempt
+                        let workspace_line = granted_attempt
                             .workspace
                             .as_deref()
                             .map_or(String::new(), |workspace| {
                                 format!("\nworkspace {workspace}")
                             });
                         format!(
-                            "{} \"{}\"\nattempt {} token {}{place}\n",
+                            "{} \"{}\"\nattempt {} token {}{workspace_line}\n",
                             granted_attempt.task.task.id,
                             first_line(&granted_attempt.task.task.subject),
                             granted_attempt.attempt,
@@ -457,16 +457,16 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
     let layers = regatta_core::graph::layers(plan.tasks.len(), &depends_on, |_, _| false)
         .map_err(|_| command_error("bug", "the plan has a cycle", "please report this"))?;
     let mut order: Vec<usize> = (0..plan.tasks.len()).collect();
-    order.sort_by_key(|order| (layers[*order], *order));
+    order.sort_by_key(|index| (layers[*index], *index));
     let mut ids: Vec<Option<TaskId>> = vec![None; plan.tasks.len()];
-    let (mut added, mut there) = (Vec::new(), Vec::new());
-    for at in order {
-        if let Some(id) = on_board(&plan.names[at]) {
-            ids[at] = Some(id);
-            there.push(id);
+    let (mut added, mut existing) = (Vec::new(), Vec::new());
+    for index in order {
+        if let Some(id) = on_board(&plan.names[index]) {
+            ids[index] = Some(id);
+            existing.push(id);
             continue;
         }
-        let planned_task_fields = &plan.tasks[at].task;
+        let planned_task_fields = &plan.tasks[index].task;
         let call = Call::TaskAdd(input::TaskAdd {
             project: project.clone(),
             subject: planned_task_fields.subject.clone(),
@@ -474,10 +474,10 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
             issue_type: planned_task_fields.issue_type,
             files: planned_task_fields.files.clone(),
             validation: planned_task_fields.validation.clone(),
-            blocked_by: plan.tasks[at]
+            blocked_by: plan.tasks[index]
                 .after
                 .iter()
-                .filter_map(|on| ids[*on])
+                .filter_map(|blocker| ids[*blocker])
                 .collect(),
             priority: planned_task_fields.priority,
             expects: planned_task_fields.expects,
@@ -491,13 +491,17 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
             how: AssignMode::Queue,
         });
         let reply: CallReply<TaskView> = client.call(&call)?;
-        ids[at] = Some(reply.data.task.id);
+        ids[index] = Some(reply.data.task.id);
         added.push(reply.data.task.id);
     }
-    let data = serde_json::json!({ "added": added, "there": there });
+    let data = serde_json::json!({ "added": added, "there": existing });
     app.output
         .print_answer("task.import", &data, &["regatta task list".into()], |_| {
-            format!("added {}, {} already existed\n", added.len(), there.len())
+            format!(
+                "added {}, {} already existed\n",
+                added.len(),
+                existing.len()
+            )
         })
 }
 
@@ -537,8 +541,8 @@ fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
         limit: 0,
     });
     let reply: CallReply<Vec<TaskView>> = client.call(&call)?;
-    let shown: Vec<TaskId> = reply.data.iter().map(|task| task.task.id).collect();
-    let name = |id: TaskId| {
+    let exported: Vec<TaskId> = reply.data.iter().map(|task| task.task.id).collect();
+    let name_of = |id: TaskId| {
         reply
             .data
             .iter()
@@ -550,7 +554,7 @@ fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
         .data
         .iter()
         .map(|task| ExportedTask {
-            id: name(task.task.id),
+            id: name_of(task.task.id),
             subject: task.task.subject.clone(),
             description: task.task.description.clone(),
             issue_type: task.task.issue_type,
@@ -562,8 +566,8 @@ fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
                 .task
                 .blocked_by
                 .iter()
-                .filter(|id| shown.contains(id))
-                .map(|id| name(*id))
+                .filter(|id| exported.contains(id))
+                .map(|id| name_of(*id))
                 .collect(),
             priority: task.task.priority,
             expects: task.task.expects,

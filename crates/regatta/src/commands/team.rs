@@ -315,14 +315,14 @@ fn check_keys(name: &str, text: &str) -> CommandResult {
     }
 }
 
-fn check_table(reader: &mut FieldReader<'_>, node: SpannedValue, of: &str, known: &[&str]) {
-    let Some(mut fields) = reader.table(of, node, "{ … }") else {
+fn check_table(reader: &mut FieldReader<'_>, node: SpannedValue, kind: &str, known: &[&str]) {
+    let Some(mut fields) = reader.table(kind, node, "{ … }") else {
         return;
     };
     for name in known {
         fields.remove(&[name]);
     }
-    reader.report_unknown(fields, of, known);
+    reader.report_unknown(fields, kind, known);
 }
 
 /// Parses a member from the command line, such as `amy=codex:scripted`.
@@ -335,8 +335,8 @@ fn parse_member(text: &str) -> Result<TeamMember, CommandError> {
     let name = MemberName::new(name).map_err(|error| usage_error(error.to_string(), hint))?;
     let (provider, backend) = provider
         .split_once(':')
-        .map_or((provider, None), |provider| {
-            (provider.0, Some(provider.1.to_owned()))
+        .map_or((provider, None), |(provider, backend)| {
+            (provider, Some(backend.to_owned()))
         });
     Ok(TeamMember {
         provider: Some(provider.to_owned()),
@@ -345,10 +345,10 @@ fn parse_member(text: &str) -> Result<TeamMember, CommandError> {
     })
 }
 
-fn create(app: &CommandContext, ask: TeamCreateArgs) -> CommandResult {
+fn create(app: &CommandContext, args: TeamCreateArgs) -> CommandResult {
     let is_file = |text: &str| text.contains('/') || text.ends_with(".toml");
-    let (name, path) = match &ask.name {
-        Some(text) if is_file(text) && ask.file.is_none() && ask.lead.is_none() => {
+    let (name, path) = match &args.name {
+        Some(text) if is_file(text) && args.file.is_none() && args.lead.is_none() => {
             (None, Some(PathBuf::from(text)))
         }
         Some(text) => {
@@ -358,15 +358,15 @@ fn create(app: &CommandContext, ask: TeamCreateArgs) -> CommandResult {
                     "use regatta team create NAME; to name a file, use --file FILE",
                 )
             })?;
-            (Some(name), ask.file)
+            (Some(name), args.file)
         }
-        None => (None, ask.file),
+        None => (None, args.file),
     };
-    let file = match ask.lead {
+    let file = match args.lead {
         Some(lead) => TeamFile {
             name: None,
             lead: parse_member(&lead)?,
-            member: ask
+            member: args
                 .member
                 .iter()
                 .map(|member| parse_member(member))
@@ -387,7 +387,7 @@ fn create(app: &CommandContext, ask: TeamCreateArgs) -> CommandResult {
         )
     })?;
     let (members, environments) = (file.member, file.environments);
-    let ask = CreateTeam {
+    let request = CreateTeam {
         name: name.clone(),
         project,
         lead: file.lead,
@@ -395,7 +395,7 @@ fn create(app: &CommandContext, ask: TeamCreateArgs) -> CommandResult {
         environments,
         extra: file.extra,
     };
-    let reply: CallReply<TeamView> = client.call(&Call::TeamCreate(ask))?;
+    let reply: CallReply<TeamView> = client.call(&Call::TeamCreate(request))?;
     let next = [
         format!("regatta team explain {name}"),
         format!("regatta team launch {name}"),
@@ -559,11 +559,12 @@ fn outcome_text(view: &TeamView) -> String {
 }
 
 fn desired_text(view: &TeamView, member: &TeamMember) -> String {
-    let more = [&member.backend, &member.model, &member.effort];
+    let settings = [&member.backend, &member.model, &member.effort];
     member_settings_text(
         view.desired.provider(member),
-        more,
-        (member.fast_mode, &member.cwd),
+        settings,
+        member.fast_mode,
+        &member.cwd,
     )
 }
 
@@ -576,24 +577,26 @@ fn resolved_text(entry: &LaunchEntry) -> String {
             &member_identity.model,
             &member_identity.effort,
         ],
-        (member_identity.fast_mode, &member_identity.cwd),
+        member_identity.fast_mode,
+        &member_identity.cwd,
     )
 }
 
 /// Describes a member's settings in one line.
 fn member_settings_text(
     provider: &str,
-    more: [&Option<String>; 3],
-    (fast, cwd): (Option<bool>, &Option<String>),
+    settings: [&Option<String>; 3],
+    fast: Option<bool>,
+    cwd: &Option<String>,
 ) -> String {
-    let mut all: Vec<&str> = vec![provider];
-    all.extend(more.into_iter().flatten().map(String::as_str));
-    all.extend(fast.map(|fast| if fast { "fast" } else { "not-fast" }));
-    let begins = cwd
+    let mut parts: Vec<&str> = vec![provider];
+    parts.extend(settings.into_iter().flatten().map(String::as_str));
+    parts.extend(fast.map(|fast| if fast { "fast" } else { "not-fast" }));
+    let location = cwd
         .as_ref()
         .map(|cwd| format!(" in {cwd}"))
         .unwrap_or_default();
-    all.join(" ") + &begins
+    parts.join(" ") + &location
 }
 
 fn live_text(member_live: &MemberLiveView) -> String {

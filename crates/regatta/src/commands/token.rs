@@ -75,7 +75,7 @@ pub(crate) fn token(app: &CommandContext, command: TokenCommand) -> CommandResul
                         .into();
                 }
                 let row = |token: &TokenView| {
-                    let ends = match (token.expired, token.expires_wall) {
+                    let expiry = match (token.expired, token.expires_wall) {
                         (true, _) => "expired".to_owned(),
                         (false, Some(wall)) => format!("until {}", format_date(wall)),
                         (false, None) => String::new(),
@@ -84,7 +84,7 @@ pub(crate) fn token(app: &CommandContext, command: TokenCommand) -> CommandResul
                         token.name.clone(),
                         token.scope.to_string(),
                         format!("{} ago", format_age(token.made_wall)),
-                        ends,
+                        expiry,
                     ]
                 };
                 format_table(&reply.data.iter().map(row).collect::<Vec<_>>())

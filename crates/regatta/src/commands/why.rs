@@ -31,21 +31,21 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
         return print_agent_why(app, &parse_data(reply.data)?);
     }
     let why: WhyView = parse_data(reply.data)?;
-    let asked: Vec<InboxView> = app
+    let inbox: Vec<InboxView> = app
         .call(&Call::InboxList(input::ProjectFilter { project: None }))?
         .data;
-    let asked = asked
+    let request = inbox
         .iter()
-        .find(|ask| ask.is_shown() && ask.task == Some(why.task.task.id));
-    let ways = remedies(&why.task, &why.past, asked);
-    let mut next: Vec<String> = ways.iter().map(|way| way.0.clone()).collect();
+        .find(|item| item.is_shown() && item.task == Some(why.task.task.id));
+    let steps = remedies(&why.task, &why.past, request);
+    let mut next: Vec<String> = steps.iter().map(|(command, _)| command.clone()).collect();
     next.push(format!("regatta show {}", why.task.task.id));
     if why.task.task.status.is_terminal() {
         next.push("regatta status".into());
     }
     app.output.print_answer("why", &why, &next, |out| {
         let task = &why.task.task;
-        let word = if why.task.asks.is_some() {
+        let state = if why.task.asks.is_some() {
             "needs you"
         } else {
             &why.task.word
@@ -61,7 +61,7 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
             "{} \"{}\"   {}{since}\n",
             task.id,
             first_line(&task.subject),
-            out.format_state(word)
+            out.format_state(state)
         );
         let mut facts = Vec::new();
         if why.task.waits.is_empty()
@@ -125,11 +125,11 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
             ]
         };
         text += &format_table(&why.past.iter().map(tried).collect::<Vec<_>>());
-        let ways: Vec<Vec<String>> = ways
+        let steps: Vec<Vec<String>> = steps
             .iter()
-            .map(|(way, what)| vec![why_label("try"), way.clone(), (*what).into()])
+            .map(|(step, what)| vec![why_label("try"), step.clone(), (*what).into()])
             .collect();
-        text += &format_table(&ways);
+        text += &format_table(&steps);
         text
     })
 }
@@ -145,7 +145,7 @@ fn print_agent_why(app: &CommandContext, agent_why: &AgentWhyView) -> CommandRes
         .collect();
     app.output
         .print_answer("agent.why", agent_why, &next, |out| {
-            let at: Vec<String> = agent_why
+            let tasks: Vec<String> = agent_why
                 .agent
                 .tasks
                 .iter()
@@ -155,7 +155,7 @@ fn print_agent_why(app: &CommandContext, agent_why: &AgentWhyView) -> CommandRes
                 "{}   {} {}\n",
                 agent_why.agent.agent.name,
                 out.format_state(&agent_why.agent.state),
-                at.join(" ")
+                tasks.join(" ")
             );
             text = text.trim_end().to_owned() + "\n";
             let fact = |(nth, wait_reason): (usize, &WaitReason)| {
@@ -260,10 +260,10 @@ fn mentions_file(reason: &str) -> bool {
 fn remedies(
     view: &TaskView,
     past: &[TaskHistoryView],
-    asked: Option<&InboxView>,
+    request: Option<&InboxView>,
 ) -> Vec<(String, &'static str)> {
     let task = &view.task;
-    let mut ways = Vec::new();
+    let mut remedies = Vec::new();
     // The wait reason contains only the first error of a check.
     if past.last().is_some_and(|attempt| attempt.failed_check)
         || task
@@ -271,38 +271,38 @@ fn remedies(
             .as_ref()
             .is_some_and(|fixup| fixup.output.is_some())
     {
-        ways.push((
+        remedies.push((
             format!("regatta logs {} --check", task.id),
             "see the whole output of the failed check",
         ));
     }
-    if let Some(asked) =
-        asked.filter(|inbox| matches!(inbox.kind.as_str(), "permission" | "question" | "stuck"))
+    if let Some(request) =
+        request.filter(|inbox| matches!(inbox.kind.as_str(), "permission" | "question" | "stuck"))
     {
         let what = |step: &str| match step.split(' ').nth(1) {
             Some("allow") => "allow it once",
             Some("deny") => "refuse it",
             _ => "answer it",
         };
-        let steps = crate::commands::inbox::answer_commands(asked, false).into_iter();
-        ways.splice(0..0, steps.map(|step| (step.clone(), what(&step))));
-        if asked.kind == "permission" {
-            ways.insert(
-                1.min(ways.len()),
+        let steps = crate::commands::inbox::answer_commands(request, false).into_iter();
+        remedies.splice(0..0, steps.map(|step| (step.clone(), what(&step))));
+        if request.kind == "permission" {
+            remedies.insert(
+                1.min(remedies.len()),
                 (
-                    format!("regatta allow {} --for task", asked.id),
+                    format!("regatta allow {} --for task", request.id),
                     "allow this and similar requests for this task",
                 ),
             );
         }
-        return ways;
+        return remedies;
     }
     if !matches!(task.status, TaskStatus::Failed | TaskStatus::Cancelled) {
         let first = view.waits.first().map(|wait_reason| wait_reason.kind);
         match first {
             Some(WaitKind::Dependency) => {
                 // Blockers that have landed no longer matter.
-                let holds = |id: &&TaskId| {
+                let is_blocking = |id: &&TaskId| {
                     let names = |wait_reason: &WaitReason| {
                         wait_reason
                             .text
@@ -313,9 +313,10 @@ fn remedies(
                         wait_reason.kind == WaitKind::Dependency && names(wait_reason)
                     })
                 };
-                let open = task.blocked_by.iter().filter(holds).take(3);
-                ways.extend(
-                    open.map(|id| (format!("regatta why {id}"), "see why that task waits")),
+                let open_blockers = task.blocked_by.iter().filter(is_blocking).take(3);
+                remedies.extend(
+                    open_blockers
+                        .map(|id| (format!("regatta why {id}"), "see why that task waits")),
                 );
             }
             Some(WaitKind::Claim) => {
@@ -325,18 +326,18 @@ fn remedies(
                     .iter()
                     .any(|wait| wait.kind == WaitKind::Claim && mentions_file(&wait.text));
                 if is_files && task.status != TaskStatus::Landing {
-                    ways.push((
+                    remedies.push((
                         format!("regatta edit {} --files …", task.id),
                         "list only files that are free now",
                     ));
                 }
-                ways.push((
+                remedies.push((
                     "regatta claim list".into(),
                     "see the claims, their holders and when they end",
                 ));
             }
             Some(WaitKind::Slot | WaitKind::Runner) if task.assignee.is_some() => {
-                ways.push((
+                remedies.push((
                     format!("regatta assign {} NAME", task.id),
                     "assign it to an agent with a free slot",
                 ));
@@ -345,22 +346,22 @@ fn remedies(
                 match &task.submission {
                     Some(work) if work.reverts => {
                         let commit = &work.commit.as_str()[..10];
-                        ways.push((
+                        remedies.push((
                             format!("git revert {commit}"),
                             "revert it in your checkout, and resolve the conflict",
                         ));
-                        ways.push((
+                        remedies.push((
                             format!("regatta drop {}", task.id),
                             "cancel the undo, and keep the landed work",
                         ));
                     }
                     _ => {
-                        ways.push((
+                        remedies.push((
                             format!("regatta takeover {}", task.id),
                             "resolve the conflict by hand in a workspace",
                         ));
-                        ways.push((format!("regatta diff {}", task.id), "see its changes"));
-                        ways.push((
+                        remedies.push((format!("regatta diff {}", task.id), "see its changes"));
+                        remedies.push((
                             format!("regatta retry {}", task.id),
                             "let an agent try again",
                         ));
@@ -368,75 +369,75 @@ fn remedies(
                 }
             }
             Some(WaitKind::Paused) => {
-                ways.push((format!("regatta resume {}", task.id), "resume it"))
+                remedies.push((format!("regatta resume {}", task.id), "resume it"))
             }
             Some(WaitKind::Backoff) => {
-                ways.push((format!("regatta retry {}", task.id), "try again now"))
+                remedies.push((format!("regatta retry {}", task.id), "try again now"))
             }
             Some(WaitKind::Review)
                 if task.status == TaskStatus::NeedsHuman && task.submission.is_none() =>
             {
                 if !past.is_empty() {
-                    ways.push((
+                    remedies.push((
                         format!("regatta logs {}", task.id),
                         "see the output of its last attempt",
                     ));
                 }
-                ways.push((
+                remedies.push((
                     format!("regatta retry {}", task.id),
                     "let an agent try again",
                 ));
-                ways.push((format!("regatta task cancel {}", task.id), "cancel it"));
+                remedies.push((format!("regatta task cancel {}", task.id), "cancel it"));
             }
             Some(WaitKind::Review) => {
-                ways.push((format!("regatta diff {}", task.id), "see its changes"));
-                ways.push((format!("regatta land {}", task.id), "land it"));
+                remedies.push((format!("regatta diff {}", task.id), "see its changes"));
+                remedies.push((format!("regatta land {}", task.id), "land it"));
             }
             Some(WaitKind::Queue) => {
-                ways.push((
+                remedies.push((
                     format!("regatta land {} --first", task.id),
                     "move it to the front of the queue",
                 ));
-                ways.push(("regatta queue".into(), "see the whole queue"));
+                remedies.push(("regatta queue".into(), "see the whole queue"));
             }
             Some(WaitKind::Runner) if task.mission.is_none() => {
-                ways.push(("regatta run --yes".into(), "start all waiting tasks"));
+                remedies.push(("regatta run --yes".into(), "start all waiting tasks"));
             }
             None if is_taken_over(view) => {
-                ways.push((
+                remedies.push((
                     format!("regatta takeover {}", task.id),
                     "open a shell in its workspace",
                 ));
-                ways.push((
+                remedies.push((
                     format!("regatta land {}", task.id),
                     "check your work and land it",
                 ));
-                ways.push((
+                remedies.push((
                     format!("regatta retry {}", task.id),
                     "give the task back to an agent",
                 ));
             }
-            None if task.attempt.is_some() => ways.push((
+            None if task.attempt.is_some() => remedies.push((
                 format!("regatta logs {} -f", task.id),
                 "follow the output of its agent",
             )),
-            Some(WaitKind::Budget) => ways.push((
+            Some(WaitKind::Budget) => remedies.push((
                 "regatta budget list".into(),
                 "see the budgets and the spending",
             )),
             _ => {}
         }
-        return ways;
+        return remedies;
     }
     if !past.is_empty() {
-        ways.push((
+        remedies.push((
             format!("regatta logs {}", task.id),
             "see the output of its last attempt",
         ));
     }
-    ways.push((
+    remedies.push((
         format!("regatta retry {}", task.id),
         "try the same work as a new task that knows how this one ended",
     ));
-    ways
+    remedies
 }

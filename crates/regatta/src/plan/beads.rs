@@ -2,7 +2,7 @@
 //! `.beads/issues.jsonl`.
 //!
 //! Regatta keeps fields that it does not know when it writes a line back. This module handles the
-//! text of the file; `words/beads.rs` decides which issues become tasks.
+//! text of the file; `commands/task/beads.rs` decides which issues become tasks.
 
 use std::collections::BTreeMap;
 
@@ -77,8 +77,8 @@ pub(crate) fn read_issues(source: &SourceText) -> Result<Beads, Vec<Diagnostic>>
         beads: vec![],
         skipped_lines: 0,
     };
-    for (at, line) in nonblank_lines(&source.text) {
-        match parse_line(source, at, line) {
+    for (offset, line) in nonblank_lines(&source.text) {
+        match parse_line(source, offset, line) {
             Ok(node) => match read_bead(&mut reader, node) {
                 Some(Some(bead)) => found.beads.push(bead),
                 Some(None) => found.skipped_lines += 1,
@@ -100,26 +100,26 @@ pub(crate) fn read_issues(source: &SourceText) -> Result<Beads, Vec<Diagnostic>>
 
 /// Returns the lines that are not blank, each with its offset.
 pub(crate) fn nonblank_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut at = 0;
+    let mut end = 0;
     text.split_inclusive('\n').filter_map(move |line| {
-        let begins = at;
-        at += line.len();
-        (!line.trim().is_empty()).then_some((begins, line.trim_end_matches(['\n', '\r'])))
+        let start = end;
+        end += line.len();
+        (!line.trim().is_empty()).then_some((start, line.trim_end_matches(['\n', '\r'])))
     })
 }
 
 /// Parses one line. Its positions refer to the whole file.
-fn parse_line(source: &SourceText, at: usize, line: &str) -> Result<SpannedValue, Diagnostic> {
+fn parse_line(source: &SourceText, start: usize, line: &str) -> Result<SpannedValue, Diagnostic> {
     let mut node = spanned_value::parse_json(&SourceText::new(source.name.clone(), line)).map_err(
         |diagnostic| {
-            let above = source.text[..at].matches('\n').count();
+            let lines_above = source.text[..start].matches('\n').count();
             Diagnostic {
-                line: above + diagnostic.line,
+                line: lines_above + diagnostic.line,
                 ..diagnostic
             }
         },
     )?;
-    node.shift_offsets(at);
+    node.shift_offsets(start);
     Ok(node)
 }
 
@@ -127,7 +127,7 @@ fn parse_line(source: &SourceText, at: usize, line: &str) -> Result<SpannedValue
 fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<Bead>> {
     let example = "{\"id\": \"bd-1\", \"title\": \"…\"}";
     let mut fields: TableFields = reader.table("issue", node, example)?;
-    let at = fields.offset;
+    let offset = fields.offset;
     let word = |reader: &mut FieldReader<'_>, fields: &mut TableFields, name: &str| match fields
         .remove(&[name])?
         .node
@@ -137,7 +137,7 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
             ..
         } => None,
         node => match node.value {
-            PlanValue::Text(s) => Some(s),
+            PlanValue::Text(text) => Some(text),
             _ => {
                 reader.report(
                     node.start,
@@ -148,15 +148,15 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
             }
         },
     };
-    if word(reader, &mut fields, "_type").is_some_and(|s| s != "issue") {
+    if word(reader, &mut fields, "_type").is_some_and(|text| text != "issue") {
         return Some(None);
     }
-    let id = word(reader, &mut fields, "id").filter(|s| !s.trim().is_empty());
-    let title = word(reader, &mut fields, "title").filter(|s| !s.trim().is_empty());
+    let id = word(reader, &mut fields, "id").filter(|text| !text.trim().is_empty());
+    let title = word(reader, &mut fields, "title").filter(|text| !text.trim().is_empty());
     for (name, there) in [("id", id.is_some()), ("title", title.is_some())] {
         if !there {
             reader.report(
-                at,
+                offset,
                 format!("missing field `{name}`"),
                 format!("write {example}"),
             );
@@ -176,7 +176,7 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
     };
     let mut text = word(reader, &mut fields, "description").unwrap_or_default();
     for (name, heading) in DESCRIPTION_PARTS {
-        if let Some(part) = word(reader, &mut fields, name).filter(|s| !s.trim().is_empty()) {
+        if let Some(part) = word(reader, &mut fields, name).filter(|text| !text.trim().is_empty()) {
             text = append_part(&text, heading, &part);
         }
     }
@@ -198,7 +198,7 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
     };
     if text.len() > 256 * 1024 {
         reader.report(
-            at,
+            offset,
             "the text of the issue has more than 256 KiB",
             "put the text into a file and refer to the file",
         );
@@ -209,8 +209,8 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
     }
     let issue_type = ISSUE_TYPES
         .iter()
-        .find(|pair| pair.0 == kind)
-        .map_or(IssueType::Task, |pair| pair.1);
+        .find(|(name, _)| *name == kind)
+        .map_or(IssueType::Task, |(_, issue_type)| *issue_type);
     let stand = match status.as_str() {
         "closed" | "tombstone" => BeadState::Closed,
         // An epic is completed by its parts; nobody works on the epic itself.
@@ -231,7 +231,7 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
     let (title, description) = shorten_title(&title, text);
     Some(Some(Bead {
         id,
-        offset: at,
+        offset,
         title,
         description,
         state: stand,
@@ -281,7 +281,7 @@ fn read_dependencies(reader: &mut FieldReader<'_>, node: SpannedValue) -> Vec<(S
     };
     let mut found = Vec::new();
     for item in items {
-        let at = item.start;
+        let offset = item.start;
         let text =
             |table: Option<spanned_value::TableEntry>| match table.map(|table| table.node.value) {
                 Some(PlanValue::Text(s)) => Some(s),
@@ -304,9 +304,9 @@ fn read_dependencies(reader: &mut FieldReader<'_>, node: SpannedValue) -> Vec<(S
             continue;
         }
         match on {
-            Some(id) => found.push((id, at)),
+            Some(id) => found.push((id, offset)),
             None => reader.report(
-                at,
+                offset,
                 "a dependency has no `depends_on_id`",
                 "add the id of the other issue",
             ),
@@ -318,8 +318,8 @@ fn read_dependencies(reader: &mut FieldReader<'_>, node: SpannedValue) -> Vec<(S
 /// Checks that need all issues: duplicate ids, and cycles.
 fn check_issues(reader: &mut FieldReader<'_>, beads: &[Bead]) {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-    for (place, bead) in beads.iter().enumerate() {
-        if let Some(first) = places.insert(&bead.id, place) {
+    for (index, bead) in beads.iter().enumerate() {
+        if let Some(first) = places.insert(&bead.id, index) {
             let line = reader.source.diagnostic(beads[first].offset, "", "").line;
             reader.report(
                 bead.offset,
@@ -329,21 +329,21 @@ fn check_issues(reader: &mut FieldReader<'_>, beads: &[Bead]) {
         }
     }
     let mut edges: Vec<Vec<usize>> = vec![vec![]; beads.len()];
-    for (place, bead) in beads
+    for (index, bead) in beads
         .iter()
         .enumerate()
         .filter(|bead| bead.1.state != BeadState::Closed)
     {
-        for (on, at) in &bead.blocked_by {
-            match places.get(on.as_str()) {
-                Some(other) if *other == place => {
+        for (blocker, offset) in &bead.blocked_by {
+            match places.get(blocker.as_str()) {
+                Some(other) if *other == index => {
                     reader.report(
-                        *at,
-                        format!("{on:?} depends on itself"),
+                        *offset,
+                        format!("{blocker:?} depends on itself"),
                         "remove the dependency",
                     );
                 }
-                Some(other) => edges[place].push(*other),
+                Some(other) => edges[index].push(*other),
                 None => {} // the other issue may be a task that already exists
             }
         }
@@ -351,7 +351,7 @@ fn check_issues(reader: &mut FieldReader<'_>, beads: &[Bead]) {
     if let Err(cycle) = regatta_core::graph::layers(beads.len(), &edges, |_, _| false) {
         let named: Vec<&str> = cycle
             .iter()
-            .map(|cycle| beads[*cycle].id.as_str())
+            .map(|index| beads[*index].id.as_str())
             .collect();
         let what = format!(
             "these issues wait for each other forever: {}",
@@ -388,8 +388,8 @@ pub(crate) struct ExportedBead {
 fn type_name(issue_type: IssueType) -> &'static str {
     ISSUE_TYPES
         .iter()
-        .find(|known| known.1 == issue_type)
-        .map_or("task", |pair| pair.0)
+        .find(|(_, known)| *known == issue_type)
+        .map_or("task", |(name, _)| *name)
 }
 
 /// Returns the status that stands for all statuses with the same meaning in Regatta.
@@ -521,22 +521,22 @@ impl ExportedBead {
                 );
             }
         }
-        let had: Vec<&str> = was
+        let old_blockers: Vec<&str> = was
             .blocked_by
             .iter()
             .map(|blocked_by| blocked_by.0.as_str())
             .collect();
-        let gone: Vec<&str> = had
+        let removed: Vec<&str> = old_blockers
             .iter()
-            .filter(|had| known(had) && !self.blocked_by.iter().any(|on| on == *had))
+            .filter(|id| known(id) && !self.blocked_by.iter().any(|on| on == *id))
             .copied()
             .collect();
-        let more: Vec<&String> = self
+        let added: Vec<&String> = self
             .blocked_by
             .iter()
-            .filter(|blocked_by| !had.contains(&blocked_by.as_str()))
+            .filter(|blocked_by| !old_blockers.contains(&blocked_by.as_str()))
             .collect();
-        if !gone.is_empty() || !more.is_empty() {
+        if !removed.is_empty() || !added.is_empty() {
             let list = text("dependencies")
                 .and_then(|value| value.as_array().cloned())
                 .unwrap_or_default();
@@ -547,13 +547,14 @@ impl ExportedBead {
                     .unwrap_or_default()
                     .to_owned()
             };
-            let kept = list
+            let remaining = list
                 .into_iter()
-                .filter(|list| !gone.contains(&target(list).as_str()));
+                .filter(|entry| !removed.contains(&target(entry).as_str()));
             new.insert(
                 "dependencies",
                 Some(
-                    kept.chain(more.iter().map(|more| self.dependency(more)))
+                    remaining
+                        .chain(added.iter().map(|added| self.dependency(added)))
                         .collect(),
                 ),
             );
@@ -604,7 +605,7 @@ fn is_same_value(key: &str, metadata: &serde_json::Value, value: &serde_json::Va
         "",
         serde_json::json!({ key: metadata.get(key) }).to_string(),
     );
-    let other = SourceText::new("", serde_json::json!({ key: value }).to_string());
+    let other_source = SourceText::new("", serde_json::json!({ key: value }).to_string());
     let read = |source: &SourceText| {
         let mut reader = FieldReader::new(source);
         let mut fields = reader.table("metadata", spanned_value::parse_json(source).ok()?, "{}")?;
@@ -618,7 +619,7 @@ fn is_same_value(key: &str, metadata: &serde_json::Value, value: &serde_json::Va
             .is_empty()
             .then_some((files, work.validation))
     };
-    read(&source).is_some_and(|pair| Some(pair) == read(&other))
+    read(&source).is_some_and(|pair| Some(pair) == read(&other_source))
 }
 
 fn quoted_key(key: &str) -> String {

@@ -34,15 +34,15 @@ impl SourceText {
     /// Returns a mistake at an offset of the text.
     pub(crate) fn diagnostic(
         &self,
-        at: usize,
+        offset: usize,
         what: impl Into<String>,
         fix: impl Into<String>,
     ) -> Diagnostic {
-        let mut at = at.min(self.text.len());
-        while !self.text.is_char_boundary(at) {
-            at -= 1;
+        let mut offset = offset.min(self.text.len());
+        while !self.text.is_char_boundary(offset) {
+            offset -= 1;
         }
-        let before = &self.text[..at];
+        let before = &self.text[..offset];
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
         Diagnostic {

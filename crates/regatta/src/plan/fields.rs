@@ -1,6 +1,6 @@
 //! Reads one field after the other from a tree with positions.
 //!
-//! The reader notes every mistake with its position and its fix, and goes on, so that a person sees
+//! The reader notes every mistake with its position and its fix, and continues, so that a person sees
 //! all mistakes of a file at once.
 
 use regatta_core::ids::AgentName;
@@ -46,10 +46,10 @@ pub(crate) struct TableFields {
 impl TableFields {
     /// Removes and returns a field that has any of the given names.
     pub(crate) fn remove(&mut self, names: &[&str]) -> Option<TableEntry> {
-        let at = names
+        let index = names
             .iter()
             .find_map(|name| self.entries.iter().position(|table| table.key == *name))?;
-        Some(self.entries.remove(at))
+        Some(self.entries.remove(index))
     }
 
     /// Returns whether an unread field may be a mistyped `name`.
@@ -85,14 +85,26 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Adds a mistake.
-    pub(crate) fn report(&mut self, at: usize, what: impl Into<String>, fix: impl Into<String>) {
-        self.diagnostics.push(self.source.diagnostic(at, what, fix));
+    pub(crate) fn report(
+        &mut self,
+        offset: usize,
+        what: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        self.diagnostics
+            .push(self.source.diagnostic(offset, what, fix));
     }
 
-    fn report_wrong_type(&mut self, name: &str, node: &SpannedValue, wanted: &str, example: &str) {
+    fn report_wrong_type(
+        &mut self,
+        name: &str,
+        node: &SpannedValue,
+        expected: &str,
+        example: &str,
+    ) {
         self.report(
             node.start,
-            format!("`{name}` must be {wanted}, not {}", node.kind_name()),
+            format!("`{name}` must be {expected}, not {}", node.kind_name()),
             format!("write {name} = {example}"),
         );
     }
@@ -117,19 +129,19 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Reports every field that is left as unknown.
-    pub(crate) fn report_unknown(&mut self, left: TableFields, of: &str, known: &[&str]) {
-        for table in left.entries {
+    pub(crate) fn report_unknown(&mut self, fields: TableFields, kind: &str, known: &[&str]) {
+        for table in fields.entries {
             let shown: String = table.key.chars().take(40).collect();
             let fix = match nearest(&table.key, known) {
                 Some(word) if known.contains(&table.key.as_str()) => {
                     format!("it means the same as `{word}`; keep one of the two")
                 }
                 Some(word) => format!("write `{word}`"),
-                None => format!("a {of} has {}", known.join(", ")),
+                None => format!("a {kind} has {}", known.join(", ")),
             };
             self.report(
                 table.start,
-                format!("unknown field `{}` in a {of}", shown.escape_debug()),
+                format!("unknown field `{}` in a {kind}", shown.escape_debug()),
                 fix,
             );
         }
@@ -156,18 +168,22 @@ impl<'a> FieldReader<'a> {
 
     /// Returns a string or a list of strings, each with its position.
     pub(crate) fn texts(&mut self, name: &str, node: SpannedValue) -> Vec<(String, usize)> {
-        let at = node.start;
+        let offset = node.start;
         match node.value {
-            PlanValue::Text(_) => self.text(name, node).map(|s| (s, at)).into_iter().collect(),
+            PlanValue::Text(_) => self
+                .text(name, node)
+                .map(|s| (s, offset))
+                .into_iter()
+                .collect(),
             PlanValue::List(items) => {
                 let mut found = Vec::new();
                 for item in items {
-                    let at = item.start;
+                    let offset = item.start;
                     if !matches!(item.value, PlanValue::Text(_)) {
                         let what = format!("`{name}` has {} among its strings", item.kind_name());
-                        self.report(at, what, format!("write {name} = [\"…\", \"…\"]"));
+                        self.report(offset, what, format!("write {name} = [\"…\", \"…\"]"));
                     } else if let Some(s) = self.text(name, item) {
-                        found.push((s, at));
+                        found.push((s, offset));
                     }
                 }
                 found
@@ -186,7 +202,7 @@ impl<'a> FieldReader<'a> {
         node: SpannedValue,
         known: &[(&str, T)],
     ) -> Option<T> {
-        let at = node.start;
+        let offset = node.start;
         let word = self.text(name, node)?;
         if let Some(pair) = known.iter().find(|known| known.0 == word) {
             return Some(pair.1);
@@ -195,7 +211,7 @@ impl<'a> FieldReader<'a> {
         let guess = nearest(&word, &words).map_or(String::new(), |s| format!("write \"{s}\"; "));
         let shown: String = word.chars().take(40).collect();
         self.report(
-            at,
+            offset,
             format!("{shown:?} is not a valid {name}"),
             format!("{guess}the values are {}", words.join(", ")),
         );
@@ -204,11 +220,11 @@ impl<'a> FieldReader<'a> {
 
     /// Returns a subject: one line that is not too long.
     pub(crate) fn subject(&mut self, name: &str, node: SpannedValue) -> Option<String> {
-        let at = node.start;
+        let offset = node.start;
         let s = self.text(name, node)?;
         if s.trim().contains(['\n', '\r', '\0']) {
             self.report(
-                at,
+                offset,
                 format!("`{name}` is more than one line"),
                 "put the rest into `description`",
             );
@@ -219,7 +235,7 @@ impl<'a> FieldReader<'a> {
                 "`{name}` has {} characters, more than {MAX_SUBJECT_CHARS}",
                 s.chars().count()
             );
-            self.report(at, what, "put the rest into `description`");
+            self.report(offset, what, "put the rest into `description`");
             return None;
         }
         Some(s.trim().to_owned())
@@ -248,10 +264,10 @@ impl<'a> FieldReader<'a> {
     pub(crate) fn files(&mut self, name: &str, node: SpannedValue) -> Vec<PathPattern> {
         let whole = node.start;
         let mut found = Vec::new();
-        for (text, at) in self.texts(name, node) {
+        for (text, offset) in self.texts(name, node) {
             match PathPattern::expand(&text) {
                 Ok(path_patterns) => found.extend(path_patterns),
-                Err(error) => self.report(at, error.to_string(), path_suggestion(&text)),
+                Err(error) => self.report(offset, error.to_string(), path_suggestion(&text)),
             }
         }
         if found.len() > MAX_FILES {
@@ -268,10 +284,10 @@ impl<'a> FieldReader<'a> {
     /// the repository.
     fn paths(&mut self, name: &str, node: SpannedValue) -> Vec<String> {
         let mut found = Vec::new();
-        for (text, at) in self.texts(name, node) {
+        for (text, offset) in self.texts(name, node) {
             match PathPattern::new(&text) {
                 Ok(_) => found.push(text),
-                Err(error) => self.report(at, error.to_string(), path_suggestion(&text)),
+                Err(error) => self.report(offset, error.to_string(), path_suggestion(&text)),
             }
         }
         found
@@ -315,13 +331,13 @@ impl<'a> FieldReader<'a> {
     fn content_check(&mut self, node: SpannedValue) -> Option<ContentCheck> {
         let example = "{ file = \"src/a.rs\", pattern = \"fn main\" }";
         let mut fields = self.table("content_check", node, example)?;
-        let at = fields.offset;
+        let offset = fields.offset;
         let (file, pattern) = (fields.remove(&["file"]), fields.remove(&["pattern"]));
         self.report_unknown(fields, "content_check", &["file", "pattern"]);
         for (name, table) in [("file", &file), ("pattern", &pattern)] {
             if table.is_none() {
                 self.report(
-                    at,
+                    offset,
                     format!("missing field `{name}` in a content_check"),
                     format!("write {example}"),
                 );
@@ -438,13 +454,15 @@ impl<'a> FieldReader<'a> {
                 .map(str::to_owned);
         }
         if let Some(table) = fields.remove(&["agent"]) {
-            let at = table.node.start;
+            let offset = table.node.start;
             if let Some(name) = self.text("agent", table.node) {
                 match AgentName::new(&name) {
                     Ok(agent) => work.agent = Some(agent),
-                    Err(error) => {
-                        self.report(at, error.to_string(), "list the agents: regatta agent list")
-                    }
+                    Err(error) => self.report(
+                        offset,
+                        error.to_string(),
+                        "list the agents: regatta agent list",
+                    ),
                 }
             }
         }
@@ -466,7 +484,7 @@ fn path_suggestion(text: &str) -> String {
     let inside = text.trim_start_matches('/').replace('\\', "/");
     let segments: Vec<&str> = inside
         .split('/')
-        .filter(|inside| !matches!(*inside, "" | "." | ".."))
+        .filter(|part| !matches!(*part, "" | "." | ".."))
         .collect();
     let mended = segments.join("/");
     if mended != text

@@ -148,7 +148,7 @@ fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
             .and_then(|file| file.take(MAX_PLAN_BYTES + 1).read_to_end(&mut bytes))
     };
     read.map_err(unreadable)?;
-    let whole = Diagnostic {
+    let file_diagnostic = Diagnostic {
         line: 1,
         column: 1,
         what: String::new(),
@@ -160,7 +160,14 @@ fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
             MAX_PLAN_BYTES / 1024 / 1024
         );
         let fix = "split it into several plans, and put long texts into files".into();
-        return Ok(Err((name, Diagnostic { what, fix, ..whole })));
+        return Ok(Err((
+            name,
+            Diagnostic {
+                what,
+                fix,
+                ..file_diagnostic
+            },
+        )));
     }
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
@@ -336,19 +343,19 @@ fn read_header(
 /// Reads one task. [`resolve_blockers`] checks its id and its blockers, which need the other tasks.
 fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedTask> {
     let mut fields: TableFields = reader.table("task", node, "{ subject = \"…\" }")?;
-    let at = fields.offset;
+    let offset = fields.offset;
     let id = fields.remove(&["id"]).and_then(|table| {
-        let at = table.node.start;
+        let id_offset = table.node.start;
         let id = reader.text("id", table.node)?;
         if id.chars().count() > MAX_ID_CHARS || id.contains(['\n', '\r', '\0']) {
             reader.report(
-                at,
+                id_offset,
                 "`id` is one line of at most 100 characters",
                 "give the task a short id",
             );
             return None;
         }
-        Some((id, at))
+        Some((id, id_offset))
     });
     let subject = match fields.remove(&["subject", "title"]) {
         Some(table) => reader.subject("subject", table.node),
@@ -357,9 +364,9 @@ fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedT
         None => {
             let name = id
                 .as_ref()
-                .map_or("this task".to_owned(), |id| format!("task {:?}", id.0));
+                .map_or("this task".to_owned(), |(id, _)| format!("task {id:?}"));
             reader.report(
-                at,
+                offset,
                 format!("missing field `subject` in {name}"),
                 "describe the work in one line",
             );
@@ -394,80 +401,86 @@ fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedT
         assign: work.agent,
     });
     Some(ParsedTask {
-        offset: at,
+        offset,
         id,
         blocked_by,
         task,
     })
 }
 
-/// Returns for each task the places of its blockers. Reports duplicate ids, unknown blockers and
+/// Returns for each task the indexes of its blockers. Reports duplicate ids, unknown blockers and
 /// cycles.
 fn resolve_blockers(
     reader: &mut FieldReader<'_>,
-    read: &[ParsedTask],
+    tasks: &[ParsedTask],
     names: &[String],
 ) -> Vec<Vec<usize>> {
-    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-    for (place, name) in names.iter().enumerate() {
-        let Some(first) = places.insert(name, place) else {
+    let mut index_by_name: BTreeMap<&str, usize> = BTreeMap::new();
+    for (index, name) in names.iter().enumerate() {
+        let Some(first) = index_by_name.insert(name, index) else {
             continue;
         };
-        let at = read[place]
+        let offset = tasks[index]
             .id
             .as_ref()
-            .or(read[first].id.as_ref())
-            .map_or(read[place].offset, |id| id.1);
-        let line = reader.source.diagnostic(read[first].offset, "", "").line;
+            .or(tasks[first].id.as_ref())
+            .map_or(tasks[index].offset, |(_, offset)| *offset);
+        let line = reader.source.diagnostic(tasks[first].offset, "", "").line;
         reader.report(
-            at,
+            offset,
             format!("two tasks are called {name:?}; the other is at line {line}"),
             "give each task its own id",
         );
     }
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut after: Vec<Vec<usize>> = vec![vec![]; read.len()];
-    let mut where_said: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-    for (place, parsed_task) in read.iter().enumerate() {
-        for (blocker, at) in &parsed_task.blocked_by {
-            match places.get(blocker.as_str()) {
-                Some(on) if *on == place => {
+    let mut after: Vec<Vec<usize>> = vec![vec![]; tasks.len()];
+    let mut edge_offsets: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    for (index, parsed_task) in tasks.iter().enumerate() {
+        for (blocker, offset) in &parsed_task.blocked_by {
+            match index_by_name.get(blocker.as_str()) {
+                Some(blocker_index) if *blocker_index == index => {
                     let fix = "remove it from blocked_by";
-                    reader.report(*at, format!("task {blocker:?} is blocked by itself"), fix);
+                    reader.report(
+                        *offset,
+                        format!("task {blocker:?} is blocked by itself"),
+                        fix,
+                    );
                 }
-                Some(on) => {
-                    where_said.entry((place, *on)).or_insert(*at);
-                    after[place].push(*on);
+                Some(blocker_index) => {
+                    edge_offsets
+                        .entry((index, *blocker_index))
+                        .or_insert(*offset);
+                    after[index].push(*blocker_index);
                 }
                 None => {
                     let fix = match nearest(blocker, &known) {
                         Some(near) => format!("write {near:?}, or add a task with that id"),
                         None => "add a task with that id, or remove it".into(),
                     };
-                    let shown: String = blocker.chars().take(60).collect();
+                    let short_name: String = blocker.chars().take(60).collect();
                     let what = format!(
-                        "task {:?} is blocked by {shown:?}, which is not in the plan",
-                        names[place]
+                        "task {:?} is blocked by {short_name:?}, which is not in the plan",
+                        names[index]
                     );
-                    reader.report(*at, what, fix);
+                    reader.report(*offset, what, fix);
                 }
             }
         }
-        after[place].sort_unstable();
-        after[place].dedup();
+        after[index].sort_unstable();
+        after[index].dedup();
     }
-    if let Err(cycle) = regatta_core::graph::layers(read.len(), &after, |_, _| false) {
-        let named: Vec<&str> = cycle.iter().map(|cycle| names[*cycle].as_str()).collect();
-        let at = cycle
+    if let Err(cycle) = regatta_core::graph::layers(tasks.len(), &after, |_, _| false) {
+        let cycle_names: Vec<&str> = cycle.iter().map(|index| names[*index].as_str()).collect();
+        let offset = cycle
             .windows(2)
-            .find_map(|cycle| where_said.get(&(cycle[0], cycle[1])))
+            .find_map(|edge| edge_offsets.get(&(edge[0], edge[1])))
             .copied()
             .unwrap_or(0);
         let what = format!(
             "these tasks wait for each other forever: {}",
-            named.join(" → ")
+            cycle_names.join(" → ")
         );
-        reader.report(at, what, "remove one of them from a blocked_by");
+        reader.report(offset, what, "remove one of them from a blocked_by");
     }
     after
 }

@@ -1,8 +1,8 @@
 //! Reads wave files, as `ol hero hunt` writes them.
 //!
 //! A wave file lists entries that can be worked on now (`wave`), entries that are blocked
-//! (`blocked`) and completed ones (`completed`). Only the entries of `wave` become tasks. The
-//! commands in `words/` create the tasks.
+//! (`blocked`) and completed ones (`completed`). Only the entries of `wave` become tasks.
+//! `commands/run/from_wave.rs` turns them into the tasks of a run.
 
 use std::path::Path;
 
@@ -62,7 +62,7 @@ impl RatchetTemplate {
     fn command_for(&self, id: &str) -> Vec<String> {
         let quest = match &self.quest {
             Some(s) => s.as_str(),
-            None => id.rsplit_once('.').map_or(id, |id| id.0),
+            None => id.rsplit_once('.').map_or(id, |(quest, _)| quest),
         };
         let fill = |s: &String| s.replace("{id}", id).replace("{quest}", quest);
         let mut argv: Vec<String> = self.command.iter().map(fill).collect();
@@ -113,7 +113,7 @@ fn parse_source(
         list(&mut reader, "blocked"),
         list(&mut reader, "completed"),
     );
-    let mut found: Vec<WaveEntry> = wave
+    let mut current: Vec<WaveEntry> = wave
         .into_iter()
         .filter_map(|spanned_value| read_entry(&mut reader, spanned_value))
         .collect();
@@ -121,25 +121,25 @@ fn parse_source(
         .into_iter()
         .filter_map(|spanned_value| read_entry(&mut reader, spanned_value))
         .collect();
-    let done: Vec<WaveEntry> = completed
+    let ended: Vec<WaveEntry> = completed
         .into_iter()
         .filter_map(|spanned_value| read_entry(&mut reader, spanned_value))
         .collect();
-    let mut seen = std::collections::BTreeSet::new();
-    for wave in found.iter().chain(&later).chain(&done) {
-        if !seen.insert(wave.id.as_str()) {
+    let mut ids = std::collections::BTreeSet::new();
+    for entry in current.iter().chain(&later).chain(&ended) {
+        if !ids.insert(entry.id.as_str()) {
             reader.report(
-                wave.offset,
-                format!("{:?} appears twice", wave.id),
+                entry.offset,
+                format!("{:?} appears twice", entry.id),
                 "keep one of the two entries",
             );
         }
     }
     // A lower priority value comes first. Entries of equal priority keep the order of the file.
-    found.sort_by_key(|wave| wave.order);
-    let after = resolve_blockers(&mut reader, &found, &later, &done);
-    if found.is_empty() && reader.diagnostics.is_empty() {
-        let what = match (later.len(), done.len()) {
+    current.sort_by_key(|entry| entry.order);
+    let after = resolve_blockers(&mut reader, &current, &later, &ended);
+    if current.is_empty() && reader.diagnostics.is_empty() {
+        let what = match (later.len(), ended.len()) {
             (0, 0) => "there is no entry in `wave`",
             (0, _) => "there is no entry in `wave`; all entries are completed",
             _ => "there is no entry in `wave`; all remaining entries are blocked",
@@ -153,12 +153,12 @@ fn parse_source(
         return Err(reader.diagnostics);
     }
     let mut notes = Vec::new();
-    let names: Vec<String> = found.iter().map(|wave| wave.id.clone()).collect();
-    let tasks: Vec<PlannedTask> = found
+    let names: Vec<String> = current.iter().map(|entry| entry.id.clone()).collect();
+    let tasks: Vec<PlannedTask> = current
         .into_iter()
         .zip(after)
-        .map(|(wave, after)| PlannedTask {
-            task: task_of_entry(wave, top, backflow, &mut notes),
+        .map(|(entry, after)| PlannedTask {
+            task: task_of_entry(entry, top, backflow, &mut notes),
             after,
         })
         .collect();
@@ -171,13 +171,13 @@ fn parse_source(
     };
     let later = later
         .into_iter()
-        .map(|wave| LaterEntry {
-            id: wave.id,
-            title: wave.title,
-            blocked_by: wave
+        .map(|entry| LaterEntry {
+            id: entry.id,
+            title: entry.title,
+            blocked_by: entry
                 .blocked_by
                 .into_iter()
-                .map(|blocked_by| blocked_by.0)
+                .map(|(blocker, _)| blocker)
                 .collect(),
         })
         .collect();
@@ -190,7 +190,7 @@ fn parse_source(
             warnings: vec![],
         },
         later_entries: later,
-        completed: done.len(),
+        completed: ended.len(),
         remarks: notes,
     })
 }
@@ -199,7 +199,7 @@ fn parse_source(
 fn quest_of(ids: &[String]) -> String {
     let mut quests: Vec<&str> = ids
         .iter()
-        .map(|ids| ids.rsplit_once('.').map_or(ids.as_str(), |pair| pair.0))
+        .map(|id| id.rsplit_once('.').map_or(id.as_str(), |(quest, _)| quest))
         .collect();
     quests.sort_unstable();
     quests.dedup();
@@ -210,14 +210,14 @@ fn quest_of(ids: &[String]) -> String {
 fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEntry> {
     let example = "{ \"id\": \"ol-527.1\", \"title\": \"…\" }";
     let mut fields: TableFields = reader.table("entry", node, example)?;
-    let at = fields.offset;
+    let offset = fields.offset;
     let need = |reader: &mut FieldReader<'_>, fields: &mut TableFields, name: &str| match fields
         .remove(&[name])
     {
         Some(table) => reader.subject(name, table.node),
         None => {
             reader.report(
-                at,
+                offset,
                 format!("missing field `{name}`"),
                 format!("write {example}"),
             );
@@ -229,13 +229,13 @@ fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEn
         need(reader, &mut fields, "title"),
     );
     let spec_path = fields.remove(&["spec_path"]).and_then(|table| {
-        let at = table.node.start;
+        let offset = table.node.start;
         let path = reader.text("spec_path", table.node)?;
         match PathPattern::new(&path) {
             Ok(_) => Some(path),
             Err(error) => {
                 reader.report(
-                    at,
+                    offset,
                     error.to_string(),
                     "write the path relative to the root of the repository",
                 );
@@ -267,14 +267,14 @@ fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEn
     let (id, title) = (id?, title?);
     if id.chars().count() + title.chars().count() > 290 {
         reader.report(
-            at,
+            offset,
             "its id and title together have more than 290 characters",
             "shorten the title",
         );
     }
     Some(WaveEntry {
         id,
-        offset: at,
+        offset,
         title,
         spec_path,
         order,
@@ -283,65 +283,69 @@ fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEn
     })
 }
 
-/// Returns for each entry of the wave the places of its blockers.
+/// Returns for each entry of the wave the indexes of its blockers.
 ///
 /// A completed blocker is ignored. A blocker that is itself blocked is a mistake, because it gets
 /// no task in this wave.
 fn resolve_blockers(
     reader: &mut FieldReader<'_>,
-    found: &[WaveEntry],
+    current: &[WaveEntry],
     later: &[WaveEntry],
-    done: &[WaveEntry],
+    completed: &[WaveEntry],
 ) -> Vec<Vec<usize>> {
-    let place = |list: &[WaveEntry], id: &str| list.iter().position(|wave| wave.id == id);
+    let index_of = |list: &[WaveEntry], id: &str| list.iter().position(|entry| entry.id == id);
     let mut after: Vec<Vec<usize>> = Vec::new();
-    for wave in found {
-        let mut on = Vec::new();
-        for (blocker, at) in &wave.blocked_by {
-            match place(found, blocker) {
-                Some(_) if *blocker == wave.id => {
+    for entry in current {
+        let mut blockers = Vec::new();
+        for (blocker, offset) in &entry.blocked_by {
+            match index_of(current, blocker) {
+                Some(_) if *blocker == entry.id => {
                     reader.report(
-                        *at,
+                        *offset,
                         format!("{blocker:?} is blocked by itself"),
                         "remove it from blocked_by",
                     );
                 }
-                Some(other) => on.push(other),
-                None if place(done, blocker).is_some() => {}
-                None if place(later, blocker).is_some() => {
+                Some(index) => blockers.push(index),
+                None if index_of(completed, blocker).is_some() => {}
+                None if index_of(later, blocker).is_some() => {
                     let what = format!(
                         "{:?} is blocked by {blocker:?}, which is itself blocked",
-                        wave.id
+                        entry.id
                     );
-                    reader.report(*at, what, "move it to `blocked`");
+                    reader.report(*offset, what, "move it to `blocked`");
                 }
                 None => {
                     let what = format!(
                         "{:?} is blocked by {blocker:?}, which is not in the file",
-                        wave.id
+                        entry.id
                     );
                     reader.report(
-                        *at,
+                        *offset,
                         what,
                         "add it to `wave`, `blocked` or `completed`, or remove it from blocked_by",
                     );
                 }
             }
         }
-        after.push(on);
+        after.push(blockers);
     }
     // Check the whole graph, so that a cycle among the blocked entries is reported too.
-    let all: Vec<&WaveEntry> = found.iter().chain(later).collect();
+    let all: Vec<&WaveEntry> = current.iter().chain(later).collect();
     let edges: Vec<Vec<usize>> = all
         .iter()
-        .map(|wave| {
-            let on = wave.blocked_by.iter().filter(|on| on.0 != wave.id);
-            on.filter_map(|on| all.iter().position(|wave| wave.id == on.0))
+        .map(|entry| {
+            let blockers = entry
+                .blocked_by
+                .iter()
+                .filter(|blockers| blockers.0 != entry.id);
+            blockers
+                .filter_map(|blockers| all.iter().position(|entry| entry.id == blockers.0))
                 .collect()
         })
         .collect();
     if let Err(cycle) = regatta_core::graph::layers(all.len(), &edges, |_, _| false) {
-        let named: Vec<&str> = cycle.iter().map(|cycle| all[*cycle].id.as_str()).collect();
+        let named: Vec<&str> = cycle.iter().map(|index| all[*index].id.as_str()).collect();
         let what = format!(
             "these entries wait for each other forever: {}",
             named.join(" → ")
@@ -516,7 +520,7 @@ mod tests {
     #[test]
     fn invalid_waves_are_refused_with_the_place_of_the_mistake() {
         let top = Path::new("/nowhere");
-        for (text, told) in [
+        for (text, expected_message) in [
             ("[]", "w.json:1:1: `wave file` must be a table, not a list"),
             ("{", "w.json:1:1: this is not JSON"),
             (
@@ -574,8 +578,10 @@ mod tests {
         ] {
             let found = parse(text, top).expect_err(text);
             assert!(
-                found.iter().any(|found| found.contains(told)),
-                "{text}: {told} in {found:?}"
+                found
+                    .iter()
+                    .any(|message| message.contains(expected_message)),
+                "{text}: {expected_message} in {found:?}"
             );
         }
     }

@@ -48,16 +48,16 @@ impl SpannedValue {
     }
 
     /// Moves all positions by `by`, so that the tree of one line becomes part of its file's tree.
-    pub(crate) fn shift_offsets(&mut self, by: usize) {
-        self.start += by;
-        self.end += by;
+    pub(crate) fn shift_offsets(&mut self, distance: usize) {
+        self.start += distance;
+        self.end += distance;
         match &mut self.value {
             PlanValue::List(items) => items
                 .iter_mut()
-                .for_each(|spanned_value| spanned_value.shift_offsets(by)),
+                .for_each(|spanned_value| spanned_value.shift_offsets(distance)),
             PlanValue::Table(entries) => entries.iter_mut().for_each(|table| {
-                table.start += by;
-                table.node.shift_offsets(by);
+                table.start += distance;
+                table.node.shift_offsets(distance);
             }),
             _ => {}
         }
@@ -132,10 +132,10 @@ pub(crate) fn parse_toml(source: &SourceText) -> Result<SpannedValue, Diagnostic
     match DeTable::parse(&source.text) {
         Ok(spanned) => Ok(table(spanned.get_ref(), 0..source.text.len())),
         Err(error) => {
-            let at = error.span().map_or(0, |range| range.start);
+            let start = error.span().map_or(0, |range| range.start);
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
             Err(source.diagnostic(
-                at,
+                start,
                 format!("this is not TOML: {what}"),
                 "write name = \"value\", as in subject = \"…\"",
             ))
@@ -195,7 +195,7 @@ impl JsonWalker<'_> {
 
     fn value(&mut self) -> SpannedValue {
         self.skip_whitespace();
-        let at = self.offset;
+        let start = self.offset;
         let value = match self.remaining().as_bytes().first() {
             Some(b'{') => self.table(),
             Some(b'[') => self.list(),
@@ -203,7 +203,7 @@ impl JsonWalker<'_> {
             _ => self.scalar(),
         };
         SpannedValue {
-            start: at,
+            start,
             end: self.offset,
             value,
         }

@@ -157,10 +157,10 @@ impl TaskSpec {
             .strip_prefix('[')
             .and_then(|value| value.strip_suffix(']'))
         {
-            Some(list) => list.split(',').for_each(|list| self.add_value(about, list)),
+            Some(list) => list.split(',').for_each(|part| self.add_value(about, part)),
             None if paths && !value.contains('{') => value
                 .split(',')
-                .for_each(|value| self.add_value(about, value)),
+                .for_each(|part| self.add_value(about, part)),
             None => self.add_value(about, value),
         }
     }
@@ -174,7 +174,7 @@ impl TaskSpec {
             SpecSection::Nothing | SpecSection::Checks => {}
             SpecSection::Type => match ISSUE_TYPES
                 .iter()
-                .find(|pair| pair.0 == value.to_lowercase())
+                .find(|(name, _)| *name == value.to_lowercase())
             {
                 Some(pair) => self.issue_type = Some(pair.1),
                 None => self

@@ -518,16 +518,16 @@ fn every_mistake_is_reported_with_its_place_and_its_fix() {
     let mut untold = Vec::new();
     for (bad, json) in [(INVALID_TOML, false), (INVALID_JSON, true)] {
         for (text, place, what, fix) in bad {
-            let told = diagnostics(text, json);
-            let good = told.len() == 1
-                && told[0].starts_with(&format!("p:{place}: "))
-                && told[0].contains(what)
-                && told[0]
+            let messages = diagnostics(text, json);
+            let good = messages.len() == 1
+                && messages[0].starts_with(&format!("p:{place}: "))
+                && messages[0].contains(what)
+                && messages[0]
                     .split_once("; ")
-                    .is_some_and(|told| told.1.contains(fix));
+                    .is_some_and(|messages| messages.1.contains(fix));
             if !good {
                 untold.push(format!(
-                    "{text}\n  expected {place} {what} {fix}\n  found {told:#?}"
+                    "{text}\n  expected {place} {what} {fix}\n  found {messages:#?}"
                 ));
             }
         }
@@ -538,13 +538,17 @@ fn every_mistake_is_reported_with_its_place_and_its_fix() {
 /// All mistakes are reported at once, in the order of the file, and the list has a limit.
 #[test]
 fn several_mistakes_are_reported_together() {
-    let told = diagnostics(
+    let messages = diagnostics(
         "[[task]]\nsubject = 'x'\npriority = 11\nfiles = ['/a']\n[[task]]\nid = 'b'\nblocked_by = \
         ['c']",
         false,
     );
-    let places: Vec<&str> = told.iter().map(|told| &told[..5]).collect();
-    assert_eq!(places, ["p:3:1", "p:4:1", "p:5:1", "p:7:1"], "{told:#?}");
+    let places: Vec<&str> = messages.iter().map(|message| &message[..5]).collect();
+    assert_eq!(
+        places,
+        ["p:3:1", "p:4:1", "p:5:1", "p:7:1"],
+        "{messages:#?}"
+    );
     let many = "[[task]]\n".repeat(30);
     let Err(CommandError::Problem(problem)) = parse_plan(&many, false, "p") else {
         panic!("the plan was accepted")

@@ -27,8 +27,8 @@ const COPY_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_COPY_RECORDS: usize = 500;
 
 impl RunnerProcess {
-    pub(super) fn execute(&self, ask: RunnerRequest) -> CallAnswer {
-        match ask {
+    pub(super) fn execute(&self, request: RunnerRequest) -> CallAnswer {
+        match request {
             RunnerRequest::PortsInUse { ports } => {
                 call_answer(self.local_site.ports_in_use(&ports))
             }
@@ -179,14 +179,14 @@ impl RunnerProcess {
         };
         let bring = |heading, records| {
             let (runner, session) = (self.name(), self.session());
-            let ask = input::JournalCopy {
+            let request = input::JournalCopy {
                 runner,
                 session,
                 attempt: id,
                 heading,
                 records,
             };
-            self.daemon.call::<u64>(&Call::RunnerCopy(ask))
+            self.daemon.call::<u64>(&Call::RunnerCopy(request))
         };
         let mut known = bring(self.agents.journal_heading(id).map_err(here)?, vec![])?;
         loop {

@@ -313,7 +313,7 @@ impl RunnerProcess {
     fn run_calls(self: &Arc<Self>) {
         let mut after = 0;
         loop {
-            let ask = input::RunnerCalls {
+            let request = input::RunnerCalls {
                 runner: self.name(),
                 session: self.session(),
                 after,
@@ -321,7 +321,7 @@ impl RunnerProcess {
             };
             match self
                 .daemon
-                .call::<Vec<remote_site::RunnerCall>>(&Call::RunnerCalls(ask))
+                .call::<Vec<remote_site::RunnerCall>>(&Call::RunnerCalls(request))
             {
                 Ok(calls) => {
                     self.record_contact();
@@ -354,8 +354,8 @@ impl RunnerProcess {
 
     /// Stores the instructions for a program, also before the program is supervised.
     fn set_session_input(&self, attempt: AttemptId, input: SessionInput, silence_ms: u64) {
-        let mut attended = lock(&self.supervised);
-        attended
+        let mut supervised = lock(&self.supervised);
+        supervised
             .entry(attempt)
             .or_insert_with(|| Arc::new(SupervisionState::new()))
             .set_input(input, silence_ms);
@@ -397,7 +397,7 @@ impl RunnerProcess {
         loop {
             let (runner, session) = (self.name(), self.session());
             let (gave, error) = (gave.clone(), error.clone());
-            let ask = input::RunnerCallResult {
+            let request = input::RunnerCallResult {
                 runner,
                 session,
                 call,
@@ -405,7 +405,7 @@ impl RunnerProcess {
                 error,
                 fault,
             };
-            match self.daemon.call::<String>(&Call::RunnerAnswer(ask)) {
+            match self.daemon.call::<String>(&Call::RunnerAnswer(request)) {
                 Ok(_) => return self.record_contact(),
                 Err(DaemonCallError::Refused(problem))
                     if problem.code == "stale_runner" && session != self.session() => {}
@@ -427,11 +427,11 @@ impl RunnerProcess {
         self.is_ending.store(true, Ordering::SeqCst);
         // Stay until the daemon needs nothing more, because the work of an ended program is checked
         // on this machine.
-        let (mut said, mut known) = (false, false);
+        let (mut has_printed, mut is_announced) = (false, false);
         loop {
             // Announce the shutdown once. Afterwards a beat keeps contact and returns the remaining
             // attempts.
-            let ask = if known {
+            let request = if is_announced {
                 Call::RunnerBeat(input::RunnerSession {
                     runner: self.name(),
                     session: self.session(),
@@ -439,58 +439,60 @@ impl RunnerProcess {
             } else {
                 Call::RunnerDrain(input::RunnerNameInput { name: self.name() })
             };
-            let left = match self.daemon.call::<Vec<AttemptId>>(&ask) {
-                Ok(left) => {
-                    known = true;
-                    left.len()
+            let remaining = match self.daemon.call::<Vec<AttemptId>>(&request) {
+                Ok(remaining) => {
+                    is_announced = true;
+                    remaining.len()
                 }
                 Err(error) => {
                     tracing::warn!("could not ask the daemon for the remaining attempts: {error}");
                     self.busy_attempts().len()
                 }
             };
-            if left > 0 && !said {
+            if remaining > 0 && !has_printed {
                 out.print_note(&format!(
-                    "shutting down: {left} running attempts have {} s to finish",
+                    "shutting down: {remaining} running attempts have {} s to finish",
                     self.settings.shutdown_timeout.as_secs()
                 ));
-                said = true;
+                has_printed = true;
             }
-            if left == 0
+            if remaining == 0
                 || Instant::now() >= deadline
                 || signals.arrives_within(SHUTDOWN_CHECK_INTERVAL)
             {
                 break;
             }
         }
-        let cut = self.busy_attempts();
-        for wired in lock(&self.supervised).values() {
-            wired.release();
+        let interrupted = self.busy_attempts();
+        for supervision in lock(&self.supervised).values() {
+            supervision.release();
         }
         std::thread::scope(|scope| {
-            for id in &cut {
+            for id in &interrupted {
                 scope.spawn(move || {
                     self.end_program(*id, STOP_GRACE.min(self.settings.shutdown_timeout))
                 });
             }
         });
-        for id in &cut {
+        for id in &interrupted {
             if let Err(error) = self.keep_work(*id) {
                 tracing::error!(attempt = %id, "could not hand over the work of a stopped \
                     attempt, so it exists only on this machine: {error}");
             }
         }
-        let gone = Call::RunnerLeave(input::RunnerSession {
+        let leave = Call::RunnerLeave(input::RunnerSession {
             runner: self.name(),
             session: self.session(),
         });
-        let gone: Result<String, _> = self.daemon.call(&gone);
-        match gone {
-            Ok(_) if cut.is_empty() => out.print_note("stopped: no work was left unfinished"),
+        let leave: Result<String, _> = self.daemon.call(&leave);
+        match leave {
+            Ok(_) if interrupted.is_empty() => {
+                out.print_note("stopped: no work was left unfinished")
+            }
             Ok(_) => out.print_note(&format!(
                 "stopped: {} attempts were stopped before they finished; their work is kept and \
                 their tasks are ready again",
-                cut.len()
+                interrupted.len()
             )),
             Err(error) => out.print_note(&format!(
                 "stopped, but could not notify the daemon, \

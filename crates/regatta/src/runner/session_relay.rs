@@ -1,6 +1,6 @@
 //! Supervises one program on this machine for a daemon elsewhere.
 //!
-//! What the program reports is sent to the daemon. The daemon's instructions for the program arrive
+//! The program's reports are sent to the daemon. The daemon's instructions for the program arrive
 //! as calls (see [`super`]) and are stored here, where the supervising code in regatta-engine reads
 //! them.
 
@@ -83,13 +83,20 @@ impl SupervisionState {
     }
 }
 
-/// Sends the program's reports to the daemon, and collects those that may wait.
+/// Reports of a program that the daemon has not received yet.
+struct PendingReports {
+    /// The reports with their positions in the journal.
+    events: Vec<(u64, AgentEvent)>,
+    last_flush: Instant,
+}
+
+/// Sends the program's reports to the daemon, and collects the reports that may wait.
 pub(super) struct RelaySink<'a> {
     runner: &'a RunnerProcess,
     id: AttemptId,
     supervision: &'a SupervisionState,
     workspace: std::path::PathBuf,
-    pending: Mutex<(Vec<(u64, AgentEvent)>, Instant)>,
+    pending: Mutex<PendingReports>,
 }
 
 impl<'a> RelaySink<'a> {
@@ -104,37 +111,40 @@ impl<'a> RelaySink<'a> {
             id,
             supervision,
             workspace,
-            pending: Mutex::new((Vec::new(), Instant::now())),
+            pending: Mutex::new(PendingReports {
+                events: Vec::new(),
+                last_flush: Instant::now(),
+            }),
         }
     }
 
     /// Sends the collected reports.
     pub(super) fn flush(&self) {
-        let events = std::mem::take(&mut lock(&self.pending).0);
+        let events = std::mem::take(&mut lock(&self.pending).events);
         if !events.is_empty() {
             self.send_report(SessionEvents {
-                events: events,
+                events,
                 silent: None,
             });
         }
-        lock(&self.pending).1 = Instant::now();
+        lock(&self.pending).last_flush = Instant::now();
     }
 
     /// Sends reports until the daemon has received them. If that fails nothing is lost, because the
     /// next supervision reports everything again from the journal.
-    fn send_report(&self, words: SessionEvents) {
-        let Ok(words) = serde_json::to_value(&words) else {
+    fn send_report(&self, report: SessionEvents) {
+        let Ok(report) = serde_json::to_value(&report) else {
             return self.supervision.release();
         };
         while self.supervision.should_continue() {
             let (runner, session) = (self.runner.name(), self.runner.session());
-            let ask = input::RunnerOutput {
+            let request = input::RunnerOutput {
                 runner,
                 session,
                 attempt: self.id,
-                words: words.clone(),
+                words: report.clone(),
             };
-            match self.runner.daemon.call::<bool>(&Call::RunnerSaid(ask)) {
+            match self.runner.daemon.call::<bool>(&Call::RunnerSaid(request)) {
                 Ok(true) => return self.runner.record_contact(),
                 Ok(false) => return self.supervision.release(),
                 Err(DaemonCallError::Refused(_)) if session != self.runner.session() => {}
@@ -183,15 +193,15 @@ impl SessionSink for RelaySink<'_> {
                 },
             )),
             AgentEvent::Usage { session, .. },
-        ) = (pending.0.last(), &event)
+        ) = (pending.events.last(), &event)
             && last_session == session
         {
-            pending.0.pop();
+            pending.events.pop();
         }
         if event.changes_state() || matches!(event, AgentEvent::Message { .. }) {
-            pending.0.push((position, event));
+            pending.events.push((position, event));
         }
-        let is_full = pending.0.len() >= MAX_PENDING_REPORTS;
+        let is_full = pending.events.len() >= MAX_PENDING_REPORTS;
         drop(pending);
         if !can_wait || is_full {
             self.flush();
@@ -210,7 +220,7 @@ impl SessionSink for RelaySink<'_> {
     fn desired_input(&self) -> SessionInput {
         let is_due = {
             let pending = lock(&self.pending);
-            !pending.0.is_empty() && pending.1.elapsed() >= MAX_REPORT_DELAY
+            !pending.events.is_empty() && pending.last_flush.elapsed() >= MAX_REPORT_DELAY
         };
         if is_due {
             self.flush();

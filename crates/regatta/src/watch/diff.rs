@@ -269,17 +269,17 @@ impl DiffPane {
         });
     }
 
-    pub(super) fn scroll(&mut self, by: isize) {
+    pub(super) fn scroll(&mut self, delta: isize) {
         self.cursor = self
             .cursor
-            .saturating_add_signed(by)
+            .saturating_add_signed(delta)
             .min(self.rows.len().saturating_sub(1));
     }
 
     /// Moves to the next file, or with a negative number to the previous one.
-    pub(super) fn move_to_file(&mut self, by: isize) {
+    pub(super) fn move_to_file(&mut self, delta: isize) {
         let mut starts = self.files.iter().map(|file| file.1);
-        let found = match by {
+        let found = match delta {
             1.. => starts.find(|start| *start > self.cursor),
             _ => starts.rfind(|start| *start < self.cursor),
         };
@@ -370,9 +370,10 @@ impl DiffPane {
 
     fn split_lines(&self, from: usize, to: usize) -> Vec<DiffViewLine<'_>> {
         let side = |at: usize, end: usize| {
-            (at < end)
-                .then(|| self.rows.get(at).map(|diff| (at, diff)))
-                .flatten()
+            if at >= end {
+                return None;
+            }
+            self.rows.get(at).map(|row| (at, row))
         };
         let (mut lines, mut at) = (Vec::new(), from);
         while let Some(row) = self.rows.get(at).filter(|_| at < to) {
@@ -515,10 +516,10 @@ mod tests {
             (9, "y:1"),
             (14, "y:2"),
         ];
-        for (row, wanted) in places {
+        for (row, expected) in places {
             assert_eq!(
                 at(&mut diff_pane, row).as_deref(),
-                Some(wanted),
+                Some(expected),
                 "row {row}"
             );
         }
@@ -572,7 +573,7 @@ mod tests {
             .iter()
             .map(|diff| diff.text.as_str())
             .collect();
-        let wanted = [
+        let expected = [
             "diff --git a/x b/x",
             "@@ -1,3 +1,3 @@",
             "-c",
@@ -580,7 +581,7 @@ mod tests {
             " b=1",
             "+d",
         ];
-        assert_eq!(shown[..6], wanted);
+        assert_eq!(shown[..6], expected);
         diff_pane.move_to_file(1);
         assert_eq!(
             diff_pane.rows[diff_pane.cursor].text, "diff --git a/y b/y",

@@ -102,15 +102,15 @@ fn hidden_count(many: usize, room: usize) -> String {
     }
 }
 
-fn state_style(model: &ScreenModel, at: DisplayState) -> Style {
+fn state_style(model: &ScreenModel, state: DisplayState) -> Style {
     let plain = Style::default();
     if !model.has_colour {
-        return match at {
+        return match state {
             DisplayState::Needs | DisplayState::Failed => plain.add_modifier(Modifier::BOLD),
             _ => plain,
         };
     }
-    match at {
+    match state {
         DisplayState::Failed => plain.fg(Color::Red),
         DisplayState::Needs => plain.fg(Color::Magenta).add_modifier(Modifier::BOLD),
         DisplayState::Waiting => plain.fg(Color::Yellow),
@@ -122,8 +122,8 @@ fn state_style(model: &ScreenModel, at: DisplayState) -> Style {
 }
 
 /// Returns the glyph of a state. Glyph and word are enough to tell states apart without colours.
-fn state_glyph(model: &ScreenModel, at: DisplayState) -> &'static str {
-    let (sign, plain) = match at {
+fn state_glyph(model: &ScreenModel, state: DisplayState) -> &'static str {
+    let (sign, plain) = match state {
         DisplayState::Failed => ("✕", "x"),
         DisplayState::Needs => ("!", "!"),
         DisplayState::Waiting => ("‖", "="),
@@ -137,8 +137,8 @@ fn state_glyph(model: &ScreenModel, at: DisplayState) -> &'static str {
     if model.is_unicode { sign } else { plain }
 }
 
-fn state_label(at: DisplayState) -> &'static str {
-    match at {
+fn state_label(state: DisplayState) -> &'static str {
+    match state {
         DisplayState::Failed => "failed",
         DisplayState::Needs => "needs you",
         DisplayState::Waiting => "waiting",
@@ -157,13 +157,13 @@ fn titled_block<'a>(model: &ScreenModel, title: String, is_focused: bool) -> Blo
         (true, false) => Style::default().add_modifier(Modifier::BOLD),
         (false, _) => Style::default().add_modifier(Modifier::DIM),
     };
-    let set = if model.is_unicode {
+    let symbols = if model.is_unicode {
         ratatui::symbols::border::PLAIN
     } else {
         ASCII_BORDER
     };
     Block::bordered()
-        .border_set(set)
+        .border_set(symbols)
         .border_style(style)
         .title(title)
 }
@@ -290,19 +290,21 @@ fn page_names(page: ScreenPage, room: usize) -> Vec<(&'static str, bool)> {
             .into_iter()
             .map(|(_, screen_page, name)| (name, screen_page == page))
     };
-    if all().map(|pair| pair.0.len() + 1).sum::<usize>() <= room {
+    if all().map(|(name, _)| name.len() + 1).sum::<usize>() <= room {
         return all().collect();
     }
-    let open = all().find(|pair| pair.1).map_or(0, |pair| pair.0.len() + 1);
-    let (mut left, mut names) = (room.saturating_sub(open + 2), Vec::new());
-    for (name, here) in all() {
-        if here {
+    let current_width = all()
+        .find(|(_, is_current)| *is_current)
+        .map_or(0, |(name, _)| name.len() + 1);
+    let (mut free, mut names) = (room.saturating_sub(current_width + 2), Vec::new());
+    for (name, is_current) in all() {
+        if is_current {
             names.push((name, true));
-        } else if let Some(rest) = left.checked_sub(name.len() + 1) {
-            left = rest;
+        } else if let Some(rest) = free.checked_sub(name.len() + 1) {
+            free = rest;
             names.push((name, false));
         } else {
-            left = 0;
+            free = 0;
         }
     }
     names.push(("…", false));

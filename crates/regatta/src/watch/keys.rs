@@ -118,7 +118,10 @@ pub(super) fn on_key(model: &mut ScreenModel, key: KeyEvent) -> Vec<ScreenReques
 }
 
 fn go_to_page(model: &mut ScreenModel, code: KeyCode) -> Vec<ScreenRequest> {
-    let Some((_, page, _)) = PAGES.into_iter().find(|row| KeyCode::Char(row.0) == code) else {
+    let Some((_, page, _)) = PAGES
+        .into_iter()
+        .find(|(key, _, _)| KeyCode::Char(*key) == code)
+    else {
         return vec![];
     };
     let focus = match page {
@@ -144,7 +147,7 @@ fn open_task(model: &mut ScreenModel, id: TaskId) -> Vec<ScreenRequest> {
     vec![ScreenRequest::SubscribeTopics, ScreenRequest::ReadLog]
 }
 
-fn cycle_focus(model: &mut ScreenModel, back: bool) {
+fn cycle_focus(model: &mut ScreenModel, is_backwards: bool) {
     if let ScreenPage::Task(_) = model.page {
         model.pane = if model.pane == TaskPane::Log {
             TaskPane::Diff
@@ -156,33 +159,34 @@ fn cycle_focus(model: &mut ScreenModel, back: bool) {
     if model.page != ScreenPage::Now {
         return;
     }
-    let round = [
+    let order = [
         ListFocus::Inbox,
         ListFocus::Lanes,
         ListFocus::Tasks,
         ListFocus::Queue,
     ];
-    let at = round
+    let index = order
         .iter()
         .position(|list_focus| *list_focus == model.focus)
         .unwrap_or(0);
-    model.focus = round[(at + if back { round.len() - 1 } else { 1 }) % round.len()];
+    model.focus = order[(index + if is_backwards { order.len() - 1 } else { 1 }) % order.len()];
     model.scroll = 0;
 }
 
-fn move_selection(model: &mut ScreenModel, by: isize) -> Vec<ScreenRequest> {
+fn move_selection(model: &mut ScreenModel, delta: isize) -> Vec<ScreenRequest> {
     if let ScreenPage::Task(_) = model.page {
         match model.pane {
-            TaskPane::Log => model.log.scroll(by),
-            TaskPane::Diff => model.diff.scroll(by),
+            TaskPane::Log => model.log.scroll(delta),
+            TaskPane::Diff => model.diff.scroll(delta),
         }
         return vec![];
     }
-    let moved = |many: usize, at: Option<usize>| {
-        let first = if at.is_none() { 0 } else { by };
-        at.unwrap_or(0)
+    let moved_index = |count: usize, index: Option<usize>| {
+        let first = if index.is_none() { 0 } else { delta };
+        index
+            .unwrap_or(0)
             .saturating_add_signed(first)
-            .min(many.saturating_sub(1))
+            .min(count.saturating_sub(1))
     };
     match model.focus {
         ListFocus::Inbox => {
@@ -191,10 +195,10 @@ fn move_selection(model: &mut ScreenModel, by: isize) -> Vec<ScreenRequest> {
                 .iter()
                 .map(|inbox_group| inbox_group.key.to_owned())
                 .collect();
-            let at = keys
+            let index = keys
                 .iter()
-                .position(|s| Some(s) == model.selected_group_key.as_ref());
-            model.selected_group_key = keys.get(moved(keys.len(), at)).cloned();
+                .position(|key| Some(key) == model.selected_group_key.as_ref());
+            model.selected_group_key = keys.get(moved_index(keys.len(), index)).cloned();
         }
         ListFocus::Tasks => {
             let ids: Vec<TaskId> = model
@@ -202,17 +206,17 @@ fn move_selection(model: &mut ScreenModel, by: isize) -> Vec<ScreenRequest> {
                 .iter()
                 .map(|task_row| task_row.id)
                 .collect();
-            let at = ids.iter().position(|id| Some(*id) == model.selected_task);
-            model.selected_task = ids.get(moved(ids.len(), at)).copied();
+            let index = ids.iter().position(|id| Some(*id) == model.selected_task);
+            model.selected_task = ids.get(moved_index(ids.len(), index)).copied();
         }
         ListFocus::Lanes => {
             model.scroll = model
                 .scroll
-                .saturating_add_signed(by)
+                .saturating_add_signed(delta)
                 .min(model.lanes.len().saturating_sub(1));
         }
         ListFocus::Queue => {
-            let trains = || {
+            let queue_rows = || {
                 model
                     .queues
                     .values()
@@ -221,22 +225,22 @@ fn move_selection(model: &mut ScreenModel, by: isize) -> Vec<ScreenRequest> {
                     })
                     .sum()
             };
-            let tables = |cost: &CostView| {
+            let table_rows = |cost: &CostView| {
                 cost.tables
                     .iter()
                     .map(|cost_table| 2 + cost_table.rows.len())
                     .sum::<usize>()
                     + 3
             };
-            let many: usize = match (&model.cost, &model.page) {
-                (Some(cost), ScreenPage::Cost) => tables(cost),
-                (_, ScreenPage::Now | ScreenPage::Queue) => trains(),
+            let count: usize = match (&model.cost, &model.page) {
+                (Some(cost), ScreenPage::Cost) => table_rows(cost),
+                (_, ScreenPage::Now | ScreenPage::Queue) => queue_rows(),
                 _ => list_pages::list_page(model, usize::MAX).1.len(),
             };
             model.scroll = model
                 .scroll
-                .saturating_add_signed(by)
-                .min(many.saturating_sub(1));
+                .saturating_add_signed(delta)
+                .min(count.saturating_sub(1));
         }
     }
     vec![]
@@ -333,14 +337,14 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
     };
     // The request of the task's agent is visible here too, and is answered with the same keys as on
     // Now.
-    if let Some(asked) = model.request_of_task(id) {
+    if let Some(request) = model.request_of_task(id) {
         let answer = match key {
-            '1'..='9' => asked.actions.get(key as usize - '1' as usize),
-            'r' => asked
+            '1'..='9' => request.actions.get(key as usize - '1' as usize),
+            'r' => request
                 .actions
                 .iter()
                 .find(|page_action| page_action.words.is_some()),
-            'z' => asked
+            'z' => request
                 .actions
                 .iter()
                 .find(|page_action| page_action.key == Some('z')),

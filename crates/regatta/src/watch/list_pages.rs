@@ -204,15 +204,15 @@ fn file_lines(model: &ScreenModel, project_files: &ProjectFilesView, width: usiz
         format!("{}  {}", project_files.project, project_files.text),
         bold(),
     )];
-    for one in &project_files.radar.collisions {
-        let other = one
+    for collision in &project_files.radar.collisions {
+        let other_side = collision
             .other
             .map_or_else(|| "the trunk".to_owned(), |id| id.to_string());
         let text = format!(
-            "{} {} and {other} will collide in {}",
+            "{} {} and {other_side} will collide in {}",
             conflict_mark(model),
-            one.one,
-            one.paths.join(" ")
+            collision.one,
+            collision.paths.join(" ")
         );
         lines.push(error_line(model, &text));
     }
@@ -232,11 +232,11 @@ fn file_lines(model: &ScreenModel, project_files: &ProjectFilesView, width: usiz
             Style::default(),
         ));
     }
-    let cells: Vec<Vec<String>> = rows.iter().map(|row| row.0.clone()).collect();
+    let cells: Vec<Vec<String>> = rows.iter().map(|(cells, _)| cells.clone()).collect();
     let text = format_table_for(&cells, Some(width));
     let drawn = text.lines().zip(&rows);
-    lines.extend(drawn.map(|(text, (_, meet))| {
-        if *meet {
+    lines.extend(drawn.map(|(text, (_, clashes))| {
+        if *clashes {
             error_line(model, text)
         } else {
             (text.to_owned(), Style::default())
@@ -256,7 +256,7 @@ fn folder_row(model: &ScreenModel, folder_cell: &FolderCell) -> Vec<String> {
     } else {
         format!("{}/", folder_cell.path)
     };
-    let holds = |holder_share: &HolderShare| {
+    let describe = |holder_share: &HolderShare| {
         holder_text(
             &holder_share.holder,
             holder_share.task,
@@ -264,7 +264,7 @@ fn folder_row(model: &ScreenModel, folder_cell: &FolderCell) -> Vec<String> {
             &holder_share.until,
         )
     };
-    let held: Vec<String> = folder_cell.held.iter().map(holds).collect();
+    let held: Vec<String> = folder_cell.held.iter().map(describe).collect();
     let wanted = if folder_cell.wanted > 0 {
         format!("{} wanted", folder_cell.wanted)
     } else {
@@ -274,13 +274,15 @@ fn folder_row(model: &ScreenModel, folder_cell: &FolderCell) -> Vec<String> {
         model,
         folder_cell.depth,
         &name,
-        (&folder_cell.clashing_tasks, folder_cell.changes_today),
-        (held, wanted),
+        &folder_cell.clashing_tasks,
+        folder_cell.changes_today,
+        held,
+        wanted,
     )
 }
 
 fn file_row(model: &ScreenModel, file_cell: &FileCell, depth: usize) -> Vec<String> {
-    let holds = |path_holder: &PathHolder| {
+    let describe = |path_holder: &PathHolder| {
         let holder = path_holder
             .agent
             .as_ref()
@@ -292,7 +294,7 @@ fn file_row(model: &ScreenModel, file_cell: &FileCell, depth: usize) -> Vec<Stri
             &path_holder.until,
         )
     };
-    let held: Vec<String> = file_cell.held.iter().map(holds).collect();
+    let held: Vec<String> = file_cell.held.iter().map(describe).collect();
     let wanted = if file_cell.wanted.is_empty() {
         String::new()
     } else {
@@ -302,8 +304,10 @@ fn file_row(model: &ScreenModel, file_cell: &FileCell, depth: usize) -> Vec<Stri
         model,
         depth + 1,
         &file_cell.path,
-        (&file_cell.clashing_tasks, file_cell.changes_today),
-        (held, wanted),
+        &file_cell.clashing_tasks,
+        file_cell.changes_today,
+        held,
+        wanted,
     )
 }
 
@@ -311,20 +315,22 @@ fn ownership_row(
     model: &ScreenModel,
     depth: usize,
     name: &str,
-    (clash, hot): (&[TaskId], u32),
-    (mut held, wanted): (Vec<String>, String),
+    clash: &[TaskId],
+    changes_today: u32,
+    mut held: Vec<String>,
+    wanted: String,
 ) -> Vec<String> {
-    let meet = if clash.is_empty() {
+    let clash_text = if clash.is_empty() {
         String::new()
     } else {
         format!("{} {} meet", conflict_mark(model), task_names(clash))
     };
-    let hot = if hot == 0 {
+    let changes = if changes_today == 0 {
         String::new()
     } else {
-        format!("{hot} today")
+        format!("{changes_today} today")
     };
-    held.extend(Some(wanted).filter(|s| !s.is_empty()));
+    held.extend(Some(wanted).filter(|text| !text.is_empty()));
     let held = if held.is_empty() {
         "free".into()
     } else {
@@ -332,16 +338,16 @@ fn ownership_row(
     };
     vec![
         format!("{}{name}", "  ".repeat(depth.min(8))),
-        meet,
-        hot,
+        clash_text,
+        changes,
         held,
     ]
 }
 
 fn task_names(tasks: &[TaskId]) -> String {
-    let shown: Vec<String> = tasks.iter().take(6).map(ToString::to_string).collect();
+    let names: Vec<String> = tasks.iter().take(6).map(ToString::to_string).collect();
     let more = tasks.len().saturating_sub(6);
-    shown.join(" and ")
+    names.join(" and ")
         + &if more > 0 {
             format!(" and {more} more")
         } else {
@@ -433,7 +439,7 @@ fn setup_lines(model: &ScreenModel, width: usize) -> StyledLines {
     lines.extend(table_lines(&here, width));
     for (title, text) in &found.lists {
         lines.push(((*title).to_owned(), bold()));
-        lines.extend(text.lines().map(|text| (text.to_owned(), Style::default())));
+        lines.extend(text.lines().map(|line| (line.to_owned(), Style::default())));
     }
     lines
 }
@@ -441,6 +447,6 @@ fn setup_lines(model: &ScreenModel, width: usize) -> StyledLines {
 fn table_lines(rows: &[Vec<String>], width: usize) -> StyledLines {
     format_table_for(rows, Some(width))
         .lines()
-        .map(|s| (s.to_owned(), Style::default()))
+        .map(|line| (line.to_owned(), Style::default()))
         .collect()
 }

@@ -34,9 +34,9 @@ impl WantedTopics {
 }
 
 /// Reads the stream and forwards its messages until the receiver is gone.
-pub(super) fn forward_stream(client: &Client, wanted: &WantedTopics, to: &Sender<ScreenEvent>) {
+pub(super) fn forward_stream(client: &Client, topics: &WantedTopics, to: &Sender<ScreenEvent>) {
     loop {
-        let why = match read_stream(client, wanted, to) {
+        let why = match read_stream(client, topics, to) {
             Ok(StreamEnd::ReceiverGone) => return,
             Ok(StreamEnd::TopicsChanged) => continue,
             Ok(StreamEnd::Closed) => "the daemon closed the connection".to_owned(),
@@ -61,35 +61,35 @@ enum StreamEnd {
 
 fn read_stream(
     client: &Client,
-    wanted: &WantedTopics,
+    wanted_topics: &WantedTopics,
     to: &Sender<ScreenEvent>,
 ) -> Result<StreamEnd, CommandError> {
-    let topics = wanted.get();
-    let mut heard = Instant::now();
+    let topics = wanted_topics.get();
+    let mut last_message = Instant::now();
     let mut end = StreamEnd::Closed;
     client.stream_live(&topics, |message| {
         match message {
-            LiveStreamItem::Idle if heard.elapsed() > SILENCE_TIMEOUT => {
+            LiveStreamItem::Idle if last_message.elapsed() > SILENCE_TIMEOUT => {
                 end = StreamEnd::Silent;
                 return false;
             }
             LiveStreamItem::Idle => {}
             LiveStreamItem::Heartbeat => {
-                heard = Instant::now();
+                last_message = Instant::now();
                 if to.send(ScreenEvent::Heartbeat).is_err() {
                     end = StreamEnd::ReceiverGone;
                     return false;
                 }
             }
             LiveStreamItem::Data { event, data } => {
-                heard = Instant::now();
+                last_message = Instant::now();
                 if to.send(ScreenEvent::Message { event, data }).is_err() {
                     end = StreamEnd::ReceiverGone;
                     return false;
                 }
             }
         }
-        if wanted.get() != topics {
+        if wanted_topics.get() != topics {
             end = StreamEnd::TopicsChanged;
             return false;
         }

@@ -2,18 +2,18 @@
 //!
 //! [`model`] holds the data and the position of the person, [`keys`] handles a key press, and
 //! [`draw`] draws the screen. All three are pure. This module does the rest: it owns the terminal,
-//! reads the daemon's stream through [`line`], and executes the requests of the keys. Without a
-//! terminal, `watch` prints one line per event instead.
+//! reads the daemon's stream through [`live_client`], and executes the requests of the keys.
+//! Without a terminal, `watch` prints one line per event instead.
 
 mod diff; // a task's diff and the comments on it
 mod draw; // drawing
 mod keys; // the keyboard
-mod list_pages;
+mod list_pages; // pages that are lists of lines
 mod live_client; // the daemon's stream
 mod model; // the data on the screen
 #[cfg(test)]
 mod tests;
-mod transcript; // a program's log // pages that are lists of lines
+mod transcript; // a program's log
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -82,17 +82,18 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
     {
         return print_event_lines(app, &client);
     }
-    let (news, heard) = channel();
-    let wanted = live_client::WantedTopics::default();
+    let (event_tx, event_rx) = channel();
+    let wanted_topics = live_client::WantedTopics::default();
     let mut model = ScreenModel::new(app.output.is_unicode, app.output.has_colour);
     model.own_project = app.project(&client)?;
-    wanted.set(model.topics());
-    let errands = spawn_job_thread(app, &news)?;
-    listen_for_signals(&news)?;
+    wanted_topics.set(model.topics());
+    let jobs = spawn_job_thread(app, &event_tx)?;
+    listen_for_signals(&event_tx)?;
     {
         // The stream needs a connection of its own, because its thread never leaves it.
-        let (client, wanted, news) = (app.client()?, wanted.clone(), news.clone());
-        std::thread::spawn(move || live_client::forward_stream(&client, &wanted, &news));
+        let (client, wanted_topics, event_tx) =
+            (app.client()?, wanted_topics.clone(), event_tx.clone());
+        std::thread::spawn(move || live_client::forward_stream(&client, &wanted_topics, &event_tx));
     }
     // The terminal is restored at every end, even after a panic.
     let broken = |error: std::io::Error| {
@@ -103,16 +104,16 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
         )
     };
     let mut terminal = ratatui::try_init().map_err(broken)?;
-    let keys = news.clone();
+    let keys = event_tx.clone();
     std::thread::spawn(move || read_keys(&keys));
     let screen = Screen {
-        events: heard,
-        wanted_topics: wanted,
-        jobs: errands,
+        events: event_rx,
+        wanted_topics,
+        jobs,
     };
-    let ended = screen.run(&mut model, &mut terminal);
+    let result = screen.run(&mut model, &mut terminal);
     let restored = ratatui::try_restore().map_err(broken);
-    let code = ended.map_err(broken)?;
+    let code = result.map_err(broken)?;
     restored?;
     // Print unsent comments, so that they are not lost.
     for (task, drafts) in &model.drafts {
@@ -131,9 +132,9 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
 /// Prints a line for each event from now on, when there is no terminal.
 fn print_event_lines(app: &CommandContext, client: &Client) -> CommandResult {
     let out = &app.output;
-    let now: CallReply<Value> = client.call(&Call::AgentList(input::EmptyInput {}))?;
-    client.stream_events(now.revision, true, |seen| {
-        if let EventStreamItem::Event(event) = seen {
+    let reply: CallReply<Value> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    client.stream_events(reply.revision, true, |item| {
+        if let EventStreamItem::Event(event) = item {
             if out.is_json {
                 let text = serde_json::to_string(&event).map_err(|error| {
                     command_error("bug", error.to_string(), "please report this")
@@ -149,12 +150,12 @@ fn print_event_lines(app: &CommandContext, client: &Client) -> CommandResult {
 
 fn read_keys(to: &Sender<ScreenEvent>) {
     while let Ok(event) = event::read() {
-        let news = match event {
+        let screen_event = match event {
             Event::Key(key) => ScreenEvent::Key(key),
             Event::Resize(..) => ScreenEvent::Resized,
             _ => continue,
         };
-        if to.send(news).is_err() {
+        if to.send(screen_event).is_err() {
             return;
         }
     }
@@ -162,7 +163,7 @@ fn read_keys(to: &Sender<ScreenEvent>) {
     let _nobody = to.send(ScreenEvent::Signal(1));
 }
 
-fn listen_for_signals(to: &Sender<ScreenEvent>) -> Result<(), CommandError> {
+fn listen_for_signals(events: &Sender<ScreenEvent>) -> Result<(), CommandError> {
     let broken = |error: std::io::Error| {
         command_error(
             "io",
@@ -174,25 +175,25 @@ fn listen_for_signals(to: &Sender<ScreenEvent>) -> Result<(), CommandError> {
         .enable_all()
         .build()
         .map_err(broken)?;
-    let (mut ends, mut hung, mut breaks) = {
+    let (mut terminate, mut hangup, mut interrupt) = {
         let _inside = runtime.enter();
-        let of = |kind| signal(kind).map_err(broken);
+        let listen = |kind| signal(kind).map_err(broken);
         (
-            of(SignalKind::terminate())?,
-            of(SignalKind::hangup())?,
-            of(SignalKind::interrupt())?,
+            listen(SignalKind::terminate())?,
+            listen(SignalKind::hangup())?,
+            listen(SignalKind::interrupt())?,
         )
     };
-    let to = to.clone();
+    let events = events.clone();
     std::thread::spawn(move || {
         let code = runtime.block_on(async {
             tokio::select! {
-                _ = ends.recv() => 143,
-                _ = hung.recv() => 129,
-                _ = breaks.recv() => 130,
+                _ = terminate.recv() => 143,
+                _ = hangup.recv() => 129,
+                _ = interrupt.recv() => 130,
             }
         });
-        let _nobody = to.send(ScreenEvent::Signal(code));
+        let _nobody = events.send(ScreenEvent::Signal(code));
     });
     Ok(())
 }
@@ -202,13 +203,13 @@ fn spawn_job_thread(
     app: &CommandContext,
     to: &Sender<ScreenEvent>,
 ) -> Result<Sender<BackgroundJob>, CommandError> {
-    let (client, to, (errands, todo)) = (app.client()?, to.clone(), channel());
+    let (client, to, (jobs, queue)) = (app.client()?, to.clone(), channel());
     std::thread::spawn(move || {
-        for errand in todo {
-            let news = match errand {
+        for job in queue {
+            let screen_event = match job {
                 BackgroundJob::Perform(actions) => {
-                    let went = perform_actions(&client, &actions);
-                    ScreenEvent::Done(actions, went)
+                    let result = perform_actions(&client, &actions);
+                    ScreenEvent::Done(actions, result)
                 }
                 BackgroundJob::Log(attempt, from) => {
                     let call = Call::Transcript(input::TranscriptQuery {
@@ -221,26 +222,26 @@ fn spawn_job_thread(
                         call_running_daemon::<Vec<JournalRecordView>>(&client, &call),
                     )
                 }
-                BackgroundJob::Diff(task, how) => {
+                BackgroundJob::Diff(task, options) => {
                     let call = Call::Diff(input::DiffInput {
                         id: task.to_string(),
-                        since_review: how.is_since_review,
+                        since_review: options.is_since_review,
                     });
                     ScreenEvent::Diff(
                         task,
-                        how,
+                        options,
                         call_running_daemon::<DiffView>(&client, &call).map(|diff| diff.patch),
                     )
                 }
                 BackgroundJob::Events(after) => ScreenEvent::Events(read_events(&client, after)),
                 BackgroundJob::Setup => ScreenEvent::Setup(Box::new(read_setup(&client))),
             };
-            if to.send(news).is_err() {
+            if to.send(screen_event).is_err() {
                 return;
             }
         }
     });
-    Ok(errands)
+    Ok(jobs)
 }
 
 /// Performs a call without starting a daemon, because a person may have stopped it on purpose.
@@ -249,17 +250,17 @@ fn call_running_daemon<T: serde::de::DeserializeOwned>(
     call: &Call,
 ) -> Result<T, String> {
     match client.call_while_up(call) {
-        Ok(Some(got)) => Ok(got.data),
+        Ok(Some(reply)) => Ok(reply.data),
         Ok(None) => Err("the daemon is not running; start it: regatta up".into()),
-        Err(failed) => Err(failed.message()),
+        Err(error) => Err(error.message()),
     }
 }
 
 /// Returns the events after a revision, with the revision of the last one.
 fn read_events(client: &Client, after: u64) -> Result<(u64, Vec<EventView>), String> {
     let mut events = Vec::new();
-    let read = client.stream_events(after, false, |seen| {
-        if let EventStreamItem::Event(event) = seen {
+    let read = client.stream_events(after, false, |item| {
+        if let EventStreamItem::Event(event) = item {
             events.push(*event);
         }
         Ok(true)

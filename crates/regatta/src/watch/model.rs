@@ -250,11 +250,11 @@ impl ScreenModel {
 
     /// Returns the topics that the current page needs.
     pub(super) fn topics(&self) -> String {
-        let own = self
+        let page_topic = self
             .page
             .topic()
             .map_or(String::new(), |page| format!(",{page}"));
-        format!("head,inbox,lanes,bars,queue,tasks{own}")
+        format!("head,inbox,lanes,bars,queue,tasks{page_topic}")
     }
 
     /// Applies a frame, or keeps it while updates are paused.
@@ -299,24 +299,19 @@ impl ScreenModel {
 
     fn apply_frame(&mut self, frame: LiveFrame) {
         (self.seq, self.data_unix_ms) = (frame.seq, Some(frame.sent_unix_ms));
-        for FrameEntity {
-            topic: t,
-            key: k,
-            value: v,
-        } in frame.entities
-        {
-            match t.as_str() {
-                "head" => self.head = parse_value(v),
-                "cost" => self.cost = parse_value(v),
-                "inbox" => insert_parsed(&mut self.items, k, v),
-                "lanes" => insert_parsed(&mut self.lanes, k, v),
-                "bars" => insert_parsed(&mut self.lane_bars, k, v),
-                "queue" => insert_parsed(&mut self.queues, k, v),
-                "tasks" => insert_parsed(&mut self.task_rows, k, v),
-                "files" => insert_parsed(&mut self.files, k, v),
-                "teams" => insert_parsed(&mut self.teams, k, v),
-                "conversations" => insert_parsed(&mut self.conversations, k, v),
-                _ => self.task = parse_value(v),
+        for FrameEntity { topic, key, value } in frame.entities {
+            match topic.as_str() {
+                "head" => self.head = parse_value(value),
+                "cost" => self.cost = parse_value(value),
+                "inbox" => insert_parsed(&mut self.items, key, value),
+                "lanes" => insert_parsed(&mut self.lanes, key, value),
+                "bars" => insert_parsed(&mut self.lane_bars, key, value),
+                "queue" => insert_parsed(&mut self.queues, key, value),
+                "tasks" => insert_parsed(&mut self.task_rows, key, value),
+                "files" => insert_parsed(&mut self.files, key, value),
+                "teams" => insert_parsed(&mut self.teams, key, value),
+                "conversations" => insert_parsed(&mut self.conversations, key, value),
+                _ => self.task = parse_value(value),
             }
         }
         if self
@@ -395,20 +390,20 @@ impl ScreenModel {
 
     /// Returns the open request of a task's agent, if there is one.
     pub(super) fn request_of_task(&self, task: TaskId) -> Option<&InboxItemView> {
-        let asks = |inbox_item: &&InboxItemView| {
+        let is_request = |inbox_item: &&InboxItemView| {
             inbox_item.item.task == Some(task) && inbox_item.item.ask.is_some()
         };
         self.items
             .values()
-            .filter(asks)
+            .filter(is_request)
             .min_by_key(|inbox_item| (inbox_item.item.since_wall, inbox_item.item.id.clone()))
     }
 
     /// Returns the tasks that pass the filter, most urgent first, then by number.
     pub(super) fn visible_rows(&self) -> Vec<&TaskRowView> {
-        let wanted = self.filter.to_lowercase();
+        let filter_text = self.filter.to_lowercase();
         let passes = |task_row: &&TaskRowView| {
-            wanted.is_empty()
+            filter_text.is_empty()
                 || [
                     task_row.id.to_string(),
                     task_row.subject.clone(),
@@ -417,17 +412,17 @@ impl ScreenModel {
                 ]
                 .iter()
                 .chain(task_row.agent.as_ref().map(ToString::to_string).iter())
-                .any(|part| part.to_lowercase().contains(&wanted))
+                .any(|part| part.to_lowercase().contains(&filter_text))
         };
         let mut rows: Vec<&TaskRowView> = self.task_rows.values().filter(passes).collect();
         // A failed task that is no longer in the inbox is not urgent.
-        let asks = |row: &TaskRowView| {
+        let is_in_inbox = |row: &TaskRowView| {
             self.items
                 .values()
                 .any(|item| item.item.task == Some(row.id))
         };
         let urgency = |row: &TaskRowView| {
-            if row.at == DisplayState::Failed && !asks(row) {
+            if row.at == DisplayState::Failed && !is_in_inbox(row) {
                 DisplayState::Landed
             } else {
                 row.at

@@ -199,7 +199,7 @@ fn everything_is_visible_at_three_sizes() {
     press_keys(&mut model, "j");
     for (width, height) in [(80, 24), (120, 40), (200, 60)] {
         let screen = screen_text(&model, width, height);
-        let wanted = [
+        let expected = [
             "shop·main",
             "● live",
             "4 working · 1 waiting · 2 need you",
@@ -218,7 +218,7 @@ fn everything_is_visible_at_three_sizes() {
             " 1 T22  testing",
             "? help",
         ];
-        for text in wanted {
+        for text in expected {
             assert!(
                 screen.contains(text),
                 "{width}x{height} lacks {text:?}:\n{screen}"
@@ -372,26 +372,20 @@ fn cut_text_always_has_an_ellipsis() {
         }
         let whole: String = screen
             .lines()
-            .filter_map(|screen| screen.strip_prefix('│')?.split('│').next())
-            .map(|screen| screen.trim().to_owned() + " ")
+            .filter_map(|line| line.strip_prefix('│')?.split('│').next())
+            .map(|line| line.trim().to_owned() + " ")
             .collect();
         assert!(
             whole.contains(long),
             "the selected question is complete:\n{screen}"
         );
-        let lane = screen
-            .lines()
-            .find(|screen| screen.contains("▶ a10"))
-            .unwrap();
+        let lane = screen.lines().find(|line| line.contains("▶ a10")).unwrap();
         assert!(
             lane.ends_with(" 30s│") || lane.contains("languages? 30s"),
             "its age is complete: {lane}"
         );
         assert!(width > 80 || lane.contains('…'), "{lane}");
-        let task = screen
-            .lines()
-            .find(|screen| screen.contains(" T2 "))
-            .unwrap();
+        let task = screen.lines().find(|line| line.contains(" T2 ")).unwrap();
         assert!(
             task.contains('…') && task.contains(" 2m $0.31"),
             "age and cost are complete: {task}"

@@ -104,10 +104,10 @@ impl LogPane {
     }
 
     /// Scrolls up (negative) or down. Following resumes at the end.
-    pub(super) fn scroll(&mut self, by: isize) {
+    pub(super) fn scroll(&mut self, delta: isize) {
         self.lines_below = self
             .lines_below
-            .saturating_add_signed(-by)
+            .saturating_add_signed(-delta)
             .min(self.lines.len().saturating_sub(1));
         self.is_following = self.lines_below == 0;
     }
@@ -123,27 +123,27 @@ impl LogPane {
         let rows = self
             .view(height)
             .iter()
-            .flat_map(|s| wrap(s, width, usize::MAX));
+            .flat_map(|line| wrap(line, width, usize::MAX));
         let rows: Vec<String> = rows.collect();
-        let over = rows.len().saturating_sub(height);
-        rows.into_iter().skip(over).collect()
+        let hidden = rows.len().saturating_sub(height);
+        rows.into_iter().skip(hidden).collect()
     }
 }
 
 /// Returns one line, made safe and shortened for drawing.
 pub(super) fn cut_line(line: &str) -> String {
     let short: String = line.chars().take(MAX_LINE_CHARS).collect();
-    let left = line.chars().skip(MAX_LINE_CHARS).count();
+    let omitted = line.chars().skip(MAX_LINE_CHARS).count();
     let short = sanitize_cell(&short);
-    if left == 0 {
+    if omitted == 0 {
         short
     } else {
-        format!("{short} … {left} more characters")
+        format!("{short} … {omitted} more characters")
     }
 }
 
-fn format_event(said: &AgentEvent) -> Option<String> {
-    Some(match said {
+fn format_event(event: &AgentEvent) -> Option<String> {
+    Some(match event {
         AgentEvent::Started { model, .. } => match model {
             Some(model) => format!("· session opened ({model})"),
             None => "· session opened".into(),
@@ -160,7 +160,7 @@ fn format_event(said: &AgentEvent) -> Option<String> {
             let what = tool.describe();
             format!("{sign} {}", what.lines().next().unwrap_or_default())
         }
-        AgentEvent::RequestMade(ask) => match &ask.content {
+        AgentEvent::RequestMade(request) => match &request.content {
             RequestContent::Permission { tool, .. } => format!("? permission: {}", tool.describe()),
             RequestContent::Question { text, .. } => format!("? {text}"),
         },

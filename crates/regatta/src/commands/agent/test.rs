@@ -138,11 +138,11 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
             problem.hint.clone(),
         ));
     }
-    let lacks = |key: &&SecretVariable| matches!(&key.from, SecretSource::Env(name) if std::env::var_os(name).is_none());
+    let is_missing = |key: &&SecretVariable| matches!(&key.from, SecretSource::Env(name) if std::env::var_os(name).is_none());
     if let Some(SecretVariable {
         from: SecretSource::Env(name),
         ..
-    }) = agent.profile.keys.iter().find(lacks)
+    }) = agent.profile.keys.iter().find(is_missing)
     {
         let what = format!(
             "the daemon has {name}, but this shell does not, so {name} cannot be tested from here"
@@ -162,8 +162,8 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
     }
     // From here on a signal ends the test instead of this process, so that the test can clean up.
     let signals = TerminationSignals::install()?;
-    let trial = AgentTestDir::create(&data_dir)?;
-    let workspace = trial.path().join("workspace");
+    let test_dir = AgentTestDir::create(&data_dir)?;
+    let workspace = test_dir.path().join("workspace");
     std::fs::create_dir(&workspace).map_err(|error| {
         command_error(
             "io",
@@ -172,8 +172,8 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         )
     })?;
     let agents = crate::composition::agents_adapter_with_contact_deadline(
-        &trial.path().join("data"),
-        trial.contact_file(),
+        &test_dir.path().join("data"),
+        test_dir.contact_file(),
         agent_test_dirs::CONTACT_TIMEOUT,
     )?;
     let attempt = AttemptId(1);
@@ -193,20 +193,20 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         script: Some(r#"[{"say": "READY"}]"#.to_owned()),
         env: vec![],
     };
-    let patience = app.timeout().unwrap_or(DEFAULT_TIMEOUT);
+    let timeout = app.timeout().unwrap_or(DEFAULT_TIMEOUT);
     app.output.print_note(&format!(
         "starting {name}; time limit {} s (--timeout)",
-        patience.as_secs()
+        timeout.as_secs()
     ));
     let began = Instant::now();
     let started = agents
         .start(&launch)
         .map_err(|error| command_error("not_started", error.message, error.hint))?;
-    let listener = AgentTestSink {
+    let sink = AgentTestSink {
         output: &app.output,
         signals: &signals,
         began,
-        timeout: patience,
+        timeout,
         last_progress: Cell::new(Duration::ZERO),
         session: RefCell::default(),
         model: RefCell::default(),
@@ -216,7 +216,7 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         denied_requests: RefCell::default(),
         is_over: Cell::new(false),
     };
-    let attended = agents.attend(attempt, &listener);
+    let outcome = agents.attend(attempt, &sink);
     // The program must stop in any case.
     let stopped = agents.stop(attempt, Duration::from_secs(2));
     if let Some(number) = signals.received() {
@@ -226,9 +226,9 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         return Err(CommandError::Exit(128 + number));
     }
     let verdict =
-        attended.map_err(|error| command_error("not_attended", error.message, error.hint))?;
+        outcome.map_err(|error| command_error("not_attended", error.message, error.hint))?;
     stopped.map_err(|error| command_error("not_stopped", error.message, error.hint))?;
-    let took = short_duration(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+    let duration = short_duration(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
     let class = match &verdict {
         None => Some(FailureClass::Timeout),
         Some(driver_verdict) if driver_verdict.class == Some(FailureClass::Cancelled) => {
@@ -243,15 +243,15 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         },
         None => "it did not answer in time".into(),
     };
-    let words = sanitize(listener.reply_text.borrow().trim());
+    let answer = sanitize(sink.reply_text.borrow().trim());
     let data = serde_json::json!({
         "agent": name,
         "class": class.map(FailureClass::name),
         "detail": detail,
-        "words": words,
-        "session": *listener.session.borrow(),
-        "model": *listener.model.borrow(),
-        "tokens": listener.tokens.get(),
+        "words": answer,
+        "session": *sink.session.borrow(),
+        "model": *sink.model.borrow(),
+        "tokens": sink.tokens.get(),
         "sandbox": started.sandbox,
         "warnings": started.warnings,
     });
@@ -265,22 +265,22 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
             .as_deref()
             .map_or("none".to_owned(), sanitize);
         text += &format!("sandbox  {sandbox}\n");
-        if let Some(opened) = listener.session_opened_after.get() {
-            let model = listener
+        if let Some(delay) = sink.session_opened_after.get() {
+            let model = sink
                 .model
                 .borrow()
                 .as_deref()
                 .map_or(String::new(), |model| format!(" · {}", sanitize(model)));
             text += &format!(
                 "session  opened after {}{model}\n",
-                short_duration(opened.as_millis() as u64)
+                short_duration(delay.as_millis() as u64)
             );
         }
-        if !words.is_empty() {
-            text += &format!("answer   {words}\n");
+        if !answer.is_empty() {
+            text += &format!("answer   {answer}\n");
         }
         match class {
-            None => text + &format!("{name} works · {} tokens · {took}\n", listener.tokens.get()),
+            None => text + &format!("{name} works · {} tokens · {duration}\n", sink.tokens.get()),
             Some(class) => {
                 text + &format!(
                     "{name} does not work ({class}): {}\n",

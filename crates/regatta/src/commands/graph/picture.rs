@@ -79,13 +79,13 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
         .map(|right| edge_buses(graph, right))
         .collect();
     // `any` would stop early
-    let below: Vec<bool> = gutters
+    let has_lower_lines: Vec<bool> = gutters
         .iter_mut()
         .map(|edge_buses| assign_tracks(edge_buses))
         .collect();
-    let below = below.contains(&true);
-    let step = if below { 2 } else { 1 };
-    let wide: Vec<usize> = gutters
+    let has_lower_lines = has_lower_lines.contains(&true);
+    let lines_per_row = if has_lower_lines { 2 } else { 1 };
+    let gutter_widths: Vec<usize> = gutters
         .iter()
         .map(|edge_buses| gutter_width(edge_buses))
         .collect();
@@ -94,9 +94,9 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
         .iter()
         .map(|graph_node| (box_name(out, graph_node), first_line(&graph_node.label)))
         .collect();
-    let boxes = box_widths(graph, &texts, room.checked_sub(wide.iter().sum())?)?;
+    let boxes = box_widths(graph, &texts, room.checked_sub(gutter_widths.iter().sum())?)?;
     let mut starts = vec![0];
-    for (width, gutter) in boxes.iter().zip(wide.iter().chain([&0])) {
+    for (width, gutter) in boxes.iter().zip(gutter_widths.iter().chain([&0])) {
         starts.push(starts.last().copied().unwrap_or(0) + width + gutter);
     }
     let cells: Vec<String> = graph
@@ -105,65 +105,67 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
         .zip(&texts)
         .map(|(graph_node, text)| box_text(graph_node, text, &boxes))
         .collect();
-    let at: BTreeMap<(u32, u32), usize> = (0..)
+    let index_by_position: BTreeMap<(u32, u32), usize> = (0..)
         .zip(&graph.nodes)
         .map(|(nth, graph_node)| ((graph_node.column, graph_node.row), nth))
         .collect();
-    let mut sheet = Canvas {
-        lines_per_row: step,
+    let mut canvas = Canvas {
+        lines_per_row,
         marks: BTreeMap::new(),
         arrows: BTreeSet::new(),
     };
-    let mut of = 0;
+    let mut bus_index = 0;
     for ((column, buses), start) in (0..).zip(&gutters).zip(&starts) {
         let gutter = (start + boxes[column as usize], starts[column as usize + 1]);
         for bus in buses {
-            of += 1;
-            sheet.draw_bus(bus, gutter, of);
+            bus_index += 1;
+            canvas.draw_bus(bus, gutter, bus_index);
             for row in &bus.from_rows {
                 // The line starts after the box's text. An edge that only passes this column runs
                 // through the box's place.
-                let text = at
+                let text = index_by_position
                     .get(&(column, *row))
-                    .map_or(0, |at| display_width(&cells[*at]) + 1);
-                sheet.draw_horizontal(
-                    row * step,
+                    .map_or(0, |index_by_position| {
+                        display_width(&cells[*index_by_position]) + 1
+                    });
+                canvas.draw_horizontal(
+                    row * lines_per_row,
                     start + text..gutter.0 + 1,
                     bus.is_critical_from(*row),
-                    of,
+                    bus_index,
                 );
             }
             for row in &bus.to_rows {
-                if at.contains_key(&(column + 1, *row)) {
-                    sheet.arrows.insert((row * step, gutter.1 - 2));
+                if index_by_position.contains_key(&(column + 1, *row)) {
+                    canvas.arrows.insert((row * lines_per_row, gutter.1 - 2));
                 } else {
-                    sheet.draw_horizontal(
-                        row * step,
+                    canvas.draw_horizontal(
+                        row * lines_per_row,
                         gutter.1 - 2..gutter.1,
                         bus.is_critical_to(*row),
-                        of,
+                        bus_index,
                     );
                 }
             }
         }
     }
     let mut text = draw_headings(out, &starts, &boxes);
-    for y in 0..graph.rows * step {
+    for y in 0..graph.rows * lines_per_row {
         let here = graph
             .nodes
             .iter()
             .enumerate()
-            .filter(|(_, node)| node.row * step == y);
+            .filter(|(_, node)| node.row * lines_per_row == y);
         let mut done = String::new();
-        let mut at = 0;
+        let mut index_by_position = 0;
         for (nth, node) in here {
             let start = starts[node.column as usize];
-            done += &sheet.line_text(out, y, at..start);
+            done += &canvas.line_text(out, y, index_by_position..start);
             done += &coloured_box_text(out, node, &cells[nth], display_width(&texts[nth].0));
-            at = start + display_width(&cells[nth]);
+            index_by_position = start + display_width(&cells[nth]);
         }
         let end = starts.last().copied().unwrap_or(0);
-        done += &sheet.line_text(out, y, at..end);
+        done += &canvas.line_text(out, y, index_by_position..end);
         text += done.trim_end();
         text.push('\n');
     }
@@ -280,7 +282,7 @@ fn edge_buses(graph: &GraphView, right: u32) -> Vec<EdgeBus> {
     let bus = |(to, from): (BTreeSet<u32>, Vec<u32>)| {
         let heavy = heavy
             .iter()
-            .filter(|heavy| from.contains(&heavy.0))
+            .filter(|edge| from.contains(&edge.0))
             .copied()
             .collect();
         EdgeBus {
@@ -328,9 +330,9 @@ fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
         let earlier = (0..buses.len())
             .filter(|bus| *bus != next && must_turn_before(&buses[*bus], &buses[next]));
         let from = earlier
-            .filter_map(|earlier| buses[earlier].track)
+            .filter_map(|bus| buses[bus].track)
             .max()
-            .map_or(0, |earlier| earlier + 1);
+            .map_or(0, |track| track + 1);
         let (top, end) = buses[next].row_range();
         let free =
             |items: &Vec<(u32, u32)>| items.iter().all(|other| other.1 < top || end < other.0);
@@ -347,10 +349,10 @@ fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
 
 /// Returns true if `one` must turn before `other`, because it leaves on a row on which the other
 /// one arrives.
-fn must_turn_before(one: &EdgeBus, other: &EdgeBus) -> bool {
-    !one.leaves_below
-        && !one.is_straight()
-        && one
+fn must_turn_before(bus: &EdgeBus, other: &EdgeBus) -> bool {
+    !bus.leaves_below
+        && !bus.is_straight()
+        && bus
             .from_rows
             .iter()
             .any(|from_row| other.to_rows.contains(from_row))
@@ -377,34 +379,41 @@ struct Canvas {
 
 impl Canvas {
     /// Adds arms at a position. If two buses cross there, the vertical line stays visible.
-    fn add_arms(&mut self, at: (u32, usize), arms: u8, heavy: bool, of: usize) {
-        let mark = self.marks.entry(at).or_insert(LineMark {
+    fn add_arms(&mut self, position: (u32, usize), arms: u8, heavy: bool, bus_index: usize) {
+        let mark = self.marks.entry(position).or_insert(LineMark {
             arms: 0,
             is_heavy: false,
-            bus: of,
+            bus: bus_index,
         });
         let upright = |arms: u8| arms & (UP | DOWN) != 0;
-        if mark.bus == of || mark.arms == 0 || !(upright(mark.arms) || upright(arms)) {
+        if mark.bus == bus_index || mark.arms == 0 || !(upright(mark.arms) || upright(arms)) {
             *mark = LineMark {
                 arms: mark.arms | arms,
                 is_heavy: mark.is_heavy || heavy,
-                bus: of,
+                bus: bus_index,
             };
         } else if upright(arms) {
             *mark = LineMark {
                 arms,
                 is_heavy: heavy,
-                bus: of,
+                bus: bus_index,
             };
         }
     }
 
-    fn draw_horizontal(&mut self, y: u32, xs: std::ops::Range<usize>, heavy: bool, of: usize) {
-        xs.for_each(|x| self.add_arms((y, x), LEFT | RIGHT, heavy, of));
+    fn draw_horizontal(
+        &mut self,
+        y: u32,
+        xs: std::ops::Range<usize>,
+        heavy: bool,
+        bus_index: usize,
+    ) {
+        xs.for_each(|x| self.add_arms((y, x), LEFT | RIGHT, heavy, bus_index));
     }
 
     /// Draws a bus into its gutter, from the boxes on the left to the arrows on the right.
-    fn draw_bus(&mut self, bus: &EdgeBus, (start, end): (usize, usize), of: usize) {
+    fn draw_bus(&mut self, bus: &EdgeBus, gutter: (usize, usize), bus_index: usize) {
+        let (start, end) = gutter;
         let (step, first, last) = (self.lines_per_row, start + 1, end - 2);
         let Some(track) = bus.track else {
             bus.from_rows.iter().for_each(|from_row| {
@@ -412,7 +421,7 @@ impl Canvas {
                     from_row * step,
                     first..last,
                     bus.is_critical_from(*from_row),
-                    of,
+                    bus_index,
                 )
             });
             return;
@@ -425,16 +434,16 @@ impl Canvas {
                 bus.is_critical_from(*row),
             );
             if bus.leaves_below {
-                self.add_arms((row * step, first), LEFT | DOWN, heavy, of);
-                self.add_arms((y, first), UP | RIGHT, heavy, of);
+                self.add_arms((row * step, first), LEFT | DOWN, heavy, bus_index);
+                self.add_arms((y, first), UP | RIGHT, heavy, bus_index);
             } else {
-                self.add_arms((y, first), LEFT | RIGHT, heavy, of);
+                self.add_arms((y, first), LEFT | RIGHT, heavy, bus_index);
             }
-            self.draw_horizontal(y, first + 1..x, heavy, of);
+            self.draw_horizontal(y, first + 1..x, heavy, bus_index);
             *stops.entry(y).or_default() |= LEFT;
         }
         for row in &bus.to_rows {
-            self.draw_horizontal(row * step, x + 1..last, bus.is_critical_to(*row), of);
+            self.draw_horizontal(row * step, x + 1..last, bus.is_critical_to(*row), bus_index);
             *stops.entry(row * step).or_default() |= RIGHT;
         }
         let (Some(top), Some(end)) = (
@@ -459,7 +468,7 @@ impl Canvas {
                 (y, x),
                 up | down | stops.get(&y).copied().unwrap_or(0),
                 heavy,
-                of,
+                bus_index,
             );
         }
     }

@@ -146,8 +146,8 @@ mod tests {
             ),
             (json!({}), "words", Ok(json!("words"))),
         ];
-        for (field, text, wanted) in cases {
-            assert_eq!(parse_field(&field, text), wanted, "{field} {text}");
+        for (field, text, expected) in cases {
+            assert_eq!(parse_field(&field, text), expected, "{field} {text}");
         }
     }
 }

@@ -32,27 +32,27 @@ pub(crate) fn choose_agents(
         return Ok(reply.data.desired.workers());
     }
     let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
-    let mut wanted = args.agents.clone();
-    if wanted.is_empty() {
+    let mut names = args.agents.clone();
+    if names.is_empty() {
         for name in value_of(settings, "run.agents")
             .split(',')
             .map(str::trim)
-            .filter(|s| !s.is_empty())
+            .filter(|name| !name.is_empty())
         {
-            wanted.push(AgentName::new(name).map_err(|error| {
+            names.push(AgentName::new(name).map_err(|error| {
                 usage_error(error.to_string(), "fix run.agents in regatta.toml")
             })?);
         }
     }
-    if wanted.is_empty() {
-        wanted = known
+    if names.is_empty() {
+        names = known
             .data
             .iter()
             .filter(|agent| !matches!(agent.agent.runtime, Runtime::Outside))
             .map(|agent| agent.agent.name.clone())
             .collect();
     }
-    if wanted.is_empty() {
+    if names.is_empty() {
         return Err(command_error(
             "no_provider",
             "no agent can do the work",
@@ -61,10 +61,10 @@ pub(crate) fn choose_agents(
              or rehearse a plan whose tasks have scripts: regatta run PLAN --agents scripted",
         ));
     }
-    for name in &wanted {
+    for name in &names {
         if name.as_str() == "scripted" && !known.data.iter().any(|agent| agent.agent.name == *name)
         {
-            let add = input::AgentAdd {
+            let request = input::AgentAdd {
                 name: name.clone(),
                 runtime: RuntimeName::Scripted,
                 command: vec![],
@@ -75,10 +75,10 @@ pub(crate) fn choose_agents(
                 profile: Default::default(),
                 anyway: false,
             };
-            let _added: CallReply<AgentView> = client.call(&Call::AgentAdd(add))?;
+            let _added: CallReply<AgentView> = client.call(&Call::AgentAdd(request))?;
         }
     }
-    Ok(wanted)
+    Ok(names)
 }
 
 /// Launches the team of `--team` if it does not run. A member that fails to start is reported, and
@@ -190,13 +190,13 @@ pub(crate) fn warn_of_agents(
     };
     for view in known.data.iter().filter(is_local) {
         let name = &view.agent.name;
-        let shown: CallReply<AgentView> = client.call(&Call::Show(input::IdInput {
+        let details: CallReply<AgentView> = client.call(&Call::Show(input::IdInput {
             id: name.to_string(),
         }))?;
-        if let Some(problem) = shown.data.problems.first() {
-            let ways = problem.hint.replace('\n', "\n  ");
+        if let Some(problem) = details.data.problems.first() {
+            let hint = problem.hint.replace('\n', "\n  ");
             app.output.print_note(&format!(
-                "warning: {name} cannot start: {}\n  {ways}",
+                "warning: {name} cannot start: {}\n  {hint}",
                 problem.what
             ));
         }

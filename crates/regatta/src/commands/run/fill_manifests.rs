@@ -73,11 +73,11 @@ pub(crate) fn fill_manifests(
         }
     }
     let open = open_tasks(client, project)?.data;
-    let mine: Vec<&TaskView> = ids
+    let filled: Vec<&TaskView> = ids
         .iter()
         .filter_map(|id| open.iter().find(|task| task.task.id == *id))
         .collect();
-    for task in mine
+    for task in filled
         .iter()
         .filter(|task| lacking.contains(&task.task.id) && !task.task.files.is_empty())
     {
@@ -89,7 +89,7 @@ pub(crate) fn fill_manifests(
             files.join(", ")
         ));
     }
-    let preview = RunPreview::from_board(&mine).with_title(&work.title);
+    let preview = RunPreview::from_board(&filled).with_title(&work.title);
     Ok(RunWork {
         tasks: vec![],
         adopt: ids,
@@ -112,7 +112,7 @@ fn add_to_backlog(
     let layers = regatta_core::graph::layers(tasks.len(), &after, |_, _| false)
         .map_err(|_| command_error("bug", "the plan has a cycle", "please report this"))?;
     let mut order: Vec<usize> = (0..tasks.len()).collect();
-    order.sort_by_key(|order| (layers[*order], *order));
+    order.sort_by_key(|index| (layers[*index], *index));
     let mut ids: Vec<Option<TaskId>> = vec![None; tasks.len()];
     for at in order {
         let planned_task_fields = &tasks[at].task;
@@ -207,7 +207,7 @@ fn report_tasks_without_files(
     for task in reply.data.tasks.iter().filter(|task| task.word != "done") {
         let Some(explored) = open
             .iter()
-            .find(|open| Some(open.task.id) == task.task.explores)
+            .find(|task_view| Some(task_view.task.id) == task.task.explores)
         else {
             continue;
         };

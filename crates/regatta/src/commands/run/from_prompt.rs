@@ -28,8 +28,8 @@ const MAX_ROUNDS: usize = 3;
 /// name.
 pub(crate) fn goal_from_argument(typed: Option<&Path>) -> Option<String> {
     let text = typed?.to_str()?.trim();
-    let words = text.split_whitespace().count() > 1 && !typed?.exists();
-    (words && text != "-").then(|| text.to_owned())
+    let is_goal = text.split_whitespace().count() > 1 && !typed?.exists();
+    (is_goal && text != "-").then(|| text.to_owned())
 }
 
 /// A plan made from a goal, and the file that contains it.

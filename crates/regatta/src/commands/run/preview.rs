@@ -43,7 +43,7 @@ pub(crate) struct PreviewRules {
 impl RunPreview {
     /// Returns the preview of a plan.
     pub(crate) fn from_plan(plan: &Plan) -> RunPreview {
-        let item =
+        let to_preview_task =
             |(planned_task, name): (&regatta_api::input::PlannedTask, &String)| PreviewTask {
                 name: name.clone(),
                 subject: planned_task.task.subject.clone(),
@@ -52,14 +52,19 @@ impl RunPreview {
             };
         RunPreview {
             title: plan.title.clone(),
-            tasks: plan.tasks.iter().zip(&plan.names).map(item).collect(),
+            tasks: plan
+                .tasks
+                .iter()
+                .zip(&plan.names)
+                .map(to_preview_task)
+                .collect(),
         }
     }
 
     /// Returns the preview of existing tasks.
     pub(crate) fn from_board(tasks: &[&TaskView]) -> RunPreview {
-        let place = |id| tasks.iter().position(|task| task.task.id == id);
-        let item = |task: &&TaskView| PreviewTask {
+        let index_of = |id| tasks.iter().position(|task| task.task.id == id);
+        let to_preview_task = |task: &&TaskView| PreviewTask {
             name: task.task.id.to_string(),
             subject: task.task.subject.clone(),
             files: task.task.files.clone(),
@@ -67,12 +72,12 @@ impl RunPreview {
                 .task
                 .blocked_by
                 .iter()
-                .filter_map(|id| place(*id))
+                .filter_map(|id| index_of(*id))
                 .collect(),
         };
         RunPreview {
             title: "tasks on the board".into(),
-            tasks: tasks.iter().map(item).collect(),
+            tasks: tasks.iter().map(to_preview_task).collect(),
         }
     }
 
@@ -93,59 +98,59 @@ impl RunPreview {
                 after: preview_task.blocked_by.clone(),
             })
             .collect();
-        let by = manifest::OwnershipRules {
+        let ownership_rules = manifest::OwnershipRules {
             run: &rules.run,
             serial: &rules.serial,
             isolate: rules.is_isolated,
         };
         // The error is a cycle. Plans with a cycle were refused, and the board cannot have one.
-        manifest::ownership(&parts, by).unwrap_or_default()
+        manifest::ownership(&parts, ownership_rules).unwrap_or_default()
     }
 
     /// Draws the tasks in the order in which they will run, and the ownership table.
     pub(crate) fn draw(&self, rules: &PreviewRules, agents: &[AgentName]) -> String {
         let ownership = self.ownership(rules);
-        let step = |at: usize| ownership.steps.get(at).copied().unwrap_or_default();
+        let step_of = |index: usize| ownership.steps.get(index).copied().unwrap_or_default();
         let waves = ownership.waves.len();
         let names: Vec<String> = agents.iter().map(ToString::to_string).collect();
-        let with = if names.is_empty() {
+        let agents_text = if names.is_empty() {
             String::new()
         } else {
             format!(" · agents {}", names.join(" "))
         };
-        let pace = match (rules.runs_in_waves, waves) {
+        let pace_text = match (rules.runs_in_waves, waves) {
             (false, _) => "each starts when it is ready".to_owned(),
             (true, 1) => "1 wave".into(),
             (true, _) => format!("{waves} waves with a barrier"),
         };
-        let pace = if rules.has_wave_commits {
-            format!("{pace}, each one commit")
+        let pace_text = if rules.has_wave_commits {
+            format!("{pace_text}, each one commit")
         } else {
-            pace
+            pace_text
         };
         let mut text = format!(
-            "plan \"{}\"  {} · {pace}{with}\n",
+            "plan \"{}\"  {} · {pace_text}{agents_text}\n",
             first_line(&self.title),
             task_count(self.tasks.len())
         );
         let mut order: Vec<usize> = (0..self.tasks.len()).collect();
-        order.sort_by_key(|order| (step(*order).wave, step(*order).sub, *order));
+        order.sort_by_key(|index| (step_of(*index).wave, step_of(*index).sub, *index));
         let rows: Vec<Vec<String>> = order
             .iter()
-            .map(|at| {
-                let preview_task = &self.tasks[*at];
+            .map(|index| {
+                let preview_task = &self.tasks[*index];
                 let needs: Vec<&str> = preview_task
                     .blocked_by
                     .iter()
-                    .map(|on| self.tasks[*on].name.as_str())
+                    .map(|blocker| self.tasks[*blocker].name.as_str())
                     .collect();
                 let needs = if needs.is_empty() {
                     String::new()
                 } else {
                     format!("needs {}", needs.join(" "))
                 };
-                let PlanStep { wave, sub } = step(*at);
-                let first = if rules.runs_in_waves {
+                let PlanStep { wave, sub } = step_of(*index);
+                let first_cells = if rules.runs_in_waves {
                     vec![
                         format!("  wave {}", wave_name(wave as usize, sub)),
                         preview_task.name.clone(),
@@ -153,7 +158,7 @@ impl RunPreview {
                 } else {
                     vec![format!("  {}", preview_task.name)]
                 };
-                [first, vec![first_line(&preview_task.subject), needs]].concat()
+                [first_cells, vec![first_line(&preview_task.subject), needs]].concat()
             })
             .collect();
         text += &format_table(&rows);
@@ -177,13 +182,13 @@ impl RunPreview {
         if owned.is_empty() {
             return String::new();
         }
-        let most = MAX_FILES.max(ownership.conflict_count());
-        let left_out = owned.len().saturating_sub(most);
+        let max_rows = MAX_FILES.max(ownership.conflict_count());
+        let left_out = owned.len().saturating_sub(max_rows);
         if left_out > 0 {
-            owned.sort_by_key(|owned| !owned.1.is_conflict());
-            owned.truncate(most);
+            owned.sort_by_key(|entry| !entry.1.is_conflict());
+            owned.truncate(max_rows);
         }
-        let name = |at: &usize| self.tasks[*at].name.clone();
+        let name_of = |at: &usize| self.tasks[*at].name.clone();
         let head: &[&str] = if rules.runs_in_waves {
             &["  file", "owner", "wave", "conflict"]
         } else {
@@ -193,55 +198,64 @@ impl RunPreview {
         for (wave, owned_pattern) in owned {
             // The task in the first sub-wave owns the file, even if another task comes first in the
             // plan.
-            let mut wants: Vec<(u32, usize)> = owned_pattern
+            let mut contenders: Vec<(u32, usize)> = owned_pattern
                 .sub_waves
                 .iter()
                 .copied()
                 .zip(owned_pattern.owners.iter().copied())
                 .collect();
-            wants.sort_unstable();
-            let Some(((sub, owner), others)) = wants.split_first() else {
+            contenders.sort_unstable();
+            let Some(((sub, owner), others)) = contenders.split_first() else {
                 continue;
             };
-            let named: Vec<String> = others.iter().map(|other| name(&other.1)).collect();
-            let when = match (named.is_empty(), rules.is_isolated, rules.runs_in_waves) {
+            let other_names: Vec<String> = others.iter().map(|(_, task)| name_of(task)).collect();
+            let conflict_text = match (
+                other_names.is_empty(),
+                rules.is_isolated,
+                rules.runs_in_waves,
+            ) {
                 (true, _, _) => "-".to_owned(),
                 (false, true, _) => {
-                    format!("{} at the same time; the queue merges", named.join(" "))
+                    format!(
+                        "{} at the same time; the queue merges",
+                        other_names.join(" ")
+                    )
                 }
-                (false, false, false) => format!("{} after {}", named.join(" "), name(owner)),
+                (false, false, false) => {
+                    format!("{} after {}", other_names.join(" "), name_of(owner))
+                }
                 (false, false, true) => {
-                    let each = others
-                        .iter()
-                        .map(|(sub, at)| format!("{} in wave {}", name(at), wave_name(wave, *sub)));
-                    each.collect::<Vec<_>>().join(", ")
+                    let conflicts = others.iter().map(|(sub, at)| {
+                        format!("{} in wave {}", name_of(at), wave_name(wave, *sub))
+                    });
+                    conflicts.collect::<Vec<_>>().join(", ")
                 }
             };
-            let why = match owned_pattern.reason {
+            let reason_text = match owned_pattern.reason {
                 OwnershipReason::Manifest => "",
                 OwnershipReason::Derived => "  (derived from its files)",
                 OwnershipReason::Serial => "  (one task of a package at a time)",
             };
-            let mut row = vec![format!("  {}", owned_pattern.pattern), name(owner)];
+            let mut row = vec![format!("  {}", owned_pattern.pattern), name_of(owner)];
             if rules.runs_in_waves {
                 row.push(wave_name(wave, *sub));
             }
-            row.push(format!("{when}{why}"));
+            row.push(format!("{conflict_text}{reason_text}"));
             rows.push(row);
         }
         let mut text = format_table(&rows);
         if left_out > 0 {
             text += &format!("  and {left_out} more files without a conflict\n");
         }
-        let how = match (rules.is_isolated, rules.runs_in_waves) {
+        let order_text = match (rules.is_isolated, rules.runs_in_waves) {
             (true, _) => "merged by the landing queue",
             (false, true) => "resolved by sub-waves",
             (false, false) => "resolved one task after the other",
         };
         text += &match ownership.conflict_count() {
             0 => "no conflicts\n".to_owned(),
-            1 => format!("1 conflict, {how}\n"),
-            many => format!("{many} conflicts, {how}\n"),
+            1 => format!("1 conflict, {order_text}\n"),
+            count => format!("{count} conflicts, {order_text}\n"),
         };
         text
     }
@@ -342,7 +356,7 @@ mod tests {
         let text = run_preview.draw(&wave_rules(), &[]);
         assert!(text.contains("3 waves with a barrier"), "{text}");
         assert_eq!(
-            text.lines().filter(|text| text.ends_with(" -")).count(),
+            text.lines().filter(|line| line.ends_with(" -")).count(),
             3,
             "{text}"
         );

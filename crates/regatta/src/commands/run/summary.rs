@@ -51,7 +51,7 @@ struct SummaryAnswer<'a> {
 
 impl RunSummary {
     /// Sums up a mission's tasks.
-    fn from_mission(mission: &MissionView, now_wall: u64) -> RunSummary {
+    fn from_mission(mission: &MissionView, now_unix_ms: u64) -> RunSummary {
         let count = |words: &[&str]| {
             mission
                 .tasks
@@ -61,7 +61,7 @@ impl RunSummary {
         };
         let landed = count(&["landed", "done"]);
         let failed = count(&["failed", "cancelled"]);
-        let asking = mission
+        let with_question = mission
             .tasks
             .iter()
             .filter(|task| task.asks.is_some())
@@ -73,8 +73,9 @@ impl RunSummary {
             mission.settled && task.word == "waiting" && first == Some(WaitKind::Provider)
         };
         let parked = mission.tasks.iter().filter(is_parked).count();
-        let escalated = count(&["needs you", "review"]) + asking + mission.outlook.held + parked;
-        let last = mission
+        let escalated =
+            count(&["needs you", "review"]) + with_question + mission.outlook.held + parked;
+        let last_change_unix_ms = mission
             .tasks
             .iter()
             .map(|task| task.task.updated_unix_ms)
@@ -84,8 +85,8 @@ impl RunSummary {
             .tasks
             .iter()
             .all(|task| task.task.status.is_terminal());
-        let sum = |of: fn(&TaskView) -> u64| mission.tasks.iter().map(of).sum();
-        let priced: Vec<u64> = mission
+        let sum = |value_of: fn(&TaskView) -> u64| mission.tasks.iter().map(value_of).sum();
+        let costs: Vec<u64> = mission
             .tasks
             .iter()
             .filter_map(|task| task.task.spent.usage.micro_usd)
@@ -101,39 +102,42 @@ impl RunSummary {
                 .saturating_sub(landed + failed + escalated),
             wall_ms: duration_ms(
                 mission.mission.created_unix_ms,
-                last,
-                (!is_over).then_some(now_wall),
+                last_change_unix_ms,
+                (!is_over).then_some(now_unix_ms),
             ),
             work_ms: sum(|task| task.task.spent.wall_ms),
             tokens: sum(|task| task.task.spent.usage.tokens()),
-            micro_usd: (!priced.is_empty()).then(|| priced.iter().sum()),
+            micro_usd: (!costs.is_empty()).then(|| costs.iter().sum()),
             ratchet: RatchetSummary::from_tasks(&mission.tasks),
         }
     }
 
     /// Draws the time, the tokens and the counts.
     fn draw(&self, id: MissionId) -> String {
-        let mut took = vec![format!("took {}", format_seconds(self.wall_ms))];
+        let mut parts = vec![format!("took {}", format_seconds(self.wall_ms))];
         if self.work_ms > 0 {
             // A smaller gain is not worth mentioning.
             let gain = self.work_ms as f64 / self.wall_ms.max(1) as f64;
-            let faster = if gain < 1.05 {
+            let speed_up = if gain < 1.05 {
                 String::new()
             } else {
                 format!(", {gain:.1} times as fast as one by one")
             };
-            took.push(format!("{} of work{faster}", format_seconds(self.work_ms)));
+            parts.push(format!(
+                "{} of work{speed_up}",
+                format_seconds(self.work_ms)
+            ));
         }
         if self.tokens > 0 {
-            took.push(format!("{} tokens", format_tokens(self.tokens)));
-            took.push(
+            parts.push(format!("{} tokens", format_tokens(self.tokens)));
+            parts.push(
                 self.micro_usd
                     .map_or("no price reported".into(), |micro_usd| {
                         format!("${:.2}", micro_usd as f64 / 1e6)
                     }),
             );
         }
-        let mut text = format!("{}\n", took.join(" · "));
+        let mut text = format!("{}\n", parts.join(" · "));
         let waiting = if self.waiting > 0 {
             format!(", {} waiting", self.waiting)
         } else {
@@ -187,7 +191,7 @@ pub(crate) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
     for (row, task) in rows.iter_mut().zip(tasks) {
         row[4] = match task.task.spent.wall_ms {
             0 => "-".into(),
-            worked => short_duration(worked),
+            worked_ms => short_duration(worked_ms),
         };
     }
     rows
@@ -206,8 +210,8 @@ fn draw_merges(tasks: &[TaskView]) -> String {
         settled_by_ownership: task.task.settled_conflicts.len(),
         fixups: task.task.fixups,
     };
-    let handed_in = tasks.iter().filter(|task| task.task.submission.is_some());
-    let merges: Vec<MergeRow> = handed_in.map(merge).collect();
+    let submitted = tasks.iter().filter(|task| task.task.submission.is_some());
+    let merges: Vec<MergeRow> = submitted.map(merge).collect();
     if merges.is_empty() {
         String::new()
     } else {
@@ -257,8 +261,8 @@ pub(crate) fn print_ending(
 ) -> CommandResult {
     let reply: CallReply<MissionView> =
         client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
-    let now_wall = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
-    let summary = RunSummary::from_mission(&reply.data, now_wall);
+    let now_unix_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+    let summary = RunSummary::from_mission(&reply.data, now_unix_ms);
     let next = next_commands(&reply.data, &summary, ending);
     app.output.print_answer(
         "run",
@@ -273,7 +277,7 @@ pub(crate) fn print_ending(
                 + &summary.draw(id)
         },
     )?;
-    let broke = |task: &TaskView| {
+    let waits_for_budget = |task: &TaskView| {
         task.waits
             .iter()
             .any(|wait_reason| wait_reason.kind == WaitKind::Budget)
@@ -283,7 +287,9 @@ pub(crate) fn print_ending(
         FollowEnd::Detached => Err(CommandError::Exit(130)),
         FollowEnd::Settled if summary.landed == summary.tasks => Ok(()),
         FollowEnd::Settled if summary.escalated > 0 => Err(CommandError::Exit(3)),
-        FollowEnd::Settled if reply.data.tasks.iter().any(broke) => Err(CommandError::Exit(7)),
+        FollowEnd::Settled if reply.data.tasks.iter().any(waits_for_budget) => {
+            Err(CommandError::Exit(7))
+        }
         FollowEnd::Settled if summary.landed > 0 => Err(CommandError::Exit(8)),
         FollowEnd::Settled | FollowEnd::PersonNeeded => Err(CommandError::Exit(1)),
     }

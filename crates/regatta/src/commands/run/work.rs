@@ -126,7 +126,7 @@ pub(crate) fn check_not_on_board(
     let alias = |planned_task: &PlannedTask| planned_task.task.alias.clone();
     let there = work.tasks.iter().find_map(|planned_task| {
         open.iter()
-            .find(|open| open.task.alias == alias(planned_task))
+            .find(|known| known.task.alias == alias(planned_task))
     });
     match there {
         Some(task) => Err(command_error(

@@ -84,68 +84,69 @@ fn issue_id(task: &TaskView) -> String {
 /// Runs `regatta task import --beads`.
 pub(crate) fn import(app: &CommandContext, file: &Path) -> CommandResult {
     let source = load_source(file)?;
-    let found =
+    let issues =
         beads::read_issues(&source).map_err(|diagnostics| source.error_for(&diagnostics))?;
     let client = app.client()?;
     let project = app.project(&client)?;
     let board = BeadBoard::read(&client, project.clone())?;
-    check_dependencies(&source, &found, &board)?;
-    let mut done = ImportResult {
-        others: found.skipped_lines,
+    check_dependencies(&source, &issues, &board)?;
+    let mut result = ImportResult {
+        others: issues.skipped_lines,
         ..ImportResult::default()
     };
     let mut ids: BTreeMap<&str, TaskId> = BTreeMap::new();
-    let closed: Vec<&str> = found
+    let closed: Vec<&str> = issues
         .beads
         .iter()
         .filter(|bead| bead.state == BeadState::Closed)
         .map(|bead| bead.id.as_str())
         .collect();
     // Blockers come first, so that their ids are known.
-    for bead in in_dependency_order(&found.beads) {
-        let open = bead.blocked_by.iter().filter(|blocked_by| {
-            !closed.contains(&blocked_by.0.as_str()) || board.task_id(&blocked_by.0).is_some()
+    for bead in in_dependency_order(&issues.beads) {
+        let open_blockers = bead.blocked_by.iter().filter(|blocker| {
+            !closed.contains(&blocker.0.as_str()) || board.task_id(&blocker.0).is_some()
         });
-        let blockers: Vec<TaskId> = open
-            .filter_map(|open| {
-                ids.get(open.0.as_str())
+        let blockers: Vec<TaskId> = open_blockers
+            .filter_map(|blocker| {
+                ids.get(blocker.0.as_str())
                     .copied()
-                    .or_else(|| board.task_id(&open.0))
+                    .or_else(|| board.task_id(&blocker.0))
             })
             .collect();
         match board.tasks_by_issue.get(&bead.id) {
             Some(task) => {
                 ids.insert(&bead.id, task.task.id);
-                update_task(&client, bead, task, blockers, &mut done)?;
+                update_task(&client, bead, task, blockers, &mut result)?;
             }
-            None if bead.state == BeadState::Closed => done.closed += 1,
+            None if bead.state == BeadState::Closed => result.closed += 1,
             None => {
                 let id = add_issue(&client, project.clone(), bead, blockers)?;
                 ids.insert(&bead.id, id);
-                done.added.push(id);
+                result.added.push(id);
             }
         }
     }
     app.output.print_answer(
         "task.import",
-        &done,
+        &result,
         &["regatta task list".into(), "regatta run".into()],
         |_| {
             let mut text = format!(
                 "added {}, changed {}, cancelled {}, unchanged {}",
-                done.added.len(),
-                done.changed.len(),
-                done.cancelled.len(),
-                done.there.len()
+                result.added.len(),
+                result.changed.len(),
+                result.cancelled.len(),
+                result.there.len()
             );
-            if done.closed > 0 {
-                text += &format!(", skipped {} closed", done.closed);
+            if result.closed > 0 {
+                text += &format!(", skipped {} closed", result.closed);
             }
-            if done.others > 0 {
-                text += &format!(", skipped {} lines without work", done.others);
+            if result.others > 0 {
+                text += &format!(", skipped {} lines without work", result.others);
             }
             text.push('\n');
-            done.left
+            result
+                .left
                 .iter()
                 .for_each(|left| text += &format!("not changed: {left}\n"));
             text
@@ -154,32 +155,32 @@ pub(crate) fn import(app: &CommandContext, file: &Path) -> CommandResult {
 }
 
 fn load_source(file: &Path) -> Result<SourceText, CommandError> {
-    crate::plan::load_source(file).map(|pair| pair.0)
+    crate::plan::load_source(file).map(|(source, _)| source)
 }
 
 /// Refuses a file in which an issue depends on an issue that is neither in the file nor on the
 /// board.
 fn check_dependencies(
     source: &SourceText,
-    found: &Beads,
+    issues: &Beads,
     board: &BeadBoard,
 ) -> Result<(), CommandError> {
-    let known =
-        |id: &str| found.beads.iter().any(|bead| bead.id == id) || board.task_id(id).is_some();
+    let is_known =
+        |id: &str| issues.beads.iter().any(|bead| bead.id == id) || board.task_id(id).is_some();
     // Closed issues no longer depend on anything.
-    let open = found
+    let open_issues = issues
         .beads
         .iter()
         .filter(|bead| bead.state != BeadState::Closed);
-    let faults: Vec<_> = open
-        .flat_map(|bead| bead.blocked_by.iter().map(move |on| (bead, on)))
-        .filter(|(_, on)| !known(&on.0))
-        .map(|(bead, on)| {
+    let faults: Vec<_> = open_issues
+        .flat_map(|bead| bead.blocked_by.iter().map(move |blocker| (bead, blocker)))
+        .filter(|(_, blocker)| !is_known(&blocker.0))
+        .map(|(bead, blocker)| {
             let what = format!(
                 "{:?} depends on {:?}, which is neither in this file nor on the board",
-                bead.id, on.0
+                bead.id, blocker.0
             );
-            source.diagnostic(on.1, what, "add that issue, or remove the dependency")
+            source.diagnostic(blocker.1, what, "add that issue, or remove the dependency")
         })
         .collect();
     if faults.is_empty() {
@@ -190,24 +191,24 @@ fn check_dependencies(
 }
 
 /// Returns the issues in an order in which each comes after its blockers.
-fn in_dependency_order(found: &[Bead]) -> Vec<&Bead> {
-    let place = |id: &str| found.iter().position(|bead| bead.id == id);
-    let edges: Vec<Vec<usize>> = found
+fn in_dependency_order(issues: &[Bead]) -> Vec<&Bead> {
+    let index_of = |id: &str| issues.iter().position(|bead| bead.id == id);
+    let edges: Vec<Vec<usize>> = issues
         .iter()
         .map(|bead| match bead.state {
             BeadState::Closed => vec![],
             _ => bead
                 .blocked_by
                 .iter()
-                .filter_map(|on| place(&on.0))
+                .filter_map(|blocker| index_of(&blocker.0))
                 .collect(),
         })
         .collect();
-    let layers = regatta_core::graph::layers(found.len(), &edges, |_, _| false)
-        .unwrap_or_else(|_| vec![0; found.len()]);
-    let mut order: Vec<usize> = (0..found.len()).collect();
-    order.sort_by_key(|order| (layers[*order], *order));
-    order.into_iter().map(|order| &found[order]).collect()
+    let layers = regatta_core::graph::layers(issues.len(), &edges, |_, _| false)
+        .unwrap_or_else(|_| vec![0; issues.len()]);
+    let mut order: Vec<usize> = (0..issues.len()).collect();
+    order.sort_by_key(|index| (layers[*index], *index));
+    order.into_iter().map(|index| &issues[index]).collect()
 }
 
 /// Adds a task for an issue.
@@ -217,7 +218,7 @@ fn add_issue(
     bead: &Bead,
     blocked_by: Vec<TaskId>,
 ) -> Result<TaskId, CommandError> {
-    let held = match &bead.state {
+    let held_reason = match &bead.state {
         BeadState::Held(reason) => Some(reason.clone()),
         _ => None,
     };
@@ -237,19 +238,19 @@ fn add_issue(
         ratchet: bead.work.ratchet.clone(),
         alias: Some(bead.id.clone()),
         // A held issue starts in the backlog, so that no agent takes the task before it is paused.
-        backlog: bead.state == BeadState::Backlog || held.is_some(),
+        backlog: bead.state == BeadState::Backlog || held_reason.is_some(),
         assign: None,
         how: AssignMode::Queue,
     });
     let reply: CallReply<TaskView> = client.call(&call)?;
     let id = reply.data.task.id;
-    if let Some(reason) = held {
+    if let Some(reason) = held_reason {
         let edit = EditTask {
             paused: Some(SetPause::Pause(reason)),
             backlog: Some(false),
             ..EditTask::default()
         };
-        let _held: CallReply<TaskView> = client.call(&Call::TaskSet(input::TaskSet {
+        let _paused: CallReply<TaskView> = client.call(&Call::TaskSet(input::TaskSet {
             task: id,
             edit,
             script: None,
@@ -265,23 +266,23 @@ fn update_task(
     bead: &Bead,
     view: &TaskView,
     mut blocked_by: Vec<TaskId>,
-    done: &mut ImportResult,
+    result: &mut ImportResult,
 ) -> Result<(), CommandError> {
     let (id, task) = (view.task.id, &view.task);
     blocked_by.sort();
     blocked_by.dedup();
-    let idle = task.status.is_waiting()
+    let is_idle = task.status.is_waiting()
         || matches!(task.status, TaskStatus::Backlog | TaskStatus::NeedsHuman);
     if bead.state == BeadState::Closed {
-        match (task.status.is_terminal(), idle) {
-            (true, _) => done.there.push(id),
+        match (task.status.is_terminal(), is_idle) {
+            (true, _) => result.there.push(id),
             (false, true) => {
                 let reason = Some("closed in beads".to_owned());
-                let _gone: CallReply<TaskView> =
+                let _cancelled: CallReply<TaskView> =
                     client.call(&Call::TaskCancel(input::TaskCancel { task: id, reason }))?;
-                done.cancelled.push(id);
+                result.cancelled.push(id);
             }
-            (false, false) => done.left.push(format!(
+            (false, false) => result.left.push(format!(
                 "{} is closed in beads, but {id} is {}",
                 bead.id, view.word
             )),
@@ -289,12 +290,12 @@ fn update_task(
         return Ok(());
     }
     if task.status.is_terminal() {
-        done.there.push(id); // an export writes the outcome back
+        result.there.push(id); // an export writes the outcome back
         return Ok(());
     }
-    let differs = |new: bool, edit: &mut EditTask, set: &dyn Fn(&mut EditTask)| {
-        if new {
-            set(edit);
+    let differs = |is_new: bool, edit: &mut EditTask, apply: &dyn Fn(&mut EditTask)| {
+        if is_new {
+            apply(edit);
         }
     };
     let mut edit = EditTask::default();
@@ -338,7 +339,7 @@ fn update_task(
         .as_ref()
         .filter(|paused| paused.starts_with(HELD_REASON_PREFIX));
     match (&bead.state, ours) {
-        (BeadState::Held(reason), None) if task.paused.is_none() && idle => {
+        (BeadState::Held(reason), None) if task.paused.is_none() && is_idle => {
             edit.paused = Some(SetPause::Pause(reason.clone()));
         }
         (BeadState::Held(reason), Some(old)) if old != reason => {
@@ -348,7 +349,7 @@ fn update_task(
         _ => {}
     }
     if edit == EditTask::default() {
-        done.there.push(id);
+        result.there.push(id);
         return Ok(());
     }
     match client.call::<TaskView>(&Call::TaskSet(input::TaskSet {
@@ -356,9 +357,9 @@ fn update_task(
         edit,
         script: None,
     })) {
-        Ok(_) => done.changed.push(id),
+        Ok(_) => result.changed.push(id),
         Err(CommandError::Problem(problem)) if problem.code == "in_use" => {
-            done.left.push(format!(
+            result.left.push(format!(
                 "{} has changed, but an agent is working on {id}",
                 bead.id
             ));

@@ -57,7 +57,7 @@ fn lines_become_issues_and_statuses_are_mapped() {
 
 #[test]
 fn invalid_lines_are_refused_with_their_number() {
-    for (text, told) in [
+    for (text, expected_message) in [
         (
             "{\"id\":\"a\",\"title\":\"b\"}\nnonsense\n",
             "b.jsonl:2:2: this is not JSON",
@@ -100,8 +100,10 @@ fn invalid_lines_are_refused_with_their_number() {
     ] {
         let found = parse(text).err().unwrap_or_default();
         assert!(
-            found.iter().any(|found| found.contains(told)),
-            "{text}: {told} in {found:?}"
+            found
+                .iter()
+                .any(|message| message.contains(expected_message)),
+            "{text}: {expected_message} in {found:?}"
         );
     }
 }

@@ -15,7 +15,7 @@ use crate::watch::model::{ListFocus, ScreenModel};
 
 pub(super) fn draw_inbox(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let groups = model.groups();
-    let many: usize = groups
+    let count: usize = groups
         .iter()
         .map(|inbox_group| inbox_group.items.len())
         .sum();
@@ -24,7 +24,7 @@ pub(super) fn draw_inbox(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect)
     frame.render_widget(
         titled_block(
             model,
-            format!(" Needs you ({many}) {more}"),
+            format!(" Needs you ({count}) {more}"),
             model.focus == ListFocus::Inbox,
         ),
         area,
@@ -38,29 +38,30 @@ pub(super) fn draw_inbox(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect)
         frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), inner);
         return;
     }
-    let only = groups.len() == 1;
+    let is_only = groups.len() == 1;
     let mut lines: Vec<Line<'_>> = Vec::new();
-    let mut chosen_at = 0;
+    let mut selected_row = 0;
     for group in &groups {
         let Some(inbox_item) = group.items.first() else {
             continue;
         };
-        let chosen = only || model.selected_group_key.as_deref() == Some(group.key);
-        if chosen {
-            chosen_at = lines.len();
+        let is_selected = is_only || model.selected_group_key.as_deref() == Some(group.key);
+        if is_selected {
+            selected_row = lines.len();
         }
         lines.extend(inbox_card(
             model,
             inbox_item,
-            (group.items.len(), usize::from(inner.width)),
-            chosen,
+            group.items.len(),
+            usize::from(inner.width),
+            is_selected,
         ));
     }
     // Scroll so that the selected card and its answers are visible.
     let room = usize::from(inner.height);
-    let from = chosen_at.min(lines.len().saturating_sub(room));
-    let shown: Vec<Line<'_>> = lines.into_iter().skip(from).take(room).collect();
-    frame.render_widget(Paragraph::new(shown), inner);
+    let from = selected_row.min(lines.len().saturating_sub(room));
+    let visible: Vec<Line<'_>> = lines.into_iter().skip(from).take(room).collect();
+    frame.render_widget(Paragraph::new(visible), inner);
 }
 
 /// Joins short texts into as few lines as possible without breaking a text.
@@ -69,7 +70,7 @@ pub(super) fn pack_lines(texts: impl Iterator<Item = String>, room: usize) -> Ve
     for text in texts {
         match lines
             .last_mut()
-            .filter(|s| columns(s) + 2 + columns(&text) <= room)
+            .filter(|line| columns(line) + 2 + columns(&text) <= room)
         {
             Some(last) => *last += &format!("  {text}"),
             None => lines.push(format!("  {text}")),
@@ -84,19 +85,20 @@ const MAX_QUESTION_LINES: usize = 4;
 fn inbox_card<'a>(
     model: &ScreenModel,
     inbox_item: &InboxItemView,
-    (many, room): (usize, usize),
-    chosen: bool,
+    count: usize,
+    room: usize,
+    is_selected: bool,
 ) -> Vec<Line<'a>> {
     let bold = Style::default().add_modifier(Modifier::BOLD);
-    let mark = if chosen { ">" } else { " " };
+    let mark = if is_selected { ">" } else { " " };
     let agent = inbox_item
         .item
         .agent
         .as_ref()
         .map(ToString::to_string)
         .unwrap_or_default();
-    let times = if many > 1 {
-        format!(" × {many}")
+    let times = if count > 1 {
+        format!(" × {count}")
     } else {
         String::new()
     };
@@ -118,7 +120,7 @@ fn inbox_card<'a>(
         safe_line(&inbox_item.item.id),
         safe_line(names.trim_end())
     ));
-    let style = if chosen {
+    let style = if is_selected {
         state_style(model, DisplayState::Needs)
     } else {
         Style::default()
@@ -133,7 +135,7 @@ fn inbox_card<'a>(
         .style(style),
     ];
     let inside = room.saturating_sub(2);
-    if !chosen {
+    if !is_selected {
         lines.push(Line::styled(
             format!(
                 "  {}",

@@ -14,9 +14,9 @@ use crate::watch::draw::{
 };
 use crate::watch::model::{ListFocus, ScreenModel};
 
-pub(super) fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, whole: bool) {
+pub(super) fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, is_page: bool) {
     let all = model.visible_lanes();
-    let focused = whole || model.focus == ListFocus::Lanes;
+    let is_focused = is_page || model.focus == ListFocus::Lanes;
     let inner = Block::bordered().inner(area);
     let room = usize::from(inner.height);
     let title = format!(
@@ -25,7 +25,7 @@ pub(super) fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
         plural_ending(all.len()),
         hidden_count(all.len(), room)
     );
-    frame.render_widget(titled_block(model, title, focused), area);
+    frame.render_widget(titled_block(model, title, is_focused), area);
     if all.is_empty() {
         let text = if model.head.is_some() {
             "no agent yet: regatta provider, or regatta agent add"
@@ -35,8 +35,8 @@ pub(super) fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
         frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), inner);
         return;
     }
-    let at = if focused { model.scroll } else { 0 };
-    let from = first_visible_row(Some(at), room, all.len());
+    let first_row = if is_focused { model.scroll } else { 0 };
+    let from = first_visible_row(Some(first_row), room, all.len());
     let timeline = if inner.width >= 90 {
         usize::from(inner.width) / 3
     } else {
@@ -50,7 +50,11 @@ pub(super) fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
         .min(20);
     let row = |(nth, agent_lane): (usize, &&AgentLaneView)| {
         let task = agent_lane.task.map(|id| id.to_string()).unwrap_or_default();
-        let mark = if focused && nth == at { ">" } else { " " };
+        let mark = if is_focused && nth == first_row {
+            ">"
+        } else {
+            " "
+        };
         let mut spans = vec![
             Span::styled(
                 format!("{mark}{} ", state_glyph(model, agent_lane.at)),
@@ -131,21 +135,21 @@ fn lane_timeline<'a>(model: &ScreenModel, bars: &[LaneBar], width: usize) -> Vec
     (0..width).map(cell).collect()
 }
 
-pub(super) fn draw_tasks(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, whole: bool) {
+pub(super) fn draw_tasks(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, is_page: bool) {
     let rows = model.visible_rows();
     let filter = if model.filter.is_empty() {
         String::new()
     } else {
         format!("· /{} ", safe_line(&model.filter))
     };
-    let focused = whole || model.focus == ListFocus::Tasks;
+    let is_focused = is_page || model.focus == ListFocus::Tasks;
     // The daemon sends open tasks and only the latest ended ones.
     let all = model
         .head
         .as_ref()
         .map_or(0, |head| head.tasks as usize)
         .max(model.task_rows.len());
-    let of = if rows.len() == all {
+    let total_text = if rows.len() == all {
         String::new()
     } else {
         format!(" of {all}")
@@ -153,11 +157,11 @@ pub(super) fn draw_tasks(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
     let inner = Block::bordered().inner(area);
     let more = hidden_count(rows.len(), usize::from(inner.height));
     let title = format!(
-        " {}{of} task{} {filter}{more}",
+        " {}{total_text} task{} {filter}{more}",
         rows.len(),
         plural_ending(all)
     );
-    frame.render_widget(titled_block(model, title, focused), area);
+    frame.render_widget(titled_block(model, title, is_focused), area);
     if rows.is_empty() {
         let text = match (model.head.is_some(), model.filter.is_empty()) {
             (false, _) => "",
@@ -172,14 +176,14 @@ pub(super) fn draw_tasks(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
         return;
     }
     let room = usize::from(inner.height);
-    let at = model
+    let selected_row = model
         .selected_task
         .and_then(|id| rows.iter().position(|task_row| task_row.id == id));
-    let from = first_visible_row(at, room, rows.len());
+    let from = first_visible_row(selected_row, room, rows.len());
     let subject = usize::from(inner.width).saturating_sub(60).clamp(12, 48);
     let row = |task_row: &&TaskRowView| {
         let chosen = model.selected_task == Some(task_row.id);
-        let mark = if chosen && focused { ">" } else { " " };
+        let mark = if chosen && is_focused { ">" } else { " " };
         let agent = task_row
             .agent
             .as_ref()
@@ -205,7 +209,7 @@ pub(super) fn draw_tasks(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
         ];
         let right = format!("{}{}", age_text(model, task_row.since_wall), cost);
         let line = line_with_ends(left, &task_row.text, &right, usize::from(inner.width));
-        if chosen && focused {
+        if chosen && is_focused {
             line.style(Style::default().add_modifier(Modifier::BOLD))
         } else {
             line
@@ -215,8 +219,8 @@ pub(super) fn draw_tasks(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-pub(super) fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, whole: bool) {
-    let focused = whole || model.focus == ListFocus::Queue;
+pub(super) fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, is_page: bool) {
+    let is_focused = is_page || model.focus == ListFocus::Queue;
     let waiting: usize = model
         .queues
         .values()
@@ -261,17 +265,17 @@ pub(super) fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
                 safe_line(&landing.subject),
                 safe_line(&landing.detail)
             );
-            let at = if landing.state == "searching" {
+            let state = if landing.state == "searching" {
                 DisplayState::Failed
             } else {
                 DisplayState::Landing
             };
             lines.push(Line::styled(
                 cut_to_width(&text, room),
-                state_style(model, at),
+                state_style(model, state),
             ));
         }
-        if whole {
+        if is_page {
             for landing in &queue_page.queue.recent {
                 let text = format!(
                     "   {:<4} {}  {} {}",
@@ -280,14 +284,14 @@ pub(super) fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
                     safe_line(&landing.subject),
                     safe_line(&landing.detail)
                 );
-                let at = if landing.commit.is_some() {
+                let state = if landing.commit.is_some() {
                     DisplayState::Landed
                 } else {
                     DisplayState::Failed
                 };
                 lines.push(Line::styled(
                     cut_to_width(&text, room),
-                    state_style(model, at),
+                    state_style(model, state),
                 ));
             }
         }
@@ -297,8 +301,8 @@ pub(super) fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
         " Landing queue · {waiting} queued {}",
         hidden_count(lines.len(), room)
     );
-    frame.render_widget(titled_block(model, title, focused), area);
-    let from = if focused {
+    frame.render_widget(titled_block(model, title, is_focused), area);
+    let from = if is_focused {
         model.scroll.min(lines.len().saturating_sub(room))
     } else {
         0

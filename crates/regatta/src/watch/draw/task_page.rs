@@ -65,15 +65,15 @@ fn draw_task_details(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
         ),
         Span::raw(format!("{agent}  {}", safe_line(&task_page.branch))),
     ])];
-    if let Some(asked) = model.request_of_task(task.id) {
+    if let Some(request) = model.request_of_task(task.id) {
         let room = usize::from(inner.width);
-        let subject = format!("{} {}", asked.item.id, safe_line(&asked.item.subject));
+        let subject = format!("{} {}", request.item.id, safe_line(&request.item.subject));
         lines.push(Line::styled(
             cut_to_width(&subject, room),
             state_style(model, DisplayState::Needs),
         ));
         lines.extend(
-            pack_lines(answer_labels(asked), room)
+            pack_lines(answer_labels(request), room)
                 .into_iter()
                 .map(Line::raw),
         );
@@ -241,8 +241,9 @@ fn diff_line<'a>(model: &ScreenModel, diff_view_line: &DiffViewLine<'_>, width: 
         DiffRowKind::Header => Style::default().add_modifier(Modifier::BOLD),
         DiffRowKind::Context => Style::default(),
     };
-    let here = diff_view_line.contains_row(model.diff.cursor) && model.pane == TaskPane::Diff;
-    let mark = Span::raw(if here { ">" } else { " " });
+    let is_selected =
+        diff_view_line.contains_row(model.diff.cursor) && model.pane == TaskPane::Diff;
+    let mark = Span::raw(if is_selected { ">" } else { " " });
     let line = match diff_view_line {
         DiffViewLine::Single(_, row) => {
             let text = cut_to_width(&row.text, width.saturating_sub(1));
@@ -264,7 +265,7 @@ fn diff_line<'a>(model: &ScreenModel, diff_view_line: &DiffViewLine<'_>, width: 
         }
         DiffViewLine::Draft(text) => draft_line(model, text, width),
     };
-    if here {
+    if is_selected {
         line.style(Style::default().add_modifier(Modifier::BOLD))
     } else {
         line

@@ -51,7 +51,7 @@ fn web_page_keys() -> (Vec<(char, String)>, Vec<String>) {
     let pages = table(&read("keys.ts"), "PAGES");
     let pages = pages
         .into_iter()
-        .map(|pages| (pages[0].chars().next().unwrap(), pages[2].clone()))
+        .map(|page| (page[0].chars().next().unwrap(), page[2].clone()))
         .collect();
     let help = table(&read("palette.tsx"), "HELP");
     let keys = help.iter().flat_map(|help| {

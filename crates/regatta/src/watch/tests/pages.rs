@@ -197,7 +197,7 @@ fn files_are_a_tree_with_their_holders() {
         "T24 claude-2 until {}",
         crate::output::format_time_to_second(NOW_UNIX_MS)
     );
-    let wanted = [
+    let expected = [
         "shop  1 held · 1 wanted",
         "✕ T22 and the trunk will collide in src/limit.rs",
         "src/api/ ",
@@ -207,14 +207,14 @@ fn files_are_a_tree_with_their_holders() {
         "  src/api/login.rs",
         "T24 claude-2 while T24 is worked on, wanted by T25",
     ];
-    for text in wanted {
+    for text in expected {
         assert!(screen.contains(text), "{text}: {screen}");
     }
     let small = screen_text(&model, 80, 24);
     assert!(
         small
             .lines()
-            .all(|small| crate::output::display_width(small) <= 80)
+            .all(|line| crate::output::display_width(line) <= 80)
             && small.contains("src/api/login.rs"),
         "{small}"
     );
@@ -255,7 +255,7 @@ fn events_and_setup_are_read_when_their_page_is_opened() {
     let screen = screen_text(&model, 80, 24);
     let lines: Vec<&str> = screen
         .lines()
-        .filter(|screen| screen.contains(" T24 "))
+        .filter(|line| line.contains(" T24 "))
         .collect();
     assert!(
         lines.len() == 2 && lines[0].contains("8840") && lines[0].contains("task.landed"),
