@@ -29,12 +29,12 @@ pub(crate) fn authenticate(
     if signed || health::PUBLIC_PATHS.contains(&path) || web::is_public(request.method(), path) {
         return Ok(None);
     }
-    let (visitor, person) = identify(shared, origin, request.headers())?;
+    let (principal, person) = identify(shared, origin, request.headers())?;
     // The person who opened the page is the actor, whatever the page says.
     if let Some(person) = person.and_then(|person| HeaderValue::from_str(&person).ok()) {
         request.headers_mut().insert("x-regatta-person", person);
     }
-    Ok(Some(visitor))
+    Ok(Some(principal))
 }
 
 /// Refuses a foreign Host or Origin.
@@ -175,13 +175,13 @@ fn identify(
     if given.is_empty() {
         return Err(tokens::no_token());
     }
-    let visitor = shared
+    let principal = shared
         .tokens
         .authenticate(given, &shared.engine.board(), wall)?;
     shared
         .request_limiter
-        .count_request(&visitor, std::time::Instant::now())?;
-    Ok((visitor, None))
+        .count_request(&principal, std::time::Instant::now())?;
+    Ok((principal, None))
 }
 
 #[cfg(test)]

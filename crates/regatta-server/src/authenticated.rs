@@ -29,7 +29,7 @@ impl<S: Sync> FromRequestParts<S> for Authenticated {
         _: &S,
     ) -> Result<Authenticated, ProblemResponse> {
         // The guard and the connection set these extensions. Without them a request is refused.
-        let visitor = parts
+        let principal = parts
             .extensions
             .get::<Principal>()
             .cloned()
@@ -40,7 +40,7 @@ impl<S: Sync> FromRequestParts<S> for Authenticated {
             .copied()
             .ok_or_else(crate::tokens::no_token)?;
         Ok(Authenticated {
-            principal: visitor,
+            principal,
             origin,
             headers: parts.headers.clone(),
         })

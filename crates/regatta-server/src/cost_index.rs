@@ -96,17 +96,17 @@ impl CostDimensions {
 
 /// Returns the facts about an attempt. Those of an ended attempt are read once and then kept.
 fn dimensions_of(
-    ground: &CostInput<'_>,
+    input: &CostInput<'_>,
     ended: &mut BTreeMap<AttemptId, CostDimensions>,
     attempt: AttemptId,
 ) -> Result<Option<CostDimensions>, StoreError> {
     if let Some(who) = ended.get(&attempt) {
         return Ok(Some(who.clone()));
     }
-    if let Some(live) = ground.board.attempts.get(&attempt) {
+    if let Some(live) = input.board.attempts.get(&attempt) {
         return Ok(Some(CostDimensions::from_attempt(live)));
     }
-    let Some(found) = ground.history.attempt(attempt)? else {
+    let Some(found) = input.history.attempt(attempt)? else {
         return Ok(None);
     };
     let who = CostDimensions::from_attempt(&found);
@@ -154,16 +154,16 @@ impl CostIndex {
     /// Returns the cost of today and of `days` days before, grouped by each dimension in `by`.
     pub(crate) fn cost_view(
         &self,
-        ground: &CostInput<'_>,
+        input: &CostInput<'_>,
         days: u32,
         by: &[CostGrouping],
     ) -> Result<CostView, StoreError> {
         let mut kept = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
-        let day = budget::day_of(ground.now).saturating_sub(u64::from(days));
-        kept.read_events(ground, day)?;
-        let pace = kept.ledger.spend_rate(ground.now);
-        let finished = kept.ended_since(ground, day)?;
-        let mut entries = kept.cost_entries(ground, day)?;
+        let day = budget::day_of(input.now).saturating_sub(u64::from(days));
+        kept.read_events(input, day)?;
+        let pace = kept.ledger.spend_rate(input.now);
+        let finished = kept.ended_since(input, day)?;
+        let mut entries = kept.cost_entries(input, day)?;
         let dropped: BTreeSet<TaskId> = finished
             .iter()
             .filter(|finished| finished.1.is_dropped())
@@ -174,31 +174,31 @@ impl CostIndex {
             .for_each(|cost| cost.is_lost |= dropped.contains(&cost.task));
         let table = |by: &CostGrouping| CostTable {
             by: *by,
-            rows: cost_rows(ground.board, ground.history, &entries, *by, &pace),
+            rows: cost_rows(input.board, input.history, &entries, *by, &pace),
         };
-        let cap = day_ceiling(ground.board).filter(|_| days == 0);
+        let cap = day_ceiling(input.board).filter(|_| days == 0);
         let total = cost::sum(entries.iter(), &pace);
         Ok(CostView {
             days,
             since_wall: day * DAY_MS,
             tables: by.iter().map(table).collect(),
             cap,
-            forecast: ceiling_forecast(&total, cap, ground.now),
+            forecast: ceiling_forecast(&total, cap, input.now),
             total,
-            came: kept.spend_results(ground, &finished, &entries, &dropped),
+            came: kept.spend_results(input, &finished, &entries, &dropped),
         })
     }
 
     /// Returns today's cost by the minute, and when its ceiling is reached.
-    pub(crate) fn today_spend(&self, ground: &CostInput<'_>) -> Result<TodaySpend, StoreError> {
+    pub(crate) fn today_spend(&self, input: &CostInput<'_>) -> Result<TodaySpend, StoreError> {
         let mut kept = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
-        let (day, cap) = (budget::day_of(ground.now), day_ceiling(ground.board));
-        kept.read_events(ground, day)?;
+        let (day, cap) = (budget::day_of(input.now), day_ceiling(input.board));
+        kept.read_events(input, day)?;
         let mut total = CostSum {
-            spent: budget::spent_on(ground.board, day, None),
+            spent: budget::spent_on(input.board, day, None),
             ..CostSum::default()
         };
-        total.hourly_rate = kept.ledger.spend_rate(ground.now).total_hourly_rate();
+        total.hourly_rate = kept.ledger.spend_rate(input.now).total_hourly_rate();
         let (line, bands) = (
             kept.ledger.cumulative_cost(day),
             kept.ledger.provider_bands(day),
@@ -207,7 +207,7 @@ impl CostIndex {
             spent_by_minute: line,
             bands,
             cap,
-            forecast: ceiling_forecast(&total, cap, ground.now),
+            forecast: ceiling_forecast(&total, cap, input.now),
         })
     }
 }
@@ -225,9 +225,9 @@ fn ceiling_forecast(total: &CostSum, cap: Option<u64>, now: Now) -> Option<CapFo
 
 impl IndexedCosts {
     /// Reads new events, starting at the beginning of `day` if that was not read yet.
-    fn read_events(&mut self, ground: &CostInput<'_>, day: u64) -> Result<(), StoreError> {
-        let (history, until) = (ground.history, ground.board.revision);
-        self.note_requested_day(budget::day_of(ground.now), day);
+    fn read_events(&mut self, input: &CostInput<'_>, day: u64) -> Result<(), StoreError> {
+        let (history, until) = (input.history, input.board.revision);
+        self.note_requested_day(budget::day_of(input.now), day);
         if self.first_day.is_none_or(|first_day| day < first_day) {
             let dated = |revision: u64| {
                 let found = history.events(revision.saturating_sub(1), 1)?;
@@ -249,13 +249,13 @@ impl IndexedCosts {
             for recorded in &page {
                 let paid = match &recorded.event {
                     Event::BudgetSpent(budget_spent) => {
-                        dimensions_of(ground, &mut self.ended_attempts, *budget_spent.attempt())?
+                        dimensions_of(input, &mut self.ended_attempts, *budget_spent.attempt())?
                     }
                     _ => None,
                 };
                 self.ledger.fold(
                     recorded,
-                    paid.map(|cost_dimensions| cost_dimensions.provider(ground.board)),
+                    paid.map(|cost_dimensions| cost_dimensions.provider(input.board)),
                 );
                 self.read_revision = recorded.revision;
             }
@@ -294,19 +294,19 @@ impl IndexedCosts {
     /// Returns the usage of each attempt with all dimensions that it can be grouped by.
     fn cost_entries(
         &mut self,
-        ground: &CostInput<'_>,
+        input: &CostInput<'_>,
         day: u64,
     ) -> Result<Vec<CostEntry>, StoreError> {
         let mut entries = Vec::new();
         for (attempt, spend) in self.ledger.spend_since(day) {
-            let Some(who) = dimensions_of(ground, &mut self.ended_attempts, attempt)? else {
+            let Some(who) = dimensions_of(input, &mut self.ended_attempts, attempt)? else {
                 continue;
             };
             entries.push(CostEntry {
                 attempt,
                 task: who.task,
                 mission: who.mission,
-                provider: who.provider(ground.board),
+                provider: who.provider(input.board),
                 agent: who.agent,
                 model: who.model,
                 spend,
@@ -319,12 +319,12 @@ impl IndexedCosts {
     /// Returns the tasks that ended on or after a day and were not started again.
     fn ended_since(
         &mut self,
-        ground: &CostInput<'_>,
+        input: &CostInput<'_>,
         day: u64,
     ) -> Result<Vec<(TaskId, EndedTask)>, StoreError> {
         let mut found = Vec::new();
         for (wall, id) in self.ledger.ended_since(day) {
-            if ground
+            if input
                 .board
                 .tasks
                 .get(&id)
@@ -340,7 +340,7 @@ impl IndexedCosts {
                 found.push((id, ended_task.clone()));
                 continue;
             }
-            let Some(task) = ground.history.task(id)? else {
+            let Some(task) = input.history.task(id)? else {
                 continue;
             };
             let ended_task = EndedTask::from_task(&task);
@@ -352,7 +352,7 @@ impl IndexedCosts {
 
     fn spend_results(
         &mut self,
-        ground: &CostInput<'_>,
+        input: &CostInput<'_>,
         finished: &[(TaskId, EndedTask)],
         entries: &[CostEntry],
         dropped: &BTreeSet<TaskId>,
@@ -386,7 +386,7 @@ impl IndexedCosts {
                 .iter()
                 .filter(|finished| finished.1.is_dropped() && !finished.1.spent.is_nothing())
                 .count(),
-            lines: self.landed_lines(ground, finished),
+            lines: self.landed_lines(input, finished),
         }
     }
 
@@ -394,7 +394,7 @@ impl IndexedCosts {
     /// were counted.
     fn landed_lines(
         &mut self,
-        ground: &CostInput<'_>,
+        input: &CostInput<'_>,
         finished: &[(TaskId, EndedTask)],
     ) -> Option<LandedLinesView> {
         let (mut tasks, mut lines, mut tokens, mut asked) = (0, 0, 0, 0);
@@ -409,15 +409,15 @@ impl IndexedCosts {
             };
             let known = match self.lines_by_commit.get(commit) {
                 Some(known) => Some(*known),
-                None if asked >= ground.max_measured => None,
+                None if asked >= input.max_measured => None,
                 None => {
                     asked += 1;
-                    let repo = ground
+                    let repo = input
                         .board
                         .projects
                         .get(&ended_task.project)
                         .map(|project| ProjectRepo::from_project(project));
-                    match repo.map(|project_repo| ground.git.diff(&project_repo, base, commit)) {
+                    match repo.map(|project_repo| input.git.diff(&project_repo, base, commit)) {
                         Some(Ok(patch)) => Some(
                             *self
                                 .lines_by_commit

@@ -33,7 +33,7 @@ pub(crate) struct EventStreamParams {
     #[serde(default)]
     after: Option<u64>,
     /// `false` ends the stream after the last existing event.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     follow: bool,
     /// Only these kinds: `task.completed,claim.*`.
     #[serde(default)]
@@ -46,7 +46,7 @@ pub(crate) struct EventStreamParams {
     by: Option<String>,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -93,16 +93,16 @@ impl EventFilter {
 pub(crate) async fn events(
     State(shared): State<Arc<ServerState>>,
     request_limits::QueryParams(asked): request_limits::QueryParams<EventStreamParams>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
     crate::verbs::require_read_all(
-        &entered.principal,
+        &authenticated.principal,
         "read the events",
         "wait for messages of your channels instead: msg.wait",
     )?;
-    let resumed = entered
+    let resumed = authenticated
         .header("last-event-id")
-        .and_then(|entered| entered.parse().ok());
+        .and_then(|authenticated| authenticated.parse().ok());
     // Without a start, only new events are sent.
     let after = resumed
         .or(asked.after)

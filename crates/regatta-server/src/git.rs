@@ -62,12 +62,12 @@ pub(crate) async fn info_refs(
     State(shared): State<Arc<ServerState>>,
     Path(project): Path<String>,
     Query(asked): Query<ServiceParams>,
-    Extension(visitor): Extension<Principal>,
+    Extension(principal): Extension<Principal>,
     headers: HeaderMap,
 ) -> Response {
     let answer = async {
         let service = GitService::from_name(&asked.service).ok_or_else(no_such_service)?;
-        let (repo, engine) = open_repo(&shared, &project, service, &visitor)?;
+        let (repo, engine) = open_repo(&shared, &project, service, &principal)?;
         let (protocol, turn) = (protocol(&headers), acquire_permit(&shared).await?);
         let told = tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -78,7 +78,7 @@ pub(crate) async fn info_refs(
             };
             engine
                 .git()
-                .advertise(&repo, &wire, &|s| may_write_ref(&engine, &visitor, s))
+                .advertise(&repo, &wire, &|s| may_write_ref(&engine, &principal, s))
         });
         let told = told
             .await
@@ -113,21 +113,21 @@ pub(crate) async fn info_refs(
 pub(crate) async fn serve(
     State(shared): State<Arc<ServerState>>,
     Path((project, service)): Path<(String, String)>,
-    Extension(visitor): Extension<Principal>,
+    Extension(principal): Extension<Principal>,
     Extension(origin): Extension<ConnectionOrigin>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let entered = GitService::from_name(&service)
+    let prepared = GitService::from_name(&service)
         .ok_or_else(no_such_service)
         .and_then(|git_service| {
             Ok((
                 git_service,
-                open_repo(&shared, &project, git_service, &visitor)?,
+                open_repo(&shared, &project, git_service, &principal)?,
             ))
         });
-    let (service, (repo, engine)) = match entered {
-        Ok(entered) => entered,
+    let (service, (repo, engine)) = match prepared {
+        Ok(prepared) => prepared,
         Err(error) => return problem_response(&error),
     };
     let turn = match acquire_permit(&shared).await {
@@ -137,7 +137,7 @@ pub(crate) async fn serve(
     if service == GitService::ReceivePack {
         crate::verbs::audit_other_write(
             &shared,
-            &visitor,
+            &principal,
             origin,
             ("git.push", repo.project.as_str()),
         );
@@ -163,7 +163,7 @@ pub(crate) async fn serve(
         let mut writes = BodyWriter {
             chunks: answer.clone(),
         };
-        let may = |s: &str| may_write_ref(&engine, &visitor, s);
+        let may = |s: &str| may_write_ref(&engine, &principal, s);
         if let Err(error) = engine
             .git()
             .serve(&repo, &wire, &may, &mut request, &mut writes)
@@ -200,9 +200,9 @@ fn open_repo(
     shared: &Arc<ServerState>,
     project: &str,
     service: GitService,
-    visitor: &Principal,
+    principal: &Principal,
 ) -> Result<(ProjectRepo, Engine), Problem> {
-    let scope = visitor.scope();
+    let scope = principal.scope();
     let may = match service {
         GitService::UploadPack => scope.can_read_all() || scope == TokenScope::Runner,
         GitService::ReceivePack => scope == TokenScope::Runner,
@@ -236,8 +236,8 @@ fn open_repo(
 
 /// Returns whether a ref keeps the work of an attempt that runs, or ran, on a runner of this
 /// caller.
-fn may_write_ref(engine: &Engine, visitor: &Principal, reference: &str) -> bool {
-    let Some(id) = attempt_of_keep_ref(reference).filter(|_| visitor.scope() == TokenScope::Runner)
+fn may_write_ref(engine: &Engine, principal: &Principal, reference: &str) -> bool {
+    let Some(id) = attempt_of_keep_ref(reference).filter(|_| principal.scope() == TokenScope::Runner)
     else {
         return false;
     };
@@ -256,7 +256,7 @@ fn may_write_ref(engine: &Engine, visitor: &Principal, reference: &str) -> bool 
     });
     runner
         .and_then(|runner| board.runners.get(&runner).cloned())
-        .is_some_and(|runner| runner.token == visitor.label())
+        .is_some_and(|runner| runner.token == principal.label())
 }
 
 fn protocol(headers: &HeaderMap) -> Option<String> {

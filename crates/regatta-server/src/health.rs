@@ -37,10 +37,10 @@ pub(crate) async fn ready(State(shared): State<Arc<ServerState>>) -> Response {
 /// Returns the metrics.
 pub(crate) async fn metrics(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
     crate::verbs::require_read_all(
-        &entered.principal,
+        &authenticated.principal,
         "read the metrics",
         "use a token with the scope viewer",
     )?;

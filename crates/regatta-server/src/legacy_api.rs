@@ -44,13 +44,13 @@ impl IntoResponse for LegacyAnswer {
 
 async fn call_verb(
     shared: &Arc<ServerState>,
-    entered: &Authenticated,
+    authenticated: &Authenticated,
     verb: &str,
     input: &Value,
 ) -> Result<Value, Problem> {
     let answer = verbs::handle(
         shared,
-        entered.request_context()?,
+        authenticated.request_context()?,
         verb,
         input.to_string().as_bytes(),
     )
@@ -114,11 +114,11 @@ fn parse_body<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Problem> {
 }
 
 /// Returns the agent of a request: the attempt's own, or the one that the header names.
-fn calling_agent(entered: &Authenticated) -> Result<AgentName, Problem> {
-    if let Principal::Attempt { agent, .. } = &entered.principal {
+fn calling_agent(authenticated: &Authenticated) -> Result<AgentName, Problem> {
+    if let Principal::Attempt { agent, .. } = &authenticated.principal {
         return Ok(agent.clone());
     }
-    let named = entered.header("x-agent-id").unwrap_or_default();
+    let named = authenticated.header("x-agent-id").unwrap_or_default();
     AgentName::new(named).map_err(|_| {
         Problem::new(
             400,
@@ -193,11 +193,11 @@ fn default_max_tasks() -> Result<u32, Problem> {
 /// Registers or updates an agent that Regatta does not start.
 pub(crate) async fn register(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
     body: axum::body::Bytes,
 ) -> LegacyResult {
     // The permission is checked before the input, so that others do not learn the format.
-    verbs::require_may_register(&entered.principal)?;
+    verbs::require_may_register(&authenticated.principal)?;
     let asked: Registration = parse_body(&body)?;
     let is_long = asked
         .role
@@ -245,7 +245,7 @@ pub(crate) async fn register(
     });
     let answer = verbs::register_outside_agent(
         &shared,
-        entered.request_context()?,
+        authenticated.request_context()?,
         input.to_string().as_bytes(),
     )
     .await?;
@@ -260,9 +260,9 @@ pub(crate) async fn register(
 
 pub(crate) async fn agents(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> LegacyResult {
-    let views = call_verb(&shared, &entered, "agent.list", &json!({})).await?;
+    let views = call_verb(&shared, &authenticated, "agent.list", &json!({})).await?;
     let agents: Vec<Value> = views
         .as_array()
         .into_iter()
@@ -274,10 +274,10 @@ pub(crate) async fn agents(
 
 pub(crate) async fn me(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> LegacyResult {
-    let name = calling_agent(&entered)?;
-    let view = call_verb(&shared, &entered, "show", &json!({ "id": name })).await?;
+    let name = calling_agent(&authenticated)?;
+    let view = call_verb(&shared, &authenticated, "show", &json!({ "id": name })).await?;
     if view["max_tasks"].is_u64() {
         return Ok(LegacyAnswer(StatusCode::OK, agent_json(&view)));
     }
@@ -294,17 +294,17 @@ pub(crate) async fn me(
 /// Sets an agent offline: it gets no task until it registers again. Its running work continues.
 pub(crate) async fn close(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> LegacyResult {
-    let name = calling_agent(&entered)?;
-    let view = call_verb(&shared, &entered, "agent.close", &json!({ "name": name })).await?;
+    let name = calling_agent(&authenticated)?;
+    let view = call_verb(&shared, &authenticated, "agent.close", &json!({ "name": name })).await?;
     Ok(LegacyAnswer(StatusCode::OK, agent_json(&view)))
 }
 
 /// Answers an agent's sign of life with its state. It is no registration, so an agent that went
 /// offline stays offline.
-pub(crate) async fn ping(shared: State<Arc<ServerState>>, entered: Authenticated) -> LegacyResult {
-    me(shared, entered).await
+pub(crate) async fn ping(shared: State<Arc<ServerState>>, authenticated: Authenticated) -> LegacyResult {
+    me(shared, authenticated).await
 }
 
 /// A task in the format of these clients. Fields that [`add_task`] does not translate are passed to
@@ -350,7 +350,7 @@ struct NewTask {
 /// Adds a task. A task for a full agent is refused, unless it is offered or queued.
 pub(crate) async fn add_task(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
     body: axum::body::Bytes,
 ) -> LegacyResult {
     let asked: NewTask = parse_body(&body)?;
@@ -388,7 +388,7 @@ pub(crate) async fn add_task(
     if let Some(project) = asked.project {
         input["project"] = json!(project);
     }
-    let added = call_verb(&shared, &entered, "task.add", &input).await?;
+    let added = call_verb(&shared, &authenticated, "task.add", &input).await?;
     Ok(LegacyAnswer(
         StatusCode::CREATED,
         json!({ "id": added["id"], "task": added }),
@@ -413,7 +413,7 @@ struct TaskReport {
 pub(crate) async fn report_task(
     State(shared): State<Arc<ServerState>>,
     Path((id, what)): Path<(String, String)>,
-    entered: Authenticated,
+    authenticated: Authenticated,
     body: axum::body::Bytes,
 ) -> LegacyResult {
     let task: TaskId = id
@@ -421,7 +421,7 @@ pub(crate) async fn report_task(
         .map_err(|_| Problem::new(404, "no_such_task", "there is no such task", "write T7"))?;
     // The permission is checked first, so that others do not learn if an agent works on the task.
     verbs::require_permission(
-        &entered.principal,
+        &authenticated.principal,
         Verb::find("task.finish").expect("it is in the table"),
     )?;
     let told: TaskReport = parse_body(&body)?;
@@ -431,7 +431,7 @@ pub(crate) async fn report_task(
         .tasks
         .get(&task)
         .and_then(|task| task.attempt);
-    let (attempt, fence) = match &entered.principal {
+    let (attempt, fence) = match &authenticated.principal {
         Principal::Attempt {
             id,
             fencing_token: fence,
@@ -495,7 +495,7 @@ pub(crate) async fn report_task(
             .into());
         }
     };
-    let task = call_verb(&shared, &entered, verb, &input).await?;
+    let task = call_verb(&shared, &authenticated, verb, &input).await?;
     Ok(LegacyAnswer(
         StatusCode::OK,
         json!({ "success": true, "task": task }),

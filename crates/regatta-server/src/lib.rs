@@ -180,39 +180,39 @@ pub(crate) struct ServerState {
 /// Serves until a caller requests `down` or `signal` completes. Requests under way are finished
 /// first.
 pub async fn serve(
-    doors: ServerConfig,
+    config: ServerConfig,
     signal: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<ShutdownCause> {
-    let address = doors.loopback_listener.local_addr()?;
+    let address = config.loopback_listener.local_addr()?;
     let (down, mut asked) = watch::channel(None);
     let shared = Arc::new(ServerState {
-        engine: doors.engine,
-        tokens: doors.tokens,
+        engine: config.engine,
+        tokens: config.tokens,
         request_limiter: RequestLimiter::default(),
-        audit: AuditLog::open(&doors.data_dir)?,
+        audit: AuditLog::open(&config.data_dir)?,
         metrics: Metrics::default(),
         event_fanout: EventFanout::new(),
-        tracer: doors.trace_collector.map(Tracer::new).transpose()?,
+        tracer: config.trace_collector.map(Tracer::new).transpose()?,
         address,
-        hosts: doors
+        hosts: config
             .public_listener
             .as_ref()
             .map(|public_listener| public_listener.hosts.clone())
             .unwrap_or_default(),
         shutdown: down.clone(),
-        data_dir: doors.data_dir,
+        data_dir: config.data_dir,
         name_requests: std::sync::atomic::AtomicU64::default(),
-        web_source: web::WebSource::from_dir(doors.web_dir),
+        web_source: web::WebSource::from_dir(config.web_dir),
         sign_in_codes: web::login::SignInCodes::default(),
         git_permits: Arc::new(Semaphore::new(git::MAX_GIT_PROCESSES)),
         live_caches: live::LiveCaches::default(),
         timeline_reader: regatta_engine::timeline_reader::TimelineReader::default(),
         cost_index: cost_index::CostIndex::default(),
-        recovery_notice: doors.recovery_notice,
-        bridges: doors.bridges,
-        doctor: doors.doctor,
-        parse_plan: doors.parse_plan,
-        apply_config: doors.apply_config,
+        recovery_notice: config.recovery_notice,
+        bridges: config.bridges,
+        doctor: config.doctor,
+        parse_plan: config.parse_plan,
+        apply_config: config.apply_config,
     });
     let router = router(shared.clone());
     tokio::spawn(async move {
@@ -235,14 +235,14 @@ pub async fn serve(
         open_connections: shared.metrics.open_connections.clone(),
         shutdown: asked.clone(),
     };
-    let over_tcp = listen::serve_tcp(doors.loopback_listener, None, line.clone());
+    let over_tcp = listen::serve_tcp(config.loopback_listener, None, line.clone());
     let from_outside = async {
-        if let Some(outside) = doors.public_listener {
+        if let Some(outside) = config.public_listener {
             listen::serve_tcp(outside.tcp, outside.tls, line.clone()).await;
         }
     };
     let over_unix = async {
-        if let Some(unix) = doors.unix_listener {
+        if let Some(unix) = config.unix_listener {
             listen::serve_unix(unix, line.clone()).await;
         }
     };
@@ -351,8 +351,8 @@ async fn handle_request(
     origin: ConnectionOrigin,
     mut request: Request,
 ) -> Response {
-    let visitor = match auth::authenticate(&shared, origin, &mut request) {
-        Ok(visitor) => visitor,
+    let principal = match auth::authenticate(&shared, origin, &mut request) {
+        Ok(principal) => principal,
         Err(refused) => {
             shared.metrics.record_rejection(&refused.code);
             return problem_response(&refused);
@@ -363,23 +363,23 @@ async fn handle_request(
         .path()
         .strip_prefix("/api/v1/")
         .and_then(Verb::find);
-    match (named, visitor) {
-        (Some(verb), Some(visitor)) if request.method() == Method::POST => {
+    match (named, principal) {
+        (Some(verb), Some(principal)) if request.method() == Method::POST => {
             let (parts, body) = request.into_parts();
-            let entered = Authenticated {
-                principal: visitor,
+            let authenticated = Authenticated {
+                principal,
                 origin,
                 headers: parts.headers,
             };
-            call_verb(&shared, verb.name, entered, &parts.uri, body)
+            call_verb(&shared, verb.name, authenticated, &parts.uri, body)
                 .await
                 .unwrap_or_else(|problem| problem_response(&problem))
         }
-        (_, visitor) => {
+        (_, principal) => {
             let carried = request.extensions_mut();
             carried.insert(origin);
-            if let Some(visitor) = visitor {
-                carried.insert(visitor);
+            if let Some(principal) = principal {
+                carried.insert(principal);
             }
             let Ok(answer) = router.call(request).await;
             answer
@@ -407,13 +407,13 @@ async fn openapi_document() -> Result<Response, ProblemResponse> {
 async fn call_verb(
     shared: &Arc<ServerState>,
     verb: &str,
-    entered: Authenticated,
+    authenticated: Authenticated,
     uri: &Uri,
     body: Body,
 ) -> Result<Response, Problem> {
     let body = request_limits::read_body(body).await?;
     let paging: Paging = request_limits::parse_query(uri)?;
-    let answer = verbs::handle(shared, entered.request_context()?, verb, &body).await?;
+    let answer = verbs::handle(shared, authenticated.request_context()?, verb, &body).await?;
     // The revision of the answer, which a caller can send back in If-Match.
     let tag = format!("\"{}\"", verbs::revision_of(&answer).unwrap_or(0));
     let answer = paging.cut_to_page(verb, answer)?;
@@ -435,11 +435,11 @@ async fn call_verb(
 async fn call_verb_by_name(
     State(shared): State<Arc<ServerState>>,
     Path(verb): Path<String>,
-    entered: Authenticated,
+    authenticated: Authenticated,
     uri: Uri,
     body: Body,
 ) -> Result<Response, ProblemResponse> {
-    Ok(call_verb(&shared, &verb, entered, &uri, body).await?)
+    Ok(call_verb(&shared, &verb, authenticated, &uri, body).await?)
 }
 
 /// A problem as the error of a handler, so that handlers can use `?`.

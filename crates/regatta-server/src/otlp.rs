@@ -170,14 +170,14 @@ impl Tracer {
     pub(crate) fn record_call(
         &self,
         verb: &str,
-        guest: &CallerAttributes,
+        context: &CallerAttributes,
         took: Duration,
         refused: Option<&str>,
     ) {
         let to = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let (trace, parent) = match (&guest.parent, guest.attempt) {
+        let (trace, parent) = match (&context.parent, context.attempt) {
             (Some((trace, span)), _) => (trace.clone(), Some(span.clone())),
             (None, Some(id)) => {
                 let (trace, span) = self.attempt_ids(id);
@@ -187,9 +187,9 @@ impl Tracer {
         };
         let mut attributes = vec![
             ("regatta.verb", verb.to_owned()),
-            ("regatta.caller", guest.caller.clone()),
+            ("regatta.caller", context.caller.clone()),
         ];
-        attributes.extend(guest.attempt.map(|id| ("regatta.attempt", id.to_string())));
+        attributes.extend(context.attempt.map(|id| ("regatta.attempt", id.to_string())));
         self.queue_span(Span {
             trace,
             id: String::new(),
@@ -350,15 +350,15 @@ pub(crate) struct CallerAttributes {
 }
 
 impl CallerAttributes {
-    pub(crate) fn from_context(guest: &RequestContext) -> CallerAttributes {
-        let attempt = match &guest.principal {
+    pub(crate) fn from_context(context: &RequestContext) -> CallerAttributes {
+        let attempt = match &context.principal {
             Principal::Attempt { id, .. } => Some(*id),
             Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => None,
         };
         CallerAttributes {
-            caller: guest.principal.label(),
+            caller: context.principal.label(),
             attempt,
-            parent: guest.trace_parent.clone(),
+            parent: context.trace_parent.clone(),
         }
     }
 }

@@ -15,8 +15,8 @@ use crate::tokens::Principal;
 
 /// Returns the requests per second in the long run, and the size of a burst. A runner calls for
 /// many agents.
-fn limits_for(visitor: &Principal) -> (f64, f64) {
-    match visitor.scope() {
+fn limits_for(principal: &Principal) -> (f64, f64) {
+    match principal.scope() {
         TokenScope::Runner => (2_000.0, 4_000.0),
         TokenScope::Admin
         | TokenScope::Operator
@@ -56,8 +56,8 @@ impl Bucket {
 
 impl RequestLimiter {
     /// Counts a request, or refuses it if the bucket is empty.
-    pub(crate) fn count_request(&self, visitor: &Principal, now: Instant) -> Result<(), Problem> {
-        if *visitor == Principal::Owner {
+    pub(crate) fn count_request(&self, principal: &Principal, now: Instant) -> Result<(), Problem> {
+        if *principal == Principal::Owner {
             return Ok(());
         }
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,8 +67,8 @@ impl RequestLimiter {
                 bucket.available < bucket.capacity
             });
         }
-        let (rate, most) = limits_for(visitor);
-        let bucket = buckets.entry(visitor.label()).or_insert(Bucket {
+        let (rate, most) = limits_for(principal);
+        let bucket = buckets.entry(principal.label()).or_insert(Bucket {
             rate,
             capacity: most,
             available: most,
@@ -83,7 +83,7 @@ impl RequestLimiter {
                     "too_fast",
                     format!(
                         "{} sends more than {rate} requests a second",
-                        visitor.label()
+                        principal.label()
                     ),
                     "wait a moment; to wait for something, use a verb that waits",
                 )

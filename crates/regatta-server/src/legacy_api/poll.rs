@@ -61,7 +61,7 @@ struct Poller<'a> {
 pub(crate) async fn poll(
     State(shared): State<Arc<ServerState>>,
     request_limits::QueryParams(asked): request_limits::QueryParams<PollParams>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> LegacyResult {
     let bad = |what: String, hint: &str| Problem::new(400, "bad_input", what, hint);
     let wait = asked
@@ -83,13 +83,13 @@ pub(crate) async fn poll(
         )
     })?;
     let since = since.map(|time| u64::try_from(time.as_millisecond()).unwrap_or(0));
-    let mut guest = entered.request_context()?;
-    let agent = calling_agent(&entered)?;
-    if let (Some(slot), None) = (&asked.slot, &guest.idempotency_key) {
-        guest.idempotency_key = Some(grant_key(
+    let mut context = authenticated.request_context()?;
+    let agent = calling_agent(&authenticated)?;
+    if let (Some(slot), None) = (&asked.slot, &context.idempotency_key) {
+        context.idempotency_key = Some(grant_key(
             &shared.engine.board(),
             &agent,
-            &guest.principal.label(),
+            &context.principal.label(),
             slot,
         )?);
     }
@@ -97,7 +97,7 @@ pub(crate) async fn poll(
     let poller = Poller {
         shared: &shared,
         agent,
-        context: guest,
+        context,
         needs_workspace: workspace,
         finished_after_unix_ms: since,
     };
@@ -163,10 +163,10 @@ fn grant_key(
 
 impl Poller<'_> {
     async fn wait_for_trigger(&self, until: Instant) -> Result<Option<Value>, Problem> {
-        let (hub, engine) = (&self.shared.event_fanout, &self.shared.engine);
+        let (fanout, engine) = (&self.shared.event_fanout, &self.shared.engine);
         let poll = PollRequest::new(self.agent.clone());
         let mut waiting = WaitingPoller {
-            changes: hub.watch_board(),
+            changes: fanout.watch_board(),
             engine,
             poll,
             deadline: until,
@@ -193,7 +193,7 @@ impl Poller<'_> {
                 board.counters.message > seen.counters.message
                     || !self.finished_since(board).is_empty()
             };
-            match hub.wait_for_poll_permit(&mut waiting, news).await {
+            match fanout.wait_for_poll_permit(&mut waiting, news).await {
                 Some(got) => leave = got,
                 None => return Ok(self.budget_reason()),
             }

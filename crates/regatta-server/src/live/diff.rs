@@ -104,12 +104,12 @@ struct Patch {
 
 async fn load_patch(
     shared: &Arc<ServerState>,
-    entered: &Authenticated,
+    authenticated: &Authenticated,
     id: &str,
     since_review: bool,
 ) -> Result<Patch, Problem> {
     verbs::require_read_all(
-        &entered.principal,
+        &authenticated.principal,
         "read the pages",
         "use a token with the scope viewer or wider",
     )?;
@@ -187,9 +187,9 @@ pub(super) async fn list_files(
     State(shared): State<Arc<ServerState>>,
     Path(id): Path<String>,
     request_limits::QueryParams(asked): request_limits::QueryParams<DiffParams>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
-    let patch = load_patch(&shared, &entered, &id, asked.since_review).await?;
+    let patch = load_patch(&shared, &authenticated, &id, asked.since_review).await?;
     let line = |file: &FileDiff| {
         serde_json::to_value(file_summary(
             file,
@@ -232,9 +232,9 @@ pub(super) async fn file_rows(
     State(shared): State<Arc<ServerState>>,
     Path((id, nth)): Path<(String, usize)>,
     request_limits::QueryParams(asked): request_limits::QueryParams<DiffParams>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
-    let files = load_patch(&shared, &entered, &id, asked.since_review)
+    let files = load_patch(&shared, &authenticated, &id, asked.since_review)
         .await?
         .files;
     let shown = DiffStyle {

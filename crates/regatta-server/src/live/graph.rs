@@ -56,13 +56,13 @@ pub(crate) fn build_graph(
     project: Option<&ProjectName>,
 ) -> Result<(u64, Option<GraphView>), StoreError> {
     let board = shared.engine.board();
-    let scene = TopicContext {
+    let context = TopicContext {
         board: &board,
         now: shared.engine.now(),
         shared,
         history: &**shared.engine.history(),
     };
-    Ok((board.revision, scene.graph(of, project)?))
+    Ok((board.revision, context.graph(of, project)?))
 }
 
 impl TopicContext<'_> {

@@ -49,11 +49,11 @@ pub(super) struct LiveParams {
     /// whole.
     topics: String,
     /// `false` ends the stream after the present state.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     follow: bool,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -246,10 +246,10 @@ impl TopicCache {
 pub(super) async fn live_stream(
     State(shared): State<Arc<ServerState>>,
     request_limits::QueryParams(asked): request_limits::QueryParams<LiveParams>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
     crate::verbs::require_read_all(
-        &entered.principal,
+        &authenticated.principal,
         "read the pages",
         "use a token with the scope viewer or wider",
     )?;

@@ -15,16 +15,16 @@ use super::actions;
 use super::topics::{TopicContext, display_state};
 
 pub(super) fn task_page(
-    scene: &TopicContext<'_>,
+    context: &TopicContext<'_>,
     id: TaskId,
 ) -> Result<Option<TaskPage>, StoreError> {
-    let board = scene.board;
+    let board = context.board;
     let found = match board.tasks.get(&id) {
         Some(task) => Some((**task).clone()),
-        None => scene.history.task(id)?,
+        None => context.history.task(id)?,
     };
     let Some(task) = found else { return Ok(None) };
-    let tries = scene.history.attempts_of(id)?;
+    let tries = context.history.attempts_of(id)?;
     let landing = task
         .landing
         .and_then(|id| board.landings.get(&id))
@@ -34,11 +34,11 @@ pub(super) fn task_page(
         .agent
         .as_ref()
         .and_then(|agent| board.agents.get(agent));
-    let view = TaskView::new(board, &task, scene.now).with_gates(board, scene.now);
-    let life = scene
+    let view = TaskView::new(board, &task, context.now).with_gates(board, context.now);
+    let life = context
         .shared
         .timeline_reader
-        .timeline(scene.history, id, board.revision)?;
+        .timeline(context.history, id, board.revision)?;
     Ok(Some(TaskPage {
         at: display_state(board, &task),
         checklist: checklist(board, &task),

@@ -88,7 +88,7 @@ pub(super) async fn build_topics(
     let work = move || {
         let history = &**shared.engine.history();
         shared.live_caches.lanes.record(&board, now);
-        let scene = TopicContext {
+        let context = TopicContext {
             board: &board,
             now,
             shared: &shared,
@@ -97,7 +97,7 @@ pub(super) async fn build_topics(
         let draw = |topic: Topic| {
             (
                 topic,
-                scene
+                context
                     .build_topic(topic)
                     .map(|drawn| (board.revision, drawn))
                     .map_err(problem_from_store),

@@ -40,10 +40,10 @@ pub(super) async fn log_piece(
     State(shared): State<Arc<ServerState>>,
     Path(attempt): Path<String>,
     request_limits::QueryParams(asked): request_limits::QueryParams<LogParams>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
     verbs::require_read_all(
-        &entered.principal,
+        &authenticated.principal,
         "read the pages",
         "use a token with the scope viewer or wider",
     )?;

@@ -457,7 +457,7 @@ struct AttemptIdentity {
 /// Calls a tool of an attempt. Returns `None` if there is no such tool.
 pub(super) async fn call(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     name: &str,
     given: &Value,
 ) -> Option<Result<ToolReply, Problem>> {
@@ -468,7 +468,7 @@ pub(super) async fn call(
         fencing_token: fence,
         is_lead: lead,
         ..
-    } = &guest.principal
+    } = &context.principal
     else {
         return None;
     };
@@ -483,7 +483,7 @@ pub(super) async fn call(
         agent: agent.to_string(),
         fencing_token: *fence,
     };
-    Some(call_tool(shared, guest, &me, name, given).await)
+    Some(call_tool(shared, context, &me, name, given).await)
 }
 
 /// Checks that the arguments have known names and that no required one is missing. The verb checks
@@ -542,7 +542,7 @@ fn pick_fields(given: &Value, fields: &[&str]) -> Value {
 
 async fn call_tool(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     me: &AttemptIdentity,
     name: &str,
     given: &Value,
@@ -715,7 +715,7 @@ async fn call_tool(
             ));
         }
     };
-    let data = call_verb(shared, guest, verb, &input).await?;
+    let data = call_verb(shared, context, verb, &input).await?;
     Ok(shorten_output(name, data))
 }
 

@@ -35,12 +35,12 @@ const INPUT_REQUEST: &str = "answer";
 /// be handled as usual.
 pub(super) async fn handle_ask_call(
     shared: &Arc<ServerState>,
-    guest: &RequestContext,
+    context: &RequestContext,
     params: &Value,
 ) -> Result<Option<Value>, JsonRpcFault> {
     let name = params["name"].as_str().unwrap_or_default();
     if name != ASK_TOOL
-        || !has_interactive_user(shared, &guest.principal)
+        || !has_interactive_user(shared, &context.principal)
         || !supports_forms(params)
     {
         return Ok(None);
@@ -59,15 +59,15 @@ pub(super) async fn handle_ask_call(
         {
             Ok(None)
         }
-        None => ask_question(shared, guest, &arguments).await.map(Some),
-        Some(id) => on_user_answer(shared, guest, id, params, &arguments)
+        None => ask_question(shared, context, &arguments).await.map(Some),
+        Some(id) => on_user_answer(shared, context, id, params, &arguments)
             .await
             .map(Some),
     }
 }
 
-fn has_interactive_user(shared: &ServerState, visitor: &Principal) -> bool {
-    let Principal::Attempt { id, .. } = visitor else {
+fn has_interactive_user(shared: &ServerState, principal: &Principal) -> bool {
+    let Principal::Attempt { id, .. } = principal else {
         return false;
     };
     shared
@@ -88,12 +88,12 @@ fn supports_forms(params: &Value) -> bool {
 /// Asks the question, and returns the input request for the client's user.
 async fn ask_question(
     shared: &Arc<ServerState>,
-    guest: &RequestContext,
+    context: &RequestContext,
     arguments: &Value,
 ) -> Result<Value, JsonRpcFault> {
     let mut at_once = arguments.clone();
     at_once["wait_seconds"] = json!(0);
-    let asked = tools::call(shared, guest.clone(), ASK_TOOL, Some(&at_once)).await?;
+    let asked = tools::call(shared, context.clone(), ASK_TOOL, Some(&at_once)).await?;
     let open = &asked["structuredContent"];
     let (id, settled) = (
         open["id"].as_str(),
@@ -131,7 +131,7 @@ fn question_form(arguments: &Value) -> Value {
 /// answer.
 async fn on_user_answer(
     shared: &Arc<ServerState>,
-    guest: &RequestContext,
+    context: &RequestContext,
     id: &str,
     params: &Value,
     arguments: &Value,
@@ -143,7 +143,7 @@ async fn on_user_answer(
         .cloned()
         .unwrap_or(Value::Null);
     if let Some(said) = said {
-        answer_request(shared, guest, id, said).await?;
+        answer_request(shared, context, id, said).await?;
         wait = json!(0);
     }
     // If the user declined, the question stays in the inbox.
@@ -151,18 +151,18 @@ async fn on_user_answer(
     if !wait.is_null() {
         again["wait_seconds"] = wait;
     }
-    tools::call(shared, guest.clone(), ASK_TOOL, Some(&again)).await
+    tools::call(shared, context.clone(), ASK_TOOL, Some(&again)).await
 }
 
 async fn answer_request(
     shared: &Arc<ServerState>,
-    guest: &RequestContext,
+    context: &RequestContext,
     id: &str,
     said: &Value,
 ) -> Result<(), JsonRpcFault> {
     let Principal::Attempt {
         id: attempt, agent, ..
-    } = &guest.principal
+    } = &context.principal
     else {
         return Ok(());
     };
@@ -195,7 +195,7 @@ async fn answer_request(
             ));
         }
     };
-    verbs::audit_other_write(shared, &guest.principal, guest.origin, ("inbox.answer", id));
+    verbs::audit_other_write(shared, &context.principal, context.origin, ("inbox.answer", id));
     // The actor is the person who runs the agent: neither the agent, which cannot answer itself,
     // nor an operator.
     let by = Actor::Person(format!("user-of-{agent}"));

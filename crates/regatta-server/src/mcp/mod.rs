@@ -94,7 +94,7 @@ pub(crate) async fn no_stream() -> Response {
 /// Handles one message.
 pub(crate) async fn post(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
     body: axum::body::Bytes,
 ) -> Response {
     let Ok(message) = serde_json::from_slice::<Value>(&body) else {
@@ -127,18 +127,18 @@ pub(crate) async fn post(
         }
     };
     let params = &message["params"];
-    let version = match request_revision(method, params, &entered.headers) {
+    let version = match request_revision(method, params, &authenticated.headers) {
         Ok(version) => version,
         Err(fault) => return error_response(&id, fault, StatusCode::BAD_REQUEST),
     };
-    let guest = match entered.request_context() {
-        Ok(guest) => guest,
+    let context = match authenticated.request_context() {
+        Ok(context) => context,
         Err(refused) => return problem_response(&refused),
     };
     // A question goes to the person at the client, if there is one and the revision allows it.
     let elicited = match (method, version.as_deref()) {
         ("tools/call", Some(FIRST_STATELESS_REVISION)) => {
-            elicitation::handle_ask_call(&shared, &guest, params)
+            elicitation::handle_ask_call(&shared, &context, params)
                 .await
                 .transpose()
         }
@@ -146,7 +146,7 @@ pub(crate) async fn post(
     };
     let answered = match elicited {
         Some(answered) => answered,
-        None => dispatch(&shared, guest, method, params).await,
+        None => dispatch(&shared, context, method, params).await,
     };
     match answered {
         Ok(mut result) => {
@@ -223,7 +223,7 @@ fn request_revision(
 
 async fn dispatch(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     method: &str,
     params: &Value,
 ) -> Result<Value, JsonRpcFault> {
@@ -231,13 +231,13 @@ async fn dispatch(
         "initialize" => {
             let asked = params["protocolVersion"].as_str().unwrap_or_default();
             let shakes = SUPPORTED_REVISIONS[1..].contains(&asked);
-            let mut result = introduce_server(&guest.principal);
+            let mut result = introduce_server(&context.principal);
             result["protocolVersion"] = json!(if shakes { asked } else { FALLBACK_REVISION });
             result["serverInfo"] = server_info();
             Ok(result)
         }
         "server/discover" => {
-            let mut result = introduce_server(&guest.principal);
+            let mut result = introduce_server(&context.principal);
             result["supportedVersions"] = json!(SUPPORTED_REVISIONS);
             result["ttlMs"] = json!(0);
             result["cacheScope"] = json!("private");
@@ -246,7 +246,7 @@ async fn dispatch(
         }
         "ping" => Ok(json!({})),
         "tools/list" => Ok(
-            json!({ "tools": tools::list(&guest.principal), "ttlMs": 0, "cacheScope": "private" }),
+            json!({ "tools": tools::list(&context.principal), "ttlMs": 0, "cacheScope": "private" }),
         ),
         "tools/call" => {
             let Some(name) = params["name"].as_str() else {
@@ -255,17 +255,17 @@ async fn dispatch(
                     "a call must name its tool",
                 ));
             };
-            tools::call(shared, guest, name, params.get("arguments")).await
+            tools::call(shared, context, name, params.get("arguments")).await
         }
         "resources/list" => {
-            Ok(json!({ "resources": resources::list(&guest.principal, &shared.engine.board()) }))
+            Ok(json!({ "resources": resources::list(&context.principal, &shared.engine.board()) }))
         }
         "resources/templates/list" => {
             Ok(json!({ "resourceTemplates": resources::resource_templates() }))
         }
         "resources/read" => {
             let uri = params["uri"].as_str().unwrap_or_default();
-            resources::read(shared, guest, uri).await
+            resources::read(shared, context, uri).await
         }
         _ => Err(JsonRpcFault::new(
             METHOD_NOT_FOUND,
@@ -281,10 +281,10 @@ fn server_info() -> Value {
     json!({ "name": "regatta", "title": "Regatta", "version": env!("CARGO_PKG_VERSION") })
 }
 
-fn introduce_server(visitor: &Principal) -> Value {
+fn introduce_server(principal: &Principal) -> Value {
     json!({
         "capabilities": { "tools": { "listChanged": false }, "resources": {} },
-        "instructions": tools::instructions(visitor),
+        "instructions": tools::instructions(principal),
     })
 }
 

@@ -13,9 +13,9 @@ use crate::tokens::Principal;
 use crate::verbs::RequestContext;
 
 /// Returns the resources that a caller needs first.
-pub(super) fn list(visitor: &Principal, board: &Board) -> Vec<Value> {
+pub(super) fn list(principal: &Principal, board: &Board) -> Vec<Value> {
     let one = |uri: String, name: String, title: &str| json!({ "uri": uri, "name": name, "title": title, "mimeType": "application/json" });
-    let Principal::Attempt { id, task, .. } = visitor else {
+    let Principal::Attempt { id, task, .. } = principal else {
         return guide_resources().collect();
     };
     let mission = board.attempts.get(id).and_then(|attempt| attempt.mission);
@@ -64,7 +64,7 @@ pub(super) fn resource_templates() -> Vec<Value> {
 
 pub(super) async fn read(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     uri: &str,
 ) -> Result<Value, JsonRpcFault> {
     let parts = uri
@@ -90,7 +90,7 @@ pub(super) async fn read(
         ));
     };
     let verb = if kind == "diff" { "diff" } else { "show" };
-    let data = tools::call_verb(shared, guest, verb, &json!({ "id": id })).await?;
+    let data = tools::call_verb(shared, context, verb, &json!({ "id": id })).await?;
     Ok(
         json!({ "contents": [{ "uri": uri, "mimeType": "application/json", "text": data.to_string() }] }),
     )

@@ -27,8 +27,8 @@ fn problem_text(problem: &Problem) -> String {
 }
 
 /// Returns the instructions for all tools of a caller.
-pub(super) fn instructions(visitor: &Principal) -> &'static str {
-    match visitor {
+pub(super) fn instructions(principal: &Principal) -> &'static str {
+    match principal {
         Principal::Attempt {
             leads_mission: true,
             ..
@@ -55,8 +55,8 @@ pub(super) fn instructions(visitor: &Principal) -> &'static str {
 }
 
 /// Returns the tools of a caller.
-pub(super) fn list(visitor: &Principal) -> Vec<Value> {
-    match visitor {
+pub(super) fn list(principal: &Principal) -> Vec<Value> {
+    match principal {
         Principal::Attempt {
             is_lead: lead,
             leads_mission,
@@ -64,7 +64,7 @@ pub(super) fn list(visitor: &Principal) -> Vec<Value> {
         } => attempt_tools::list(attempt_tools::Toolset::new(*lead, *leads_mission)),
         Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => VERBS
             .iter()
-            .filter(|verb| visitor.scope().allows(verb))
+            .filter(|verb| principal.scope().allows(verb))
             .filter_map(tool_for_verb)
             .collect(),
     }
@@ -113,7 +113,7 @@ pub(super) fn tool_json(name: &str, help: &str, mut schema: Value, reads: bool) 
 /// Calls a tool. An error of the tool is part of its result, because the model must see it.
 pub(super) async fn call(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     name: &str,
     arguments: Option<&Value>,
 ) -> Result<Value, JsonRpcFault> {
@@ -137,8 +137,8 @@ pub(super) async fn call(
             ),
         )
     };
-    let done = match &guest.principal {
-        Principal::Attempt { .. } => attempt_tools::call(shared, guest, name, arguments)
+    let done = match &context.principal {
+        Principal::Attempt { .. } => attempt_tools::call(shared, context, name, arguments)
             .await
             .ok_or_else(unknown)?,
         Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {
@@ -146,7 +146,7 @@ pub(super) async fn call(
                 verb.name.replace('.', "_") == name && !PEOPLE_ONLY_VERBS.contains(&verb.name)
             });
             let verb = verb.ok_or_else(unknown)?;
-            call_verb(shared, guest, verb.name, arguments)
+            call_verb(shared, context, verb.name, arguments)
                 .await
                 .map(|data| ToolReply {
                     data,
@@ -188,11 +188,11 @@ fn tool_result(done: &ToolReply) -> Value {
 /// Calls a verb, and returns its data.
 pub(super) async fn call_verb(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     verb: &str,
     input: &Value,
 ) -> Result<Value, Problem> {
-    let answer = verbs::handle(shared, guest, verb, input.to_string().as_bytes()).await?;
+    let answer = verbs::handle(shared, context, verb, input.to_string().as_bytes()).await?;
     let answer: Value = serde_json::from_slice(&answer).map_err(|error| {
         Problem::new(
             500,

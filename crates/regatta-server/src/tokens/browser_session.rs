@@ -25,11 +25,11 @@ impl TokenStore {
     /// owner.
     pub(crate) fn create_session(
         &self,
-        visitor: &Principal,
+        principal: &Principal,
         person: &str,
         wall: u64,
     ) -> Option<BrowserSession> {
-        let who = match visitor {
+        let who = match principal {
             Principal::Owner => format!("o{person}"),
             Principal::Named { name, .. } => format!("n{name}"),
             Principal::Attempt { .. } | Principal::Firing { .. } => return None,

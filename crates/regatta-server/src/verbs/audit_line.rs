@@ -16,11 +16,11 @@ pub(super) struct PendingAuditLine {
 impl PendingAuditLine {
     pub(super) fn begin(
         shared: &Arc<ServerState>,
-        guest: &RequestContext,
+        context: &RequestContext,
         verb: &str,
         input: &[u8],
     ) -> PendingAuditLine {
-        let attempt = match &guest.principal {
+        let attempt = match &context.principal {
             Principal::Attempt { id, .. } => Some(*id),
             Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => None,
         };
@@ -29,11 +29,11 @@ impl PendingAuditLine {
             time: rfc3339(shared.engine.now().unix_ms),
             verb: verb.to_owned(),
             about: audit::subject_of(input),
-            by: guest.actor.to_string(),
-            token: guest.principal.label(),
-            scope: guest.principal.scope(),
-            from: guest.origin.to_string(),
-            key: guest.idempotency_key.as_ref().map(ToString::to_string),
+            by: context.actor.to_string(),
+            token: context.principal.label(),
+            scope: context.principal.scope(),
+            from: context.origin.to_string(),
+            key: context.idempotency_key.as_ref().map(ToString::to_string),
             attempt,
             revision: None,
             refused: None,
@@ -73,7 +73,7 @@ impl Drop for PendingAuditLine {
 /// Writes an audit line for a change that is not made with a verb; `verb` and `about` describe it.
 pub(crate) fn audit_other_write(
     shared: &Arc<ServerState>,
-    visitor: &Principal,
+    principal: &Principal,
     origin: ConnectionOrigin,
     (verb, about): (&str, &str),
 ) {
@@ -82,9 +82,9 @@ pub(crate) fn audit_other_write(
         time: rfc3339(shared.engine.now().unix_ms),
         verb: verb.to_owned(),
         about: Some(about.to_owned()),
-        by: visitor.label(),
-        token: visitor.label(),
-        scope: visitor.scope(),
+        by: principal.label(),
+        token: principal.label(),
+        scope: principal.scope(),
         from: origin.to_string(),
         key: None,
         attempt: None,

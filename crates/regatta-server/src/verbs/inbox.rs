@@ -277,14 +277,14 @@ impl VerbHandler<'_> {
         let revision = board.revision;
         let view = run_blocking(move || {
             let (history, git) = (&**shared.engine.history(), &**shared.engine.git());
-            let ground = CostInput {
+            let input = CostInput {
                 board: &board,
                 now,
                 history,
                 git,
                 max_measured: MAX_MEASURED_CHANGES,
             };
-            shared.cost_index.cost_view(&ground, days, &by)
+            shared.cost_index.cost_view(&input, days, &by)
         });
         encode_answer(revision, &view.await?.map_err(problem_from_store)?)
     }

@@ -104,13 +104,13 @@ impl VerbHandler<'_> {
         if paths.is_empty() {
             return Ok(vec![]);
         }
-        let (engine, visitor, dir) = (
+        let (engine, principal, dir) = (
             self.engine().clone(),
             self.principal.clone(),
             self.shared.data_dir.clone(),
         );
         run_blocking(move || {
-            let reach = match visitor {
+            let reach = match principal {
                 Principal::Owner => AttachmentSources::Everywhere,
                 // The command may be sandboxed, so the daemon must not read files outside for it.
                 Principal::Firing { id, .. } => AttachmentSources::Within(

@@ -89,41 +89,41 @@ pub(crate) struct RequestContext {
 /// was compiled four times.
 pub(crate) fn handle<'a>(
     shared: &'a Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     name: &'a str,
     input: &'a [u8],
 ) -> VerbFuture<'a> {
-    Box::pin(handle_inner(shared, guest, name, input))
+    Box::pin(handle_inner(shared, context, name, input))
 }
 
 type VerbFuture<'a> = Pin<Box<dyn Future<Output = VerbResult> + Send + 'a>>;
 
 async fn handle_inner(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     name: &str,
     input: &[u8],
 ) -> VerbResult {
     let verb = Verb::find(name);
     let line = verb
         .filter(|verb| verb.is_write())
-        .map(|verb| PendingAuditLine::begin(shared, &guest, verb.name, input));
+        .map(|verb| PendingAuditLine::begin(shared, &context, verb.name, input));
     let (began, traced) = (
         std::time::Instant::now(),
         shared
             .tracer
             .as_ref()
-            .map(|tracer| (tracer, CallerAttributes::from_context(&guest))),
+            .map(|tracer| (tracer, CallerAttributes::from_context(&context))),
     );
     let carried = async {
         // The permission is checked before the input, so that others do not learn the format.
         if let Some(verb) = verb {
-            require_permission(&guest.principal, verb)?;
+            require_permission(&context.principal, verb)?;
             if verb.needs_fresh_settings() {
                 fleet::apply_settings(shared).await?;
             }
         }
-        dispatch(shared, Call::parse(name, input)?, guest).await
+        dispatch(shared, Call::parse(name, input)?, context).await
     };
     let done = carried.await;
     let name = verb.map_or("unknown", |verb| verb.name);
@@ -147,16 +147,16 @@ async fn handle_inner(
 }
 
 /// Dispatches one call to the implementation of its verb.
-async fn dispatch(shared: &Arc<ServerState>, call: Call, guest: RequestContext) -> VerbResult {
-    let unless = guest
+async fn dispatch(shared: &Arc<ServerState>, call: Call, context: RequestContext) -> VerbResult {
+    let unless = context
         .expected_revision
         .map(|since| precondition_of(&call, since))
         .transpose()?;
     let verb_handler = VerbHandler {
         shared,
-        principal: guest.principal,
-        actor: guest.actor,
-        idempotency_key: guest.idempotency_key,
+        principal: context.principal,
+        actor: context.actor,
+        idempotency_key: context.idempotency_key,
         precondition: unless,
     };
     let call = verb_handler.restrict_to_attempt(call).await?;
@@ -529,21 +529,21 @@ fn precondition_of(call: &Call, since: u64) -> Result<Precondition, Problem> {
 /// runner's token.
 pub(crate) async fn register_outside_agent(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     input: &[u8],
 ) -> VerbResult {
-    let line = PendingAuditLine::begin(shared, &guest, "agent.add", input);
-    let done = register_inner(shared, guest, input).await;
+    let line = PendingAuditLine::begin(shared, &context, "agent.add", input);
+    let done = register_inner(shared, context, input).await;
     line.end(&done).await;
     done
 }
 
 /// Checks that a caller may register an agent that Regatta does not start.
-pub(crate) fn require_may_register(visitor: &Principal) -> Result<(), Problem> {
-    match visitor.scope() {
+pub(crate) fn require_may_register(principal: &Principal) -> Result<(), Problem> {
+    match principal.scope() {
         TokenScope::Operator | TokenScope::Runner => Ok(()),
         _ => require_permission(
-            visitor,
+            principal,
             Verb::find("agent.add").expect("it is in the table"),
         ),
     }
@@ -551,20 +551,20 @@ pub(crate) fn require_may_register(visitor: &Principal) -> Result<(), Problem> {
 
 async fn register_inner(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     input: &[u8],
 ) -> VerbResult {
-    require_may_register(&guest.principal)?;
+    require_may_register(&context.principal)?;
     let verb = Verb::find("agent.add").expect("it is in the table");
-    let scope = guest.principal.scope();
+    let scope = context.principal.scope();
     let Call::AgentAdd(ask) = Call::parse(verb.name, input)? else {
         unreachable!("it was read as this verb")
     };
     let verb_handler = VerbHandler {
         shared,
-        principal: guest.principal,
-        actor: guest.actor,
-        idempotency_key: guest.idempotency_key,
+        principal: context.principal,
+        actor: context.actor,
+        idempotency_key: context.idempotency_key,
         precondition: None,
     };
     let known = verb_handler.board().agents.get(&ask.name).cloned();
@@ -594,8 +594,8 @@ async fn register_inner(
 }
 
 /// Checks that a caller may use a verb at all (S10). Checks of the target follow later.
-pub(crate) fn require_permission(visitor: &Principal, verb: &Verb) -> Result<(), Problem> {
-    let scope = visitor.scope();
+pub(crate) fn require_permission(principal: &Principal, verb: &Verb) -> Result<(), Problem> {
+    let scope = principal.scope();
     if scope.allows(verb) {
         return Ok(());
     }
@@ -609,8 +609,8 @@ pub(crate) fn require_permission(visitor: &Principal, verb: &Verb) -> Result<(),
 }
 
 /// Checks that a caller may read everything.
-pub(crate) fn require_read_all(visitor: &Principal, what: &str, hint: &str) -> Result<(), Problem> {
-    let scope = visitor.scope();
+pub(crate) fn require_read_all(principal: &Principal, what: &str, hint: &str) -> Result<(), Problem> {
+    let scope = principal.scope();
     if scope.can_read_all() {
         return Ok(());
     }

@@ -157,9 +157,9 @@ impl VerbHandler<'_> {
             no_workspace: !ask.workspace,
             by_hand: ask.by_hand,
         };
-        let hub = &self.shared.event_fanout;
+        let fanout = &self.shared.event_fanout;
         let mut waiting = WaitingPoller {
-            changes: hub.watch_work(),
+            changes: fanout.watch_work(),
             engine: self.engine(),
             poll,
             deadline,
@@ -191,7 +191,7 @@ impl VerbHandler<'_> {
                         },
                     );
                 }
-                (revision, _) => match hub.wait_for_poll_permit(&mut waiting, |_| false).await {
+                (revision, _) => match fanout.wait_for_poll_permit(&mut waiting, |_| false).await {
                     None => return encode_answer(revision, &None::<GrantedAttempt>),
                     Some(got) => leave = got,
                 },

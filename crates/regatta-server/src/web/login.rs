@@ -43,7 +43,7 @@ impl SignInCodes {
     /// Creates a code. It is short enough to be typed, and nobody can guess 80 bits in ten minutes.
     pub(crate) fn create(
         &self,
-        visitor: Principal,
+        principal: Principal,
         person: String,
         now: Instant,
     ) -> std::io::Result<String> {
@@ -58,7 +58,7 @@ impl SignInCodes {
         }
         given.push(SignInCode {
             text: text.clone(),
-            principal: visitor,
+            principal,
             person,
             expires_at: now + CODE_LIFETIME,
         });
@@ -103,7 +103,7 @@ pub(crate) async fn sign_in(
             .sign_in_codes
             .redeem(sign_in_input.code.trim(), Instant::now())
     });
-    let Some((visitor, person)) = found else {
+    let Some((principal, person)) = found else {
         shared.metrics.record_rejection("bad_code");
         return Err(Problem::new(
             401,
@@ -115,9 +115,9 @@ pub(crate) async fn sign_in(
     };
     let pass = shared
         .tokens
-        .create_session(&visitor, &person, shared.engine.now().unix_ms);
+        .create_session(&principal, &person, shared.engine.now().unix_ms);
     let BrowserSession { cookie, key } = pass.ok_or_else(tokens::no_token)?;
-    crate::verbs::audit_other_write(&shared, &visitor, origin, ("enter", "a browser"));
+    crate::verbs::audit_other_write(&shared, &principal, origin, ("enter", "a browser"));
     let text = format!(
         "{}={cookie}; Path=/; Max-Age={}; HttpOnly; SameSite=Strict{}",
         cookie_name(origin),
@@ -125,7 +125,7 @@ pub(crate) async fn sign_in(
         if secure { "; Secure" } else { "" }
     );
     let mut response =
-        axum::Json(serde_json::json!({ "key": key, "scope": visitor.scope() })).into_response();
+        axum::Json(serde_json::json!({ "key": key, "scope": principal.scope() })).into_response();
     let cookie = HeaderValue::from_str(&text).map_err(|_| tokens::no_token())?;
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     response
