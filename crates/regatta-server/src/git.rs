@@ -39,7 +39,7 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Waits for a permit to start git.
 async fn acquire_permit(shared: &ServerState) -> Result<OwnedSemaphorePermit, Problem> {
     match tokio::time::timeout(PERMIT_TIMEOUT, shared.git_permits.clone().acquire_owned()).await {
-        Ok(Ok(turn)) => Ok(turn),
+        Ok(Ok(permit)) => Ok(permit),
         Ok(Err(_)) | Err(_) => Err(Problem {
             retryable: true,
             ..Problem::new(
@@ -61,26 +61,27 @@ pub(crate) struct ServiceParams {
 pub(crate) async fn info_refs(
     State(shared): State<Arc<ServerState>>,
     Path(project): Path<String>,
-    Query(asked): Query<ServiceParams>,
+    Query(params): Query<ServiceParams>,
     Extension(principal): Extension<Principal>,
     headers: HeaderMap,
 ) -> Response {
     let answer = async {
-        let service = GitService::from_name(&asked.service).ok_or_else(no_such_service)?;
+        let service = GitService::from_name(&params.service).ok_or_else(no_such_service)?;
         let (repo, engine) = open_repo(&shared, &project, service, &principal)?;
-        let (protocol, turn) = (protocol(&headers), acquire_permit(&shared).await?);
-        let told = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            let wire = GitHttpRequest {
+        let protocol = protocol(&headers);
+        let permit = acquire_permit(&shared).await?;
+        let advertisement = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let request = GitHttpRequest {
                 service,
                 protocol: protocol.as_deref(),
                 is_gzip: false,
             };
-            engine
-                .git()
-                .advertise(&repo, &wire, &|s| may_write_ref(&engine, &principal, s))
+            engine.git().advertise(&repo, &request, &|reference| {
+                may_write_ref(&engine, &principal, reference)
+            })
         });
-        let told = told
+        let advertisement = advertisement
             .await
             .map_err(|_| {
                 Problem::new(
@@ -91,17 +92,17 @@ pub(crate) async fn info_refs(
                 )
             })?
             .map_err(|error| problem_from_git(&error))?;
-        Ok::<_, Problem>((service, told))
+        Ok::<_, Problem>((service, advertisement))
     };
     match answer.await {
-        Ok((service, told)) => {
+        Ok((service, advertisement)) => {
             let kind = format!("application/x-{}-advertisement", service.name());
             (
                 [
                     (header::CONTENT_TYPE, kind),
                     (header::CACHE_CONTROL, "no-cache".into()),
                 ],
-                told,
+                advertisement,
             )
                 .into_response()
         }
@@ -130,8 +131,8 @@ pub(crate) async fn serve(
         Ok(prepared) => prepared,
         Err(error) => return problem_response(&error),
     };
-    let turn = match acquire_permit(&shared).await {
-        Ok(turn) => turn,
+    let permit = match acquire_permit(&shared).await {
+        Ok(permit) => permit,
         Err(error) => return problem_response(&error),
     };
     if service == GitService::ReceivePack {
@@ -143,45 +144,46 @@ pub(crate) async fn serve(
         );
     }
     let protocol = protocol(&headers);
-    let gzip = headers
+    let is_gzip = headers
         .get(header::CONTENT_ENCODING)
         .is_some_and(|value| value == "gzip");
-    let (to_git, request) = mpsc::channel::<io::Result<Bytes>>(4);
-    let (answer, mut from_git) = mpsc::channel::<Result<Bytes, GitError>>(4);
-    tokio::spawn(forward_body(body, to_git));
+    let (body_sender, request) = mpsc::channel::<io::Result<Bytes>>(4);
+    let (output, mut output_chunks) = mpsc::channel::<Result<Bytes, GitError>>(4);
+    tokio::spawn(forward_body(body, body_sender));
     tokio::task::spawn_blocking(move || {
-        let _turn = turn;
-        let wire = GitHttpRequest {
+        let _permit = permit;
+        let http_request = GitHttpRequest {
             service,
             protocol: protocol.as_deref(),
-            is_gzip: gzip,
+            is_gzip,
         };
         let mut request = BodyReader {
             chunks: request,
             unread: Bytes::new(),
         };
         let mut writes = BodyWriter {
-            chunks: answer.clone(),
+            chunks: output.clone(),
         };
-        let may = |s: &str| may_write_ref(&engine, &principal, s);
-        if let Err(error) = engine
-            .git()
-            .serve(&repo, &wire, &may, &mut request, &mut writes)
+        let is_allowed = |reference: &str| may_write_ref(&engine, &principal, reference);
+        if let Err(error) =
+            engine
+                .git()
+                .serve(&repo, &http_request, &is_allowed, &mut request, &mut writes)
         {
             tracing::warn!(project = %repo.project, "git over HTTP failed: {error}");
             // The part that was sent cannot be taken back, so the peer sees a truncated answer.
-            let _gone = answer.blocking_send(Err(error));
+            let _hung_up = output.blocking_send(Err(error));
         }
     });
     // An error before git's first output becomes a proper error response.
-    let first = match from_git.recv().await {
+    let first_chunk = match output_chunks.recv().await {
         Some(Err(error)) => return problem_response(&problem_from_git(&error)),
-        first => first,
+        first_chunk => first_chunk,
     };
     let kind = format!("application/x-{}-result", service.name());
-    let rest = tokio_stream::wrappers::ReceiverStream::new(from_git);
-    let body = tokio_stream::iter(first)
-        .chain(rest)
+    let later_chunks = tokio_stream::wrappers::ReceiverStream::new(output_chunks);
+    let body = tokio_stream::iter(first_chunk)
+        .chain(later_chunks)
         .map(|result| result.map_err(|error| io::Error::other(error.message)));
     let body = Body::from_stream(body);
     (
@@ -203,11 +205,11 @@ fn open_repo(
     principal: &Principal,
 ) -> Result<(ProjectRepo, Engine), Problem> {
     let scope = principal.scope();
-    let may = match service {
+    let is_allowed = match service {
         GitService::UploadPack => scope.can_read_all() || scope == TokenScope::Runner,
         GitService::ReceivePack => scope == TokenScope::Runner,
     };
-    if !may {
+    if !is_allowed {
         let what = format!(
             "a token with the scope {scope} cannot use {}",
             service.name()
@@ -220,10 +222,10 @@ fn open_repo(
         ));
     }
     let board = shared.engine.board();
-    let found = ProjectName::new(project)
+    let project = ProjectName::new(project)
         .ok()
         .and_then(|project| board.projects.get(&project).cloned());
-    let found = found.ok_or_else(|| {
+    let project = project.ok_or_else(|| {
         Problem::new(
             404,
             "no_such_project",
@@ -231,13 +233,14 @@ fn open_repo(
             "see regatta project list",
         )
     })?;
-    Ok((ProjectRepo::from_project(&found), shared.engine.clone()))
+    Ok((ProjectRepo::from_project(&project), shared.engine.clone()))
 }
 
 /// Returns whether a ref keeps the work of an attempt that runs, or ran, on a runner of this
 /// caller.
 fn may_write_ref(engine: &Engine, principal: &Principal, reference: &str) -> bool {
-    let Some(id) = attempt_of_keep_ref(reference).filter(|_| principal.scope() == TokenScope::Runner)
+    let Some(id) =
+        attempt_of_keep_ref(reference).filter(|_| principal.scope() == TokenScope::Runner)
     else {
         return false;
     };
@@ -299,8 +302,8 @@ async fn forward_body(body: Body, to: mpsc::Sender<io::Result<Bytes>>) {
             Ok(None) => return,
             Ok(Some(part)) => part.map_err(io::Error::other),
         };
-        let last = part.is_err();
-        if to.send(part).await.is_err() || last {
+        let is_last = part.is_err();
+        if to.send(part).await.is_err() || is_last {
             return;
         }
     }

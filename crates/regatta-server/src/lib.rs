@@ -19,9 +19,9 @@ mod legacy_api; // the API of older clients
 mod listen; // connections and their origins
 mod live; // the data of the web page
 mod mcp; // the verbs as MCP tools
-mod metrics; // metrics
+mod metrics; // metrics in the format of Prometheus
 pub mod otlp; // spans for an OTLP collector
-mod pagination; // pagination
+mod pagination; // pages of the verbs that return lists
 mod rate_limit; // rate limits per caller
 mod request_limits; // limits of requests
 pub mod tls; // TLS for callers on other machines
@@ -132,7 +132,7 @@ pub struct PublicListener {
     pub tcp: TcpListener,
     /// Without TLS, everybody on the network path can read along.
     pub tls: Option<Tls>,
-    /// The names that callers may use for it besides its addresses.
+    /// The host names that callers may use besides the addresses of the listener.
     pub hosts: Vec<String>,
 }
 
@@ -184,7 +184,7 @@ pub async fn serve(
     signal: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<ShutdownCause> {
     let address = config.loopback_listener.local_addr()?;
-    let (down, mut asked) = watch::channel(None);
+    let (shutdown_sender, mut shutdown) = watch::channel(None);
     let shared = Arc::new(ServerState {
         engine: config.engine,
         tokens: config.tokens,
@@ -197,9 +197,9 @@ pub async fn serve(
         hosts: config
             .public_listener
             .as_ref()
-            .map(|public_listener| public_listener.hosts.clone())
+            .map(|listener| listener.hosts.clone())
             .unwrap_or_default(),
-        shutdown: down.clone(),
+        shutdown: shutdown_sender.clone(),
         data_dir: config.data_dir,
         name_requests: std::sync::atomic::AtomicU64::default(),
         web_source: web::WebSource::from_dir(config.web_dir),
@@ -217,10 +217,10 @@ pub async fn serve(
     let router = router(shared.clone());
     tokio::spawn(async move {
         signal.await;
-        down.send_if_modified(|shutdown_cause| {
-            let first = shutdown_cause.is_none();
+        shutdown_sender.send_if_modified(|shutdown_cause| {
+            let is_first = shutdown_cause.is_none();
             shutdown_cause.get_or_insert(ShutdownCause::Signal);
-            first
+            is_first
         });
     });
     let background = [
@@ -229,32 +229,32 @@ pub async fn serve(
         tokio::spawn(run_audit_sync(shared.clone())),
         tokio::spawn(live::record_lanes(shared.clone())),
     ];
-    let line = ConnectionContext {
+    let context = ConnectionContext {
         shared: shared.clone(),
         router,
         open_connections: shared.metrics.open_connections.clone(),
-        shutdown: asked.clone(),
+        shutdown: shutdown.clone(),
     };
-    let over_tcp = listen::serve_tcp(config.loopback_listener, None, line.clone());
-    let from_outside = async {
-        if let Some(outside) = config.public_listener {
-            listen::serve_tcp(outside.tcp, outside.tls, line.clone()).await;
+    let loopback_connections = listen::serve_tcp(config.loopback_listener, None, context.clone());
+    let public_connections = async {
+        if let Some(listener) = config.public_listener {
+            listen::serve_tcp(listener.tcp, listener.tls, context.clone()).await;
         }
     };
-    let over_unix = async {
-        if let Some(unix) = config.unix_listener {
-            listen::serve_unix(unix, line.clone()).await;
+    let unix_connections = async {
+        if let Some(listener) = config.unix_listener {
+            listen::serve_unix(listener, context.clone()).await;
         }
     };
     // A stream or a long poll that does not end must not keep the daemon from ending.
-    let mut closing = asked.clone();
-    let patience = async {
-        wait_for_shutdown(&mut closing).await;
+    let mut shutdown_started = shutdown.clone();
+    let shutdown_timeout = async {
+        wait_for_shutdown(&mut shutdown_started).await;
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     };
     tokio::select! {
-        _all = async { tokio::join!(over_tcp, from_outside, over_unix) } => {}
-        () = patience => {}
+        _all = async { tokio::join!(loopback_connections, public_connections, unix_connections) } => {}
+        () = shutdown_timeout => {}
     }
     background.iter().for_each(tokio::task::JoinHandle::abort);
     shared.audit.sync().await;
@@ -262,8 +262,8 @@ pub async fn serve(
         let _cut =
             tokio::time::timeout(std::time::Duration::from_secs(1), tracer.send_all(true)).await;
     }
-    let ended = *asked.borrow_and_update();
-    Ok(ended.unwrap_or(ShutdownCause::Signal))
+    let cause = *shutdown.borrow_and_update();
+    Ok(cause.unwrap_or(ShutdownCause::Signal))
 }
 
 async fn run_event_fanout(shared: Arc<ServerState>) {
@@ -281,8 +281,8 @@ async fn run_tracer(shared: Arc<ServerState>) {
 }
 
 /// Waits until the server is asked to end.
-pub(crate) async fn wait_for_shutdown(asked: &mut watch::Receiver<Option<ShutdownCause>>) {
-    let _sender_gone = asked.wait_for(Option::is_some).await;
+pub(crate) async fn wait_for_shutdown(shutdown: &mut watch::Receiver<Option<ShutdownCause>>) {
+    let _sender_gone = shutdown.wait_for(Option::is_some).await;
 }
 
 fn router(shared: Arc<ServerState>) -> Router {
@@ -291,10 +291,7 @@ fn router(shared: Arc<ServerState>) -> Router {
         .route("/git/{project}/info/refs", get(git::info_refs))
         .route("/git/{project}/{service}", post(git::serve));
     // Deliveries are signed over their raw body, and have their own limits.
-    let deliveries = shared
-        .bridges
-        .as_ref()
-        .map(|bridge_control| bridge_control.router());
+    let deliveries = shared.bridges.as_ref().map(|bridges| bridges.router());
     let deliveries = deliveries.map_or_else(Router::new, |router| {
         Router::new().nest_service("/webhooks", router)
     });
@@ -353,17 +350,17 @@ async fn handle_request(
 ) -> Response {
     let principal = match auth::authenticate(&shared, origin, &mut request) {
         Ok(principal) => principal,
-        Err(refused) => {
-            shared.metrics.record_rejection(&refused.code);
-            return problem_response(&refused);
+        Err(problem) => {
+            shared.metrics.record_rejection(&problem.code);
+            return problem_response(&problem);
         }
     };
-    let named = request
+    let verb = request
         .uri()
         .path()
         .strip_prefix("/api/v1/")
         .and_then(Verb::find);
-    match (named, principal) {
+    match (verb, principal) {
         (Some(verb), Some(principal)) if request.method() == Method::POST => {
             let (parts, body) = request.into_parts();
             let authenticated = Authenticated {
@@ -376,13 +373,13 @@ async fn handle_request(
                 .unwrap_or_else(|problem| problem_response(&problem))
         }
         (_, principal) => {
-            let carried = request.extensions_mut();
-            carried.insert(origin);
+            let extensions = request.extensions_mut();
+            extensions.insert(origin);
             if let Some(principal) = principal {
-                carried.insert(principal);
+                extensions.insert(principal);
             }
-            let Ok(answer) = router.call(request).await;
-            answer
+            let Ok(response) = router.call(request).await;
+            response
         }
     }
 }
@@ -391,14 +388,14 @@ async fn handle_request(
 /// thread for blocking work.
 async fn openapi_document() -> Result<Response, ProblemResponse> {
     static DOCUMENT: OnceLock<axum::body::Bytes> = OnceLock::new();
-    let draw = || {
+    let build = || {
         DOCUMENT
             .get_or_init(|| regatta_api::openapi::document().to_string().into())
             .clone()
     };
     let text = match DOCUMENT.get() {
         Some(text) => text.clone(),
-        None => verbs::run_blocking(draw).await?,
+        None => verbs::run_blocking(build).await?,
     };
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }

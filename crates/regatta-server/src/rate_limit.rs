@@ -1,8 +1,8 @@
 //! Rate limits: one token bucket per caller.
 //!
 //! A program in an endless loop sends the same request a thousand times a second, and the other
-//! callers must not notice. The daemon's own token has no limit, because whoever can read it can do
-//! worse.
+//! callers must not notice. The daemon's own token has no limit, because a program that can read it
+//! can do worse.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -44,11 +44,11 @@ struct Bucket {
 
 impl Bucket {
     fn refill(&mut self, now: Instant) {
-        let passed = now
+        let elapsed_s = now
             .saturating_duration_since(self.refilled_at)
             .as_secs_f64();
         (self.available, self.refilled_at) = (
-            (self.available + passed * self.rate).min(self.capacity),
+            (self.available + elapsed_s * self.rate).min(self.capacity),
             now,
         );
     }
@@ -67,11 +67,11 @@ impl RequestLimiter {
                 bucket.available < bucket.capacity
             });
         }
-        let (rate, most) = limits_for(principal);
+        let (rate, capacity) = limits_for(principal);
         let bucket = buckets.entry(principal.label()).or_insert(Bucket {
             rate,
-            capacity: most,
-            available: most,
+            capacity,
+            available: capacity,
             refilled_at: now,
         });
         bucket.refill(now);
@@ -106,11 +106,14 @@ mod tests {
             name: name.into(),
             scope: TokenScope::Operator,
         };
-        let asked = |name: &str, at| limiter.count_request(&named(name), at).is_ok();
-        assert_eq!((0..1_000).filter(|_| asked("ann", start)).count(), 200);
-        assert!(asked("bob", start), "another caller has its own bucket");
+        let is_allowed = |name: &str, at| limiter.count_request(&named(name), at).is_ok();
+        assert_eq!((0..1_000).filter(|_| is_allowed("ann", start)).count(), 200);
+        assert!(
+            is_allowed("bob", start),
+            "another caller has its own bucket"
+        );
         let later = start + Duration::from_secs(1);
-        assert_eq!((0..1_000).filter(|_| asked("ann", later)).count(), 50);
+        assert_eq!((0..1_000).filter(|_| is_allowed("ann", later)).count(), 50);
         assert!((0..1_000).all(|_| limiter.count_request(&Principal::Owner, start).is_ok()));
     }
 

@@ -459,36 +459,36 @@ pub(super) async fn call(
     shared: &Arc<ServerState>,
     context: RequestContext,
     name: &str,
-    given: &Value,
+    arguments: &Value,
 ) -> Option<Result<ToolReply, Problem>> {
     let Principal::Attempt {
         id,
         task,
         agent,
-        fencing_token: fence,
-        is_lead: lead,
+        fencing_token,
+        is_lead,
         ..
     } = &context.principal
     else {
         return None;
     };
-    let served = all_tools(*lead);
-    let tool = served.iter().find(|tool| tool["name"] == name)?;
-    if let Err(problem) = check_arguments(tool, given) {
+    let tools = all_tools(*is_lead);
+    let tool = tools.iter().find(|tool| tool["name"] == name)?;
+    if let Err(problem) = check_arguments(tool, arguments) {
         return Some(Err(problem));
     }
     let me = AttemptIdentity {
         id: *id,
         task: task.to_string(),
         agent: agent.to_string(),
-        fencing_token: *fence,
+        fencing_token: *fencing_token,
     };
-    Some(call_tool(shared, context, &me, name, given).await)
+    Some(call_tool(shared, context, &me, name, arguments).await)
 }
 
 /// Checks that the arguments have known names and that no required one is missing. The verb checks
 /// the types.
-fn check_arguments(tool: &Value, given: &Value) -> Result<(), Problem> {
+fn check_arguments(tool: &Value, arguments: &Value) -> Result<(), Problem> {
     let (schema, name) = (
         &tool["inputSchema"],
         tool["name"].as_str().unwrap_or_default(),
@@ -498,7 +498,7 @@ fn check_arguments(tool: &Value, given: &Value) -> Result<(), Problem> {
             .as_object()
             .into_iter()
             .flatten()
-            .map(|schema| schema.0.as_str())
+            .map(|(field, _)| field.as_str())
             .collect();
         let hint = if fields.is_empty() {
             "it has no arguments".into()
@@ -507,7 +507,12 @@ fn check_arguments(tool: &Value, given: &Value) -> Result<(), Problem> {
         };
         Problem::new(400, "bad_input", what, hint)
     };
-    for field in given.as_object().into_iter().flatten().map(|given| given.0) {
+    for field in arguments
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(field, _)| field)
+    {
         if schema["properties"].get(field).is_none() {
             return Err(bad(format!(
                 "{name} has no argument {}",
@@ -521,23 +526,27 @@ fn check_arguments(tool: &Value, given: &Value) -> Result<(), Problem> {
         .flatten()
         .filter_map(Value::as_str)
     {
-        if given.get(field).is_none_or(Value::is_null) {
+        if arguments.get(field).is_none_or(Value::is_null) {
             return Err(bad(format!("{name} needs the argument {field}")));
         }
     }
     Ok(())
 }
 
-fn seconds_field(given: &Value, field: &str, otherwise: u64) -> u64 {
-    given[field].as_u64().unwrap_or(otherwise).min(MAX_WAIT_S) * 1_000
+fn seconds_field(arguments: &Value, field: &str, otherwise: u64) -> u64 {
+    arguments[field]
+        .as_u64()
+        .unwrap_or(otherwise)
+        .min(MAX_WAIT_S)
+        * 1_000
 }
 
 /// Returns an object of the given fields among `fields`.
-fn pick_fields(given: &Value, fields: &[&str]) -> Value {
+fn pick_fields(arguments: &Value, fields: &[&str]) -> Value {
     let found = fields
         .iter()
-        .filter_map(|field| Some(((*field).to_owned(), given.get(*field)?.clone())));
-    Value::Object(found.filter(|found| !found.1.is_null()).collect())
+        .filter_map(|field| Some(((*field).to_owned(), arguments.get(*field)?.clone())));
+    Value::Object(found.filter(|(_, value)| !value.is_null()).collect())
 }
 
 async fn call_tool(
@@ -545,7 +554,7 @@ async fn call_tool(
     context: RequestContext,
     me: &AttemptIdentity,
     name: &str,
-    given: &Value,
+    arguments: &Value,
 ) -> Result<ToolReply, Problem> {
     let board = shared.engine.board();
     let project = board
@@ -558,67 +567,80 @@ async fn call_tool(
         .get(&me.id)
         .and_then(|attempt| attempt.mission);
     drop(board); // a tool may wait for a long time
-    let own = || json!({ "task": me.task, "attempt": me.id, "token": me.fencing_token });
-    let with = |mut item: Value, more: Value| {
-        for (name, value) in more.as_object().cloned().unwrap_or_default() {
-            item[name] = value;
+    let attempt_fields = || json!({ "task": me.task, "attempt": me.id, "token": me.fencing_token });
+    let merged = |mut object: Value, fields: Value| {
+        for (name, value) in fields.as_object().cloned().unwrap_or_default() {
+            object[name] = value;
         }
-        item
+        object
     };
-    let channel = || given["channel"].as_str().unwrap_or(&project).to_owned();
+    let channel = || arguments["channel"].as_str().unwrap_or(&project).to_owned();
     let (verb, input) = match name {
         "join" | "my_task" | "briefing" => ("briefing", json!({ "attempt": me.id })),
-        "progress" => ("task.progress", with(own(), pick_fields(given, &["text"]))),
+        "progress" => (
+            "task.progress",
+            merged(attempt_fields(), pick_fields(arguments, &["text"])),
+        ),
         "finish" => {
-            let detail = json!({ "output": given["detail"] });
+            let detail = json!({ "output": arguments["detail"] });
             (
                 "task.finish",
-                with(
-                    with(own(), pick_fields(given, &["not_needed", "learnings"])),
+                merged(
+                    merged(
+                        attempt_fields(),
+                        pick_fields(arguments, &["not_needed", "learnings"]),
+                    ),
                     detail,
                 ),
             )
         }
-        "give_up" => ("task.fail", with(own(), pick_fields(given, &["reason"]))),
-        "ask" | "request_approval" => approval_call(me, name, given)?,
+        "give_up" => (
+            "task.fail",
+            merged(attempt_fields(), pick_fields(arguments, &["reason"])),
+        ),
+        "ask" | "request_approval" => approval_call(me, name, arguments)?,
         "report_scope_escape" => {
-            let found = json!({ "finding": given["reason"], "suggested_files": given["files"] });
-            ("scope.report", with(own(), found))
+            let found =
+                json!({ "finding": arguments["reason"], "suggested_files": arguments["files"] });
+            ("scope.report", merged(attempt_fields(), found))
         }
         "why" => (
             "why",
-            json!({ "id": given["task"].as_str().unwrap_or(&me.task) }),
+            json!({ "id": arguments["task"].as_str().unwrap_or(&me.task) }),
         ),
         "siblings" => ("siblings", json!({ "attempt": me.id })),
         "claim_acquire" => {
-            let mode = if given["shared"] == true {
+            let mode = if arguments["shared"] == true {
                 "shared"
             } else {
                 "exclusive"
             };
             let times = json!({
                 "agent": me.agent, "mode": mode,
-                "ttl_ms": seconds_field(given, "ttl_seconds", 300), "wait_ms": seconds_field(given, "wait_seconds", 0),
+                "ttl_ms": seconds_field(arguments, "ttl_seconds", 300), "wait_ms": seconds_field(arguments, "wait_seconds", 0),
             });
             (
                 "claim.acquire",
-                with(pick_fields(given, &["uris", "memo"]), times),
+                merged(pick_fields(arguments, &["uris", "memo"]), times),
             )
         }
-        "claim_renew" => ("claim.renew", pick_fields(given, &["claim", "token"])),
-        "claim_release" => ("claim.release", pick_fields(given, &["claim", "token"])),
+        "claim_renew" => ("claim.renew", pick_fields(arguments, &["claim", "token"])),
+        "claim_release" => ("claim.release", pick_fields(arguments, &["claim", "token"])),
         "msg_send" => {
-            let said = pick_fields(given, &["text", "labels", "reply_to", "attach"]);
-            ("msg.send", with(said, json!({ "channel": channel() })))
+            let message = pick_fields(arguments, &["text", "labels", "reply_to", "attach"]);
+            ("msg.send", merged(message, json!({ "channel": channel() })))
         }
-        "msg_read" => message_read_call(me, given, &channel()),
+        "msg_read" => message_read_call(me, arguments, &channel()),
         "msg_wait" => {
-            let more = json!({ "channel": channel(), "timeout_ms": seconds_field(given, "wait_seconds", DEFAULT_WAIT_S) });
+            let fields = json!({ "channel": channel(), "timeout_ms": seconds_field(arguments, "wait_seconds", DEFAULT_WAIT_S) });
             (
                 "msg.wait",
-                with(
-                    pick_fields(given, &["label", "from", "mention", "reply_to", "after"]),
-                    more,
+                merged(
+                    pick_fields(
+                        arguments,
+                        &["label", "from", "mention", "reply_to", "after"],
+                    ),
+                    fields,
                 ),
             )
         }
@@ -634,40 +656,40 @@ async fn call_tool(
                 "assign",
                 "how",
             ];
-            let checks = given.get("tests").map_or(
+            let checks = arguments.get("tests").map_or(
                 json!({}),
-                |given| json!({ "validation": { "tests": given } }),
+                |tests| json!({ "validation": { "tests": tests } }),
             );
-            ("task.add", with(pick_fields(given, &fields), checks))
+            ("task.add", merged(pick_fields(arguments, &fields), checks))
         }
-        "task_list" => ("task.list", pick_fields(given, &["all"])),
+        "task_list" => ("task.list", pick_fields(arguments, &["all"])),
         "task_assign" => {
-            let to = given
+            let to = arguments
                 .get("agent")
-                .map_or(json!({}), |given| json!({ "to": given }));
+                .map_or(json!({}), |agent| json!({ "to": agent }));
             (
                 "task.assign",
-                with(pick_fields(given, &["task", "how"]), to),
+                merged(pick_fields(arguments, &["task", "how"]), to),
             )
         }
-        "task_action" => match given["action"].as_str() {
+        "task_action" => match arguments["action"].as_str() {
             Some("claim") => (
                 "task.assign",
-                json!({ "task": given["task"], "to": me.agent }),
+                json!({ "task": arguments["task"], "to": me.agent }),
             ),
-            Some("release") => ("task.assign", json!({ "task": given["task"] })),
+            Some("release") => ("task.assign", json!({ "task": arguments["task"] })),
             Some("accept") => (
                 "task.accept",
-                json!({ "task": given["task"], "agent": me.agent }),
+                json!({ "task": arguments["task"], "agent": me.agent }),
             ),
             Some("reject") => (
                 "task.reject",
-                json!({ "task": given["task"], "agent": me.agent }),
+                json!({ "task": arguments["task"], "agent": me.agent }),
             ),
-            Some("adopt") => ("mission.adopt", json!({ "task": given["task"] })),
-            Some("cancel") => ("task.cancel", pick_fields(given, &["task", "reason"])),
-            Some("retry") => ("retry", json!({ "id": given["task"] })),
-            Some("land") => ("land", json!({ "id": given["task"] })),
+            Some("adopt") => ("mission.adopt", json!({ "task": arguments["task"] })),
+            Some("cancel") => ("task.cancel", pick_fields(arguments, &["task", "reason"])),
+            Some("retry") => ("retry", json!({ "id": arguments["task"] })),
+            Some("land") => ("land", json!({ "id": arguments["task"] })),
             _ => {
                 return Err(Problem::new(
                     400,
@@ -679,7 +701,7 @@ async fn call_tool(
         },
         "tell" => (
             "tell",
-            json!({ "id": given["task"], "text": given["text"] }),
+            json!({ "id": arguments["task"], "text": arguments["text"] }),
         ),
         "mission" => match mission {
             Some(mission) => ("mission.show", json!({ "id": mission })),
@@ -696,15 +718,15 @@ async fn call_tool(
         "leads" => ("mission.list", json!({})),
         "inbox" => ("inbox.list", json!({})),
         "answer" => {
-            let answer = json!({ "say": "text", "text": given["text"] });
+            let answer = json!({ "say": "text", "text": arguments["text"] });
             (
                 "inbox.answer",
-                json!({ "id": given["id"], "answer": answer }),
+                json!({ "id": arguments["id"], "answer": answer }),
             )
         }
         "mission_finish" => (
             "mission.finish",
-            with(own(), pick_fields(given, &["report"])),
+            merged(attempt_fields(), pick_fields(arguments, &["report"])),
         ),
         _ => {
             return Err(Problem::new(
@@ -721,21 +743,25 @@ async fn call_tool(
 
 /// Returns the verb and input of `msg_read`: for an attachment, a thread, a search, or unread
 /// messages.
-fn message_read_call(me: &AttemptIdentity, given: &Value, channel: &str) -> (&'static str, Value) {
-    let there = |name: &str| given.get(name).is_some_and(|given| !given.is_null());
-    if there("attachment_of") {
-        let nth = given["nth"].as_u64().unwrap_or(0);
+fn message_read_call(
+    me: &AttemptIdentity,
+    arguments: &Value,
+    channel: &str,
+) -> (&'static str, Value) {
+    let has = |name: &str| arguments.get(name).is_some_and(|value| !value.is_null());
+    if has("attachment_of") {
+        let nth = arguments["nth"].as_u64().unwrap_or(0);
         return (
             "msg.attachment",
-            json!({ "message": given["attachment_of"], "nth": nth }),
+            json!({ "message": arguments["attachment_of"], "nth": nth }),
         );
     }
-    match (there("thread"), there("search")) {
+    match (has("thread"), has("search")) {
         (false, false) => ("msg.read", json!({ "agent": me.agent, "channel": channel })),
-        (true, _) => ("msg.history", pick_fields(given, &["thread", "search"])),
+        (true, _) => ("msg.history", pick_fields(arguments, &["thread", "search"])),
         (false, true) => (
             "msg.history",
-            json!({ "channel": channel, "search": given["search"] }),
+            json!({ "channel": channel, "search": arguments["search"] }),
         ),
     }
 }
@@ -745,12 +771,12 @@ fn message_read_call(me: &AttemptIdentity, given: &Value, channel: &str) -> (&'s
 fn approval_call(
     me: &AttemptIdentity,
     name: &str,
-    given: &Value,
+    arguments: &Value,
 ) -> Result<(&'static str, Value), Problem> {
-    let wait_ms = seconds_field(given, "wait_seconds", DEFAULT_WAIT_S);
-    if let Some(id) = given["id"].as_str() {
+    let wait_ms = seconds_field(arguments, "wait_seconds", DEFAULT_WAIT_S);
+    if let Some(id) = arguments["id"].as_str() {
         let mut input = json!({ "attempt": me.id, "id": id, "wait_ms": wait_ms });
-        if let Some(assumed) = given["assume"].as_str() {
+        if let Some(assumed) = arguments["assume"].as_str() {
             input["assume"] = json!(assumed);
         }
         return Ok(("attempt.answer", input));
@@ -759,12 +785,13 @@ fn approval_call(
         json!({ "task": me.task, "attempt": me.id, "token": me.fencing_token, "wait_ms": wait_ms });
     match name {
         "request_approval" => {
-            input["permission"] = pick_fields(given, &["title", "kind", "command", "paths", "urls"])
+            input["permission"] =
+                pick_fields(arguments, &["title", "kind", "command", "paths", "urls"])
         }
         _ => {
-            if given["question"]
+            if arguments["question"]
                 .as_str()
-                .is_none_or(|given| given.trim().is_empty())
+                .is_none_or(|question| question.trim().is_empty())
             {
                 return Err(Problem::new(
                     400,
@@ -773,11 +800,14 @@ fn approval_call(
                     "give question",
                 ));
             }
-            input["question"] = given["question"].clone();
-            if let Some(assumed) = given["assume"].as_str() {
+            input["question"] = arguments["question"].clone();
+            if let Some(assumed) = arguments["assume"].as_str() {
                 input["assume"] = json!(assumed);
             }
-            if let Some(choices) = given.get("choices").filter(|given| !given.is_null()) {
+            if let Some(choices) = arguments
+                .get("choices")
+                .filter(|choices| !choices.is_null())
+            {
                 input["choices"] = choices.clone();
             }
         }
@@ -787,21 +817,21 @@ fn approval_call(
 
 /// Returns the part of an answer that a model needs.
 fn shorten_output(name: &str, data: Value) -> ToolReply {
-    let quiet = |data: Value, said: &str| ToolReply {
+    let noted = |data: Value, summary: &str| ToolReply {
         data,
-        summary: Some(said.to_owned()),
+        summary: Some(summary.to_owned()),
     };
     match name {
         "join" => {
             let task = pick_fields(&data["task"], &["id", "subject", "status"]);
-            let mut who = pick_fields(&data, &["attempt", "agent", "project", "siblings"]);
-            who["task"] = task;
+            let mut fields = pick_fields(&data, &["attempt", "agent", "project", "siblings"]);
+            fields["task"] = task;
             ToolReply {
-                data: who,
+                data: fields,
                 summary: None,
             }
         }
-        "report_scope_escape" => quiet(
+        "report_scope_escape" => noted(
             json!({ "noted": true }),
             "Noted. Do not change those files; a person can make a task of your report.",
         ),
@@ -809,32 +839,32 @@ fn shorten_output(name: &str, data: Value) -> ToolReply {
             data: shorten_briefing(data),
             summary: None,
         },
-        "progress" => quiet(json!({ "noted": true }), "Noted."),
-        "finish" => quiet(
+        "progress" => noted(json!({ "noted": true }), "Noted."),
+        "finish" => noted(
             json!({ "noted": true }),
             "Noted. End your turn now; Regatta checks the work and lands it.",
         ),
-        "answer" => quiet(json!({ "answered": true }), "Answered."),
-        "mission_finish" => quiet(
+        "answer" => noted(json!({ "answered": true }), "Answered."),
+        "mission_finish" => noted(
             json!({ "noted": true }),
             "Noted. End your turn now; your mission ends with it.",
         ),
-        "give_up" => quiet(
+        "give_up" => noted(
             json!({ "noted": true }),
             "Noted. Your work on this task ends here.",
         ),
-        "claim_release" => quiet(json!({ "released": true }), "Released."),
+        "claim_release" => noted(json!({ "released": true }), "Released."),
         "ask" | "request_approval" => answer_output(data),
         "task_add" | "task_assign" | "task_action" => {
             let (id, word) = (data["id"].clone(), data["word"].clone());
-            let said = format!(
+            let summary = format!(
                 "{} is {}.",
                 id.as_str().unwrap_or("It"),
                 word.as_str().unwrap_or("noted")
             );
             ToolReply {
                 data: pick_fields(&data, &["id", "subject", "status", "word"]),
-                summary: Some(said),
+                summary: Some(summary),
             }
         }
         "task_list" => {
@@ -846,14 +876,14 @@ fn shorten_output(name: &str, data: Value) -> ToolReply {
                 .as_array()
                 .into_iter()
                 .flatten()
-                .map(|data| pick_fields(data, &fields))
+                .map(|task| pick_fields(task, &fields))
                 .collect();
             ToolReply {
                 data: Value::Array(tasks),
                 summary: None,
             }
         }
-        "msg_send" => quiet(pick_fields(&data, &["id", "channel"]), "Sent."),
+        "msg_send" => noted(pick_fields(&data, &["id", "channel"]), "Sent."),
         _ => ToolReply {
             data,
             summary: None,
@@ -883,7 +913,7 @@ fn shorten_briefing(mut data: Value) -> Value {
 
 fn answer_output(data: Value) -> ToolReply {
     let id = data["id"].as_str().unwrap_or_default().to_owned();
-    let said = match (data["answered"] == true, data["withdrawn"] == true) {
+    let summary = match (data["answered"] == true, data["withdrawn"] == true) {
         (true, _) => match (data["answer"]["say"].as_str(), &data["answer"]) {
             (Some("allow"), _) => "Allowed.".to_owned(),
             (Some("deny"), answer) => match answer["words"].as_str() {
@@ -901,13 +931,13 @@ fn answer_output(data: Value) -> ToolReply {
             )
         }
         (false, false) => {
-            let told = if data["is_told"] == true {
+            let note = if data["is_told"] == true {
                 " You may end your turn; you will get the answer."
             } else {
                 ""
             };
             format!(
-                "Nobody has answered yet, and {id} stays open.{told} Call ask with id {id} to \
+                "Nobody has answered yet, and {id} stays open.{note} Call ask with id {id} to \
                  continue waiting, or with id \
                  {id} and assume to continue without an answer."
             )
@@ -915,7 +945,7 @@ fn answer_output(data: Value) -> ToolReply {
     };
     ToolReply {
         data,
-        summary: Some(said),
+        summary: Some(summary),
     }
 }
 

@@ -6,10 +6,10 @@
 //! its `_meta`. Answers are plain JSON. The caller, and thereby the list of tools, follows from the
 //! token alone.
 
-mod attempt_tools;
+mod attempt_tools; // the tools of an attempt
 mod elicitation; // questions to the person at the client
-mod resources; // resources
-mod tools; // the tools of a caller // the tools of an attempt
+mod resources; // tasks, missions and guides as resources
+mod tools; // the tools of a caller
 
 use std::sync::Arc;
 
@@ -133,10 +133,10 @@ pub(crate) async fn post(
     };
     let context = match authenticated.request_context() {
         Ok(context) => context,
-        Err(refused) => return problem_response(&refused),
+        Err(problem) => return problem_response(&problem),
     };
     // A question goes to the person at the client, if there is one and the revision allows it.
-    let elicited = match (method, version.as_deref()) {
+    let elicitation = match (method, version.as_deref()) {
         ("tools/call", Some(FIRST_STATELESS_REVISION)) => {
             elicitation::handle_ask_call(&shared, &context, params)
                 .await
@@ -144,11 +144,11 @@ pub(crate) async fn post(
         }
         _ => None,
     };
-    let answered = match elicited {
-        Some(answered) => answered,
+    let outcome = match elicitation {
+        Some(outcome) => outcome,
         None => dispatch(&shared, context, method, params).await,
     };
-    match answered {
+    match outcome {
         Ok(mut result) => {
             if version.as_deref() == Some(FIRST_STATELESS_REVISION)
                 && result.get("resultType").is_none()
@@ -176,8 +176,8 @@ fn request_revision(
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned)
     };
-    let said = header("mcp-protocol-version");
-    let meta = params["_meta"]["io.modelcontextprotocol/protocolVersion"]
+    let header_version = header("mcp-protocol-version");
+    let body_version = params["_meta"]["io.modelcontextprotocol/protocolVersion"]
         .as_str()
         .map(str::to_owned);
     let unsupported = |version: &str| JsonRpcFault {
@@ -188,19 +188,20 @@ fn request_revision(
     if method == "initialize" {
         return Ok(None); // initialize negotiates the revision
     }
-    for version in said.iter().chain(&meta) {
+    for version in header_version.iter().chain(&body_version) {
         if !SUPPORTED_REVISIONS.contains(&version.as_str()) {
             return Err(unsupported(version));
         }
     }
-    if let (Some(said), Some(meta)) = (&said, &meta)
-        && said != meta
+    if let (Some(header_version), Some(body_version)) = (&header_version, &body_version)
+        && header_version != body_version
     {
-        let text = format!("the header has revision {said}, and the request {meta}");
+        let text =
+            format!("the header has revision {header_version}, and the request {body_version}");
         return Err(JsonRpcFault::new(HEADER_MISMATCH, text));
     }
-    if said.as_deref() == Some(FIRST_STATELESS_REVISION) {
-        let named = match method {
+    if header_version.as_deref() == Some(FIRST_STATELESS_REVISION) {
+        let target = match method {
             "tools/call" => params["name"].as_str(),
             "resources/read" => params["uri"].as_str(),
             _ => None,
@@ -211,14 +212,14 @@ fn request_revision(
                 "the Mcp-Method header does not name the request's method",
             ));
         }
-        if named.is_some() && header("mcp-name").as_deref() != named {
+        if target.is_some() && header("mcp-name").as_deref() != target {
             return Err(JsonRpcFault::new(
                 HEADER_MISMATCH,
                 "the Mcp-Name header does not name the request's target",
             ));
         }
     }
-    Ok(meta.or(said))
+    Ok(body_version.or(header_version))
 }
 
 async fn dispatch(
@@ -229,10 +230,14 @@ async fn dispatch(
 ) -> Result<Value, JsonRpcFault> {
     match method {
         "initialize" => {
-            let asked = params["protocolVersion"].as_str().unwrap_or_default();
-            let shakes = SUPPORTED_REVISIONS[1..].contains(&asked);
+            let requested = params["protocolVersion"].as_str().unwrap_or_default();
+            let is_supported = SUPPORTED_REVISIONS[1..].contains(&requested);
             let mut result = introduce_server(&context.principal);
-            result["protocolVersion"] = json!(if shakes { asked } else { FALLBACK_REVISION });
+            result["protocolVersion"] = json!(if is_supported {
+                requested
+            } else {
+                FALLBACK_REVISION
+            });
             result["serverInfo"] = server_info();
             Ok(result)
         }

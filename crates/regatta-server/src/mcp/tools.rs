@@ -1,6 +1,6 @@
 //! The tools of a caller, and their calls.
 //!
-//! An attempt has few tools with good descriptions (`worker.rs`), whose task and fencing token are
+//! An attempt has few tools with good descriptions ([`attempt_tools`]), whose task and fencing token are
 //! filled in. A person or a runner has all verbs that the token allows, unchanged. Both end in the
 //! same function as a call over HTTP, with the same checks.
 
@@ -58,10 +58,10 @@ pub(super) fn instructions(principal: &Principal) -> &'static str {
 pub(super) fn list(principal: &Principal) -> Vec<Value> {
     match principal {
         Principal::Attempt {
-            is_lead: lead,
+            is_lead,
             leads_mission,
             ..
-        } => attempt_tools::list(attempt_tools::Toolset::new(*lead, *leads_mission)),
+        } => attempt_tools::list(attempt_tools::Toolset::new(*is_lead, *leads_mission)),
         Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => VERBS
             .iter()
             .filter(|verb| principal.scope().allows(verb))
@@ -137,7 +137,7 @@ pub(super) async fn call(
             ),
         )
     };
-    let done = match &context.principal {
+    let reply = match &context.principal {
         Principal::Attempt { .. } => attempt_tools::call(shared, context, name, arguments)
             .await
             .ok_or_else(unknown)?,
@@ -154,8 +154,8 @@ pub(super) async fn call(
                 })
         }
     };
-    Ok(match done {
-        Ok(done) => tool_result(&done),
+    Ok(match reply {
+        Ok(reply) => tool_result(&reply),
         Err(problem) => json!({
             "isError": true,
             "content": [{ "type": "text", "text": problem_text(&problem) }],
@@ -173,12 +173,12 @@ pub(super) struct ToolReply {
 
 /// Builds the answer. Some clients show only the text to their model, so the text has the data
 /// unless a sentence is enough.
-fn tool_result(done: &ToolReply) -> Value {
-    let text = done
+fn tool_result(reply: &ToolReply) -> Value {
+    let text = reply
         .summary
         .clone()
-        .unwrap_or_else(|| done.data.to_string());
-    let structured = match &done.data {
+        .unwrap_or_else(|| reply.data.to_string());
+    let structured = match &reply.data {
         value @ Value::Object(_) => value.clone(),
         value => json!({ "data": value }),
     };

@@ -609,7 +609,11 @@ pub(crate) fn require_permission(principal: &Principal, verb: &Verb) -> Result<(
 }
 
 /// Checks that a caller may read everything.
-pub(crate) fn require_read_all(principal: &Principal, what: &str, hint: &str) -> Result<(), Problem> {
+pub(crate) fn require_read_all(
+    principal: &Principal,
+    what: &str,
+    hint: &str,
+) -> Result<(), Problem> {
     let scope = principal.scope();
     if scope.can_read_all() {
         return Ok(());
