@@ -45,11 +45,11 @@ impl PendingAuditLine {
     }
 
     /// Completes and writes the line before the caller is answered.
-    pub(super) async fn end(mut self, done: &VerbResult) {
+    pub(super) async fn end(mut self, result: &VerbResult) {
         let Some(mut line) = self.line.take() else {
             return;
         };
-        match done {
+        match result {
             // A poll without a task changes nothing, and there are thousands of them.
             Ok(answer) if line.verb == "task.poll" && answer.ends_with(b"\"data\":null}") => return,
             Ok(answer) => line.revision = revision_of(answer),
@@ -101,9 +101,9 @@ pub(crate) fn revision_of(answer: &[u8]) -> Option<u64> {
 }
 
 impl VerbHandler<'_> {
-    pub(super) async fn audit(&self, ask: input::AuditQuery) -> VerbResult {
+    pub(super) async fn audit(&self, input: input::AuditQuery) -> VerbResult {
         let shared = self.shared.clone();
-        let found = run_blocking(move || shared.audit.read(&ask)).await?;
+        let found = run_blocking(move || shared.audit.read(&input)).await?;
         let lines = found.map_err(|error| {
             Problem::new(
                 507,

@@ -19,8 +19,8 @@ mod runner; // runners on other machines
 mod scope_escape; // scope escapes, standing rules, results of checks
 mod start_checks; // refuses work that no agent could start
 mod stop; // ends programs and commands
-mod task;
-mod teams; // teams and their launches // tasks, missions
+mod task; // tasks and missions
+mod teams; // teams and their launches
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -108,14 +108,12 @@ async fn handle_inner(
     let line = verb
         .filter(|verb| verb.is_write())
         .map(|verb| PendingAuditLine::begin(shared, &context, verb.name, input));
-    let (began, traced) = (
-        std::time::Instant::now(),
-        shared
-            .tracer
-            .as_ref()
-            .map(|tracer| (tracer, CallerAttributes::from_context(&context))),
-    );
-    let carried = async {
+    let started_at = std::time::Instant::now();
+    let trace = shared
+        .tracer
+        .as_ref()
+        .map(|tracer| (tracer, CallerAttributes::from_context(&context)));
+    let call = async {
         // The permission is checked before the input, so that others do not learn the format.
         if let Some(verb) = verb {
             require_permission(&context.principal, verb)?;
@@ -125,258 +123,262 @@ async fn handle_inner(
         }
         dispatch(shared, Call::parse(name, input)?, context).await
     };
-    let done = carried.await;
+    let result = call.await;
     let name = verb.map_or("unknown", |verb| verb.name);
     shared.metrics.record_call(
         name,
-        done.as_ref().map_or_else(|problem| problem.status, |_| 200),
-        began.elapsed(),
+        result
+            .as_ref()
+            .map_or_else(|problem| problem.status, |_| 200),
+        started_at.elapsed(),
     );
-    if let Some((tracer, caller)) = traced {
+    if let Some((tracer, caller)) = trace {
         tracer.record_call(
             name,
             &caller,
-            began.elapsed(),
-            done.as_ref().err().map(|problem| problem.code.as_str()),
+            started_at.elapsed(),
+            result.as_ref().err().map(|problem| problem.code.as_str()),
         );
     }
     if let Some(line) = line {
-        line.end(&done).await;
+        line.end(&result).await;
     }
-    done
+    result
 }
 
 /// Dispatches one call to the implementation of its verb.
 async fn dispatch(shared: &Arc<ServerState>, call: Call, context: RequestContext) -> VerbResult {
-    let unless = context
+    let precondition = context
         .expected_revision
         .map(|since| precondition_of(&call, since))
         .transpose()?;
-    let verb_handler = VerbHandler {
+    let handler = VerbHandler {
         shared,
         principal: context.principal,
         actor: context.actor,
         idempotency_key: context.idempotency_key,
-        precondition: unless,
+        precondition,
     };
-    let call = verb_handler.restrict_to_attempt(call).await?;
+    let call = handler.restrict_to_attempt(call).await?;
     match call {
-        Call::Status(ask) => verb_handler.status(ask).await,
-        Call::Why(ask) => verb_handler.why(&ask.id).await,
-        Call::Show(ask) => verb_handler.show(&ask.id).await,
-        Call::Graph(ask) => verb_handler.graph(ask).await,
-        Call::ProjectAdd(ask) => verb_handler.project_add(ask).await,
-        Call::ProjectList(_) => verb_handler.project_list().await,
-        Call::ProjectRm(ask) => {
-            verb_handler
+        Call::Status(input) => handler.status(input).await,
+        Call::Why(input) => handler.why(&input.id).await,
+        Call::Show(input) => handler.show(&input.id).await,
+        Call::Graph(input) => handler.graph(input).await,
+        Call::ProjectAdd(input) => handler.project_add(input).await,
+        Call::ProjectList(_) => handler.project_list().await,
+        Call::ProjectRm(input) => {
+            handler
                 .run_and_confirm(Command::RemoveProject(project::RemoveProject {
-                    name: ask.name,
+                    name: input.name,
                 }))
                 .await
         }
-        Call::AgentAdd(ask) => verb_handler.agent_add(ask).await,
-        Call::AgentList(_) => verb_handler.agent_list(),
-        Call::AgentClose(ask) => verb_handler.agent_close(ask).await,
-        Call::AgentRm(ask) => {
-            verb_handler
-                .run_and_confirm(Command::RemoveAgent { agent: ask.name })
+        Call::AgentAdd(input) => handler.agent_add(input).await,
+        Call::AgentList(_) => handler.agent_list(),
+        Call::AgentClose(input) => handler.agent_close(input).await,
+        Call::AgentRm(input) => {
+            handler
+                .run_and_confirm(Command::RemoveAgent { agent: input.name })
                 .await
         }
-        Call::TaskAdd(ask) => verb_handler.task_add(ask).await,
-        Call::TaskList(ask) => verb_handler.task_list(ask).await,
-        Call::TaskExplore(ask) => verb_handler.task_explore(parse_id(&ask.id)?).await,
-        Call::TaskSet(ask) => verb_handler.task_set(ask).await,
-        Call::TaskAssign(ask) => {
-            verb_handler
+        Call::TaskAdd(input) => handler.task_add(input).await,
+        Call::TaskList(input) => handler.task_list(input).await,
+        Call::TaskExplore(input) => handler.task_explore(parse_id(&input.id)?).await,
+        Call::TaskSet(input) => handler.task_set(input).await,
+        Call::TaskAssign(input) => {
+            handler
                 .run_on_task(
-                    ask.task,
+                    input.task,
                     Command::AssignTask {
-                        task: ask.task,
-                        to: ask.to,
-                        how: ask.how,
+                        task: input.task,
+                        to: input.to,
+                        how: input.how,
                     },
                 )
                 .await
         }
-        Call::TaskAccept(ask) => {
-            verb_handler
+        Call::TaskAccept(input) => {
+            handler
                 .run_on_task(
-                    ask.task,
+                    input.task,
                     Command::AnswerOffer {
-                        task: ask.task,
-                        agent: ask.agent,
+                        task: input.task,
+                        agent: input.agent,
                         accept: true,
                     },
                 )
                 .await
         }
-        Call::TaskReject(ask) => {
-            verb_handler
+        Call::TaskReject(input) => {
+            handler
                 .run_on_task(
-                    ask.task,
+                    input.task,
                     Command::AnswerOffer {
-                        task: ask.task,
-                        agent: ask.agent,
+                        task: input.task,
+                        agent: input.agent,
                         accept: false,
                     },
                 )
                 .await
         }
-        Call::TaskCancel(ask) => {
-            let reason = ask.reason.unwrap_or_else(|| "cancelled by a person".into());
-            verb_handler
+        Call::TaskCancel(input) => {
+            let reason = input
+                .reason
+                .unwrap_or_else(|| "cancelled by a person".into());
+            handler
                 .run_on_task(
-                    ask.task,
+                    input.task,
                     Command::CancelTask {
-                        task: ask.task,
+                        task: input.task,
                         reason,
                     },
                 )
                 .await
         }
-        Call::TaskPoll(ask) => verb_handler.task_poll(ask).await,
-        Call::TaskProgress(ask) => {
-            verb_handler
+        Call::TaskPoll(input) => handler.task_poll(input).await,
+        Call::TaskProgress(input) => {
+            handler
                 .run_on_task(
-                    ask.task,
+                    input.task,
                     Command::Progress {
-                        task: ask.task,
-                        attempt: ask.attempt,
-                        token: ask.token,
-                        text: ask.text,
+                        task: input.task,
+                        attempt: input.attempt,
+                        token: input.token,
+                        text: input.text,
                     },
                 )
                 .await
         }
-        Call::TaskFinish(ask) => {
-            verb_handler
+        Call::TaskFinish(input) => {
+            handler
                 .run_on_task(
-                    ask.task,
+                    input.task,
                     Command::Finish {
-                        task: ask.task,
-                        attempt: ask.attempt,
-                        token: ask.token,
-                        output: ask.output,
-                        not_needed: ask.not_needed,
-                        learnings: ask.learnings,
+                        task: input.task,
+                        attempt: input.attempt,
+                        token: input.token,
+                        output: input.output,
+                        not_needed: input.not_needed,
+                        learnings: input.learnings,
                     },
                 )
                 .await
         }
-        Call::TaskFail(ask) => {
-            verb_handler
+        Call::TaskFail(input) => {
+            handler
                 .run_on_task(
-                    ask.task,
+                    input.task,
                     Command::GiveUp {
-                        task: ask.task,
-                        attempt: ask.attempt,
-                        token: ask.token,
-                        reason: ask.reason,
+                        task: input.task,
+                        attempt: input.attempt,
+                        token: input.token,
+                        reason: input.reason,
                     },
                 )
                 .await
         }
-        Call::MissionStart(ask) => verb_handler.mission_start(ask).await,
-        Call::MissionAsk(ask) => verb_handler.mission_ask(ask).await,
-        Call::MissionList(ask) => verb_handler.mission_list(ask),
-        Call::MissionCancel(ask) => verb_handler.mission_cancel(ask).await,
-        Call::MissionHandover(ask) => verb_handler.mission_handover(ask).await,
-        Call::MissionFinish(ask) => verb_handler.mission_finish(ask).await,
-        Call::MissionAdopt(ask) => verb_handler.mission_adopt(ask).await,
-        Call::Route(ask) => verb_handler.route(ask).await,
-        Call::Guide(ask) => verb_handler.guide(&ask),
-        Call::MissionShow(ask) => verb_handler.mission_show(&ask.id).await,
-        Call::MissionReplay(ask) => verb_handler.mission_replay(ask).await,
-        Call::MissionCompare(ask) => verb_handler.mission_compare(ask).await,
-        Call::PlanAsk(ask) => verb_handler.plan_ask(ask).await,
-        Call::PlanShow(ask) => verb_handler.plan_show(ask.task).await,
-        Call::PlanDraw(ask) => verb_handler.plan_draw(ask).await,
-        Call::Stop(ask) => verb_handler.stop(ask).await,
-        Call::Resume(ask) => verb_handler.resume(&ask.id).await,
-        Call::Pause(ask) => verb_handler.pause(ask).await,
-        Call::Retry(ask) => verb_handler.retry(&ask.id).await,
-        Call::Tell(ask) => verb_handler.tell(ask).await,
-        Call::InboxList(ask) => verb_handler.inbox_list(ask),
-        Call::InboxAnswer(ask) => verb_handler.inbox_answer(ask).await,
-        Call::InboxSnooze(ask) => verb_handler.inbox_snooze(ask).await,
-        Call::AttemptAsk(ask) => verb_handler.attempt_ask(ask).await,
-        Call::AttemptAnswer(ask) => verb_handler.attempt_answer(ask).await,
-        Call::Siblings(ask) => verb_handler.siblings(ask.attempt).await,
-        Call::Briefing(ask) => verb_handler.briefing(ask.attempt).await,
-        Call::Transcript(ask) => verb_handler.transcript(ask).await,
-        Call::Checks(ask) => verb_handler.attempt_checks(ask.attempt).await,
-        Call::ScopeReport(ask) => verb_handler.scope_report(ask).await,
-        Call::ScopeList(ask) => verb_handler.scope_list(ask).await,
-        Call::ScopeFollow(ask) => verb_handler.scope_follow(&ask.id).await,
-        Call::RuleList(ask) => verb_handler.rule_list(ask),
-        Call::RuleTest(ask) => verb_handler.rule_test(ask).await,
+        Call::MissionStart(input) => handler.mission_start(input).await,
+        Call::MissionAsk(input) => handler.mission_ask(input).await,
+        Call::MissionList(input) => handler.mission_list(input),
+        Call::MissionCancel(input) => handler.mission_cancel(input).await,
+        Call::MissionHandover(input) => handler.mission_handover(input).await,
+        Call::MissionFinish(input) => handler.mission_finish(input).await,
+        Call::MissionAdopt(input) => handler.mission_adopt(input).await,
+        Call::Route(input) => handler.route(input).await,
+        Call::Guide(input) => handler.guide(&input),
+        Call::MissionShow(input) => handler.mission_show(&input.id).await,
+        Call::MissionReplay(input) => handler.mission_replay(input).await,
+        Call::MissionCompare(input) => handler.mission_compare(input).await,
+        Call::PlanAsk(input) => handler.plan_ask(input).await,
+        Call::PlanShow(input) => handler.plan_show(input.task).await,
+        Call::PlanDraw(input) => handler.plan_draw(input).await,
+        Call::Stop(input) => handler.stop(input).await,
+        Call::Resume(input) => handler.resume(&input.id).await,
+        Call::Pause(input) => handler.pause(input).await,
+        Call::Retry(input) => handler.retry(&input.id).await,
+        Call::Tell(input) => handler.tell(input).await,
+        Call::InboxList(input) => handler.inbox_list(input),
+        Call::InboxAnswer(input) => handler.inbox_answer(input).await,
+        Call::InboxSnooze(input) => handler.inbox_snooze(input).await,
+        Call::AttemptAsk(input) => handler.attempt_ask(input).await,
+        Call::AttemptAnswer(input) => handler.attempt_answer(input).await,
+        Call::Siblings(input) => handler.siblings(input.attempt).await,
+        Call::Briefing(input) => handler.briefing(input.attempt).await,
+        Call::Transcript(input) => handler.transcript(input).await,
+        Call::Checks(input) => handler.attempt_checks(input.attempt).await,
+        Call::ScopeReport(input) => handler.scope_report(input).await,
+        Call::ScopeList(input) => handler.scope_list(input).await,
+        Call::ScopeFollow(input) => handler.scope_follow(&input.id).await,
+        Call::RuleList(input) => handler.rule_list(input),
+        Call::RuleTest(input) => handler.rule_test(input).await,
         Call::PolicyList(_) => encode_answer(
-            verb_handler.board().revision,
-            &verb_handler.board().rules.values().collect::<Vec<_>>(),
+            handler.board().revision,
+            &handler.board().rules.values().collect::<Vec<_>>(),
         ),
-        Call::PolicyAdd(ask) => verb_handler.policy_add(ask).await,
-        Call::PolicyRm(ask) => {
-            verb_handler
-                .run_and_confirm(Command::RemoveRule { rule: ask.rule })
+        Call::PolicyAdd(input) => handler.policy_add(input).await,
+        Call::PolicyRm(input) => {
+            handler
+                .run_and_confirm(Command::RemoveRule { rule: input.rule })
                 .await
         }
-        Call::BudgetList(ask) => encode_answer(
-            verb_handler.board().revision,
-            &BudgetsView::new(&verb_handler.board(), verb_handler.engine().now(), ask.days),
+        Call::BudgetList(input) => encode_answer(
+            handler.board().revision,
+            &BudgetsView::new(&handler.board(), handler.engine().now(), input.days),
         ),
-        Call::Cost(ask) => verb_handler.cost(&ask).await,
-        Call::BudgetSet(ask) => verb_handler.budget_set(ask).await,
-        Call::Land(ask) => verb_handler.land(ask).await,
-        Call::Queue(ask) => verb_handler.queue(ask).await,
-        Call::QueueHold(ask) => verb_handler.queue_hold(ask).await,
-        Call::QueueAccept(ask) => verb_handler.queue_accept(ask).await,
-        Call::QueueRelease(ask) => verb_handler.queue_release(ask).await,
-        Call::Diff(ask) => verb_handler.diff(ask).await,
-        Call::Revise(ask) => verb_handler.revise(ask).await,
-        Call::Drop(ask) => verb_handler.drop_work(ask).await,
-        Call::Takeover(ask) => verb_handler.take_over(&ask.id).await,
-        Call::Undo(ask) => verb_handler.undo(&ask.id).await,
-        Call::ClaimAcquire(ask) => verb_handler.claim_acquire(ask).await,
-        Call::ClaimRenew(ask) => verb_handler.claim_renew(ask).await,
-        Call::ClaimRelease(ask) => {
-            verb_handler
+        Call::Cost(input) => handler.cost(&input).await,
+        Call::BudgetSet(input) => handler.budget_set(input).await,
+        Call::Land(input) => handler.land(input).await,
+        Call::Queue(input) => handler.queue(input).await,
+        Call::QueueHold(input) => handler.queue_hold(input).await,
+        Call::QueueAccept(input) => handler.queue_accept(input).await,
+        Call::QueueRelease(input) => handler.queue_release(input).await,
+        Call::Diff(input) => handler.diff(input).await,
+        Call::Revise(input) => handler.revise(input).await,
+        Call::Drop(input) => handler.drop_work(input).await,
+        Call::Takeover(input) => handler.take_over(&input.id).await,
+        Call::Undo(input) => handler.undo(&input.id).await,
+        Call::ClaimAcquire(input) => handler.claim_acquire(input).await,
+        Call::ClaimRenew(input) => handler.claim_renew(input).await,
+        Call::ClaimRelease(input) => {
+            handler
                 .run_and_confirm(Command::Release {
-                    claim: ask.claim,
-                    token: ask.token,
+                    claim: input.claim,
+                    token: input.token,
                 })
                 .await
         }
-        Call::ClaimList(_) => verb_handler.claim_list(),
-        Call::ClaimCheck(ask) => verb_handler.claim_check(&ask),
-        Call::MsgSend(ask) => verb_handler.msg_send(ask).await,
-        Call::MsgHistory(ask) => verb_handler.msg_history(ask).await,
-        Call::MsgWait(ask) => verb_handler.msg_wait(ask).await,
-        Call::MsgRead(ask) => verb_handler.msg_read(ask).await,
-        Call::MsgInbox(ask) => verb_handler.msg_inbox(ask).await,
-        Call::MsgAttachment(ask) => verb_handler.msg_attachment(ask).await,
-        Call::HookAdd(ask) => verb_handler.hook_add(ask).await,
-        Call::BridgeList(_) => verb_handler.bridge_list(),
-        Call::BridgePause(ask) => verb_handler.bridge_pause(&ask),
-        Call::ConversationList(ask) => verb_handler.conversation_list(ask).await,
-        Call::ConversationShow(ask) => verb_handler.conversation_show(ask.conversation).await,
-        Call::ConversationAccept(ask) => {
-            verb_handler
-                .run_conversation_command(ask.conversation, |conversation| {
+        Call::ClaimList(_) => handler.claim_list(),
+        Call::ClaimCheck(input) => handler.claim_check(&input),
+        Call::MsgSend(input) => handler.msg_send(input).await,
+        Call::MsgHistory(input) => handler.msg_history(input).await,
+        Call::MsgWait(input) => handler.msg_wait(input).await,
+        Call::MsgRead(input) => handler.msg_read(input).await,
+        Call::MsgInbox(input) => handler.msg_inbox(input).await,
+        Call::MsgAttachment(input) => handler.msg_attachment(input).await,
+        Call::HookAdd(input) => handler.hook_add(input).await,
+        Call::BridgeList(_) => handler.bridge_list(),
+        Call::BridgePause(input) => handler.bridge_pause(&input),
+        Call::ConversationList(input) => handler.conversation_list(input).await,
+        Call::ConversationShow(input) => handler.conversation_show(input.conversation).await,
+        Call::ConversationAccept(input) => {
+            handler
+                .run_conversation_command(input.conversation, |conversation| {
                     ConversationCommand::Accept { conversation }
                 })
                 .await
         }
-        Call::ConversationRefuse(ask) => {
-            verb_handler
-                .run_conversation_command(ask.conversation, |conversation| {
+        Call::ConversationRefuse(input) => {
+            handler
+                .run_conversation_command(input.conversation, |conversation| {
                     ConversationCommand::Refuse { conversation }
                 })
                 .await
         }
-        Call::ConversationStop(ask) => {
-            let by = verb_handler.actor.to_string();
-            verb_handler
-                .run_conversation_command(ask.conversation, |conversation| {
+        Call::ConversationStop(input) => {
+            let by = handler.actor.to_string();
+            handler
+                .run_conversation_command(input.conversation, |conversation| {
                     ConversationCommand::Stop {
                         conversation,
                         by,
@@ -385,110 +387,110 @@ async fn dispatch(shared: &Arc<ServerState>, call: Call, context: RequestContext
                 })
                 .await
         }
-        Call::ConversationClose(ask) => {
-            verb_handler
-                .run_conversation_command(ask.conversation, |conversation| {
+        Call::ConversationClose(input) => {
+            handler
+                .run_conversation_command(input.conversation, |conversation| {
                     ConversationCommand::Close { conversation }
                 })
                 .await
         }
-        Call::HookList(_) => verb_handler.hook_list(),
-        Call::HookTest(ask) => verb_handler.hook_test(ask).await,
-        Call::HookPause(ask) => verb_handler.hook_pause(ask).await,
-        Call::HookResume(ask) => verb_handler.hook_resume(ask.hook).await,
-        Call::HookRm(ask) => {
-            verb_handler
-                .run_and_confirm(Command::RemoveHook { hook: ask.hook })
+        Call::HookList(_) => handler.hook_list(),
+        Call::HookTest(input) => handler.hook_test(input).await,
+        Call::HookPause(input) => handler.hook_pause(input).await,
+        Call::HookResume(input) => handler.hook_resume(input.hook).await,
+        Call::HookRm(input) => {
+            handler
+                .run_and_confirm(Command::RemoveHook { hook: input.hook })
                 .await
         }
-        Call::HookLog(ask) => verb_handler.hook_log(ask).await,
-        Call::TeamCreate(ask) => verb_handler.team_create(ask).await,
-        Call::TeamEdit(ask) => verb_handler.team_edit(ask).await,
-        Call::TeamList(ask) => verb_handler.team_list(&ask),
-        Call::TeamShow(ask) => verb_handler.team_show(&ask.team).await,
-        Call::TeamExplain(ask) => verb_handler.team_explain(&ask.team),
-        Call::TeamLaunch(ask) => verb_handler.team_launch(ask).await,
-        Call::TeamRelaunch(ask) => verb_handler.team_relaunch(ask).await,
-        Call::TeamStop(ask) => verb_handler.team_stop(ask).await,
-        Call::TeamRetry(ask) => verb_handler.team_retry(ask).await,
-        Call::TeamDelete(ask) => {
-            verb_handler
+        Call::HookLog(input) => handler.hook_log(input).await,
+        Call::TeamCreate(input) => handler.team_create(input).await,
+        Call::TeamEdit(input) => handler.team_edit(input).await,
+        Call::TeamList(input) => handler.team_list(&input),
+        Call::TeamShow(input) => handler.team_show(&input.team).await,
+        Call::TeamExplain(input) => handler.team_explain(&input.team),
+        Call::TeamLaunch(input) => handler.team_launch(input).await,
+        Call::TeamRelaunch(input) => handler.team_relaunch(input).await,
+        Call::TeamStop(input) => handler.team_stop(input).await,
+        Call::TeamRetry(input) => handler.team_retry(input).await,
+        Call::TeamDelete(input) => {
+            handler
                 .run_and_show_team(
-                    &ask.team,
+                    &input.team,
                     team::TeamCommand::Delete {
-                        team: ask.team.clone(),
+                        team: input.team.clone(),
                     },
                 )
                 .await
         }
-        Call::TeamUndelete(ask) => {
-            verb_handler
+        Call::TeamUndelete(input) => {
+            handler
                 .run_and_show_team(
-                    &ask.team,
+                    &input.team,
                     team::TeamCommand::Undelete {
-                        team: ask.team.clone(),
+                        team: input.team.clone(),
                     },
                 )
                 .await
         }
-        Call::TeamBackup(ask) => verb_handler.team_backup(&ask.team),
-        Call::TeamRestore(ask) => verb_handler.team_restore(ask).await,
-        Call::RunnerList(_) => verb_handler.runner_list(),
-        Call::RunnerDrain(ask) => verb_handler.runner_drain(ask).await,
-        Call::RunnerRm(ask) => {
-            verb_handler
-                .run_and_confirm(Command::RemoveRunner { runner: ask.name })
+        Call::TeamBackup(input) => handler.team_backup(&input.team),
+        Call::TeamRestore(input) => handler.team_restore(input).await,
+        Call::RunnerList(_) => handler.runner_list(),
+        Call::RunnerDrain(input) => handler.runner_drain(input).await,
+        Call::RunnerRm(input) => {
+            handler
+                .run_and_confirm(Command::RemoveRunner { runner: input.name })
                 .await
         }
-        Call::RunnerRegister(ask) => verb_handler.runner_register(ask).await,
-        Call::RunnerBeat(ask) => verb_handler.runner_beat(ask).await,
-        Call::RunnerLeave(ask) => verb_handler.runner_leave(ask).await,
-        Call::RunnerCalls(ask) => verb_handler.runner_calls(ask).await,
-        Call::RunnerAnswer(ask) => verb_handler.runner_answer(ask).await,
-        Call::RunnerSaid(ask) => verb_handler.runner_output(ask).await,
-        Call::RunnerCopy(ask) => verb_handler.runner_copy(ask).await,
-        Call::Open(_) => verb_handler.open(),
-        Call::Name(ask) => verb_handler.unused_names(&ask),
-        Call::TokenAdd(ask) => verb_handler.token_add(ask).await,
+        Call::RunnerRegister(input) => handler.runner_register(input).await,
+        Call::RunnerBeat(input) => handler.runner_beat(input).await,
+        Call::RunnerLeave(input) => handler.runner_leave(input).await,
+        Call::RunnerCalls(input) => handler.runner_calls(input).await,
+        Call::RunnerAnswer(input) => handler.runner_answer(input).await,
+        Call::RunnerSaid(input) => handler.runner_output(input).await,
+        Call::RunnerCopy(input) => handler.runner_copy(input).await,
+        Call::Open(_) => handler.open(),
+        Call::Name(input) => handler.unused_names(&input),
+        Call::TokenAdd(input) => handler.token_add(input).await,
         Call::TokenList(_) => encode_answer(
-            verb_handler.board().revision,
-            &shared.tokens.list(verb_handler.engine().now().unix_ms),
+            handler.board().revision,
+            &shared.tokens.list(handler.engine().now().unix_ms),
         ),
-        Call::TokenRm(ask) => verb_handler.token_rm(ask).await,
-        Call::Audit(ask) => verb_handler.audit(ask).await,
-        Call::LimitsSet(ask) => verb_handler.limits_set(ask).await,
-        Call::Backup(ask) => verb_handler.backup(ask).await,
+        Call::TokenRm(input) => handler.token_rm(input).await,
+        Call::Audit(input) => handler.audit(input).await,
+        Call::LimitsSet(input) => handler.limits_set(input).await,
+        Call::Backup(input) => handler.backup(input).await,
         Call::Check(_) => {
-            verb_handler
+            handler
                 .engine()
                 .check_store()
                 .await
                 .map_err(problem_from_failure)?;
-            encode_answer(verb_handler.board().revision, &"ok")
+            encode_answer(handler.board().revision, &"ok")
         }
         Call::Doctor(_) => {
-            let projects = verb_handler
+            let projects = handler
                 .board()
                 .projects
                 .values()
                 .map(|project| (project.name.clone(), project.location.clone().into()))
                 .collect();
-            let bridges = verb_handler
+            let bridges = handler
                 .shared
                 .bridges
                 .as_ref()
-                .map(|bridge_control| bridge_control.list())
+                .map(|bridges| bridges.list())
                 .unwrap_or_default();
-            let patient = crate::DoctorInput {
-                agents: verb_handler.agents(),
+            let doctor_input = crate::DoctorInput {
+                agents: handler.agents(),
                 projects,
                 bridges,
             };
-            let doctor = verb_handler.shared.doctor.clone();
-            let view = run_blocking(move || doctor(&patient)).await?;
-            encode_answer(verb_handler.board().revision, &view)
+            let doctor = handler.shared.doctor.clone();
+            let view = run_blocking(move || doctor(&doctor_input)).await?;
+            encode_answer(handler.board().revision, &view)
         }
-        Call::Down(ask) => verb_handler.down(ask.keep_agents).await,
+        Call::Down(input) => handler.down(input.keep_agents).await,
     }
 }
 
@@ -497,18 +499,18 @@ async fn dispatch(shared: &Arc<ServerState>, call: Call, context: RequestContext
 /// would be worse than none.
 fn precondition_of(call: &Call, since: u64) -> Result<Precondition, Problem> {
     let subject = match call {
-        Call::TaskSet(ask) => ask.task.to_string(),
-        Call::TaskAssign(ask) => ask.task.to_string(),
-        Call::TaskCancel(ask) => ask.task.to_string(),
-        Call::AgentAdd(ask) => ask.name.to_string(),
-        Call::AgentClose(ask) => ask.name.to_string(),
-        Call::AgentRm(ask) => ask.name.to_string(),
+        Call::TaskSet(input) => input.task.to_string(),
+        Call::TaskAssign(input) => input.task.to_string(),
+        Call::TaskCancel(input) => input.task.to_string(),
+        Call::AgentAdd(input) => input.name.to_string(),
+        Call::AgentClose(input) => input.name.to_string(),
+        Call::AgentRm(input) => input.name.to_string(),
         Call::ProjectAdd(input::ProjectAdd {
             name: Some(name), ..
         }) => name.to_string(),
-        Call::ProjectRm(ask) => ask.name.to_string(),
+        Call::ProjectRm(input) => input.name.to_string(),
         Call::LimitsSet(_) => "fleet".into(),
-        Call::BudgetSet(ask) => ask.scope.to_string(),
+        Call::BudgetSet(input) => input.scope.to_string(),
         other => {
             return Err(Problem::new(
                 400,
@@ -533,9 +535,9 @@ pub(crate) async fn register_outside_agent(
     input: &[u8],
 ) -> VerbResult {
     let line = PendingAuditLine::begin(shared, &context, "agent.add", input);
-    let done = register_inner(shared, context, input).await;
-    line.end(&done).await;
-    done
+    let result = register_inner(shared, context, input).await;
+    line.end(&result).await;
+    result
 }
 
 /// Checks that a caller may register an agent that Regatta does not start.
@@ -557,22 +559,22 @@ async fn register_inner(
     require_may_register(&context.principal)?;
     let verb = Verb::find("agent.add").expect("it is in the table");
     let scope = context.principal.scope();
-    let Call::AgentAdd(ask) = Call::parse(verb.name, input)? else {
+    let Call::AgentAdd(registration) = Call::parse(verb.name, input)? else {
         unreachable!("it was read as this verb")
     };
-    let verb_handler = VerbHandler {
+    let handler = VerbHandler {
         shared,
         principal: context.principal,
         actor: context.actor,
         idempotency_key: context.idempotency_key,
         precondition: None,
     };
-    let known = verb_handler.board().agents.get(&ask.name).cloned();
-    let raised = ask.role == agent::Role::Lead
-        && known
+    let known_agent = handler.board().agents.get(&registration.name).cloned();
+    let becomes_lead = registration.role == agent::Role::Lead
+        && known_agent
             .as_ref()
             .is_none_or(|agent| agent.role != agent::Role::Lead);
-    if scope == TokenScope::Runner && raised {
+    if scope == TokenScope::Runner && becomes_lead {
         return Err(Problem::new(
             403,
             "wrong_scope",
@@ -580,17 +582,17 @@ async fn register_inner(
             "ask an operator to register it",
         ));
     }
-    if ask.runtime != RuntimeName::Outside
-        || known.is_some_and(|agent| agent.runtime != Runtime::Outside)
+    if registration.runtime != RuntimeName::Outside
+        || known_agent.is_some_and(|agent| agent.runtime != Runtime::Outside)
     {
         return Err(Problem::new(
             409,
             "in_use",
-            format!("{} is started by Regatta itself", ask.name),
+            format!("{} is started by Regatta itself", registration.name),
             "choose another name, or change it with regatta agent add",
         ));
     }
-    verb_handler.agent_add(ask).await
+    handler.agent_add(registration).await
 }
 
 /// Checks that a caller may use a verb at all (S10). Checks of the target follow later.
@@ -647,14 +649,22 @@ impl VerbHandler<'_> {
         self.run_as(self.actor.clone(), command).await
     }
 
-    async fn run_as(&self, by: Actor, command: Command) -> Result<(u64, CommandOutcome), Problem> {
-        let reply = self.run_with_reply(by, command).await?;
+    async fn run_as(
+        &self,
+        actor: Actor,
+        command: Command,
+    ) -> Result<(u64, CommandOutcome), Problem> {
+        let reply = self.run_with_reply(actor, command).await?;
         Ok((reply.revision, reply.outcome))
     }
 
-    async fn run_with_reply(&self, by: Actor, command: Command) -> Result<CommandReply, Problem> {
+    async fn run_with_reply(
+        &self,
+        actor: Actor,
+        command: Command,
+    ) -> Result<CommandReply, Problem> {
         let request = Request {
-            by,
+            by: actor,
             key: self.idempotency_key.clone(),
             command,
         };
@@ -673,10 +683,10 @@ impl VerbHandler<'_> {
     async fn run_on_task(&self, id: TaskId, command: Command) -> VerbResult {
         let CommandReply {
             revision,
-            completed_task: completed,
+            completed_task,
             ..
         } = self.run_with_reply(self.actor.clone(), command).await?;
-        match completed.filter(|task| task.id == id) {
+        match completed_task.filter(|task| task.id == id) {
             Some(task) => encode_answer(
                 revision,
                 &self.task_view_with_liveness(&self.board(), &task),
@@ -705,8 +715,12 @@ impl VerbHandler<'_> {
                 .get(id)
                 .is_some_and(|attempt| attempt.supervised)
         });
-        let heard = live.and_then(|id| engine.agents().last_record_unix_ms(id));
-        TaskView::new(board, task, now).with_last_output(heard, board.limits.silence_ms, now)
+        let last_output_unix_ms = live.and_then(|id| engine.agents().last_record_unix_ms(id));
+        TaskView::new(board, task, now).with_last_output(
+            last_output_unix_ms,
+            board.limits.silence_ms,
+            now,
+        )
     }
 
     async fn task_view(&self, id: TaskId) -> Result<TaskView, Problem> {
@@ -714,8 +728,8 @@ impl VerbHandler<'_> {
         if let Some(task) = board.tasks.get(&id) {
             return Ok(self.task_view_with_liveness(&board, task));
         }
-        let found = self.read_history(move |history| history.task(id)).await?;
-        let task = found.ok_or_else(|| {
+        let stored = self.read_history(move |history| history.task(id)).await?;
+        let task = stored.ok_or_else(|| {
             Problem::from(&regatta_core::refusal::Refusal::NoSuchTask { task: id })
         })?;
         Ok(self.task_view_with_liveness(&board, &task))
@@ -752,13 +766,14 @@ impl VerbHandler<'_> {
     async fn down(&self, keep_agents: bool) -> VerbResult {
         if !keep_agents {
             let engine = self.engine().clone();
-            let left = run_blocking(move || engine.stop_attempts("the daemon was told to stop"))
-                .await?
-                .map_err(problem_from_failure)?;
-            if !left.is_empty() {
+            let still_running =
+                run_blocking(move || engine.stop_attempts("the daemon was told to stop"))
+                    .await?
+                    .map_err(problem_from_failure)?;
+            if !still_running.is_empty() {
                 let what = format!(
                     "the daemon stays up, because it could not stop {}",
-                    left.join(", ")
+                    still_running.join(", ")
                 );
                 return Err(Problem::new(
                     500,
@@ -813,52 +828,52 @@ impl VerbHandler<'_> {
     }
 
     /// Creates a token. The file is written on a thread for blocking work.
-    async fn token_add(&self, ask: input::TokenAdd) -> VerbResult {
+    async fn token_add(&self, input: input::TokenAdd) -> VerbResult {
         let (shared, wall) = (self.shared.clone(), self.engine().now().unix_ms);
-        let name = ask.name.clone();
-        let made = run_blocking(move || {
+        let name = input.name.clone();
+        let created = run_blocking(move || {
             shared
                 .tokens
-                .add(&ask.name, ask.scope, ask.expires_ms, wall)
+                .add(&input.name, input.scope, input.expires_ms, wall)
         })
         .await??;
-        tracing::info!(by = %self.actor, "created the token {name} with the scope {}", made.view.scope);
-        encode_answer(self.board().revision, &made)
+        tracing::info!(by = %self.actor, "created the token {name} with the scope {}", created.view.scope);
+        encode_answer(self.board().revision, &created)
     }
 
-    async fn token_rm(&self, ask: input::TokenNameInput) -> VerbResult {
+    async fn token_rm(&self, input: input::TokenNameInput) -> VerbResult {
         let shared = self.shared.clone();
-        let name = ask.name.clone();
-        run_blocking(move || shared.tokens.remove(&ask.name)).await??;
+        let name = input.name.clone();
+        run_blocking(move || shared.tokens.remove(&input.name)).await??;
         tracing::info!(by = %self.actor, "removed the token {name}");
         encode_answer(self.board().revision, &"done")
     }
 
     /// Returns names that are not in use at present. They are not reserved.
-    fn unused_names(&self, ask: &input::NameQuery) -> VerbResult {
-        let (board, prefix) = (self.board(), ask.prefix.as_deref().unwrap_or(""));
+    fn unused_names(&self, input: &input::NameQuery) -> VerbResult {
+        let (board, prefix) = (self.board(), input.prefix.as_deref().unwrap_or(""));
         // Two callers at the same revision should get different names.
-        let salt = self
+        let request_number = self
             .shared
             .name_requests
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let count = usize::from(ask.count.unwrap_or(1).clamp(1, 1_000));
-        let found = name_generator::unused_names(
+        let count = usize::from(input.count.unwrap_or(1).clamp(1, 1_000));
+        let names = name_generator::unused_names(
             &board,
             prefix,
             name_generator::NameLength::Two,
-            salt,
+            request_number,
             count,
         );
-        let found = found.map_err(|refusal| Problem::from(&refusal))?;
-        match ask.count {
-            None => encode_answer(board.revision, &found.first()),
-            Some(_) => encode_answer(board.revision, &found),
+        let names = names.map_err(|refusal| Problem::from(&refusal))?;
+        match input.count {
+            None => encode_answer(board.revision, &names.first()),
+            Some(_) => encode_answer(board.revision, &names),
         }
     }
 
-    async fn backup(&self, ask: input::FileInput) -> VerbResult {
-        let path = std::path::PathBuf::from(&ask.path);
+    async fn backup(&self, input: input::FileInput) -> VerbResult {
+        let path = std::path::PathBuf::from(&input.path);
         if !path.is_absolute() {
             return Err(Problem::new(
                 400,
@@ -872,7 +887,7 @@ impl VerbHandler<'_> {
             .backup(path)
             .await
             .map_err(problem_from_failure)?;
-        encode_answer(revision, &ask.path)
+        encode_answer(revision, &input.path)
     }
 }
 
@@ -949,10 +964,10 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
         // The caller may have hung up. Then nobody needs the result.
         let _unsent = sender.send(work());
     }));
-    let broke_down = "the thread of a request panicked";
+    let message = "the thread of a request panicked";
     receiver
         .await
-        .map_err(|_| Problem::new(500, "bug", broke_down, "please report this"))
+        .map_err(|_| Problem::new(500, "bug", message, "please report this"))
 }
 
 /// Spawns boxed work, so that the runtime's task code is compiled once and not for each of eighty

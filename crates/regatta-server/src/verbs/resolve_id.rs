@@ -164,7 +164,7 @@ impl VerbHandler<'_> {
             let what = format!("{tasks}no task landed as commit {prefix}");
             Problem::new(404, "no_such_commit", what, "see what landed: regatta undo")
         };
-        let both = found
+        let is_task_or_commit = found
             .iter()
             .any(|reference| matches!(reference, Reference::Commit(_)))
             && found
@@ -173,7 +173,7 @@ impl VerbHandler<'_> {
         match reference::choose(found, exists) {
             Ok(Reference::Task(task)) => Ok(task),
             Ok(Reference::Commit(prefix)) => match landed[..] {
-                [one] => Ok(one),
+                [task] => Ok(task),
                 _ => {
                     let names: Vec<String> = landed.iter().map(ToString::to_string).collect();
                     let what = format!("{} landed as commit {prefix}", names.join(" and "));
@@ -187,13 +187,12 @@ impl VerbHandler<'_> {
             },
             // Both readings are the same task, so there is nothing to choose.
             Err(UnclearReference::Ambiguous(found)) => match (&found[0], &landed[..]) {
-                (Reference::Task(task), [one]) if task == one => Ok(*task),
+                (Reference::Task(task), [landed_task]) if task == landed_task => Ok(*task),
                 _ => Err(ambiguous(id, UNDO.verb, &found)),
             },
-            Err(UnclearReference::Missing(Reference::Task(task))) if both => Err(missing_commit(
-                id,
-                &format!("there is no task {task}, and "),
-            )),
+            Err(UnclearReference::Missing(Reference::Task(task))) if is_task_or_commit => Err(
+                missing_commit(id, &format!("there is no task {task}, and ")),
+            ),
             Err(UnclearReference::Missing(Reference::Commit(prefix))) => {
                 Err(missing_commit(&prefix, ""))
             }
@@ -269,7 +268,7 @@ impl VerbHandler<'_> {
             .filter(|attempt| attempt.agent == *agent);
         let tasks: Vec<TaskId> = own.map(|attempt| attempt.task).collect();
         match tasks.as_slice() {
-            [one] => Ok(*one),
+            [task] => Ok(*task),
             [] => Err(Problem::new(
                 409,
                 "idle",
@@ -278,11 +277,11 @@ impl VerbHandler<'_> {
             )),
             _ => {
                 let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
-                let words = format!("{agent} works on several tasks: {}", names.join(", "));
+                let what = format!("{agent} works on several tasks: {}", names.join(", "));
                 Err(Problem::new(
                     409,
                     "which_task",
-                    words,
+                    what,
                     "name the task instead of the agent",
                 ))
             }
@@ -368,7 +367,7 @@ fn wrong_kind(id: &str, found: &Reference, accepts: &AcceptedIds) -> Option<Prob
 
 fn ambiguous(id: &str, verb: &str, found: &[Reference]) -> Problem {
     let names: Vec<String> = found.iter().map(ToString::to_string).collect();
-    let ways: Vec<String> = found
+    let commands: Vec<String> = found
         .iter()
         .map(|reading| format!("regatta {verb} {}", reading.unambiguous()))
         .collect();
@@ -377,7 +376,7 @@ fn ambiguous(id: &str, verb: &str, found: &[Reference]) -> Problem {
         400,
         "ambiguous",
         what,
-        format!("name one: {}", ways.join(", or ")),
+        format!("name one: {}", commands.join(", or ")),
     )
 }
 

@@ -43,21 +43,21 @@ impl VerbHandler<'_> {
         let Some(problems) = found.await? else {
             return Ok(());
         };
-        let Some((name, first)) = problems.first() else {
+        let Some((name, first_problem)) = problems.first() else {
             return Ok(());
         };
         let what = match problems.len() {
-            1 => format!("{name} cannot be started: {}", first.message),
-            many => format!(
-                "none of the {many} agents can be started; {name}: {}",
-                first.message
+            1 => format!("{name} cannot be started: {}", first_problem.message),
+            count => format!(
+                "none of the {count} agents can be started; {name}: {}",
+                first_problem.message
             ),
         };
         Err(Problem::new(
             422,
             "no_provider",
             what,
-            hint_for(name, first),
+            hint_for(name, first_problem),
         ))
     }
 
@@ -79,9 +79,9 @@ impl VerbHandler<'_> {
         };
         let what = match lacking.len() {
             1 => format!("\"{first}\" has no script, and its agent is a scripted one"),
-            many => {
+            count => {
                 format!(
-                    "{many} tasks have no script, and their agents are scripted ones; the first \
+                    "{count} tasks have no script, and their agents are scripted ones; the first \
                     is \"{first}\""
                 )
             }
