@@ -180,14 +180,14 @@ fn move_definitions(mut schema: Value, shared: &mut Map<String, Value>) -> Value
 /// loads nothing.
 pub fn html_page() -> String {
     let row = |verb: &Verb| {
-        let also: Vec<String> = verb.other_scopes.iter().map(ToString::to_string).collect();
-        let also = if also.is_empty() {
+        let other_scopes: Vec<String> = verb.other_scopes.iter().map(ToString::to_string).collect();
+        let other_scopes = if other_scopes.is_empty() {
             String::new()
         } else {
-            format!(", {}", also.join(", "))
+            format!(", {}", other_scopes.join(", "))
         };
         format!(
-            "<tr><td><code>{}</code><td>{}<td>{}{also}\n",
+            "<tr><td><code>{}</code><td>{}<td>{}{other_scopes}\n",
             verb.name,
             verb.help,
             permission_text(verb.permission)
@@ -254,11 +254,14 @@ mod tests {
     #[test]
     fn types_with_the_same_name_have_different_schemas() {
         let document = document();
-        let of = |verb: &str| {
+        let scope_schema = |verb: &str| {
             let schema = &document["paths"][format!("/api/v1/{verb}")]["post"]["requestBody"];
             schema["content"]["application/json"]["schema"]["properties"]["scope"].clone()
         };
-        let (rule, budget) = (of("policy.add").to_string(), of("budget.set").to_string());
+        let (rule, budget) = (
+            scope_schema("policy.add").to_string(),
+            scope_schema("budget.set").to_string(),
+        );
         assert!(
             rule.contains("#/components/schemas/Scope")
                 && budget.contains("#/components/schemas/Scope")

@@ -4,11 +4,11 @@ mod bridge; // conversations and bridges
 mod cost; // cost, and the work that it paid for
 mod graph; // dependency graphs with their layout
 mod inbox; // the inbox
-mod messages;
+mod messages; // the bus and the hooks
 mod mission; // missions
 mod queue; // the landing queue and its batches
 mod replay; // replays of missions
-mod why; // why something waits, and its history // the bus and the hooks
+mod why; // why something waits, and its history
 
 use regatta_core::agent::{self, Agent, Capacity};
 use regatta_core::agent_protocol::RequestContent;
@@ -201,12 +201,12 @@ pub fn program_activity(board: &Board, attempt: &Attempt) -> String {
     if attempt.by_hand {
         return TAKEN_OVER_TEXT.into();
     }
-    let talk = &attempt.session;
-    match (&talk.hold_reason, attempt.accepts_follow_ups) {
+    let session = &attempt.session;
+    match (&session.hold_reason, attempt.accepts_follow_ups) {
         (Some(reason), _) => format!("held: {reason}"),
-        (None, true) if talk.session_id.is_none() && talk.turns == 0 => "starting".into(),
-        (None, true) if talk.closing => "ending".into(),
-        (None, true) if !talk.in_turn => "idle".into(),
+        (None, true) if session.session_id.is_none() && session.turns == 0 => "starting".into(),
+        (None, true) if session.closing => "ending".into(),
+        (None, true) if !session.in_turn => "idle".into(),
         _ => IN_TURN_TEXT.into(),
     }
 }
@@ -229,16 +229,16 @@ pub struct EscapeView {
 impl EscapeView {
     /// Returns all escapes of these tasks, oldest first.
     pub fn list(tasks: &[Task]) -> Vec<EscapeView> {
-        let by = |id: &str| {
+        let task_with_alias = |id: &str| {
             tasks
                 .iter()
                 .find(|task| task.alias.as_deref() == Some(id))
                 .map(|task| task.id)
         };
-        let of = |task: &Task| -> Vec<EscapeView> {
+        let escapes_of = |task: &Task| -> Vec<EscapeView> {
             let view = |(nth, escape): (usize, &ScopeEscape)| {
                 let id = scope_escape::escape_name(task.id, nth);
-                let follow_up = by(&id);
+                let follow_up = task_with_alias(&id);
                 let (project, subject) = (task.project.clone(), task.subject.clone());
                 EscapeView {
                     id,
@@ -251,7 +251,7 @@ impl EscapeView {
             };
             task.escapes.iter().enumerate().map(view).collect()
         };
-        let mut all: Vec<EscapeView> = tasks.iter().flat_map(of).collect();
+        let mut all: Vec<EscapeView> = tasks.iter().flat_map(escapes_of).collect();
         all.sort_by_key(|escape| escape.escape.unix_ms);
         all
     }
@@ -336,7 +336,7 @@ impl BudgetsView {
         for ((_, agent), spend) in board
             .ledger
             .range((first, None)..)
-            .filter(|ledger| ledger.0.0 <= day)
+            .filter(|((spent_day, _), _)| *spent_day <= day)
         {
             match agent {
                 Some(agent) => {
@@ -802,8 +802,8 @@ impl EventView {
     }
 }
 
-/// Removes fencing tokens from data that anybody may read: whoever knows an attempt's token can act
-/// for the attempt.
+/// Removes fencing tokens from data that anybody may read, because a caller that knows an attempt's
+/// token can act for the attempt.
 fn hide_tokens(mut data: serde_json::Value) -> serde_json::Value {
     match &mut data {
         serde_json::Value::Object(object) => {

@@ -54,18 +54,19 @@ pub(super) struct PatchCache {
 
 impl PatchCache {
     fn find(&self, task: TaskId, ends: &(CommitId, CommitId)) -> Option<Arc<Vec<FileDiff>>> {
-        let kept = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter()
-            .find(|kept| kept.0 == task && kept.1 == *ends)
-            .map(|kept| kept.2.clone())
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent
+            .iter()
+            .find(|(cached_task, cached_ends, _)| *cached_task == task && cached_ends == ends)
+            .map(|(_, _, files)| files.clone())
     }
 
     fn insert(&self, task: TaskId, ends: (CommitId, CommitId), files: Arc<Vec<FileDiff>>) {
-        let mut kept = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == MAX_CACHED_PATCHES {
-            kept.pop_front();
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.len() == MAX_CACHED_PATCHES {
+            recent.pop_front();
         }
-        kept.push_back((task, ends, files));
+        recent.push_back((task, ends, files));
     }
 }
 
@@ -165,7 +166,10 @@ async fn load_patch(
         // The range also has changes that others landed in the meantime, which are not this task's.
         files.retain(|file_diff| {
             work.changed.contains(&file_diff.path)
-                || task.files.iter().any(|file| file.matches(&file_diff.path))
+                || task
+                    .files
+                    .iter()
+                    .any(|pattern| pattern.matches(&file_diff.path))
         });
     }
     files.sort_by_key(|file_diff| !is_outside_manifest(&task, &file_diff.path));
@@ -175,38 +179,34 @@ async fn load_patch(
 }
 
 fn is_outside_manifest(task: &Task, path: &str) -> bool {
-    !task.files.is_empty()
-        && !task
-            .files
-            .iter()
-            .any(|path_pattern| path_pattern.matches(path))
+    !task.files.is_empty() && !task.files.iter().any(|pattern| pattern.matches(path))
 }
 
 /// Handles `GET /api/v1/page/diff/T9`: returns the files.
 pub(super) async fn list_files(
     State(shared): State<Arc<ServerState>>,
     Path(id): Path<String>,
-    request_limits::QueryParams(asked): request_limits::QueryParams<DiffParams>,
+    request_limits::QueryParams(params): request_limits::QueryParams<DiffParams>,
     authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
-    let patch = load_patch(&shared, &authenticated, &id, asked.since_review).await?;
-    let line = |file: &FileDiff| {
+    let patch = load_patch(&shared, &authenticated, &id, params.since_review).await?;
+    let summary = |file: &FileDiff| {
         serde_json::to_value(file_summary(
             file,
             is_outside_manifest(&patch.task, &file.path),
         ))
         .unwrap_or_default()
     };
-    let all: Vec<serde_json::Value> = patch.files.iter().map(line).collect();
+    let all: Vec<serde_json::Value> = patch.files.iter().map(summary).collect();
     let work = patch.task.submission.as_ref();
     let answer = serde_json::json!({ "base": patch.base, "commit": work.map(|submission| &submission.commit), "files": all });
     Ok(axum::Json(answer).into_response())
 }
 
-fn file_summary(file_diff: &FileDiff, outside: bool) -> FileSummary<'_> {
+fn file_summary(file_diff: &FileDiff, is_outside: bool) -> FileSummary<'_> {
     let count = |sign: char| file_diff.lines.iter().filter(|line| line.0 == sign).count();
     let (added, removed) = (count('+'), count('-'));
-    let made = [
+    let generated_names = [
         "package-lock.json",
         "Cargo.lock",
         "yarn.lock",
@@ -214,16 +214,17 @@ fn file_summary(file_diff: &FileDiff, outside: bool) -> FileSummary<'_> {
         "go.sum",
     ];
     let name = file_diff.path.rsplit('/').next().unwrap_or_default();
-    let closed =
-        added + removed > LARGE_FILE_LINES || made.contains(&name) || name.ends_with(".min.js");
+    let is_collapsed = added + removed > LARGE_FILE_LINES
+        || generated_names.contains(&name)
+        || name.ends_with(".min.js");
     FileSummary {
         path: &file_diff.path,
         was: file_diff.renamed_from.as_deref(),
         note: &file_diff.note,
         added,
         removed,
-        outside,
-        closed,
+        outside: is_outside,
+        closed: is_collapsed,
     }
 }
 
@@ -231,23 +232,23 @@ fn file_summary(file_diff: &FileDiff, outside: bool) -> FileSummary<'_> {
 pub(super) async fn file_rows(
     State(shared): State<Arc<ServerState>>,
     Path((id, nth)): Path<(String, usize)>,
-    request_limits::QueryParams(asked): request_limits::QueryParams<DiffParams>,
+    request_limits::QueryParams(params): request_limits::QueryParams<DiffParams>,
     authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
-    let files = load_patch(&shared, &authenticated, &id, asked.since_review)
+    let files = load_patch(&shared, &authenticated, &id, params.since_review)
         .await?
         .files;
-    let shown = DiffStyle {
-        split: asked.split,
-        ignore_spaces: asked.spaces,
+    let style = DiffStyle {
+        split: params.split,
+        ignore_spaces: params.spaces,
     };
-    let drawn = verbs::run_blocking(move || {
+    let html = verbs::run_blocking(move || {
         files
             .get(nth)
-            .map(|file_diff| render_rows(file_diff, shown))
+            .map(|file_diff| render_rows(file_diff, style))
     })
     .await?;
-    let text = drawn.ok_or_else(|| {
+    let text = html.ok_or_else(|| {
         Problem::new(
             404,
             "no_such_file",
@@ -261,23 +262,23 @@ pub(super) async fn file_rows(
 /// Parses a patch in git's format.
 fn parse_patch(patch: &str) -> Vec<FileDiff> {
     let mut files: Vec<FileDiff> = Vec::new();
-    let mut inside = false;
+    let mut is_in_hunk = false;
     for line in patch.split('\n') {
         if let Some(rest) = line.strip_prefix("diff --git ") {
             files.push(FileDiff {
                 path: name_in(rest),
                 ..FileDiff::default()
             });
-            inside = false;
+            is_in_hunk = false;
             continue;
         }
         let Some(file) = files.last_mut() else {
             continue;
         };
         if line.starts_with("@@") {
-            inside = true;
+            is_in_hunk = true;
             file.lines.push(('@', line.to_owned()));
-        } else if inside {
+        } else if is_in_hunk {
             let mut rest = line.chars();
             match rest.next() {
                 Some(sign @ ('+' | '-' | ' ')) => file.lines.push((sign, rest.as_str().to_owned())),
@@ -333,17 +334,17 @@ fn render_rows(
         ignore_spaces: spaces,
     }: DiffStyle,
 ) -> String {
-    let bare = spaces.then(|| without_spaces(file));
-    let file = bare.as_ref().unwrap_or(file);
-    let mut out = String::new();
-    let (mut old, mut new, mut at) = (0_usize, 0_usize, 0);
+    let simplified = spaces.then(|| without_spaces(file));
+    let file = simplified.as_ref().unwrap_or(file);
+    let mut html = String::new_line();
+    let (mut old_line, mut new_line, mut at) = (0_usize, 0_usize, 0);
     while at < file.lines.len().min(MAX_FILE_LINES) {
         let (sign, text) = &file.lines[at];
         match sign {
             '@' => {
-                (old, new) = hunk_line_numbers(text);
+                (old_line, new_line) = hunk_line_numbers(text);
                 let _a_string_takes_all = write!(
-                    out,
+                    html,
                     "<tr class=\"hunk\"><td colspan=\"4\">{}</td></tr>",
                     sanitize::escape(text)
                 );
@@ -353,30 +354,37 @@ fn render_rows(
                 let end = at
                     + file.lines[at..]
                         .iter()
-                        .take_while(|file| matches!(file.0, '+' | '-'))
+                        .take_while(|(sign, _)| matches!(sign, '+' | '-'))
                         .count();
-                render_change(&mut out, &file.lines[at..end], (&mut old, &mut new), split);
+                render_change(
+                    &mut html,
+                    &file.lines[at..end],
+                    (&mut old_line, &mut new_line),
+                    split,
+                );
                 at = end;
             }
             ' ' => {
                 let text = line_html(text);
                 let _a_string_takes_all = if split {
                     write!(
-                        out,
-                        "<tr><td>{old}</td><td>{text}</td><td>{new}</td><td>{text}</td></tr>"
+                        html,
+                        "<tr><td>{old_line}</td><td>{text}</td><td>{new_line}</td><td>{text}</td></tr>"
                     )
                 } else {
                     write!(
-                        out,
-                        "<tr><td>{old}</td><td>{new}</td><td></td><td>{text}</td></tr>"
+                        html,
+                        "<tr><td>{old_line}</td><td>{new_line}</td><td></td><td>{text}</td></tr>"
                     )
                 };
-                (old, new, at) = (old + 1, new + 1, at + 1);
+                (old_line, new_line, at) = (old_line + 1, new_line + 1, at + 1);
             }
             _ => {
                 let text = sanitize::escape(text);
-                let _a_string_takes_all =
-                    write!(out, "<tr class=\"hunk\"><td colspan=\"4\">{text}</td></tr>");
+                let _a_string_takes_all = write!(
+                    html,
+                    "<tr class=\"hunk\"><td colspan=\"4\">{text}</td></tr>"
+                );
                 at += 1;
             }
         }
@@ -384,11 +392,11 @@ fn render_rows(
     if file.lines.len() > MAX_FILE_LINES {
         let left = file.lines.len() - MAX_FILE_LINES;
         let _a_string_takes_all = write!(
-            out,
+            html,
             "<tr class=\"hunk\"><td colspan=\"4\">{left} more lines: see regatta diff</td></tr>"
         );
     }
-    wrap_in_tables(&out, split)
+    wrap_in_tables(&html, split)
 }
 
 /// Puts rows into tables of a hundred each, in boxes that a browser does not lay out before they
@@ -404,7 +412,7 @@ fn wrap_in_tables(rows: &str, split: bool) -> String {
     };
     let ends: Vec<usize> = rows
         .match_indices("</tr>")
-        .map(|match_indice| match_indice.0 + "</tr>".len())
+        .map(|(position, end_tag)| position + end_tag.len())
         .collect();
     let mut out =
         String::with_capacity(rows.len() + (ends.len() / ROWS_PER_TABLE + 1) * (head.len() + 20));
@@ -428,34 +436,38 @@ fn without_spaces(file: &FileDiff) -> FileDiff {
         let end = at
             + file.lines[at..]
                 .iter()
-                .take_while(|file| matches!(file.0, '+' | '-'))
+                .take_while(|(sign, _)| matches!(sign, '+' | '-'))
                 .count();
         if end == at {
             lines.push(file.lines[at].clone());
             at += 1;
             continue;
         }
-        let of = |sign: char| {
+        let lines_with = |sign: char| {
             file.lines[at..end]
                 .iter()
-                .filter(|file| file.0 == sign)
-                .map(|file| file.1.as_str())
+                .filter(|(line_sign, _)| *line_sign == sign)
+                .map(|(_, text)| text.as_str())
                 .collect()
         };
-        let (gone, come): (Vec<&str>, Vec<&str>) = (of('-'), of('+'));
+        let (removed, added): (Vec<&str>, Vec<&str>) = (lines_with('-'), lines_with('+'));
         let (mut old, mut new) = (0, 0);
-        for (one, other) in pairs_equal_but_spaces(&gone, &come) {
-            lines.extend(gone[old..one].iter().map(|gone| ('-', (*gone).to_owned())));
+        for (removed_line, added_line) in pairs_equal_but_spaces(&removed, &added) {
             lines.extend(
-                come[new..other]
+                removed[old..removed_line]
                     .iter()
-                    .map(|come| ('+', (*come).to_owned())),
+                    .map(|text| ('-', (*text).to_owned())),
             );
-            lines.push((' ', come[other].to_owned()));
-            (old, new) = (one + 1, other + 1);
+            lines.extend(
+                added[new..added_line]
+                    .iter()
+                    .map(|text| ('+', (*text).to_owned())),
+            );
+            lines.push((' ', added[added_line].to_owned()));
+            (old, new) = (removed_line + 1, added_line + 1);
         }
-        lines.extend(gone[old..].iter().map(|gone| ('-', (*gone).to_owned())));
-        lines.extend(come[new..].iter().map(|come| ('+', (*come).to_owned())));
+        lines.extend(removed[old..].iter().map(|text| ('-', (*text).to_owned())));
+        lines.extend(added[new..].iter().map(|text| ('+', (*text).to_owned())));
         at = end;
     }
     FileDiff {
@@ -466,39 +478,39 @@ fn without_spaces(file: &FileDiff) -> FileDiff {
 
 /// Returns pairs of lines, in order, that are equal except for whitespace: the maximum number of
 /// pairs, for blocks of a size that a person would compare.
-fn pairs_equal_but_spaces(gone: &[&str], come: &[&str]) -> Vec<(usize, usize)> {
+fn pairs_equal_but_spaces(removed: &[&str], added: &[&str]) -> Vec<(usize, usize)> {
     const MAX_COMPARISONS: usize = 250_000;
     let bare = |s: &&str| s.chars().filter(|c| !c.is_whitespace()).collect::<String>();
-    let (a, b): (Vec<String>, Vec<String>) = (
-        gone.iter().map(bare).collect(),
-        come.iter().map(bare).collect(),
+    let (removed_bare, added_bare): (Vec<String>, Vec<String>) = (
+        removed.iter().map(bare).collect(),
+        added.iter().map(bare).collect(),
     );
-    if a.len() * b.len() > MAX_COMPARISONS {
-        return (0..a.len().min(b.len()))
-            .filter(|n| a[*n] == b[*n])
-            .map(|n| (n, n))
+    if removed_bare.len() * added_bare.len() > MAX_COMPARISONS {
+        return (0..removed_bare.len().min(added_bare.len()))
+            .filter(|i| removed_bare[*i] == added_bare[*i])
+            .map(|i| (i, i))
             .collect();
     }
-    let wide = b.len() + 1;
-    let mut most = vec![0_u32; (a.len() + 1) * wide];
-    for one in (0..a.len()).rev() {
-        for other in (0..b.len()).rev() {
-            most[one * wide + other] = if a[one] == b[other] {
-                most[(one + 1) * wide + other + 1] + 1
+    let width = added_bare.len() + 1;
+    let mut longest = vec![0_u32; (removed_bare.len() + 1) * width];
+    for i in (0..removed_bare.len()).rev() {
+        for j in (0..added_bare.len()).rev() {
+            longest[i * width + j] = if removed_bare[i] == added_bare[j] {
+                longest[(i + 1) * width + j + 1] + 1
             } else {
-                most[(one + 1) * wide + other].max(most[one * wide + other + 1])
+                longest[(i + 1) * width + j].max(longest[i * width + j + 1])
             };
         }
     }
-    let (mut one, mut other, mut pairs) = (0, 0, Vec::new());
-    while one < a.len() && other < b.len() {
-        if a[one] == b[other] {
-            pairs.push((one, other));
-            (one, other) = (one + 1, other + 1);
-        } else if most[(one + 1) * wide + other] >= most[one * wide + other + 1] {
-            one += 1;
+    let (mut i, mut j, mut pairs) = (0, 0, Vec::new());
+    while i < removed_bare.len() && j < added_bare.len() {
+        if removed_bare[i] == added_bare[j] {
+            pairs.push((i, j));
+            (i, j) = (i + 1, j + 1);
+        } else if longest[(i + 1) * width + j] >= longest[i * width + j + 1] {
+            i += 1;
         } else {
-            other += 1;
+            j += 1;
         }
     }
     pairs
@@ -530,51 +542,51 @@ fn line_html(text: &str) -> String {
 fn render_change(
     out: &mut String,
     lines: &[(char, String)],
-    at: (&mut usize, &mut usize),
+    line_numbers: (&mut usize, &mut usize),
     split: bool,
 ) {
-    let gone: Vec<&str> = lines
+    let removed: Vec<&str> = lines
         .iter()
-        .filter(|pair| pair.0 == '-')
-        .map(|pair| pair.1.as_str())
+        .filter(|(sign, _)| *sign == '-')
+        .map(|(_, text)| text.as_str())
         .collect();
-    let come: Vec<&str> = lines
+    let added: Vec<&str> = lines
         .iter()
-        .filter(|pair| pair.0 == '+')
-        .map(|pair| pair.1.as_str())
+        .filter(|(sign, _)| *sign == '+')
+        .map(|(_, text)| text.as_str())
         .collect();
-    let pair = |nth: usize| Some((*gone.get(nth)?, *come.get(nth)?));
-    let old = |nth: usize| {
+    let pair = |nth: usize| Some((*removed.get(nth)?, *added.get(nth)?));
+    let old_html = |nth: usize| {
         pair(nth).map_or_else(
-            || line_html(gone[nth]),
+            || line_html(removed[nth]),
             |(a, b)| mark_difference(a, b, "del"),
         )
     };
-    let new = |nth: usize| {
+    let new_html = |nth: usize| {
         pair(nth).map_or_else(
-            || line_html(come[nth]),
+            || line_html(added[nth]),
             |(a, b)| mark_difference(b, a, "ins"),
         )
     };
     if split {
-        for nth in 0..gone.len().max(come.len()) {
+        for nth in 0..removed.len().max(added.len()) {
             out.push_str("<tr>");
-            if nth < gone.len() {
+            if nth < removed.len() {
                 let _a_string_takes_all = write!(
                     out,
                     "<td>{}</td><td class=\"d\">{}</td>",
-                    *at.0 + nth,
-                    old(nth)
+                    *line_numbers.0 + nth,
+                    old_html(nth)
                 );
             } else {
                 out.push_str("<td></td><td></td>");
             }
-            if nth < come.len() {
+            if nth < added.len() {
                 let _a_string_takes_all = write!(
                     out,
                     "<td>{}</td><td class=\"i\">{}</td>",
-                    *at.1 + nth,
-                    new(nth)
+                    *line_numbers.1 + nth,
+                    new_html(nth)
                 );
             } else {
                 out.push_str("<td></td><td></td>");
@@ -582,25 +594,25 @@ fn render_change(
             out.push_str("</tr>");
         }
     } else {
-        for nth in 0..gone.len() {
-            let number = *at.0 + nth;
+        for nth in 0..removed.len() {
+            let number = *line_numbers.0 + nth;
             let _a_string_takes_all = write!(
                 out,
                 "<tr class=\"d\"><td>{number}</td><td></td><td>-</td><td>{}</td></tr>",
-                old(nth)
+                old_html(nth)
             );
         }
-        for nth in 0..come.len() {
-            let number = *at.1 + nth;
+        for nth in 0..added.len() {
+            let number = *line_numbers.1 + nth;
             let _a_string_takes_all = write!(
                 out,
                 "<tr class=\"i\"><td></td><td>{number}</td><td>+</td><td>{}</td></tr>",
-                new(nth)
+                new_html(nth)
             );
         }
     }
-    *at.0 += gone.len();
-    *at.1 += come.len();
+    *line_numbers.0 += removed.len();
+    *line_numbers.1 += added.len();
 }
 
 /// Renders a line with the part marked that differs from the other line: the part between the
@@ -622,7 +634,7 @@ fn mark_difference(text: &str, other: &str, tag: &str) -> String {
     if from == to || (head == 0 && tail == 0) {
         return line_html(text);
     }
-    let part = |of: &[&str]| sanitize::escape(&of.concat());
+    let part = |words: &[&str]| sanitize::escape(&words.concat());
     format!(
         "{}<{tag}>{}</{tag}>{}",
         part(&a[..from]),
@@ -635,12 +647,12 @@ fn mark_difference(text: &str, other: &str, tag: &str) -> String {
 fn split_words(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut from = 0;
-    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let is_word_char = |c: char| c.is_alphanumeric() || c == '_';
     let mut last = None;
-    for (at, c) in text.char_indices() {
-        if last.is_some_and(|last| !(word(last) && word(c))) {
-            found.push(&text[from..at]);
-            from = at;
+    for (position, c) in text.char_indices() {
+        if last.is_some_and(|last| !(is_word_char(last) && is_word_char(c))) {
+            found.push(&text[from..position]);
+            from = position;
         }
         last = Some(c);
     }
@@ -698,26 +710,26 @@ mod tests {
 
     #[test]
     fn lines_are_numbered_and_changed_words_are_marked() {
-        let made = render_rows(&parse_patch(PATCH)[0], DiffStyle::default());
+        let html = render_rows(&parse_patch(PATCH)[0], DiffStyle::default());
         assert!(
-            made.contains("<tr><td>41</td><td>41</td><td></td><td>let user;</td></tr>"),
-            "{made}"
+            html.contains("<tr><td>41</td><td>41</td><td></td><td>let user;</td></tr>"),
+            "{html}"
         );
         assert!(
-            made.contains("<tr class=\"d\"><td>42</td><td></td><td>-</td>"),
-            "{made}"
+            html.contains("<tr class=\"d\"><td>42</td><td></td><td>-</td>"),
+            "{html}"
         );
         assert!(
-            made.contains("if <del>user.password == form.password</del> {"),
-            "{made}"
+            html.contains("if <del>user.password == form.password</del> {"),
+            "{html}"
         );
         assert!(
-            made.contains("if <ins>verify(&amp;form.password)</ins> {"),
-            "{made}"
+            html.contains("if <ins>verify(&amp;form.password)</ins> {"),
+            "{html}"
         );
         assert!(
-            made.contains("<td>43</td><td>44</td><td></td><td>ok</td>"),
-            "{made}"
+            html.contains("<td>43</td><td>44</td><td></td><td>ok</td>"),
+            "{html}"
         );
         let split = render_rows(
             &parse_patch(PATCH)[0],
@@ -739,7 +751,7 @@ mod tests {
         let bad = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1,2 @@ \
             <script>\n-<b>\n+<script>alert('1')</script>\n+\u{202e}\u{1b}[31m\n";
         for split in [false, true] {
-            let made = render_rows(
+            let html = render_rows(
                 &parse_patch(bad)[0],
                 DiffStyle {
                     split,
@@ -747,17 +759,17 @@ mod tests {
                 },
             );
             let bare = ["<script", "<b>", "onerror", "\u{202e}", "\u{1b}"];
-            assert!(bare.iter().all(|bare| !made.contains(bare)), "{made}");
+            assert!(bare.iter().all(|bare| !html.contains(bare)), "{html}");
         }
         let long = format!(
             "diff --git a/x b/x\n@@ -1 +1 @@\n+{}\n",
             "y".repeat(10_000_000)
         );
-        let made = render_rows(&parse_patch(&long)[0], DiffStyle::default());
+        let html = render_rows(&parse_patch(&long)[0], DiffStyle::default());
         assert!(
-            made.len() < 2 * sanitize::MAX_LINE_CHARS && made.contains("9996000 more characters"),
+            html.len() < 2 * sanitize::MAX_LINE_CHARS && html.contains("9996000 more characters"),
             "{}",
-            made.len()
+            html.len()
         );
     }
 
@@ -765,11 +777,11 @@ mod tests {
     fn changes_of_white_space_are_hidden_on_request() {
         let patch = "diff --git a/x b/x\n@@ -1,4 +1,5 @@\n-fn a() {\n-b();\n-old();\n+if c \
             {\n+    fn a() {\n+    b();\n+new();\n end\n";
-        let made = without_spaces(&parse_patch(patch)[0]);
-        let shape: String = made
+        let simplified = without_spaces(&parse_patch(patch)[0]);
+        let shape: String = simplified
             .lines
             .iter()
-            .map(|made| format!("{}{}\n", made.0, made.1))
+            .map(|(sign, text)| format!("{sign}{text}\n"))
             .collect();
         assert_eq!(
             shape,
@@ -795,19 +807,19 @@ mod tests {
     #[test]
     fn rows_of_a_diff_are_divided_into_tables() {
         let lines: String = (0..250).map(|n| format!("+line {n} </tr>\n")).collect();
-        let made = render_rows(
+        let html = render_rows(
             &parse_patch(&format!("diff --git a/x b/x\n@@ -0,0 +1,250 @@\n{lines}"))[0],
             DiffStyle::default(),
         );
-        assert_eq!(made.matches("<table").count(), 3);
+        assert_eq!(html.matches("<table").count(), 3);
         assert_eq!(
-            (made.matches("<tr").count(), made.matches("</tr>").count()),
+            (html.matches("<tr").count(), html.matches("</tr>").count()),
             (251, 251)
         );
         assert!(
-            made.starts_with("<div class=\"part\"><table") && made.ends_with("</tr></table></div>")
+            html.starts_with("<div class=\"part\"><table") && html.ends_with("</tr></table></div>")
         );
-        assert!(made.contains("line 249 &lt;/tr&gt;"));
+        assert!(html.contains("line 249 &lt;/tr&gt;"));
         assert_eq!(wrap_in_tables("", false), "");
     }
 

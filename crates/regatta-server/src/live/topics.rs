@@ -1,4 +1,10 @@
 //! Builds the entities of each topic from the board and the history.
+//!
+//! All topics of one frame are built from one board, so that they agree with each other. Figures of
+//! ended work change rarely, so they are cached.
+//!
+//! Not here: which browser watches which topic ([`stream`](super::stream)), and the status of a task
+//! or an agent, which comes from regatta-core and regatta-api.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -83,7 +89,7 @@ pub(super) async fn build_topics(
     if topics.is_empty() {
         return BTreeMap::new();
     }
-    let (board, now, wanted) = (shared.engine.board(), shared.engine.now(), topics.clone());
+    let (board, now, requested) = (shared.engine.board(), shared.engine.now(), topics.clone());
     let shared = shared.clone();
     let work = move || {
         let history = &**shared.engine.history();
@@ -94,20 +100,20 @@ pub(super) async fn build_topics(
             shared: &shared,
             history,
         };
-        let draw = |topic: Topic| {
+        let build = |topic: Topic| {
             (
                 topic,
                 context
                     .build_topic(topic)
-                    .map(|drawn| (board.revision, drawn))
+                    .map(|entities| (board.revision, entities))
                     .map_err(problem_from_store),
             )
         };
-        topics.into_iter().map(draw).collect()
+        topics.into_iter().map(build).collect()
     };
     match run_blocking(work).await {
-        Ok(drawn) => drawn,
-        Err(problem) => wanted
+        Ok(entities) => entities,
+        Err(problem) => requested
             .into_iter()
             .map(|topic| (topic, Err(problem.clone())))
             .collect(),
@@ -141,18 +147,14 @@ impl TopicContext<'_> {
                 let items = inbox_items(self.board, self.now);
                 items
                     .iter()
-                    .filter_map(|inbox_item| {
-                        entity(format!("item/{}", inbox_item.item.id), inbox_item)
-                    })
+                    .filter_map(|item| entity(format!("item/{}", item.item.id), item))
                     .collect()
             }
             Topic::Lanes => {
                 let lanes = self.lanes();
                 lanes
                     .iter()
-                    .filter_map(|agent_lane| {
-                        entity(format!("lane/{}", agent_lane.agent), agent_lane)
-                    })
+                    .filter_map(|lane| entity(format!("lane/{}", lane.agent), lane))
                     .collect()
             }
             Topic::Bars => {
@@ -164,17 +166,13 @@ impl TopicContext<'_> {
             Topic::Shares => self
                 .shares()
                 .iter()
-                .filter_map(|state_shares| {
-                    entity(format!("share/{}", state_shares.provider), state_shares)
-                })
+                .filter_map(|shares| entity(format!("share/{}", shares.provider), shares))
                 .collect(),
             Topic::Queue => {
-                let trains = self.queues()?;
-                trains
+                let queues = self.queues()?;
+                queues
                     .iter()
-                    .filter_map(|queue_page| {
-                        entity(format!("train/{}", queue_page.queue.project), queue_page)
-                    })
+                    .filter_map(|page| entity(format!("train/{}", page.queue.project), page))
                     .collect()
             }
             Topic::Spend => entity("spend".into(), &self.spend()?).into_iter().collect(),
@@ -182,14 +180,12 @@ impl TopicContext<'_> {
             Topic::Tasks => self
                 .task_rows()?
                 .iter()
-                .filter_map(|task_row| entity(format!("task/{}", task_row.id), task_row))
+                .filter_map(|row| entity(format!("task/{}", row.id), row))
                 .collect(),
             Topic::Files => self
                 .project_files()?
                 .iter()
-                .filter_map(|project_files| {
-                    entity(format!("files/{}", project_files.project), project_files)
-                })
+                .filter_map(|files| entity(format!("files/{}", files.project), files))
                 .collect(),
             Topic::Runners => {
                 let runners = self
@@ -205,9 +201,7 @@ impl TopicContext<'_> {
                 let teams = self.teams()?;
                 teams
                     .iter()
-                    .filter_map(|team_page| {
-                        entity(format!("team/{}", team_page.team.desired.name), team_page)
-                    })
+                    .filter_map(|team| entity(format!("team/{}", team.team.desired.name), team))
                     .collect()
             }
             Topic::Conversations => {
@@ -219,13 +213,8 @@ impl TopicContext<'_> {
                         line: ConversationLineView::new(conversation),
                         actions: actions::conversation_actions(conversation),
                     });
-                open.filter_map(|conversation_page| {
-                    entity(
-                        format!("conversation/{}", conversation_page.line.id),
-                        &conversation_page,
-                    )
-                })
-                .collect()
+                open.filter_map(|page| entity(format!("conversation/{}", page.line.id), &page))
+                    .collect()
             }
             Topic::Graph(of) => self
                 .graph(of, None)?
@@ -234,7 +223,7 @@ impl TopicContext<'_> {
                 .collect(),
             Topic::Task(id) => self
                 .task_page(id)?
-                .and_then(|task_page| entity(id.to_string(), &task_page))
+                .and_then(|page| entity(id.to_string(), &page))
                 .into_iter()
                 .collect(),
         })
@@ -255,23 +244,23 @@ impl TopicContext<'_> {
         let count = |at: DisplayState| counts.count(at);
         let needs_you = inbox_items(board, self.now).len();
         let missions = self.missions()?;
-        let part = |text: String, strong: bool, to: &str| SentencePart {
+        let sentence_part = |text: String, strong: bool, to: &str| SentencePart {
             text,
             strong,
             to: Some(to.into()),
         };
         let mut sentence = vec![
-            part(
+            sentence_part(
                 format!("{} working", count(DisplayState::Working)),
                 true,
                 "/tasks?at=working",
             ),
-            part(
+            sentence_part(
                 format!("{} waiting", count(DisplayState::Waiting)),
                 false,
                 "/tasks?at=waiting",
             ),
-            part(
+            sentence_part(
                 format!(
                     "{needs_you} need{} you",
                     if needs_you == 1 { "s" } else { "" }
@@ -282,22 +271,18 @@ impl TopicContext<'_> {
         ];
         let landing = count(DisplayState::Landing);
         if landing > 0 {
-            sentence.push(part(format!("{landing} landing"), false, "/queue"));
+            sentence.push(sentence_part(format!("{landing} landing"), false, "/queue"));
         }
-        for mission_progress in missions.iter().take(2) {
-            let text = format!(
-                "“{}” {}",
-                mission_progress.title,
-                mission_progress.progress_text()
-            );
-            sentence.push(part(
+        for mission in missions.iter().take(2) {
+            let text = format!("“{}” {}", mission.title, mission.progress_text());
+            sentence.push(sentence_part(
                 text,
                 false,
-                &format!("/tasks?mission={}", mission_progress.id),
+                &format!("/tasks?mission={}", mission.id),
             ));
         }
         if missions.len() > 2 {
-            sentence.push(part(
+            sentence.push(sentence_part(
                 format!("{} more missions", missions.len() - 2),
                 false,
                 "/tasks",
@@ -373,30 +358,30 @@ impl TopicContext<'_> {
 
     fn lanes(&self) -> Vec<AgentLaneView> {
         let (board, day) = (self.board, budget::day_of(self.now));
-        let stands = self.shared.live_caches.lanes.states(board, self.now);
-        let mut live = BTreeMap::new();
+        let states = self.shared.live_caches.lanes.states(board, self.now);
+        let mut live_attempts = BTreeMap::new();
         for attempt in board.attempts.values() {
-            live.entry(&attempt.agent).or_insert(attempt);
+            live_attempts.entry(&attempt.agent).or_insert(attempt);
         }
         let lane = |agent: &Arc<agent::Agent>| {
-            let (stand, since_wall) = stands.get(&agent.name)?.clone();
-            let attempt = live.get(&agent.name);
+            let (lane_state, since_wall) = states.get(&agent.name)?.clone();
+            let attempt = live_attempts.get(&agent.name);
             let context = attempt
                 .and_then(|attempt| attempt.session.context)
-                .filter(|attempt| attempt.1 > 0);
+                .filter(|(_, size)| *size > 0);
             let context = context
                 .map(|(used, size)| u32::try_from((used * 100 / size).min(100)).unwrap_or(100));
-            let subject = stand
+            let subject = lane_state
                 .task
                 .and_then(|id| board.tasks.get(&id))
                 .map(|task| task.subject.clone());
-            let held =
+            let is_held =
                 agent.offline.is_some() || provider_outage::find_parked(board, agent).is_some();
             Some(AgentLaneView {
                 provider: lanes::provider_or_runtime(agent),
-                at: stand.state,
-                text: stand.text,
-                task: stand.task,
+                at: lane_state.state,
+                text: lane_state.text,
+                task: lane_state.task,
                 subject: subject.unwrap_or_default(),
                 since_wall,
                 capacity: agent::capacity(board, agent),
@@ -410,7 +395,7 @@ impl TopicContext<'_> {
                     .micro_usd,
                 actions: actions::agent_actions(
                     &agent.name,
-                    held,
+                    is_held,
                     attempt.map(|attempt| attempt.session_of.is_some()),
                 ),
                 agent: agent.name.clone(),
@@ -445,38 +430,38 @@ impl TopicContext<'_> {
 
     fn queues(&self) -> Result<Vec<QueuePage>, StoreError> {
         let board = self.board;
-        let train = |project: &Arc<regatta_core::project::Project>| {
-            let (recent, usual) = self.ended_landings(project)?;
+        let queue_page = |project: &Arc<regatta_core::project::Project>| {
+            let (recent, median_ms) = self.ended_landings(project)?;
             let queued = || board.queue_of(&project.name);
-            let each = queued().filter_map(|landing| {
+            let landing_actions = queued().filter_map(|landing| {
                 Some((
                     landing.id,
                     actions::task_actions(board.tasks.get(&landing.task)?, Some(landing)),
                 ))
             });
             let expected = queued()
-                .filter_map(|landing| Some((landing.id, landing.queued_unix_ms + usual?)))
+                .filter_map(|landing| Some((landing.id, landing.queued_unix_ms + median_ms?)))
                 .collect();
             Ok(QueuePage {
                 tip: recent.iter().find_map(|landing| landing.commit.clone()),
-                text: queue_text(queued().count(), usual),
+                text: queue_text(queued().count(), median_ms),
                 actions: actions::queue_actions(&project.name, project.queue.held.is_some()),
-                each: each.collect(),
+                landing_actions: landing_actions.collect(),
                 expected,
-                queue: QueueView::new(board, project, self.now, (recent, usual)),
+                queue: QueueView::new(board, project, self.now, (recent, median_ms)),
             })
         };
-        board.projects.values().map(train).collect()
+        board.projects.values().map(queue_page).collect()
     }
 
     fn ended_key(&self, project: &regatta_core::project::Project) -> EndedLandingsKey {
-        let line: Vec<_> = self
+        let landing_ids: Vec<_> = self
             .board
             .queue_of(&project.name)
             .map(|landing| landing.id)
             .collect();
         (
-            line,
+            landing_ids,
             self.shared.event_fanout.finished_after(0).len(),
             self.now.unix_ms / 1_000,
         )
@@ -490,13 +475,16 @@ impl TopicContext<'_> {
         project: &regatta_core::project::Project,
     ) -> Result<EndedLandings, StoreError> {
         let key = self.ended_key(project);
-        let mut kept = self
+        let mut cache = self
             .shared
             .live_caches
             .ended_landings
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, ended)) = kept.get(&project.name).filter(|kept| kept.0 == key) {
+        if let Some((_, ended)) = cache
+            .get(&project.name)
+            .filter(|(cached_key, _)| *cached_key == key)
+        {
             return Ok(ended.clone());
         }
         let landings = self
@@ -504,60 +492,69 @@ impl TopicContext<'_> {
             .landings(&project.name, MAX_ENDED_LANDINGS)?
             .into_iter()
             .filter(|landing| landing.end.is_some());
-        let all = landings
+        let landings_with_tasks = landings
             .map(|landing| Ok((self.history.task(landing.task)?, landing)))
             .collect::<Result<Vec<_>, StoreError>>()?;
-        let usual =
-            landing::median_time_ms(all.iter().map(|(task, landing)| (landing, task.as_ref())));
+        let median_ms = landing::median_time_ms(
+            landings_with_tasks
+                .iter()
+                .map(|(task, landing)| (landing, task.as_ref())),
+        );
         let ended = (
-            all.iter()
+            landings_with_tasks
+                .iter()
                 .map(|(task, landing)| LandingView::from_ended(landing, task.as_ref()))
                 .collect(),
-            usual,
+            median_ms,
         );
-        kept.insert(project.name.clone(), (key, ended.clone()));
+        cache.insert(project.name.clone(), (key, ended.clone()));
         Ok(ended)
     }
 
     /// Returns the teams that are not deleted, each with its last launches.
     fn teams(&self) -> Result<Vec<TeamPage>, StoreError> {
         let (board, agents, wall) = (self.board, self.shared.engine.agents(), self.now.unix_ms);
-        let silent = |id| {
+        let silent_ms = |id| {
             agents
                 .last_record_unix_ms(id)
-                .map(|last_record_unix_m| wall.saturating_sub(last_record_unix_m))
+                .map(|last_record_unix_ms| wall.saturating_sub(last_record_unix_ms))
         };
-        let draw = |item: &Arc<regatta_core::team::Team>| {
-            let past = self.history.launches(&item.name, MAX_PAST_LAUNCHES)?;
-            let history = past
+        let team_page = |team: &Arc<regatta_core::team::Team>| {
+            let launches = self.history.launches(&team.name, MAX_PAST_LAUNCHES)?;
+            let history = launches
                 .into_iter()
-                .filter(|one| Some(one.id) != item.launch)
+                .filter(|launch| Some(launch.id) != team.launch)
                 .collect();
-            let mut team = TeamView {
+            let mut view = TeamView {
                 history,
-                ..TeamView::new(board, item, silent)
+                ..TeamView::new(board, team, silent_ms)
             };
             // The time since the last output is left out, because it would be a change in every
             // frame.
-            team.live
+            view.live
                 .iter_mut()
                 .for_each(|member_live| member_live.silent_ms = None);
-            let each = team
+            let member_actions = view
                 .live
                 .iter()
-                .map(|one| (one.name.clone(), actions::member_actions(&item.name, one)))
+                .map(|member| {
+                    (
+                        member.name.clone(),
+                        actions::member_actions(&team.name, member),
+                    )
+                })
                 .collect();
             Ok(TeamPage {
-                actions: actions::team_actions(&item.name, team.up),
-                each,
-                team,
+                actions: actions::team_actions(&team.name, view.up),
+                member_actions,
+                team: view,
             })
         };
         board
             .teams
             .values()
             .filter(|team| team.deleted_unix_ms.is_none())
-            .map(draw)
+            .map(team_page)
             .collect()
     }
 
@@ -599,22 +596,22 @@ impl TopicContext<'_> {
     /// Returns an ended task from a cache. An ended task does not change until it is started again
     /// and ends again.
     fn ended_task(&self, id: TaskId, wall: u64) -> Result<Option<Arc<Task>>, StoreError> {
-        let mut kept = self
+        let mut cache = self
             .shared
             .live_caches
             .ended_tasks
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, task)) = kept.get(&id).filter(|kept| kept.0 == wall) {
+        if let Some((_, task)) = cache.get(&id).filter(|(ended_at, _)| *ended_at == wall) {
             return Ok(Some(task.clone()));
         }
         let Some(task) = self.history.task(id)?.map(Arc::new) else {
             return Ok(None);
         };
-        if kept.len() >= 2 * MAX_ENDED_TASKS {
-            kept.clear();
+        if cache.len() >= 2 * MAX_ENDED_TASKS {
+            cache.clear();
         }
-        kept.insert(id, (wall, task.clone()));
+        cache.insert(id, (wall, task.clone()));
         Ok(Some(task))
     }
 
@@ -628,7 +625,7 @@ impl TopicContext<'_> {
 
     /// Returns the open tasks, and the tasks that ended recently.
     pub(super) fn listed_tasks(&self) -> Result<Vec<Arc<Task>>, StoreError> {
-        let mut shown: Vec<Arc<Task>> = self
+        let mut tasks: Vec<Arc<Task>> = self
             .board
             .tasks
             .values()
@@ -647,10 +644,10 @@ impl TopicContext<'_> {
                 && let Some(task) =
                     self.ended_task(finished_task.task, finished_task.ended_unix_ms)?
             {
-                shown.push(task);
+                tasks.push(task);
             }
         }
-        Ok(shown)
+        Ok(tasks)
     }
 
     pub(super) fn task_row(&self, task: &Task) -> TaskRowView {
@@ -658,20 +655,20 @@ impl TopicContext<'_> {
     }
 
     fn project_files(&self) -> Result<Vec<ProjectFilesView>, StoreError> {
-        let draw = |project: &Arc<regatta_core::project::Project>| {
+        let files_view = |project: &Arc<regatta_core::project::Project>| {
             let landed = self.landed_today(project)?;
-            let spots =
+            let cells =
                 file_map::file_cells(self.board, &project.name, &landed, (self.now, MAX_PATHS));
-            let text = files_text(&spots, landed.values().sum());
+            let text = files_text(&cells, landed.values().sum());
             let (project, radar) = (project.name.clone(), project.collision_forecast.clone());
             Ok(ProjectFilesView {
                 project,
-                folders: file_map::folder_cells(spots),
+                folders: file_map::folder_cells(cells),
                 text,
                 radar,
             })
         };
-        self.board.projects.values().map(draw).collect()
+        self.board.projects.values().map(files_view).collect()
     }
 
     /// Returns the number of changes that landed today, per file, from a cache. It changes only
@@ -681,13 +678,16 @@ impl TopicContext<'_> {
         project: &regatta_core::project::Project,
     ) -> Result<BTreeMap<String, u32>, StoreError> {
         let key = self.ended_key(project);
-        let mut kept = self
+        let mut cache = self
             .shared
             .live_caches
             .landed_today
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, landed)) = kept.get(&project.name).filter(|kept| kept.0 == key) {
+        if let Some((_, landed)) = cache
+            .get(&project.name)
+            .filter(|(cached_key, _)| *cached_key == key)
+        {
             return Ok(landed.clone());
         }
         let day = budget::day_of(self.now);
@@ -704,7 +704,7 @@ impl TopicContext<'_> {
                     .for_each(|path| *landed.entry(path).or_default() += 1);
             }
         }
-        kept.insert(project.name.clone(), (key, landed.clone()));
+        cache.insert(project.name.clone(), (key, landed.clone()));
         Ok(landed)
     }
 }
@@ -731,7 +731,8 @@ pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
         project: task.project.clone(),
         mission: task.mission,
         subject: task.subject.clone(),
-        // As it is drawn: an attempt that waits for an answer, or an idle session, is not working.
+        // The same as the state on the page: an attempt that waits for an answer, or an idle
+        // session, is not working.
         word: if at == DisplayState::Needs {
             TaskStatus::NeedsHuman.label()
         } else {
@@ -750,21 +751,21 @@ pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
 }
 
 /// Returns a summary of a project's files in words.
-fn files_text(spots: &[file_map::FileCell], landed: u32) -> String {
-    let count = |of: &dyn Fn(&file_map::FileCell) -> bool| {
-        spots.iter().filter(|file_cell| of(file_cell)).count()
+fn files_text(cells: &[file_map::FileCell], landed: u32) -> String {
+    let count = |is_counted: &dyn Fn(&file_map::FileCell) -> bool| {
+        cells.iter().filter(|cell| is_counted(cell)).count()
     };
-    let meet = count(&|file_cell| !file_cell.clashing_tasks.is_empty());
-    let meet = if meet == 0 {
+    let overlaps = count(&|cell| !cell.clashing_tasks.is_empty());
+    let overlaps = if overlaps == 0 {
         String::new()
     } else {
-        format!("overlaps at {meet} · ")
+        format!("overlaps at {overlaps} · ")
     };
-    let (held, wanted) = (
-        count(&|file_cell| !file_cell.held.is_empty()),
-        count(&|file_cell| !file_cell.wanted.is_empty()),
+    let (held_count, wanted_count) = (
+        count(&|cell| !cell.held.is_empty()),
+        count(&|cell| !cell.wanted.is_empty()),
     );
-    format!("{meet}{held} held · {wanted} wanted · {landed} changes landed today")
+    format!("{overlaps}{held_count} held · {wanted_count} wanted · {landed} changes landed today")
 }
 
 /// Number of open tasks per state; the same numbers for the page and for `status`.
@@ -793,9 +794,10 @@ impl StateCounts {
 /// Returns the state of a task.
 pub(super) fn display_state(board: &Board, task: &Task) -> DisplayState {
     let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
-    let asked = attempt.is_some_and(|attempt| approval::open_request_of(board, attempt).is_some());
+    let has_open_request =
+        attempt.is_some_and(|attempt| approval::open_request_of(board, attempt).is_some());
     match task.status {
-        _ if asked => DisplayState::Needs,
+        _ if has_open_request => DisplayState::Needs,
         TaskStatus::Completed => DisplayState::Landed,
         TaskStatus::Failed | TaskStatus::Cancelled => DisplayState::Failed,
         TaskStatus::NeedsHuman => DisplayState::Needs,
@@ -820,21 +822,21 @@ pub(super) fn inbox_items(board: &Board, now: Now) -> Vec<InboxItemView> {
     let all = InboxView::list(board, None, now)
         .into_iter()
         .filter(InboxView::is_shown);
-    let drawn = |inbox: InboxView| InboxItemView {
+    let view = |inbox: InboxView| InboxItemView {
         actions: actions::inbox_actions(&inbox),
         group: inbox.group_key(),
         item: inbox,
     };
-    all.map(drawn).collect()
+    all.map(view).collect()
 }
 
 /// Returns the length of the queue and the usual time to land, in words.
-fn queue_text(many: usize, usual: Option<u64>) -> String {
-    let text = match many {
+fn queue_text(count: usize, median_ms: Option<u64>) -> String {
+    let text = match count {
         0 => "nothing waits to land".to_owned(),
-        many => format!("{many} in line"),
+        count => format!("{count} queued"),
     };
-    match usual.map(|usual| usual.div_ceil(1_000).max(1)) {
+    match median_ms.map(|ms| ms.div_ceil(1_000).max(1)) {
         None => text,
         Some(seconds @ 0..120) => format!("{text} · one took about {seconds} s to land"),
         Some(seconds) => format!(
@@ -891,11 +893,11 @@ mod tests {
         assert_eq!(queue_text(0, None), "nothing waits to land");
         assert_eq!(
             queue_text(2, Some(1_900)),
-            "2 in line · one took about 2 s to land"
+            "2 queued · one took about 2 s to land"
         );
         assert_eq!(
             queue_text(1, Some(150_000)),
-            "1 in line · one took about 3 min to land"
+            "1 queued · one took about 3 min to land"
         );
     }
 }
