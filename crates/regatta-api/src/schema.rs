@@ -1,9 +1,9 @@
 //! JSON Schema of inputs and answers: `task.add` is a verb's input, `task.list:data` the data of an
 //! answer.
 //!
-//! `schemas.json` holds all of them. `UPDATE_GOLDEN=1 cargo test -p xtask --test schemas` writes the
-//! file from the types, and that test fails while the file and the types differ. The program only
-//! reads the file, so that a build does not have to compile the derived schemas of 500 types
+//! `schemas.json` holds all of them. `UPDATE_GOLDEN=1 cargo test -p xtask --test schemas` writes
+//! the file from the types, and that test fails while the file and the types differ. The program
+//! only reads the file, so that a build does not have to compile the derived schemas of 500 types
 //! (ADR 21).
 
 #[cfg(feature = "schema")]

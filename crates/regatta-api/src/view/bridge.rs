@@ -1,4 +1,4 @@
-//! Views of conversations and bridges.
+//! Views of bridges, and of conversations in one row each.
 
 use regatta_core::conversation::{Conversation, Service, TurnState};
 use regatta_core::ids::{AgentName, ConversationId, ProjectName, TaskId};

@@ -176,11 +176,11 @@ fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
     let id_input = || json!({ "id": id });
     let text_input = || json!({ "id": id, "text": "" });
     let with_text = |inbox_choice: InboxChoice| InboxChoice {
-        with_text: Some("/text".into()),
+        words: Some("/text".into()),
         ..inbox_choice
     };
     let irreversible = |inbox_choice: InboxChoice| InboxChoice {
-        irreversible: true,
+        grave: true,
         ..inbox_choice
     };
     let hide = |choice: &str, ms: u64| {
