@@ -1,8 +1,8 @@
 //! The tools of a caller, and their calls.
 //!
-//! An attempt has few tools with good descriptions ([`attempt_tools`]), whose task and fencing token are
-//! filled in. A person or a runner has all verbs that the token allows, unchanged. Both end in the
-//! same function as a call over HTTP, with the same checks.
+//! An attempt has few tools with good descriptions ([`attempt_tools`]), whose task and fencing
+//! token are filled in. A person or a runner has all verbs that the token allows, unchanged. Both
+//! end in the same function as a call over HTTP, with the same checks.
 
 use std::sync::Arc;
 
