@@ -1,5 +1,5 @@
-//! Selects the tasks of a dependency graph: all listed tasks, those of a mission, or a task with its
-//! neighbours. The layout comes from regatta-core.
+//! Selects the tasks of a dependency graph: all listed tasks, those of a mission, or a task with
+//! its neighbours. The layout comes from regatta-core.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};

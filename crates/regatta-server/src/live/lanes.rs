@@ -1,7 +1,8 @@
 //! The states of agents over time, recorded when the board changes.
 //!
-//! A lane's state is derived from the board alone, by [`lane_states`]. A bar lasts as long as the state
-//! does not change. The time before this daemon started is taken from the attempts in the history.
+//! A lane's state is derived from the board alone, by [`lane_states`]. A bar lasts as long as the
+//! state does not change. The time before this daemon started is taken from the attempts in the
+//! history.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -12,7 +12,8 @@ use regatta_core::task_timeline::{Activity, ActivityInterval, TaskTimeline};
 use regatta_engine::ports::store::StoreError;
 
 use super::actions;
-use super::topics::{TopicContext, display_state};
+use super::task_state::display_state;
+use super::topics::TopicContext;
 
 pub(super) fn task_page(
     context: &TopicContext<'_>,

@@ -1,13 +1,13 @@
 //! Builds the entities of each topic from the board and the history.
 //!
-//! All topics of one frame are built from one board, so that they agree with each other. Figures of
-//! ended work change rarely, so they are cached.
+//! All topics of one frame are built from one board, so that they agree with each other.
 //!
-//! Not here: which browser watches which topic ([`stream`](super::stream)), and the status of a task
-//! or an agent, which comes from regatta-core and regatta-api.
+//! Not here: which browser watches which topic ([`stream`](super::stream)), figures of ended work
+//! ([`ended_work`](super::ended_work)), and the status of a task or an agent, which comes from
+//! regatta-core and regatta-api.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use regatta_api::Problem;
 use regatta_api::live_view::{
@@ -17,21 +17,21 @@ use regatta_api::live_view::{
 };
 use regatta_api::team::TeamView;
 use regatta_api::view::{
-    self, BudgetsView, ConversationLineView, InboxView, LandingView, QueueView, RunnerView,
+    BudgetsView, ConversationLineView, InboxView, LandingView, QueueView, RunnerView,
 };
 use regatta_core::board::Board;
-use regatta_core::budget::{self, Spend};
+use regatta_core::budget;
 use regatta_core::cost::CostGrouping;
-use regatta_core::ids::{AgentName, LandingId, MissionId, Now, ProjectName, TaskId};
-use regatta_core::landing::{self, LandingEnd};
-use regatta_core::launch::{self, MemberActivity};
+use regatta_core::ids::{AgentName, LandingId, MissionId, Now, TaskId};
 use regatta_core::task::{Task, TaskStatus};
-use regatta_core::{agent, approval, file_map, lead, provider_outage, schedule};
+use regatta_core::{agent, file_map, lead, provider_outage, schedule};
 use regatta_engine::ports::store::{StoreError, StoreHistory, TaskFilter};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::stream::{BuiltEntity, Topic};
+use super::task_state::{StateCounts, task_row};
+use super::texts::{files_text, queue_text, spend_text};
 use super::{actions, lanes, task};
 use crate::ServerState;
 use crate::cost_index::CostInput;
@@ -42,16 +42,13 @@ const CELLS_ABOVE_AGENTS: usize = 60;
 const THIN_ROWS_ABOVE_AGENTS: usize = 12;
 /// Number of launches of a team that are shown.
 const MAX_PAST_LAUNCHES: usize = 6;
-/// Number of ended landings that a queue shows.
-const MAX_ENDED_LANDINGS: usize = 20;
 /// Maximum numbers of ended and of open tasks in the list.
-const MAX_ENDED_TASKS: usize = 300;
+pub(super) const MAX_ENDED_TASKS: usize = 300;
 const MAX_OPEN_TASKS: usize = 3_000;
 /// Maximum number of changes that git is asked for per frame.
 const MAX_DIFFS_PER_FRAME: usize = 8;
-/// Maximum numbers of paths in the map of files, and of landings that are counted for it.
+/// Maximum number of paths in the map of files.
 const MAX_PATHS: usize = 2_000;
-const MAX_COUNTED_LANDINGS: usize = 1_000;
 
 /// Returns the numbers of landed tasks and of all tasks of a mission. The task of a lead's own
 /// turns does not count, because it lands nothing. A led mission has few tasks, so they are read
@@ -446,69 +443,12 @@ impl TopicContext<'_> {
                 tip: recent.iter().find_map(|landing| landing.commit.clone()),
                 text: queue_text(queued().count(), median_ms),
                 actions: actions::queue_actions(&project.name, project.queue.held.is_some()),
-                landing_actions: landing_actions.collect(),
+                each: landing_actions.collect(),
                 expected,
                 queue: QueueView::new(board, project, self.now, (recent, median_ms)),
             })
         };
         board.projects.values().map(queue_page).collect()
-    }
-
-    fn ended_key(&self, project: &regatta_core::project::Project) -> EndedLandingsKey {
-        let landing_ids: Vec<_> = self
-            .board
-            .queue_of(&project.name)
-            .map(|landing| landing.id)
-            .collect();
-        (
-            landing_ids,
-            self.shared.event_fanout.finished_after(0).len(),
-            self.now.unix_ms / 1_000,
-        )
-    }
-
-    /// Returns a project's ended landings and the median time to land, from a cache. They change
-    /// only when a landing ends, which also changes the queue or the ended tasks. The second in the
-    /// key covers changes between two requests.
-    fn ended_landings(
-        &self,
-        project: &regatta_core::project::Project,
-    ) -> Result<EndedLandings, StoreError> {
-        let key = self.ended_key(project);
-        let mut cache = self
-            .shared
-            .live_caches
-            .ended_landings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, ended)) = cache
-            .get(&project.name)
-            .filter(|(cached_key, _)| *cached_key == key)
-        {
-            return Ok(ended.clone());
-        }
-        let landings = self
-            .history
-            .landings(&project.name, MAX_ENDED_LANDINGS)?
-            .into_iter()
-            .filter(|landing| landing.end.is_some());
-        let landings_with_tasks = landings
-            .map(|landing| Ok((self.history.task(landing.task)?, landing)))
-            .collect::<Result<Vec<_>, StoreError>>()?;
-        let median_ms = landing::median_time_ms(
-            landings_with_tasks
-                .iter()
-                .map(|(task, landing)| (landing, task.as_ref())),
-        );
-        let ended = (
-            landings_with_tasks
-                .iter()
-                .map(|(task, landing)| LandingView::from_ended(landing, task.as_ref()))
-                .collect(),
-            median_ms,
-        );
-        cache.insert(project.name.clone(), (key, ended.clone()));
-        Ok(ended)
     }
 
     /// Returns the teams that are not deleted, each with its last launches.
@@ -546,7 +486,7 @@ impl TopicContext<'_> {
                 .collect();
             Ok(TeamPage {
                 actions: actions::team_actions(&team.name, view.up),
-                member_actions,
+                each: member_actions,
                 team: view,
             })
         };
@@ -591,28 +531,6 @@ impl TopicContext<'_> {
             git,
             max_measured: MAX_DIFFS_PER_FRAME,
         }
-    }
-
-    /// Returns an ended task from a cache. An ended task does not change until it is started again
-    /// and ends again.
-    fn ended_task(&self, id: TaskId, wall: u64) -> Result<Option<Arc<Task>>, StoreError> {
-        let mut cache = self
-            .shared
-            .live_caches
-            .ended_tasks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, task)) = cache.get(&id).filter(|(ended_at, _)| *ended_at == wall) {
-            return Ok(Some(task.clone()));
-        }
-        let Some(task) = self.history.task(id)?.map(Arc::new) else {
-            return Ok(None);
-        };
-        if cache.len() >= 2 * MAX_ENDED_TASKS {
-            cache.clear();
-        }
-        cache.insert(id, (wall, task.clone()));
-        Ok(Some(task))
     }
 
     fn task_rows(&self) -> Result<Vec<TaskRowView>, StoreError> {
@@ -670,151 +588,6 @@ impl TopicContext<'_> {
         };
         self.board.projects.values().map(files_view).collect()
     }
-
-    /// Returns the number of changes that landed today, per file, from a cache. It changes only
-    /// when a landing ends.
-    fn landed_today(
-        &self,
-        project: &regatta_core::project::Project,
-    ) -> Result<BTreeMap<String, u32>, StoreError> {
-        let key = self.ended_key(project);
-        let mut cache = self
-            .shared
-            .live_caches
-            .landed_today
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, landed)) = cache
-            .get(&project.name)
-            .filter(|(cached_key, _)| *cached_key == key)
-        {
-            return Ok(landed.clone());
-        }
-        let day = budget::day_of(self.now);
-        let mut landed = BTreeMap::new();
-        for landing in self.history.landings(&project.name, MAX_COUNTED_LANDINGS)? {
-            let Some(LandingEnd::Landed { unix_ms: wall, .. }) = landing.end else {
-                continue;
-            };
-            if wall / 86_400_000 == day {
-                landing
-                    .submission
-                    .changed
-                    .into_iter()
-                    .for_each(|path| *landed.entry(path).or_default() += 1);
-            }
-        }
-        cache.insert(project.name.clone(), (key, landed.clone()));
-        Ok(landed)
-    }
-}
-
-/// Builds the row of a task from a board.
-pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
-    let reason = || {
-        schedule::wait_reasons(board, task, now)
-            .into_iter()
-            .next()
-            .map(|wait_reason| wait_reason.text)
-    };
-    let at = display_state(board, task);
-    let text = match task.attempt {
-        // The request says more than the last progress report.
-        Some(_) if at == DisplayState::Needs => {
-            regatta_core::task_timeline::current_activity(board, task, now).1
-        }
-        Some(_) => task.progress.lines().next().unwrap_or_default().to_owned(),
-        None => reason().or_else(|| task.reason.clone()).unwrap_or_default(),
-    };
-    TaskRowView {
-        id: task.id,
-        project: task.project.clone(),
-        mission: task.mission,
-        subject: task.subject.clone(),
-        // The same as the state on the page: an attempt that waits for an answer, or an idle
-        // session, is not working.
-        word: if at == DisplayState::Needs {
-            TaskStatus::NeedsHuman.label()
-        } else {
-            view::task_state_label(board, task)
-        }
-        .into(),
-        at,
-        agent: task.agent.clone().or_else(|| task.assignee.clone()),
-        text,
-        since_wall: task.updated_unix_ms,
-        blocked_by: task.blocked_by.clone(),
-        wave: task.wave,
-        priority: task.priority,
-        micro_usd: task.spent.usage.micro_usd,
-    }
-}
-
-/// Returns a summary of a project's files in words.
-fn files_text(cells: &[file_map::FileCell], landed: u32) -> String {
-    let count = |is_counted: &dyn Fn(&file_map::FileCell) -> bool| {
-        cells.iter().filter(|cell| is_counted(cell)).count()
-    };
-    let overlaps = count(&|cell| !cell.clashing_tasks.is_empty());
-    let overlaps = if overlaps == 0 {
-        String::new()
-    } else {
-        format!("overlaps at {overlaps} · ")
-    };
-    let (held_count, wanted_count) = (
-        count(&|cell| !cell.held.is_empty()),
-        count(&|cell| !cell.wanted.is_empty()),
-    );
-    format!("{overlaps}{held_count} held · {wanted_count} wanted · {landed} changes landed today")
-}
-
-/// Number of open tasks per state; the same numbers for the page and for `status`.
-pub(crate) struct StateCounts(BTreeMap<DisplayState, usize>);
-
-impl StateCounts {
-    /// Counts the tasks of the projects that are `wanted`. The sessions of teams are left out,
-    /// because the team's page shows them.
-    pub(crate) fn new(board: &Board, wanted: impl Fn(&ProjectName) -> bool) -> StateCounts {
-        let mut counts = BTreeMap::new();
-        for task in board
-            .tasks
-            .values()
-            .filter(|task| task.session_of.is_none() && wanted(&task.project))
-        {
-            *counts.entry(display_state(board, task)).or_default() += 1;
-        }
-        StateCounts(counts)
-    }
-
-    pub(crate) fn count(&self, at: DisplayState) -> usize {
-        self.0.get(&at).copied().unwrap_or_default()
-    }
-}
-
-/// Returns the state of a task.
-pub(super) fn display_state(board: &Board, task: &Task) -> DisplayState {
-    let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
-    let has_open_request =
-        attempt.is_some_and(|attempt| approval::open_request_of(board, attempt).is_some());
-    match task.status {
-        _ if has_open_request => DisplayState::Needs,
-        TaskStatus::Completed => DisplayState::Landed,
-        TaskStatus::Failed | TaskStatus::Cancelled => DisplayState::Failed,
-        TaskStatus::NeedsHuman => DisplayState::Needs,
-        TaskStatus::InReview => DisplayState::Review,
-        TaskStatus::Landing => DisplayState::Landing,
-        // A member's session is in progress as long as it runs, even if the member is idle.
-        _ if launch::activity_of_task(board, task, None)
-            .is_some_and(|member_activity| member_activity == MemberActivity::Idle) =>
-        {
-            DisplayState::Idle
-        }
-        TaskStatus::InProgress | TaskStatus::Validating => DisplayState::Working,
-        TaskStatus::Backlog
-        | TaskStatus::Unassigned
-        | TaskStatus::Offered
-        | TaskStatus::Pending => DisplayState::Waiting,
-    }
 }
 
 /// Returns the inbox items that are not hidden, the longest waiting first.
@@ -828,76 +601,4 @@ pub(super) fn inbox_items(board: &Board, now: Now) -> Vec<InboxItemView> {
         item: inbox,
     };
     all.map(view).collect()
-}
-
-/// Returns the length of the queue and the usual time to land, in words.
-fn queue_text(count: usize, median_ms: Option<u64>) -> String {
-    let text = match count {
-        0 => "nothing waits to land".to_owned(),
-        count => format!("{count} queued"),
-    };
-    match median_ms.map(|ms| ms.div_ceil(1_000).max(1)) {
-        None => text,
-        Some(seconds @ 0..120) => format!("{text} · one took about {seconds} s to land"),
-        Some(seconds) => format!(
-            "{text} · one took about {} min to land",
-            seconds.div_ceil(60)
-        ),
-    }
-}
-
-/// Returns the cost in words. An unknown cost is not shown as zero.
-fn spend_text(today: &Spend, cap: Option<u64>) -> String {
-    let usd = |micro: u64| {
-        let cents = (micro + 5_000) / 10_000;
-        format!("${}.{:02}", cents / 100, cents % 100)
-    };
-    let tokens = today.usage.tokens();
-    let spent = match today.usage.micro_usd {
-        Some(micro) => usd(micro),
-        None if tokens == 0 => "nothing yet".into(),
-        None => format!("{tokens} tokens, no price reported"),
-    };
-    cap.map_or(spent.clone(), |cap| format!("{spent} of {}", usd(cap)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spend_is_described_in_words_and_an_unknown_price_is_not_zero() {
-        let spend = |micro_usd: Option<u64>, input: u64| {
-            let mut spend = Spend::default();
-            (spend.usage.micro_usd, spend.usage.input) = (micro_usd, input);
-            spend
-        };
-        assert_eq!(spend_text(&spend(None, 0), None), "nothing yet");
-        assert_eq!(
-            spend_text(&spend(None, 12), None),
-            "12 tokens, no price reported"
-        );
-        assert_eq!(spend_text(&spend(Some(2_845_000), 9), None), "$2.85");
-        assert_eq!(
-            spend_text(&spend(Some(1_000_000), 9), Some(4_000_000)),
-            "$1.00 of $4.00"
-        );
-        assert_eq!(
-            spend_text(&spend(None, 0), Some(4_000_000)),
-            "nothing yet of $4.00"
-        );
-    }
-
-    #[test]
-    fn queue_text_has_the_duration_of_one_landing() {
-        assert_eq!(queue_text(0, None), "nothing waits to land");
-        assert_eq!(
-            queue_text(2, Some(1_900)),
-            "2 queued · one took about 2 s to land"
-        );
-        assert_eq!(
-            queue_text(1, Some(150_000)),
-            "1 queued · one took about 3 min to land"
-        );
-    }
 }
