@@ -100,10 +100,10 @@ impl Authenticated {
         Ok(RequestContext {
             principal: self.principal.clone(),
             origin: self.origin,
-            actor: actor,
-            idempotency_key: idempotency_key,
-            trace_parent: trace_parent,
-            expected_revision: expected_revision,
+            actor,
+            idempotency_key,
+            trace_parent,
+            expected_revision,
         })
     }
 }

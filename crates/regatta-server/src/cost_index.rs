@@ -94,7 +94,8 @@ impl CostDimensions {
     }
 }
 
-/// Returns the facts about an attempt. The facts about an ended attempt are read once and then kept.
+/// Returns the facts about an attempt. The facts about an ended attempt are read once and then
+/// kept.
 fn dimensions_of(
     input: &CostInput<'_>,
     ended: &mut BTreeMap<AttemptId, CostDimensions>,

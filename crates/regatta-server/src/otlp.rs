@@ -311,8 +311,8 @@ impl Tracer {
         }
     }
 
-    /// Sends all waiting spans. `was_logged` and the result tell whether the log has a line about the
-    /// present outage of the collector.
+    /// Sends all waiting spans. `was_logged` and the result tell whether the log has a line about
+    /// the present outage of the collector.
     pub(crate) async fn send_all(&self, mut was_logged: bool) -> bool {
         loop {
             let batch: Vec<Span> = {

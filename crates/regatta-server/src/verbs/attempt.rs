@@ -292,7 +292,7 @@ impl VerbHandler<'_> {
                 .map(|task| brief_view(&TaskView::new(&board, task, now)))
                 .collect(),
             siblings: self.siblings_of(&attempt),
-            landed_tasks: landed_tasks
+            landed: landed_tasks
                 .iter()
                 .map(|(task, landing)| LandingView::from_ended(landing, task.as_ref()))
                 .collect(),

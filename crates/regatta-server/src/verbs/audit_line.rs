@@ -1,4 +1,6 @@
-//! Audit lines: writes one line of the audit log for each write, whatever its result.
+//! Audit lines: one line of the audit log for each write, whatever its result.
+//!
+//! Not here: the file of the log (`audit`).
 
 use regatta_api::view::AuditLineView;
 

@@ -1,4 +1,7 @@
 //! Verbs of bridges and of conversations in outside services.
+//!
+//! The server knows the bridges only through [`BridgeControl`](crate::BridgeControl). Conversations
+//! are part of the board.
 
 use regatta_api::view::{BridgeView, ConversationLineView};
 use regatta_core::ids::ConversationId;

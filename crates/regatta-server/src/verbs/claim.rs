@@ -1,4 +1,8 @@
-//! Verbs of claims.
+//! Verbs of claims: acquire, renew, list and check.
+//!
+//! A claim that an attempt acquires belongs to the attempt and ends with it. Every other claim
+//! belongs to an agent. The engine holds a waiting request; the rules about conflicts and deadlocks
+//! are in `regatta_core::claim`.
 
 use regatta_api::view::WorkClaimView;
 

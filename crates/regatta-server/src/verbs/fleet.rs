@@ -1,4 +1,7 @@
-//! Verbs that show or set up the fleet: status, projects, agents.
+//! Verbs that show or set up the fleet: status, graph, limits, projects and agents.
+//!
+//! Before an answer about the fleet, settings files that were just saved are applied, so that the
+//! answer agrees with them.
 
 use regatta_api::live_view::{DisplayState, MissionProgress};
 use regatta_api::view::{AgentProblem, GraphView, SettingsFileFault, UnreadableRowView};

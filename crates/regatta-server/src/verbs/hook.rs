@@ -1,4 +1,7 @@
-//! Verbs of hooks.
+//! Verbs of hooks: add, list, test, pause, resume and log.
+//!
+//! Not here: when a hook fires (`regatta_core::hook`), and the execution of its command
+//! (regatta-engine).
 
 use regatta_api::view::{HookTestView, HookView, without_firing_token};
 use regatta_core::bus::Message;

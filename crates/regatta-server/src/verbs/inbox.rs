@@ -1,4 +1,7 @@
-//! Verbs of decisions and control: the inbox, policy, budgets; messages, pauses and retries.
+//! Verbs of decisions and control: the inbox, policy, budgets, cost, messages to agents, pauses and
+//! retries.
+//!
+//! Not here: which items the inbox has, which `regatta_core::inbox` derives from the board.
 
 use regatta_api::view::JournalRecordView;
 use regatta_core::approval::Approval;
@@ -272,7 +275,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn cost(&self, input: &cost_input::CostQuery) -> VerbResult {
+    pub(super) async fn cost(&self, input: &input::CostQuery) -> VerbResult {
         let (shared, board, now) = (self.shared.clone(), self.board(), self.engine().now());
         let (days, by) = (
             input.days,

@@ -1,4 +1,7 @@
-//! Verbs of the landing queue and of finished work.
+//! Verbs of the landing queue and of finished work: land, show, hold, send back, drop, take over,
+//! and undo.
+//!
+//! Not here: the order of the queue and its trials, which `regatta_core::landing` decides.
 
 use std::path::Path;
 

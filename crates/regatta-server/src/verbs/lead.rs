@@ -1,4 +1,7 @@
 //! Verbs of missions with a lead, of the router, and of guides.
+//!
+//! Not here: missions that start from a plan (`task`), and the choice of a lead
+//! (`regatta_core::lead`).
 
 use regatta_api::guide::{self, GUIDES};
 use regatta_api::view::{GuideView, MissionLineView};

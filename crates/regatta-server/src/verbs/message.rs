@@ -1,4 +1,8 @@
-//! Verbs of the bus.
+//! Verbs of the bus: post messages, read them, wait for them, and read their attachments.
+//!
+//! Messages are read from the history, because the board has only their number and the agents'
+//! cursors. `attempt_scope` restricts which channels an attempt may name; this module also removes
+//! messages that the caller must not read.
 
 use regatta_api::view::{AttachmentView, UnreadView};
 use regatta_core::bus::Message;
@@ -326,7 +330,8 @@ impl VerbHandler<'_> {
     }
 
     /// Counts an agent's unread messages: in its mailbox, in the channels that it has read and
-    /// those of its work, and in the channels where it was mentioned. `msg.read` returns the same messages.
+    /// those of its work, and in the channels where it was mentioned. `msg.read` returns the same
+    /// messages.
     pub(super) async fn msg_inbox(&self, input: input::MsgInbox) -> VerbResult {
         let (board, agent) = (self.board(), input.agent);
         let mut channels: Vec<ChannelName> = vec![mailbox_of(&agent)?];

@@ -185,7 +185,7 @@ impl VerbHandler<'_> {
                 return Ok(view);
             }
         };
-        let input = action_input::PlanDraw {
+        let input = input::PlanDraw {
             project: None,
             title: title.clone(),
             tasks: parsed.tasks,
@@ -206,7 +206,7 @@ impl VerbHandler<'_> {
     async fn plan_preview(
         &self,
         name: ProjectName,
-        input: action_input::PlanDraw,
+        input: input::PlanDraw,
     ) -> Result<PlanView, Problem> {
         let board = self.board();
         let project = require_project_on(&board, &name)?;
@@ -239,7 +239,7 @@ impl VerbHandler<'_> {
         } else {
             run_settings.mode.unwrap_or_default()
         };
-        let start = action_input::MissionStart {
+        let start = input::MissionStart {
             project: Some(name.clone()),
             title: input.title.clone(),
             agents: agents.clone(),

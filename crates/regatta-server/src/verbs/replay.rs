@@ -1,4 +1,7 @@
-//! Verbs of past missions: replay and compare.
+//! Verbs of past missions: replay a mission at any revision, and compare missions.
+//!
+//! The board at a revision comes from the engine's timeline reader, which applies the event log
+//! again.
 
 use std::collections::BTreeMap;
 

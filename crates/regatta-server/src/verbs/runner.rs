@@ -1,4 +1,7 @@
 //! Verbs of runners on other machines: their reports, and the calls to them.
+//!
+//! A runner polls for its calls and answers them, because it may be behind a firewall. Only the
+//! token that registered a runner may act for it.
 
 use regatta_api::view::{RunnerSessionView, RunnerView};
 use regatta_core::ids::RunnerName;

@@ -1,4 +1,6 @@
 //! Verbs of scope escapes, standing rules, and results of checks.
+//!
+//! A scope escape is stored with its task, so a list of escapes reads the tasks.
 
 use regatta_api::view::{CheckResultView, EscapeView, RuleMatchView, RuleView};
 use regatta_core::pattern::PathPattern;
@@ -197,7 +199,7 @@ impl VerbHandler<'_> {
                 .into_iter()
                 .map(|path| ChangedFile {
                     path,
-                    added_lines: &added_lines,
+                    added: &added_lines,
                 })
                 .collect();
             matches.extend(

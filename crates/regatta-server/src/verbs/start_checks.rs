@@ -1,4 +1,7 @@
 //! Checks that work can be started before anything is created for it.
+//!
+//! Without these checks a mission would start and then fail with its first attempt, for example
+//! because the agent's program is not installed.
 
 use regatta_core::agent::{Agent, lacks_script};
 use regatta_engine::ports::agents::AgentError;

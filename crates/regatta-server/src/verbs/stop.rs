@@ -1,4 +1,6 @@
-//! `stop`: ends programs and commands, and answers when they have ended.
+//! `stop`: ends programs and commands, and answers when they have ended (P10).
+//!
+//! One call can stop many tasks. Each is a command of its own with an idempotency key of its own.
 
 use std::time::Duration;
 

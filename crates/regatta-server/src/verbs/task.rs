@@ -1,4 +1,7 @@
-//! Verbs of tasks and missions.
+//! Verbs of tasks and missions: add, list, edit, poll, start, show and explain.
+//!
+//! A poll waits until a task is ready for its agent. `why` and `show` combine the board with the
+//! history, because the board forgets a task soon after its end.
 
 use regatta_core::reference::Reference;
 

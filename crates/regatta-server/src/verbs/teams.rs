@@ -1,4 +1,7 @@
-//! Verbs of teams. Calls that wait are woken by changes of the board, not by a clock.
+//! Verbs of teams: create, edit, launch, stop and restore.
+//!
+//! Launches and stops take time. A call that waits for one is woken by changes of the board, not by
+//! a clock.
 
 use std::collections::BTreeSet;
 
