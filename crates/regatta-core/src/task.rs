@@ -768,6 +768,7 @@ pub struct NextAttempt {
     pub not_before_fleet_ms: Option<u64>,
     pub resume: Option<ResumePoint>,
     /// The task rests until something wakes it.
+    #[serde(rename = "asleep")]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub resting: bool,
     /// Messages of people to the next attempt are dropped.
