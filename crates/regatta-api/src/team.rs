@@ -89,14 +89,14 @@ impl TeamView {
             .map(|member| {
                 let session = member.attempt.filter(|id| board.attempts.contains_key(id));
                 let silent_ms = session.and_then(&silent);
-                let works = board.attempts.values().filter(|attempt| {
+                let attempts = board.attempts.values().filter(|attempt| {
                     attempt.agent == member.agent && attempt.session_of.is_none()
                 });
                 MemberLiveView {
                     name: member.name.clone(),
                     live: launch::activity(board, member, silent_ms),
                     session,
-                    tasks: works.map(|attempt| attempt.task).collect(),
+                    tasks: attempts.map(|attempt| attempt.task).collect(),
                     silent_ms,
                 }
             });

@@ -129,23 +129,25 @@ impl TaskView {
         self.gates = match live {
             Some(attempt) => start_gates::restore_results(&attempt.gates),
             None if self.task.status.is_waiting() => {
-                let held = self
+                let blocking = self
                     .task
                     .mission
                     .and_then(|id| board.missions.get(&id))
                     .map_or(&[][..], |mission| &mission.blocking_gates);
                 let held = |gate| {
-                    held.iter()
+                    blocking
+                        .iter()
                         .find(|gate_result| gate_result.gate == gate)
                         .cloned()
                 };
-                let now = start_gates::evaluate(
+                let results = start_gates::evaluate(
                     board,
                     &self.task,
                     &start_gates::StartFacts::default(),
                     now,
                 );
-                now.into_iter()
+                results
+                    .into_iter()
                     .map(|gate_result| {
                         held(gate_result.gate)
                             .filter(|_| gate_result.verdict != GateVerdict::Block)

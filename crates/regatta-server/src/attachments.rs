@@ -318,9 +318,11 @@ mod tests {
                 .code,
             "bad_attachment"
         );
-        let many = vec!["most".to_owned(); MAX_ATTACHMENTS + 1];
+        let too_many = vec!["most".to_owned(); MAX_ATTACHMENTS + 1];
         assert_eq!(
-            store_files(data.path(), &sources, &many).unwrap_err().code,
+            store_files(data.path(), &sources, &too_many)
+                .unwrap_err()
+                .code,
             "too_many"
         );
         let attachment = write("small", 3).unwrap().remove(0);

@@ -152,12 +152,12 @@ pub(crate) struct TodaySpend {
 }
 
 impl CostIndex {
-    /// Returns the cost of today and of `days` days before, grouped by each dimension in `by`.
+    /// Returns the cost of today and of `days` days before, grouped by each of `groupings`.
     pub(crate) fn cost_view(
         &self,
         input: &CostInput<'_>,
         days: u32,
-        by: &[CostGrouping],
+        groupings: &[CostGrouping],
     ) -> Result<CostView, StoreError> {
         let mut index = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
         let day = budget::day_of(input.now).saturating_sub(u64::from(days));
@@ -173,16 +173,16 @@ impl CostIndex {
         entries
             .iter_mut()
             .for_each(|cost| cost.is_lost |= dropped.contains(&cost.task));
-        let table = |by: &CostGrouping| CostTable {
-            by: *by,
-            rows: cost_rows(input.board, input.history, &entries, *by, &rate),
+        let table = |grouping: &CostGrouping| CostTable {
+            by: *grouping,
+            rows: cost_rows(input.board, input.history, &entries, *grouping, &rate),
         };
         let cap = day_ceiling(input.board).filter(|_| days == 0);
         let total = cost::sum(entries.iter(), &rate);
         Ok(CostView {
             days,
             since_wall: day * DAY_MS,
-            tables: by.iter().map(table).collect(),
+            tables: groupings.iter().map(table).collect(),
             cap,
             forecast: ceiling_forecast(&total, cap, input.now),
             total,
@@ -340,7 +340,7 @@ impl IndexedCosts {
             if let Some((_, ended_task)) = self
                 .ended_tasks
                 .get(&id)
-                .filter(|ended_task| ended_task.0 == wall)
+                .filter(|(ended_at, _)| *ended_at == wall)
             {
                 found.push((id, ended_task.clone()));
                 continue;
@@ -460,12 +460,12 @@ fn cost_rows(
     board: &Board,
     history: &dyn StoreHistory,
     entries: &[CostEntry],
-    by: CostGrouping,
+    grouping: CostGrouping,
     rate: &SpendRate,
 ) -> Vec<CostRow> {
     let row = |cost_group: cost::CostGroup| {
         let name = cost_group.name.as_deref();
-        let description = match by {
+        let description = match grouping {
             CostGrouping::Mission => name
                 .and_then(|name| name.parse().ok())
                 .and_then(|id| mission_title(board, history, id)),
@@ -474,7 +474,7 @@ fn cost_rows(
                 .map(|agent| provider_or_runtime(agent)),
             CostGrouping::Provider | CostGrouping::Model => None,
         };
-        let unnamed = match by {
+        let unnamed = match grouping {
             CostGrouping::Mission => "no mission",
             CostGrouping::Model => "unknown model",
             CostGrouping::Provider | CostGrouping::Agent => "",
@@ -486,7 +486,7 @@ fn cost_rows(
             sum: cost_group.sum,
         }
     };
-    cost::group_costs(entries, by, rate)
+    cost::group_costs(entries, grouping, rate)
         .into_iter()
         .map(row)
         .collect()

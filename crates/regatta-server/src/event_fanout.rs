@@ -294,8 +294,8 @@ impl EventFanout {
         let engine = &shared.engine;
         let mut live = engine.subscribe_events();
         let now = engine.board().revision;
-        let mut seen = now.saturating_sub(MAX_EVENTS_SEARCHED);
-        self.catch_up(engine, &mut seen, |recorded| {
+        let mut last_revision = now.saturating_sub(MAX_EVENTS_SEARCHED);
+        self.catch_up(engine, &mut last_revision, |recorded| {
             self.remember_finished(recorded)
         })
         .await;
@@ -315,16 +315,20 @@ impl EventFanout {
                 Ok(batch)
                     if batch
                         .first()
-                        .is_some_and(|event| event.revision <= seen + 1) =>
+                        .is_some_and(|event| event.revision <= last_revision + 1) =>
                 {
-                    let fresh = batch.iter().filter(|event| event.revision > seen);
+                    let fresh = batch.iter().filter(|event| event.revision > last_revision);
                     self.on_events(fresh, &mut frames, shared);
-                    seen = batch.last().map_or(seen, |event| event.revision.max(seen));
+                    last_revision = batch
+                        .last()
+                        .map_or(last_revision, |event| event.revision.max(last_revision));
                 }
                 Ok(_) | Err(RecvError::Lagged(_)) => {
                     let mut missed = Vec::new();
-                    self.catch_up(engine, &mut seen, |recorded| missed.push(recorded.clone()))
-                        .await;
+                    self.catch_up(engine, &mut last_revision, |recorded| {
+                        missed.push(recorded.clone())
+                    })
+                    .await;
                     self.on_events(missed.iter(), &mut frames, shared);
                 }
                 Err(RecvError::Closed) => return self.send_batch(&mut frames),
@@ -370,19 +374,24 @@ impl EventFanout {
         }
     }
 
-    async fn catch_up(&self, engine: &Engine, seen: &mut u64, mut handle: impl FnMut(&Recorded)) {
+    async fn catch_up(
+        &self,
+        engine: &Engine,
+        last_revision: &mut u64,
+        mut handle: impl FnMut(&Recorded),
+    ) {
         loop {
-            let (history, after) = (engine.history().clone(), *seen);
+            let (history, after) = (engine.history().clone(), *last_revision);
             let page = tokio::task::spawn_blocking(move || history.events(after, 500)).await;
             let Ok(Ok(page)) = page else {
                 tracing::error!(
                     "could not read the history; events before this revision are not sent"
                 );
-                *seen = engine.board().revision;
+                *last_revision = engine.board().revision;
                 return;
             };
             for recorded in &page {
-                *seen = recorded.revision;
+                *last_revision = recorded.revision;
                 handle(recorded);
             }
             if page.len() < 500 {

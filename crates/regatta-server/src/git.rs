@@ -140,7 +140,8 @@ pub(crate) async fn serve(
             &shared,
             &principal,
             origin,
-            ("git.push", repo.project.as_str()),
+            "git.push",
+            repo.project.as_str(),
         );
     }
     let protocol = protocol(&headers);
@@ -294,7 +295,7 @@ fn problem_from_git(error: &GitError) -> Problem {
 }
 
 /// Forwards a request's body as it arrives. A silent peer is cut off.
-async fn forward_body(body: Body, to: mpsc::Sender<io::Result<Bytes>>) {
+async fn forward_body(body: Body, chunks: mpsc::Sender<io::Result<Bytes>>) {
     let mut parts = body.into_data_stream();
     loop {
         let part = match tokio::time::timeout(IDLE_TIMEOUT, parts.next()).await {
@@ -303,7 +304,7 @@ async fn forward_body(body: Body, to: mpsc::Sender<io::Result<Bytes>>) {
             Ok(Some(part)) => part.map_err(io::Error::other),
         };
         let is_last = part.is_err();
-        if to.send(part).await.is_err() || is_last {
+        if chunks.send(part).await.is_err() || is_last {
             return;
         }
     }
@@ -316,15 +317,15 @@ struct BodyReader {
 }
 
 impl Read for BodyReader {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.unread.is_empty() {
             match self.chunks.blocking_recv() {
                 None => return Ok(0),
                 Some(part) => self.unread = part?,
             }
         }
-        let count = into.len().min(self.unread.len());
-        into[..count].copy_from_slice(&self.unread.split_to(count));
+        let count = buffer.len().min(self.unread.len());
+        buffer[..count].copy_from_slice(&self.unread.split_to(count));
         Ok(count)
     }
 }
@@ -337,13 +338,13 @@ struct BodyWriter {
 
 impl Write for BodyWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        let closed = |_| io::Error::from(io::ErrorKind::BrokenPipe);
         let deadline = std::time::Instant::now() + IDLE_TIMEOUT;
         let mut part = Ok(Bytes::copy_from_slice(bytes));
         loop {
             match self.chunks.try_send(part) {
                 Ok(()) => return Ok(bytes.len()),
-                Err(mpsc::error::TrySendError::Closed(result)) => return Err(gone(result)),
+                Err(mpsc::error::TrySendError::Closed(result)) => return Err(closed(result)),
                 Err(mpsc::error::TrySendError::Full(_)) if std::time::Instant::now() > deadline => {
                     return Err(io::ErrorKind::TimedOut.into());
                 }

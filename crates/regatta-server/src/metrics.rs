@@ -128,7 +128,9 @@ impl MetricsText {
     /// Adds a metric with one line per label value.
     fn per_label<K: AsRef<str>>(
         &mut self,
-        (name, kind, help): (&str, &str, &str),
+        name: &str,
+        kind: &str,
+        help: &str,
         label: &str,
         all: impl IntoIterator<Item = (K, u64)>,
     ) {
@@ -176,12 +178,13 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
         ("refused", writer.refused.load(Relaxed)),
         ("failed", writer.failed.load(Relaxed)),
     ];
-    let name = (
+    page.per_label(
         "regatta_commands_total",
         "counter",
         "Commands decided; failed counts batches that could not be stored",
+        "outcome",
+        commands,
     );
-    page.per_label(name, "outcome", commands);
     page.single(
         "regatta_writer_queue",
         "gauge",
@@ -194,7 +197,9 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
         .unwrap_or_else(PoisonError::into_inner)
         .clone();
     page.per_label(
-        ("regatta_events_total", "counter", "Events by kind"),
+        "regatta_events_total",
+        "counter",
+        "Events by kind",
         "kind",
         events.clone(),
     );
@@ -211,7 +216,9 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
         ("output", &metrics.output_tokens),
     ];
     page.per_label(
-        ("regatta_tokens_total", "counter", "Tokens of models"),
+        "regatta_tokens_total",
+        "counter",
+        "Tokens of models",
         "kind",
         tokens.map(|(kind, count)| (kind, count.load(Relaxed))),
     );
@@ -246,11 +253,9 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
         .unwrap_or_else(PoisonError::into_inner)
         .clone();
     page.per_label(
-        (
-            "regatta_turned_away_total",
-            "counter",
-            "Requests that were not authenticated",
-        ),
+        "regatta_turned_away_total",
+        "counter",
+        "Requests that were not authenticated",
         "code",
         rejected,
     );
@@ -311,7 +316,7 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
         let count = statuses.get(&status).copied().unwrap_or(0);
         (status, count)
     });
-    page.per_label(("regatta_tasks", "gauge", "Open tasks"), "status", tasks);
+    page.per_label("regatta_tasks", "gauge", "Open tasks", "status", tasks);
     let state = |attempt: &regatta_core::attempt::Attempt| match (&attempt.stopping, attempt.phase)
     {
         (Some(_), _) => "stopping",
@@ -321,7 +326,7 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
     let attempts = count_each(board.attempts.values().map(|attempt| state(attempt)));
     let all = ["working", "validating", "stopping"]
         .map(|state| (state, attempts.get(state).copied().unwrap_or(0)));
-    page.per_label(("regatta_attempts", "gauge", "Live attempts"), "state", all);
+    page.per_label("regatta_attempts", "gauge", "Live attempts", "state", all);
     let state = |landing_state: &landing::LandingState| match landing_state {
         landing::LandingState::Queued => "queued",
         landing::LandingState::Trying { .. } => "trying",
@@ -332,7 +337,9 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
     let all = ["queued", "trying", "validated", "moving"]
         .map(|state| (state, landings.get(state).copied().unwrap_or(0)));
     page.per_label(
-        ("regatta_landings", "gauge", "Landings under way"),
+        "regatta_landings",
+        "gauge",
+        "Landings under way",
         "state",
         all,
     );
@@ -341,11 +348,9 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
         .keys()
         .map(|project| (project.to_string(), board.queue_of(project).count() as u64));
     page.per_label(
-        (
-            "regatta_landing_queue",
-            "gauge",
-            "Length of a project's landing queue",
-        ),
+        "regatta_landing_queue",
+        "gauge",
+        "Length of a project's landing queue",
         "project",
         queues,
     );
@@ -356,7 +361,7 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
             .values()
             .map(|agent| AgentView::new(board, agent, now).state),
     );
-    page.per_label(("regatta_agents", "gauge", "Agents"), "state", agents);
+    page.per_label("regatta_agents", "gauge", "Agents", "state", agents);
     page.single(
         "regatta_missions",
         "gauge",
@@ -396,7 +401,7 @@ mod tests {
     fn metrics_follow_the_prometheus_text_format() {
         let mut page = MetricsText::default();
         page.single("a", "gauge", "It", 1.5);
-        page.per_label(("b", "counter", "Them"), "who", [("an \"odd\" one\n", 2)]);
+        page.per_label("b", "counter", "Them", "who", [("an \"odd\" one\n", 2)]);
         let histogram = Histogram::default();
         histogram.observe(Duration::from_micros(200));
         page.histogram("c_seconds", "Times", &histogram);

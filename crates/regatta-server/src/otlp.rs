@@ -47,7 +47,7 @@ impl TraceCollector {
         let traces_endpoint = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
         let base_endpoint = || {
             variable("OTEL_EXPORTER_OTLP_ENDPOINT")
-                .map(|s| format!("{}/v1/traces", s.trim_end_matches('/')))
+                .map(|base| format!("{}/v1/traces", base.trim_end_matches('/')))
         };
         let Some(url) = traces_endpoint.or_else(base_endpoint) else {
             return Ok(None);
@@ -60,7 +60,9 @@ impl TraceCollector {
         })?;
         let (address, path) = rest
             .split_once('/')
-            .map_or((rest, String::new()), |rest| (rest.0, rest.1.to_owned()));
+            .map_or((rest, String::new()), |(address, path)| {
+                (address, path.to_owned())
+            });
         let address = if address.contains(':') {
             address.to_owned()
         } else {
@@ -71,7 +73,7 @@ impl TraceCollector {
             .split(',')
             .filter_map(|header| header.split_once('='));
         let headers = headers
-            .map(|header| (header.0.trim().to_owned(), header.1.trim().to_owned()))
+            .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
             .collect();
         let service = variable("OTEL_SERVICE_NAME").unwrap_or_else(|| "regatta".into());
         Ok(Some(TraceCollector {
@@ -134,10 +136,10 @@ impl Tracer {
         })
     }
 
-    fn derive_id(&self, what: &str, bytes: usize) -> String {
+    fn derive_id(&self, label: &str, bytes: usize) -> String {
         let digest = Sha256::new()
             .chain_update(self.id_seed)
-            .chain_update(what)
+            .chain_update(label)
             .finalize();
         digest
             .iter()
@@ -472,7 +474,7 @@ mod tests {
         let read = |pairs: &[(&str, &str)]| {
             let pairs: HashMap<String, String> = pairs
                 .iter()
-                .map(|pair| (pair.0.into(), pair.1.into()))
+                .map(|(name, value)| ((*name).into(), (*value).into()))
                 .collect();
             TraceCollector::from_env(|name| pairs.get(name).cloned())
         };

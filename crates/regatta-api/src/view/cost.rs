@@ -196,7 +196,7 @@ mod tests {
             SpendResultsView::default().sentences(plain),
             Vec::<String>::new()
         );
-        let came = SpendResultsView {
+        let results = SpendResultsView {
             landed: test_sum(2, 400, Some(3_000_000), 0),
             each: Some(1_500_000),
             wasted: test_sum(1, 30, None, 30),
@@ -209,7 +209,7 @@ mod tests {
             }),
         };
         assert_eq!(
-            came.sentences(plain),
+            results.sentences(plain),
             [
                 "landed 2 tasks · $1.50 each · 40 tokens for each of 10 lines of the last 1",
                 "wasted no price reported · 1 failed attempt, 2 tasks dropped or failed"

@@ -194,17 +194,17 @@ mod tests {
     fn test_row(
         id: u64,
         needs: &[u64],
-        at: DisplayState,
+        state: DisplayState,
         status: TaskStatus,
     ) -> (TaskRowView, TaskStatus) {
-        let word = if at == DisplayState::Landed {
+        let word = if state == DisplayState::Landed {
             "landed"
         } else {
             status.label()
         };
         let value = serde_json::json!({
             "id": format!("T{id}"), "project": "shop", "mission": null, "subject": format!("thing {id}"), "word": word,
-            "at": at, "agent": "ann", "text": "", "since_wall": 0, "wave": 0, "priority": 2,
+            "at": state, "agent": "ann", "text": "", "since_wall": 0, "wave": 0, "priority": 2,
             "blocked_by": needs.iter().map(|need| format!("T{need}")).collect::<Vec<_>>(),
         });
         (serde_json::from_value(value).unwrap(), status)
@@ -241,17 +241,20 @@ mod tests {
                 critical: true
             }
         );
-        let near = GraphView::new("around T3".into(), &rows, Some(TaskId(3)));
-        assert_eq!((near.tasks, near.text.as_str()), (3, "3 tasks in 3 waves"));
+        let neighbourhood = GraphView::new("around T3".into(), &rows, Some(TaskId(3)));
+        assert_eq!(
+            (neighbourhood.tasks, neighbourhood.text.as_str()),
+            (3, "3 tasks in 3 waves")
+        );
 
-        let mut many: Vec<(TaskRowView, TaskStatus)> = (1..=80)
+        let mut rows_to_fold: Vec<(TaskRowView, TaskStatus)> = (1..=80)
             .map(|n| test_row(n, &[], DisplayState::Landed, TaskStatus::Completed))
             .collect();
-        many.extend([
+        rows_to_fold.extend([
             test_row(81, &[], DisplayState::Failed, TaskStatus::Cancelled),
             test_row(82, &[80], DisplayState::Failed, TaskStatus::Failed),
         ]);
-        let folded = GraphView::new("all".into(), &many, None);
+        let folded = GraphView::new("all".into(), &rows_to_fold, None);
         assert_eq!(
             folded.text,
             "82 tasks in 2 waves · 80 of them folded into one box"

@@ -255,10 +255,13 @@ fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
         InboxKind::Failed => {
             let drop = new_choice("drop", "drop", text_input(), format!("regatta drop {id}"));
             // Leads and conversations are started again at their origin, not retried.
-            let again = task.is_none_or(|task| task.is_polled());
-            let retry = again
-                .then(|| new_choice("retry", "retry", id_input(), format!("regatta retry {id}")));
-            retry.into_iter().chain([drop]).collect()
+            let can_retry = task.is_none_or(|task| task.is_polled());
+            let retry = new_choice("retry", "retry", id_input(), format!("regatta retry {id}"));
+            if can_retry {
+                vec![retry, drop]
+            } else {
+                vec![drop]
+            }
         }
         InboxKind::Stuck => vec![
             hide("wait", WAIT_SNOOZE_MS),
@@ -430,7 +433,7 @@ mod tests {
         ];
         for kind in InboxKind::ALL {
             assert!(
-                items.iter().any(|item| item.0 == kind),
+                items.iter().any(|(tested, ..)| *tested == kind),
                 "{kind:?} is not tested"
             );
         }
@@ -493,11 +496,11 @@ mod tests {
             })
         };
         let view = |open: OpenItem| InboxView::new(&Board::default(), open);
-        let one = view(OpenItem {
+        let first = view(OpenItem {
             request: ask(&["a", "b"]),
             ..open(InboxKind::Question, "Q7")
         });
-        let two = view(OpenItem {
+        let second = view(OpenItem {
             request: ask(&[]),
             agent: None,
             ..open(InboxKind::Question, "Q8")
@@ -512,10 +515,10 @@ mod tests {
             ..open(InboxKind::Permission, "Q10")
         });
         assert_eq!(
-            (one.group_key(), &one.choices[..]),
-            (two.group_key(), &["a".to_owned(), "b".to_owned()][..])
+            (first.group_key(), &first.choices[..]),
+            (second.group_key(), &["a".to_owned(), "b".to_owned()][..])
         );
-        assert!(one.group_key() != other.group_key() && one.group_key() != wants.group_key());
+        assert!(first.group_key() != other.group_key() && first.group_key() != wants.group_key());
         assert_ne!(
             view(open(InboxKind::Review, "T8")).group_key(),
             view(open(InboxKind::Review, "T9")).group_key()
@@ -546,7 +549,7 @@ mod tests {
             ..open(InboxKind::Review, "T9")
         });
         assert_eq!(
-            (one.is_shown(), later.is_shown(), later.snoozed_until_wall),
+            (first.is_shown(), later.is_shown(), later.snoozed_until_wall),
             (true, false, Some(7))
         );
         for kind in InboxKind::ALL {
@@ -556,7 +559,7 @@ mod tests {
             );
             let is_blocking = InboxView {
                 kind: kind.name().into(),
-                ..one.clone()
+                ..first.clone()
             }
             .is_blocking();
             assert_eq!(is_blocking, is_expected, "{kind:?}");

@@ -53,13 +53,14 @@ impl LandingView {
             Some(LandingEnd::Removed { reason, .. }) => ("out", reason.clone(), None),
             None => ("queued", String::new(), None),
         };
-        LandingView::build(landing, task, (state, detail), commit)
+        LandingView::build(landing, task, state, detail, commit)
     }
 
     fn build(
         landing: &Landing,
         task: Option<&Task>,
-        (state, detail): (&str, String),
+        state: &str,
+        detail: String,
         commit: Option<CommitId>,
     ) -> LandingView {
         LandingView {
@@ -135,7 +136,8 @@ impl QueueView {
         board: &Board,
         project: &Project,
         now: Now,
-        (recent, usual_ms): (Vec<LandingView>, Option<u64>),
+        recent: Vec<LandingView>,
+        usual_ms: Option<u64>,
     ) -> QueueView {
         let (queue, batches) = landings_and_batches(board, &project.name, now);
         let undone = &project.queue.undone;
@@ -183,7 +185,8 @@ fn landings_and_batches(
             let mut view = LandingView::build(
                 landing,
                 task,
-                (landing_state_label(batch.progress), detail),
+                landing_state_label(batch.progress),
+                detail,
                 None,
             );
             view.position = Some(queue.len() + 1);

@@ -175,7 +175,7 @@ impl Poller<'_> {
         let mut permit = None;
         loop {
             waiting.changes.mark_unchanged();
-            let seen = engine.board();
+            let board_before = engine.board();
             let task = self.next_task().await;
             permit
                 .take()
@@ -191,7 +191,7 @@ impl Poller<'_> {
                 return Ok(Some(trigger));
             }
             let has_news = |board: &Board| {
-                board.counters.message > seen.counters.message
+                board.counters.message > board_before.counters.message
                     || !self.finished_since(board).is_empty()
             };
             match fanout.wait_for_poll_permit(&mut waiting, has_news).await {

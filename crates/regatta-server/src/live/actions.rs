@@ -94,7 +94,7 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
     {
         Some(RequestContent::Permission { .. }) => {
             let allow = |label: &str, reach: &str| {
-                let cli = if reach == "once" {
+                let flag = if reach == "once" {
                     String::new()
                 } else {
                     format!(" --for {reach}")
@@ -103,7 +103,7 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
                     label,
                     "inbox.answer",
                     answer(json!({ "say": "allow" }), reach),
-                    format!("regatta allow {id}{cli}"),
+                    format!("regatta allow {id}{flag}"),
                 )
             };
             vec![
@@ -123,8 +123,8 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
         }) => {
             let say = |text: &str| answer(json!({ "say": "text", "text": text }), "once");
             let choice = |nth: usize, text: &String| {
-                let line = format!("regatta answer {id} {}", quote(text));
-                let button = new_button(text, "inbox.answer", say(text), line);
+                let cli = format!("regatta answer {id} {}", quote(text));
+                let button = new_button(text, "inbox.answer", say(text), cli);
                 if nth == 0 {
                     button.as_default()
                 } else {
@@ -632,7 +632,7 @@ mod tests {
         let permission = json!({ "want": "permission", "tool": tool, "options": [] });
         let question =
             json!({ "want": "question", "text": "keep?", "choices": ["keep", "410 Gone"] });
-        let asks = |want: &Value| {
+        let item_with = |want: &Value| {
             let mut ask = want.clone();
             ask["id"] = json!("1");
             InboxView {
@@ -651,7 +651,7 @@ mod tests {
                 ask: Some(serde_json::from_value(ask).unwrap()),
             }
         };
-        let (item, question) = (asks(&permission), asks(&question));
+        let (item, question) = (item_with(&permission), item_with(&question));
         let inbox_choice = |choice: &str, verb: &str, input: Value| {
             let (choice, verb, line) = (
                 choice.to_owned(),
@@ -687,16 +687,13 @@ mod tests {
             ways,
             ..item.clone()
         };
-        let drawn = super::inbox_actions(&review);
-        let labels: Vec<&str> = drawn
-            .iter()
-            .map(|page_action| page_action.label.as_str())
-            .collect();
+        let buttons = super::inbox_actions(&review);
+        let labels: Vec<&str> = buttons.iter().map(|action| action.label.as_str()).collect();
         assert_eq!(labels, ["Land", "Revise…", "Drop", "Later: in 1 h"]);
         assert_eq!(
-            drawn
+            buttons
                 .iter()
-                .map(|page_action| (page_action.first, page_action.grave))
+                .map(|action| (action.first, action.grave))
                 .collect::<Vec<_>>()[..3],
             [(true, false), (false, false), (false, true)]
         );
@@ -728,27 +725,23 @@ mod tests {
             member_actions(&team_name, &dead),
         ];
         let all = all.chain(teams.into_iter().flatten());
-        let mut seen = 0;
-        for mut page_action in all {
-            if let Some(pointer) = &page_action.words {
-                *page_action
+        let mut checked = 0;
+        for mut action in all {
+            if let Some(pointer) = &action.words {
+                *action
                     .input
                     .pointer_mut(pointer)
                     .expect("the text has a place") = json!("some words");
             }
-            if let Some(choice) = &page_action.choice {
-                page_action.input[choice.to.trim_start_matches('/')] = json!(choice.of[0]);
+            if let Some(choice) = &action.choice {
+                action.input[choice.to.trim_start_matches('/')] = json!(choice.of[0]);
             }
-            let input = serde_json::to_vec(&page_action.input).unwrap();
-            let call = regatta_api::Call::parse(&page_action.verb, &input);
-            assert!(call.is_ok(), "{}: {:?}", page_action.label, call.err());
-            assert!(
-                page_action.cli.starts_with("regatta "),
-                "{}",
-                page_action.cli
-            );
-            seen += 1;
+            let input = serde_json::to_vec(&action.input).unwrap();
+            let call = regatta_api::Call::parse(&action.verb, &input);
+            assert!(call.is_ok(), "{}: {:?}", action.label, call.err());
+            assert!(action.cli.starts_with("regatta "), "{}", action.cli);
+            checked += 1;
         }
-        assert!(seen >= 17, "{seen}");
+        assert!(checked >= 17, "{checked}");
     }
 }

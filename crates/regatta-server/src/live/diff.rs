@@ -31,7 +31,11 @@ const MAX_CACHED_PATCHES: usize = 4;
 const LARGE_FILE_LINES: usize = 2_000;
 
 /// A task's change, identified by the commits before and after it.
-type CachedPatch = (TaskId, (CommitId, CommitId), Arc<Vec<FileDiff>>);
+struct CachedPatch {
+    task: TaskId,
+    ends: (CommitId, CommitId),
+    files: Arc<Vec<FileDiff>>,
+}
 
 /// Recently used patches.
 #[derive(Default)]
@@ -44,8 +48,8 @@ impl PatchCache {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent
             .iter()
-            .find(|(cached_task, cached_ends, _)| *cached_task == task && cached_ends == ends)
-            .map(|(_, _, files)| files.clone())
+            .find(|patch| patch.task == task && patch.ends == *ends)
+            .map(|patch| patch.files.clone())
     }
 
     fn insert(&self, task: TaskId, ends: (CommitId, CommitId), files: Arc<Vec<FileDiff>>) {
@@ -53,7 +57,7 @@ impl PatchCache {
         if recent.len() == MAX_CACHED_PATCHES {
             recent.pop_front();
         }
-        recent.push_back((task, ends, files));
+        recent.push_back(CachedPatch { task, ends, files });
     }
 }
 
@@ -191,7 +195,13 @@ pub(super) async fn list_files(
 }
 
 fn file_summary(file_diff: &FileDiff, is_outside: bool) -> FileSummary<'_> {
-    let count = |sign: char| file_diff.lines.iter().filter(|line| line.0 == sign).count();
+    let count = |sign: char| {
+        file_diff
+            .lines
+            .iter()
+            .filter(|(line_sign, _)| *line_sign == sign)
+            .count()
+    };
     let (added, removed) = (count('+'), count('-'));
     let generated_names = [
         "package-lock.json",

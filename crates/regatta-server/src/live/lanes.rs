@@ -45,6 +45,19 @@ pub(super) struct LaneState {
     pub(super) text: String,
 }
 
+/// A state of an agent, and the date on which it began.
+struct StateStart {
+    state: DisplayState,
+    task: Option<TaskId>,
+    unix_ms: u64,
+}
+
+impl StateStart {
+    fn has_state(&self, lane_state: &LaneState) -> bool {
+        self.state == lane_state.state && self.task == lane_state.task
+    }
+}
+
 #[derive(Default)]
 struct LaneRecords {
     revision: u64,
@@ -52,7 +65,7 @@ struct LaneRecords {
     states: BTreeMap<AgentName, LaneState>,
     /// Since when each agent is in its state, also for states without a bar: idle time is not
     /// drawn.
-    since: BTreeMap<AgentName, (DisplayState, Option<TaskId>, u64)>,
+    since: BTreeMap<AgentName, StateStart>,
     bars: BTreeMap<AgentName, VecDeque<LaneBar>>,
     /// The last task that each agent failed, until the agent does something else.
     last_failed: BTreeMap<AgentName, TaskId>,
@@ -95,10 +108,8 @@ impl LaneHistory {
                 records
                     .since
                     .get(name)
-                    .filter(|(state, task, _)| {
-                        *state == lane_state.state && *task == lane_state.task
-                    })
-                    .map(|(_, _, wall)| *wall)
+                    .filter(|start| start.has_state(lane_state))
+                    .map(|start| start.unix_ms)
             };
             bar_start.or_else(recorded).unwrap_or(now.unix_ms)
         };
@@ -137,12 +148,18 @@ impl LaneHistory {
                     .entry(provider_or_runtime(agent))
                     .or_insert_with(|| vec![0; STATE_COUNT])[lane_state.state as usize] += 1;
             }
-            if !records.since.get(&name).is_some_and(|(state, task, _)| {
-                *state == lane_state.state && *task == lane_state.task
-            }) {
+            if !records
+                .since
+                .get(&name)
+                .is_some_and(|start| start.has_state(&lane_state))
+            {
                 records.since.insert(
                     name.clone(),
-                    (lane_state.state, lane_state.task, now.unix_ms),
+                    StateStart {
+                        state: lane_state.state,
+                        task: lane_state.task,
+                        unix_ms: now.unix_ms,
+                    },
                 );
             }
             records
@@ -267,12 +284,14 @@ fn lane_states(
     let mut working: BTreeMap<&AgentName, &Attempt> = BTreeMap::new();
     // A team's session counts as work only during a turn, and a task counts before a session. While
     // a person works on its task, an agent is idle.
-    let own = board.attempts.values().filter(|attempt| !attempt.by_hand);
-    let (stand, tasks): (Vec<_>, Vec<_>) = own.partition(|attempt| attempt.session_of.is_some());
-    for attempt in tasks
-        .into_iter()
-        .chain(stand.into_iter().filter(|attempt| attempt.session.in_turn))
-    {
+    let attempts = board.attempts.values().filter(|attempt| !attempt.by_hand);
+    let (sessions, task_attempts): (Vec<_>, Vec<_>) =
+        attempts.partition(|attempt| attempt.session_of.is_some());
+    for attempt in task_attempts.into_iter().chain(
+        sessions
+            .into_iter()
+            .filter(|attempt| attempt.session.in_turn),
+    ) {
         working.entry(&attempt.agent).or_insert(attempt);
     }
     let open_requests: BTreeMap<AttemptId, String> = {
@@ -288,7 +307,7 @@ fn lane_states(
         })
         .collect()
     };
-    let mut after: BTreeMap<&AgentName, LaneState> = BTreeMap::new();
+    let mut landing_lanes: BTreeMap<&AgentName, LaneState> = BTreeMap::new();
     let states = view::landing_states(board, now);
     for landing in board
         .landings
@@ -300,7 +319,7 @@ fn lane_states(
             .copied()
             .unwrap_or("queued")
             .to_owned();
-        after.entry(&landing.agent).or_insert(LaneState {
+        landing_lanes.entry(&landing.agent).or_insert(LaneState {
             state: DisplayState::Landing,
             task: Some(landing.task),
             text,
@@ -309,7 +328,7 @@ fn lane_states(
     // The waiting tasks of each mission; each idle agent of the mission takes the first one.
     let mut waiting: BTreeMap<regatta_core::ids::MissionId, Vec<TaskId>> = BTreeMap::new();
     for mission in board.missions.keys() {
-        let open = board.open_tasks_of(*mission).map(|board| board.1).take(500);
+        let open = board.open_tasks_of(*mission).map(|(_, id)| id).take(500);
         let waits = |id: &TaskId| {
             board
                 .tasks
@@ -320,9 +339,9 @@ fn lane_states(
         ids.reverse();
         waiting.insert(*mission, ids);
     }
-    let mut found = BTreeMap::new();
+    let mut states_by_agent = BTreeMap::new();
     for (name, agent) in &board.agents {
-        let stand = match working.get(name) {
+        let state = match working.get(name) {
             Some(attempt) => match open_requests.get(&attempt.id) {
                 Some(text) => LaneState {
                     state: DisplayState::Needs,
@@ -335,7 +354,7 @@ fn lane_states(
                     text: progress_text(board, attempt),
                 },
             },
-            None => state_without_work(board, agent, after.get(name), failed.get(name))
+            None => state_without_work(board, agent, landing_lanes.get(name), failed.get(name))
                 .unwrap_or_else(|| {
                     let missions = board
                         .missions
@@ -354,9 +373,17 @@ fn lane_states(
                         })
                         .next();
                     let reason = |id: TaskId| first_reason(board, board.tasks.get(&id)?, now);
-                    let many = board.agents.len() > MAX_AGENTS_WITH_REASONS;
-                    let waits = next
-                        .and_then(|id| Some((id, if many { String::new() } else { reason(id)? })));
+                    let hides_reasons = board.agents.len() > MAX_AGENTS_WITH_REASONS;
+                    let waits = next.and_then(|id| {
+                        Some((
+                            id,
+                            if hides_reasons {
+                                String::new()
+                            } else {
+                                reason(id)?
+                            },
+                        ))
+                    });
                     match waits {
                         Some((task, text)) => LaneState {
                             state: DisplayState::Waiting,
@@ -371,9 +398,9 @@ fn lane_states(
                     }
                 }),
         };
-        found.insert(name.clone(), stand);
+        states_by_agent.insert(name.clone(), state);
     }
-    found
+    states_by_agent
 }
 
 fn progress_text(board: &Board, attempt: &Attempt) -> String {
@@ -563,11 +590,11 @@ pub(super) async fn record_lanes(shared: Arc<ServerState>) {
 mod tests {
     use super::*;
 
-    fn lane_state(at: DisplayState, task: u64) -> LaneState {
+    fn lane_state(state: DisplayState, task: u64) -> LaneState {
         LaneState {
-            state: at,
+            state,
             task: Some(TaskId(task)),
-            text: format!("{at:?}"),
+            text: format!("{state:?}"),
         }
     }
 

@@ -283,8 +283,8 @@ mod tests {
         assert_eq!(terminal_html(&bomb), "");
         let nested = "\u{1b}[".repeat(100_000);
         assert!(terminal_html(&nested).len() <= nested.len());
-        let line = "x".repeat(10_000_000);
-        let (shown, left) = truncate(&line);
+        let long_line = "x".repeat(10_000_000);
+        let (shown, left) = truncate(&long_line);
         assert_eq!(
             (shown.len(), left),
             (MAX_LINE_CHARS, 10_000_000 - MAX_LINE_CHARS)

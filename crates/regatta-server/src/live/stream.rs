@@ -540,14 +540,14 @@ mod tests {
     #[test]
     fn removals_are_forgotten_in_the_end_and_old_readers_get_everything() {
         let mut cached = CachedTopic::default();
-        let many: Vec<(String, u64)> = (0..MAX_REMOVED_ENTITIES as u64 + 1)
+        let entities: Vec<(String, u64)> = (0..MAX_REMOVED_ENTITIES as u64 + 1)
             .map(|n| (format!("k{n}"), n))
             .collect();
-        let many: Vec<(&str, u64)> = many
+        let entities: Vec<(&str, u64)> = entities
             .iter()
             .map(|(key, value)| (key.as_str(), *value))
             .collect();
-        cached.store_entities(5, built_entities(&many));
+        cached.store_entities(5, built_entities(&entities));
         cached.store_entities(6, built_entities(&[]));
         assert_eq!(cached.removed.len(), MAX_REMOVED_ENTITIES);
         assert!(

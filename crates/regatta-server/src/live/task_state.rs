@@ -55,22 +55,22 @@ pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
 pub(crate) struct StateCounts(BTreeMap<DisplayState, usize>);
 
 impl StateCounts {
-    /// Counts the tasks of the projects that are `wanted`. The sessions of teams are left out,
+    /// Counts the tasks of the projects for which `is_selected` holds. The sessions of teams are left out,
     /// because the team's page shows them.
-    pub(crate) fn new(board: &Board, wanted: impl Fn(&ProjectName) -> bool) -> StateCounts {
+    pub(crate) fn new(board: &Board, is_selected: impl Fn(&ProjectName) -> bool) -> StateCounts {
         let mut counts = BTreeMap::new();
         for task in board
             .tasks
             .values()
-            .filter(|task| task.session_of.is_none() && wanted(&task.project))
+            .filter(|task| task.session_of.is_none() && is_selected(&task.project))
         {
             *counts.entry(display_state(board, task)).or_default() += 1;
         }
         StateCounts(counts)
     }
 
-    pub(crate) fn count(&self, at: DisplayState) -> usize {
-        self.0.get(&at).copied().unwrap_or_default()
+    pub(crate) fn count(&self, state: DisplayState) -> usize {
+        self.0.get(&state).copied().unwrap_or_default()
     }
 }
 

@@ -445,7 +445,7 @@ impl TopicContext<'_> {
                 actions: actions::queue_actions(&project.name, project.queue.held.is_some()),
                 each: landing_actions.collect(),
                 expected,
-                queue: QueueView::new(board, project, self.now, (recent, median_ms)),
+                queue: QueueView::new(board, project, self.now, recent, median_ms),
             })
         };
         board.projects.values().map(queue_page).collect()

@@ -283,7 +283,7 @@ mod tests {
         assert!(out.contains("data-wall=\"7\" open><summary>"), "{out}");
     }
 
-    fn update(n: u64, output: &str, status: ToolStatus) -> TranscriptLine {
+    fn update(position: u64, output: &str, status: ToolStatus) -> TranscriptLine {
         let tool = ToolCall {
             id: "t1".into(),
             title: "cargo test".into(),
@@ -292,8 +292,8 @@ mod tests {
             ..ToolCall::default()
         };
         let record = JournalRecord {
-            position: n,
-            written_unix_ms: n,
+            position,
+            written_unix_ms: position,
             stream: JournalStream::Out,
             line: String::new(),
         };

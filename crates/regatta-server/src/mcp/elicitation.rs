@@ -143,11 +143,11 @@ async fn on_user_answer(
         wait = json!(0);
     }
     // If the user declined, the question stays in the inbox.
-    let mut again = json!({ "id": id });
+    let mut next_arguments = json!({ "id": id });
     if !wait.is_null() {
-        again["wait_seconds"] = wait;
+        next_arguments["wait_seconds"] = wait;
     }
-    tools::call(shared, context.clone(), ASK_TOOL, Some(&again)).await
+    tools::call(shared, context.clone(), ASK_TOOL, Some(&next_arguments)).await
 }
 
 async fn answer_request(
@@ -195,7 +195,8 @@ async fn answer_request(
         shared,
         &context.principal,
         context.origin,
-        ("inbox.answer", id),
+        "inbox.answer",
+        id,
     );
     // The actor is the person who runs the agent: neither the agent, which cannot answer itself,
     // nor an operator.

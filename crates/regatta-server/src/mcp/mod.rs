@@ -318,13 +318,13 @@ mod tests {
     use super::*;
 
     fn header_map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let pair = |pair: &(&'static str, &'static str)| {
+        let header = |(name, value): &(&'static str, &'static str)| {
             (
-                header::HeaderName::from_static(pair.0),
-                header::HeaderValue::from_static(pair.1),
+                header::HeaderName::from_static(name),
+                header::HeaderValue::from_static(value),
             )
         };
-        pairs.iter().map(pair).collect()
+        pairs.iter().map(header).collect()
     }
 
     #[test]

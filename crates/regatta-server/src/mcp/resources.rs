@@ -19,7 +19,7 @@ pub(super) fn list(principal: &Principal, board: &Board) -> Vec<Value> {
         return guide_resources().collect();
     };
     let mission = board.attempts.get(id).and_then(|attempt| attempt.mission);
-    let own = resource(
+    let own_task = resource(
         format!("regatta://task/{task}"),
         task.to_string(),
         "Your task",
@@ -31,7 +31,7 @@ pub(super) fn list(principal: &Principal, board: &Board) -> Vec<Value> {
             "Your mission",
         )
     });
-    std::iter::once(own)
+    std::iter::once(own_task)
         .chain(mission)
         .chain(guide_resources())
         .collect()

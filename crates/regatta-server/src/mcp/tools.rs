@@ -34,22 +34,18 @@ pub(super) fn instructions(principal: &Principal) -> &'static str {
             ..
         } => {
             "You lead a mission. Give every piece of work to a worker with task_add: name the \
-             goal, the files and the \
-             checks. Then end your turn; you are woken when something happens. When no task is \
-             open any more, call \
-             mission_finish."
+             goal, the files and the checks. Then end your turn; you are woken when something \
+             happens. When no task is open any more, call mission_finish."
         }
         Principal::Attempt { .. } => {
             "You work on one task of a team; my_task shows it. Change only the files of its \
-             manifest, and use \
-             report_scope_escape if others need a change. When you are done, call finish and end \
-             your turn. Regatta checks \
-             your work and lands it."
+             manifest, and use report_scope_escape if others need a change. When you are done, \
+             call finish and end your turn. Regatta checks your work and lands it."
         }
         Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {
             "Regatta runs a team of coding agents on git repositories. These tools are its verbs: \
-             look with status, \
-             show and why; add tasks with task_add; see what needs a person with inbox_list."
+             look with status, show and why; add tasks with task_add; see what needs a person with \
+             inbox_list."
         }
     }
 }

@@ -158,7 +158,7 @@ mod tests {
             authenticate(&session.cookie, &session.key, 1_000 + SESSION_LIFETIME_MS),
             Err("pass_over".into())
         );
-        let other = store
+        let other_session = store
             .create_session(&Principal::Owner, "bob", 1_000)
             .unwrap();
         let forged = session.cookie.replace("ann_b", "eve");
@@ -169,7 +169,7 @@ mod tests {
         );
         for (cookie, key) in [
             (session.cookie.as_str(), ""),
-            (&session.cookie, other.key.as_str()),
+            (&session.cookie, other_session.key.as_str()),
             ("", session.key.as_str()),
             (&forged, &session.key),
             (&longer, &session.key),

@@ -377,18 +377,20 @@ impl CallingAttempt {
         task: &Task,
         input: &input::TaskAssign,
     ) -> Result<(), Problem> {
-        let own = &self.attempt.agent;
+        let agent = &self.attempt.agent;
         let is_in_scope = task.project == self.attempt.project
             && task
                 .mission
                 .is_none_or(|id| self.attempt.mission == Some(id));
         let is_allowed = match &input.to {
             Some(to) => {
-                to == own
+                to == agent
                     && input.how == task::AssignMode::Direct
                     && task.status == task::TaskStatus::Unassigned
             }
-            None => task.assignee.as_ref() == Some(own) && task.status == task::TaskStatus::Pending,
+            None => {
+                task.assignee.as_ref() == Some(agent) && task.status == task::TaskStatus::Pending
+            }
         };
         if is_in_scope && is_allowed {
             return Ok(());
@@ -559,15 +561,15 @@ impl CallingAttempt {
 
     /// Returns the agent that an attempt posts as: its own, or one below it.
     fn posting_agent(&self, requested: Option<AgentName>) -> Result<AgentName, Problem> {
-        let own = &self.attempt.agent;
+        let own_agent = &self.attempt.agent;
         match requested {
-            None => Ok(own.clone()),
-            Some(name) if bus::is_same_or_below(&name, own) => Ok(name),
+            None => Ok(own_agent.clone()),
+            Some(name) if bus::is_same_or_below(&name, own_agent) => Ok(name),
             Some(name) => Err(Problem::new(
                 403,
                 "not_yours",
-                format!("{own} cannot post as {name}"),
-                format!("post as {own}, or as an agent below it: {own}/…"),
+                format!("{own_agent} cannot post as {name}"),
+                format!("post as {own_agent}, or as an agent below it: {own_agent}/…"),
             )),
         }
     }
@@ -662,11 +664,11 @@ impl CallingAttempt {
     }
 }
 
-fn not_yours(what: &str) -> Problem {
+fn not_yours(target: &str) -> Problem {
     Problem::new(
         403,
         "not_yours",
-        format!("this attempt's token does not allow {what}"),
+        format!("this attempt's token does not allow {target}"),
         "it allows its own task, its own claims and the channels of its project",
     )
 }

@@ -77,7 +77,8 @@ pub(crate) fn audit_other_write(
     shared: &Arc<ServerState>,
     principal: &Principal,
     origin: ConnectionOrigin,
-    (verb, about): (&str, &str),
+    verb: &str,
+    about: &str,
 ) {
     shared.audit.append_now(AuditLineView {
         n: 0,

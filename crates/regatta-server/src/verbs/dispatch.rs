@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn conditional_verbs_of_the_table_accept_a_condition() {
         let call = |name: &str, input: &str| Call::parse(name, input.as_bytes()).unwrap();
-        let good = [
+        let conditional_calls = [
             ("task.set", r#"{"task":"T1","edit":{}}"#, "T1"),
             ("task.assign", r#"{"task":"T1"}"#, "T1"),
             ("task.cancel", r#"{"task":"T1"}"#, "T1"),
@@ -408,7 +408,7 @@ mod tests {
             ("limits.set", "{}", "fleet"),
             ("budget.set", r#"{"scope":"day"}"#, "day"),
         ];
-        for (name, input, subject) in good {
+        for (name, input, subject) in conditional_calls {
             assert_eq!(
                 precondition_of(&call(name, input), 7).unwrap(),
                 Precondition {
@@ -424,7 +424,7 @@ mod tests {
                 .iter()
                 .filter(|verb| verb.supports_if_match())
                 .count(),
-            good.len()
+            conditional_calls.len()
         );
         assert_eq!(
             precondition_of(&call("status", "{}"), 7).unwrap_err().code,

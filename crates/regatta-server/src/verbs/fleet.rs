@@ -114,7 +114,7 @@ impl VerbHandler<'_> {
             completed,
             failed,
             projects: self.project_views(&board, input.project.clone()).await?,
-            missions: missions.iter().map(|mission| mission.0).collect(),
+            missions: missions.iter().map(|(id, ..)| *id).collect(),
             progress,
             agents: board
                 .agents

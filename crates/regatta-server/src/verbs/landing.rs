@@ -163,7 +163,8 @@ impl VerbHandler<'_> {
                 &board,
                 project,
                 self.engine().now(),
-                (ended, median_ms),
+                ended,
+                median_ms,
             ));
         }
         encode_answer(board.revision, &views)

@@ -18,7 +18,7 @@ const MAX_COUNTED_MENTIONS: usize = 1_000;
 
 impl VerbHandler<'_> {
     pub(super) async fn msg_send(&self, input: input::MsgSend) -> VerbResult {
-        let by = match (&self.principal, input.agent) {
+        let sender = match (&self.principal, input.agent) {
             (_, None) => self.actor.clone(),
             // Messages show their real sender, so a hook's command can post only as its own agent
             // or one below it.
@@ -54,7 +54,10 @@ impl VerbHandler<'_> {
             labels: input.labels,
             reply_to: input.reply_to,
         };
-        match self.run_as(by, Command::PostWith { post, extra }).await? {
+        match self
+            .run_as(sender, Command::PostWith { post, extra })
+            .await?
+        {
             (revision, CommandOutcome::Message(id)) => {
                 encode_answer(revision, &self.find_message(id).await?)
             }
@@ -81,19 +84,19 @@ impl VerbHandler<'_> {
     /// mailbox of the other end.
     async fn message_replied_to(
         &self,
-        to: MessageId,
+        replied_to: MessageId,
         channel: &ChannelName,
     ) -> Result<Message, Problem> {
-        let found = self.find_message(to).await?;
+        let found = self.find_message(replied_to).await?;
         let both_private =
             bus::addressee(&found.channel).is_some() && bus::addressee(channel).is_some();
         if found.channel != *channel && !both_private {
             return Err(Problem::new(
                 422,
                 "elsewhere",
-                format!("{to} is in {}, not in {channel}", found.channel),
+                format!("{replied_to} is in {}, not in {channel}", found.channel),
                 format!(
-                    "answer it there: regatta msg send {} --reply-to {to} …",
+                    "answer it there: regatta msg send {} --reply-to {replied_to} …",
                     found.channel
                 ),
             ));
@@ -251,8 +254,8 @@ impl VerbHandler<'_> {
 
     pub(super) async fn msg_wait(&self, input: input::MsgWait) -> VerbResult {
         let mut board_changes = self.shared.event_fanout.watch_board();
-        let mut seen = self.board().counters.message;
-        let mut after = input.after.unwrap_or(MessageId(seen));
+        let mut last_seen = self.board().counters.message;
+        let mut after = input.after.unwrap_or(MessageId(last_seen));
         let deadline = deadline(input.timeout_ms);
         let filter = MessageFilter {
             channel: input.channel,
@@ -265,7 +268,7 @@ impl VerbHandler<'_> {
             ..MessageFilter::default()
         };
         loop {
-            while seen > after.0 {
+            while last_seen > after.0 {
                 let filter = MessageFilter {
                     after: Some(after),
                     ..filter.clone()
@@ -285,7 +288,7 @@ impl VerbHandler<'_> {
                 loop {
                     board_changes.mark_unchanged();
                     match self.board().counters.message {
-                        now if now > seen => return now,
+                        now if now > last_seen => return now,
                         _ => _ = board_changes.changed().await,
                     }
                 }
@@ -298,7 +301,7 @@ impl VerbHandler<'_> {
                     "wait longer: --timeout 5m",
                 ));
             };
-            seen = now;
+            last_seen = now;
         }
     }
 

@@ -114,7 +114,7 @@ async fn handle_inner(
     input: &[u8],
 ) -> VerbResult {
     let verb = Verb::find(name);
-    let line = verb
+    let audit_line = verb
         .filter(|verb| verb.is_write())
         .map(|verb| PendingAuditLine::begin(shared, &context, verb.name, input));
     let started_at = std::time::Instant::now();
@@ -149,8 +149,8 @@ async fn handle_inner(
             result.as_ref().err().map(|problem| problem.code.as_str()),
         );
     }
-    if let Some(line) = line {
-        line.end(&result).await;
+    if let Some(audit_line) = audit_line {
+        audit_line.end(&result).await;
     }
     result
 }
@@ -163,9 +163,9 @@ pub(crate) async fn register_outside_agent(
     context: RequestContext,
     input: &[u8],
 ) -> VerbResult {
-    let line = PendingAuditLine::begin(shared, &context, "agent.add", input);
+    let audit_line = PendingAuditLine::begin(shared, &context, "agent.add", input);
     let result = register_inner(shared, context, input).await;
-    line.end(&result).await;
+    audit_line.end(&result).await;
     result
 }
 

@@ -59,7 +59,11 @@ impl VerbHandler<'_> {
         self.require_startable_agent(planners).await?;
         self.require_scripts(
             planners,
-            [(&*title(&input.goal), None, input.script.is_some())].into_iter(),
+            std::iter::once(start_checks::ScriptNeed {
+                subject: &title(&input.goal),
+                assignee: None,
+                has_script: input.script.is_some(),
+            }),
         )?;
         let facts = planning_facts(&board, &project);
         let input = plan_request::PlanRequest {

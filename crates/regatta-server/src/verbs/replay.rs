@@ -62,7 +62,7 @@ fn no_mission(mission: MissionId) -> Problem {
 fn replay_view(
     shared: &ServerState,
     id: MissionId,
-    at: Option<u64>,
+    requested_revision: Option<u64>,
     until: u64,
 ) -> Result<ReplayView, Problem> {
     let history = &**shared.engine.history();
@@ -76,7 +76,7 @@ fn replay_view(
     };
     let tasks = history.tasks(&filter).map_err(problem_from_store)?;
     let moments = mission_marks(shared, id, &tasks, until)?;
-    let at = at.unwrap_or(moments.last);
+    let at = requested_revision.unwrap_or(moments.last);
     if at < moments.first || at > moments.last {
         return Err(Problem::new(
             400,
@@ -330,8 +330,9 @@ fn mission_figures(
                 ms,
             } in timeline.with_totals_until(shared.engine.now().unix_ms).sums
             {
-                let sum = time.entry(activity).or_default();
-                (sum.0, sum.1) = (sum.0 + times, sum.1 + ms);
+                let (total_times, total_ms) = time.entry(activity).or_default();
+                *total_times += times;
+                *total_ms += ms;
             }
         }
     }

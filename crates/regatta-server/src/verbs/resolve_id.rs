@@ -262,11 +262,11 @@ impl VerbHandler<'_> {
     fn task_of_agent(&self, agent: &AgentName) -> Result<TaskId, Problem> {
         let board = self.board();
         agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
-        let own = board
+        let attempts = board
             .attempts
             .values()
             .filter(|attempt| attempt.agent == *agent);
-        let tasks: Vec<TaskId> = own.map(|attempt| attempt.task).collect();
+        let tasks: Vec<TaskId> = attempts.map(|attempt| attempt.task).collect();
         match tasks.as_slice() {
             [task] => Ok(*task),
             [] => Err(Problem::new(
@@ -358,11 +358,11 @@ fn wrong_kind(id: &str, found: &Reference, accepts: &AcceptedIds) -> Option<Prob
     let Reference::Agent(_) = found else {
         return None;
     };
-    let other = reference::readings(id, &KINDS_WITH_LETTER, &[])
+    let intended = reference::readings(id, &KINDS_WITH_LETTER, &[])
         .ok()?
         .into_iter()
         .next()?;
-    Some(unsupported_kind(&other, accepts.verb))
+    Some(unsupported_kind(&intended, accepts.verb))
 }
 
 fn ambiguous(id: &str, verb: &str, found: &[Reference]) -> Problem {

@@ -8,6 +8,13 @@ use regatta_engine::ports::agents::AgentError;
 
 use super::*;
 
+/// The facts about a task that decide whether it lacks a script.
+pub(super) struct ScriptNeed<'a> {
+    pub(super) subject: &'a str,
+    pub(super) assignee: Option<&'a AgentName>,
+    pub(super) has_script: bool,
+}
+
 /// Returns the hint of an error about an agent, with the agent's name in the commands to type.
 pub(super) fn hint_for(name: &AgentName, error: &AgentError) -> String {
     error.hint.replace(" NAME ", &format!(" {name} "))
@@ -68,14 +75,12 @@ impl VerbHandler<'_> {
     pub(super) fn require_scripts<'t>(
         &self,
         agents: &[AgentName],
-        tasks: impl Iterator<Item = (&'t str, Option<&'t AgentName>, bool)>,
+        tasks: impl Iterator<Item = ScriptNeed<'t>>,
     ) -> Result<(), Problem> {
         let board = self.board();
         let lacking: Vec<&str> = tasks
-            .filter(|(_, assignee, has_script)| {
-                lacks_script(&board, agents, *assignee, *has_script)
-            })
-            .map(|(subject, ..)| subject)
+            .filter(|task| lacks_script(&board, agents, task.assignee, task.has_script))
+            .map(|task| task.subject)
             .collect();
         let Some(first) = lacking.first() else {
             return Ok(());
@@ -89,9 +94,8 @@ impl VerbHandler<'_> {
                 )
             }
         };
-        let hint = "give each task a script, as in script = [{ write = { path = \"notes.md\", text \
-                    = \"Hello\\n\" } }], \
-                    or choose another agent: regatta provider";
+        let hint = "give each task a script, as in script = [{ write = { path = \"notes.md\", \
+                    text = \"Hello\\n\" } }], or choose another agent: regatta provider";
         Err(Problem::new(422, "no_provider", what, hint))
     }
 }

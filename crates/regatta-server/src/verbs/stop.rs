@@ -16,13 +16,13 @@ use super::*;
 /// it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn still_running(left: &[String]) -> Problem {
+fn still_running(unfinished: &[String]) -> Problem {
     Problem::new(
         500,
         "still_running",
         format!(
             "still running after being told to stop: {}",
-            left.join("; ")
+            unfinished.join("; ")
         ),
         "the stop continues; check again: regatta status; end everything: regatta down",
     )
@@ -171,16 +171,16 @@ impl VerbHandler<'_> {
                     landing.task, landing.id
                 )
             });
-            let left: Vec<String> = attempts
+            let unfinished: Vec<String> = attempts
                 .map(|attempt| self.attempt_label(attempt))
                 .chain(trials)
                 .collect();
-            if left.is_empty() {
+            if unfinished.is_empty() {
                 return Ok(());
             }
             tokio::select! {
-                changed = board_changes.changed() => if changed.is_err() { return Err(still_running(&left)) },
-                () = tokio::time::sleep_until(deadline) => return Err(still_running(&left)),
+                changed = board_changes.changed() => if changed.is_err() { return Err(still_running(&unfinished)) },
+                () = tokio::time::sleep_until(deadline) => return Err(still_running(&unfinished)),
             }
         }
     }
@@ -200,11 +200,11 @@ impl VerbHandler<'_> {
     async fn stop_agent(&self, agent: &AgentName, stop: impl Fn(TaskId) -> Command) -> VerbResult {
         let board = self.board();
         agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
-        let own = board
+        let attempts = board
             .attempts
             .values()
             .filter(|attempt| attempt.agent == *agent && attempt.session_of.is_none());
-        let tasks: Vec<TaskId> = own.map(|attempt| attempt.task).collect();
+        let tasks: Vec<TaskId> = attempts.map(|attempt| attempt.task).collect();
         if tasks.is_empty() {
             let what = format!("{agent} has no running task");
             return Err(Problem::new(

@@ -223,32 +223,34 @@ impl VerbHandler<'_> {
     }
 
     pub(super) async fn mission_start(&self, input: input::MissionStart) -> VerbResult {
-        let (_, mission, _) = self.start_mission(input).await?;
+        let mission = self.start_mission(input).await?;
         self.mission_show(&mission.to_string()).await
     }
 
-    /// Starts a mission. Returns the revision and the ids of the mission and its tasks.
-    pub(super) async fn start_mission(
-        &self,
-        input: input::MissionStart,
-    ) -> Result<(u64, MissionId, Vec<TaskId>), Problem> {
+    /// Starts a mission and returns its id.
+    async fn start_mission(&self, input: input::MissionStart) -> Result<MissionId, Problem> {
         let project = self.resolve_project(input.project.clone())?;
         self.require_startable_agent(&input.agents).await?;
         let board = self.board();
-        let planned = input.tasks.iter().map(|planned_task| {
-            (
-                &*planned_task.task.subject,
-                planned_task.task.assign.as_ref(),
-                planned_task.task.script.is_some(),
-            )
-        });
+        let planned = input
+            .tasks
+            .iter()
+            .map(|planned_task| start_checks::ScriptNeed {
+                subject: &planned_task.task.subject,
+                assignee: planned_task.task.assign.as_ref(),
+                has_script: planned_task.task.script.is_some(),
+            });
         self.require_scripts(&input.agents, planned)?;
         // Tasks on the board may be of many kinds, so one that an agent can do is enough.
         let adopted = || input.adopt.iter().filter_map(|id| board.tasks.get(id));
         if input.tasks.is_empty() && adopted().all(|task| task.script.is_none()) {
             self.require_scripts(
                 &input.agents,
-                adopted().map(|task| (&*task.subject, task.assignee.as_ref(), false)),
+                adopted().map(|task| start_checks::ScriptNeed {
+                    subject: &task.subject,
+                    assignee: task.assignee.as_ref(),
+                    has_script: false,
+                }),
             )?;
         }
         let serial = self.serial_packages(&project, &input).await?;
@@ -298,9 +300,7 @@ impl VerbHandler<'_> {
             })
             .await?
         {
-            (revision, CommandOutcome::Mission { mission, tasks }) => {
-                Ok((revision, mission, tasks))
-            }
+            (_, CommandOutcome::Mission { mission, .. }) => Ok(mission),
             other => Err(unexpected_outcome(&other.1)),
         }
     }

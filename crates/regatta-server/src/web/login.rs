@@ -117,7 +117,7 @@ pub(crate) async fn sign_in(
         .tokens
         .create_session(&principal, &person, shared.engine.now().unix_ms);
     let BrowserSession { cookie, key } = session.ok_or_else(tokens::no_token)?;
-    crate::verbs::audit_other_write(&shared, &principal, origin, ("enter", "a browser"));
+    crate::verbs::audit_other_write(&shared, &principal, origin, "enter", "a browser");
     let text = format!(
         "{}={cookie}; Path=/; Max-Age={}; HttpOnly; SameSite=Strict{}",
         cookie_name(origin),

@@ -43,9 +43,8 @@ const PAGE_PATHS: [&str; 12] = [
 const PAGE_PREFIXES: [&str; 3] = ["/t/", "/plan/", "/agents/"];
 
 const PAGE_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-    connect-src 'self'; \
-    worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
-    require-trusted-types-for 'script'; trusted-types regatta";
+    connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors \
+    'none'; require-trusted-types-for 'script'; trusted-types regatta";
 
 /// The source of the page's files.
 pub(crate) enum WebSource {
@@ -338,14 +337,26 @@ mod tests {
                 .unwrap()
                 .contains("immutable")
         );
-        let mut again = HeaderMap::new();
-        again.insert(header::IF_NONE_MATCH, script.headers()["etag"].clone());
+        let mut conditional_headers = HeaderMap::new();
+        conditional_headers.insert(header::IF_NONE_MATCH, script.headers()["etag"].clone());
         assert_eq!(
-            file_response(b"1".to_vec(), content_type("x.js"), true, &again).status(),
+            file_response(
+                b"1".to_vec(),
+                content_type("x.js"),
+                true,
+                &conditional_headers
+            )
+            .status(),
             StatusCode::NOT_MODIFIED
         );
         assert_eq!(
-            file_response(b"2".to_vec(), content_type("x.js"), true, &again).status(),
+            file_response(
+                b"2".to_vec(),
+                content_type("x.js"),
+                true,
+                &conditional_headers
+            )
+            .status(),
             StatusCode::OK
         );
         assert_eq!(WebSource::Embedded.read("assets/no-such-file.js"), None);
@@ -353,7 +364,7 @@ mod tests {
             FILES.iter().any(|(name, _)| *name == "index.html"),
             "the build has no page"
         );
-        for (name, bytes) in FILES.iter().filter(|pair| pair.0.ends_with(".html")) {
+        for (name, bytes) in FILES.iter().filter(|(name, _)| name.ends_with(".html")) {
             let text = String::from_utf8_lossy(bytes);
             assert!(
                 !text.contains("<style") && !text.contains(" style=") && !text.contains(" on"),

@@ -90,10 +90,10 @@ pub(super) fn render_rows(
         }
     }
     if file.lines.len() > MAX_FILE_LINES {
-        let left = file.lines.len() - MAX_FILE_LINES;
+        let cut_lines = file.lines.len() - MAX_FILE_LINES;
         let _a_string_takes_all = write!(
             html,
-            "<tr class=\"hunk\"><td colspan=\"4\">{left} more lines: see regatta diff</td></tr>"
+            "<tr class=\"hunk\"><td colspan=\"4\">{cut_lines} more lines: see regatta diff</td></tr>"
         );
     }
     wrap_in_tables(&html, split)

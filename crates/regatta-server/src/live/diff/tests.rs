@@ -40,9 +40,14 @@ fn patch_is_parsed_file_by_file() {
     );
     assert_eq!(files[1].renamed_from.as_deref(), Some("old name.txt"));
     assert_eq!(files[3].lines[1], ('-', "-- a/looks like a header".into()));
-    let line = file_summary(&files[0], true);
+    let summary = file_summary(&files[0], true);
     assert_eq!(
-        (line.added, line.removed, line.outside, line.closed),
+        (
+            summary.added,
+            summary.removed,
+            summary.outside,
+            summary.closed
+        ),
         (2, 1, true, false)
     );
 }
@@ -126,7 +131,7 @@ fn changes_of_white_space_are_hidden_on_request() {
         shape,
         "@@@ -1,4 +1,5 @@\n+if c {\n     fn a() {\n     b();\n-old();\n+new();\n end\n"
     );
-    let drawn = render_rows(
+    let html = render_rows(
         &parse_patch(patch)[0],
         DiffStyle {
             split: false,
@@ -134,12 +139,12 @@ fn changes_of_white_space_are_hidden_on_request() {
         },
     );
     assert!(
-        drawn.contains("<tr><td>1</td><td>2</td><td></td><td>    fn a() {</td></tr>"),
-        "{drawn}"
+        html.contains("<tr><td>1</td><td>2</td><td></td><td>    fn a() {</td></tr>"),
+        "{html}"
     );
     assert!(
-        drawn.contains("<td>4</td><td>5</td><td></td><td>end</td>"),
-        "lines keep their numbers: {drawn}"
+        html.contains("<td>4</td><td>5</td><td></td><td>end</td>"),
+        "lines keep their numbers: {html}"
     );
 }
 

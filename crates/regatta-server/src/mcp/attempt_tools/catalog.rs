@@ -42,8 +42,7 @@ pub(super) fn all_tools(lead: bool) -> Vec<Value> {
         tool_json(
             "my_task",
             "Show your task: what to do, which files you may change, which checks must pass, the \
-             other agents at work, and \
-             the latest landings",
+             other agents at work, and the latest landings",
             none(),
             true,
         ),
@@ -84,8 +83,8 @@ pub(super) fn all_tools(lead: bool) -> Vec<Value> {
         tool_json(
             "ask",
             "Ask a person, and wait for the answer. The question stays open until somebody \
-             answers. Call again with the \
-             id to continue waiting, or with assume to continue without an answer",
+             answers. Call again with the id to continue waiting, or with assume to continue \
+             without an answer",
             object_schema(
                 json!({
                     "question": text_schema("What you need to know; say what you would do without \
@@ -104,8 +103,7 @@ pub(super) fn all_tools(lead: bool) -> Vec<Value> {
         tool_json(
             "request_approval",
             "Ask whether you may do something, and wait for the answer. Name the exact command, \
-             files or addresses: a \
-             request that does not show its object is denied",
+             files or addresses: a request that does not show its object is denied",
             object_schema(
                 json!({
                     "title": text_schema("What you want to do, in one line"),
@@ -134,8 +132,7 @@ pub(super) fn all_tools(lead: bool) -> Vec<Value> {
         tool_json(
             "report_scope_escape",
             "Report a change that is needed outside your file manifest, instead of making it: \
-             changes there do not land. \
-             A person can make a task of the report",
+             changes there do not land. A person can make a task of the report",
             object_schema(
                 json!({
                     "files": list_schema("The files that need the change"),
@@ -148,8 +145,7 @@ pub(super) fn all_tools(lead: bool) -> Vec<Value> {
         tool_json(
             "claim_acquire",
             "Claim files of your project (file://PROJECT/PATH) or a port (port://HOST/3000), so \
-             that nobody else uses \
-             them. Your manifest is claimed already",
+             that nobody else uses them. Your manifest is claimed already",
             object_schema(
                 json!({
                     "uris": list_schema("URIs to claim, all or none"),
@@ -179,8 +175,7 @@ pub(super) fn all_tools(lead: bool) -> Vec<Value> {
         tool_json(
             "msg_send",
             "Post a message. The channel is your project's if omitted; @name in the text mentions \
-             an agent, and @name as \
-             the channel sends it to that agent only",
+             an agent, and @name as the channel sends it to that agent only",
             object_schema(
                 json!({
                     "text": text_schema("The text"),
@@ -196,8 +191,7 @@ pub(super) fn all_tools(lead: bool) -> Vec<Value> {
         tool_json(
             "msg_read",
             "Read your unread messages of a channel: your project's if omitted, or your own \
-             mailbox, @YOUR-NAME. Or read \
-             a thread, search messages, or read an attachment",
+             mailbox, @YOUR-NAME. Or read a thread, search messages, or read an attachment",
             object_schema(
                 json!({
                     "channel": text_schema("The channel"),

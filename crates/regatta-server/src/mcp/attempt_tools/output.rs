@@ -128,8 +128,7 @@ fn answer_output(data: Value) -> ToolReply {
             };
             format!(
                 "Nobody has answered yet, and {id} stays open.{note} Call ask with id {id} to \
-                 continue waiting, or with id \
-                 {id} and assume to continue without an answer."
+                 continue waiting, or with id {id} and assume to continue without an answer."
             )
         }
     };
