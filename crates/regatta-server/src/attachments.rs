@@ -64,16 +64,16 @@ fn store_file(
     };
     let shown_path: String = path.chars().take(200).collect();
     let file = open_source(sources, path)
-        .map_err(|error| refuse(format!("{shown_path} cannot be attached: {error}")))?;
+        .map_err(|error| refuse(format!("could not attach {shown_path}: {error}")))?;
     let meta = file
         .metadata()
-        .map_err(|error| refuse(format!("{shown_path} cannot be attached: {error}")))?;
+        .map_err(|error| refuse(format!("could not attach {shown_path}: {error}")))?;
     if !meta.is_file() {
         return Err(refuse(format!("{shown_path} is not a file")));
     }
     let mut bytes = Vec::new();
     let read = file.take(MAX_ATTACHMENT_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|error| refuse(format!("{shown_path} cannot be read: {error}")))?;
+    read.map_err(|error| refuse(format!("could not read {shown_path}: {error}")))?;
     if bytes.len() as u64 > MAX_ATTACHMENT_BYTES {
         return Err(refuse(format!(
             "{shown_path} is larger than {} MiB",
@@ -85,7 +85,7 @@ fn store_file(
         Problem::new(
             507,
             "io",
-            format!("{shown_path} could not be stored: {error}"),
+            format!("could not store {shown_path}: {error}"),
             "see what is wrong: regatta doctor",
         )
     })?;

@@ -95,7 +95,7 @@ fn data_of(answer: &[u8]) -> Result<Value, Problem> {
         Problem::new(
             500,
             "bug",
-            format!("an answer could not be parsed: {error}"),
+            format!("could not parse an answer: {error}"),
             "please report this",
         )
     })?;

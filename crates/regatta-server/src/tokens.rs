@@ -501,7 +501,7 @@ fn storage_problem(error: &std::io::Error) -> Problem {
     Problem::new(
         507,
         "io",
-        format!("the tokens could not be stored: {error}"),
+        format!("could not store the tokens: {error}"),
         "see what is wrong: regatta doctor",
     )
 }

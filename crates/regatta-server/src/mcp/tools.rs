@@ -193,7 +193,7 @@ pub(super) async fn call_verb(
         Problem::new(
             500,
             "bug",
-            format!("an answer could not be parsed: {error}"),
+            format!("could not parse an answer: {error}"),
             "please report this",
         )
     })?;

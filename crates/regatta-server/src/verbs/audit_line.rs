@@ -111,7 +111,7 @@ impl VerbHandler<'_> {
             Problem::new(
                 507,
                 "io",
-                format!("the audit log could not be read: {error}"),
+                format!("could not read the audit log: {error}"),
                 "see what is wrong: regatta doctor",
             )
         })?;

@@ -9,7 +9,7 @@ impl VerbHandler<'_> {
         if !keep_agents {
             let engine = self.engine().clone();
             let still_running =
-                run_blocking(move || engine.stop_attempts("the daemon was told to stop"))
+                run_blocking(move || engine.stop_attempts("the daemon was asked to stop"))
                     .await?
                     .map_err(problem_from_failure)?;
             if !still_running.is_empty() {
@@ -52,7 +52,7 @@ impl VerbHandler<'_> {
             Problem::new(
                 500,
                 "io",
-                format!("the code could not be created: {error}"),
+                format!("could not create a sign-in code: {error}"),
                 "try again",
             )
         })?;

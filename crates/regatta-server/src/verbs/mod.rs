@@ -413,7 +413,7 @@ fn encode_answer<T: Serialize>(revision: u64, data: &T) -> VerbResult {
         Problem::new(
             500,
             "bug",
-            format!("the answer could not be encoded: {error}"),
+            format!("could not encode the answer: {error}"),
             "please report this",
         )
     })

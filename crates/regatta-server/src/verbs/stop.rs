@@ -20,10 +20,7 @@ fn still_running(unfinished: &[String]) -> Problem {
     Problem::new(
         500,
         "still_running",
-        format!(
-            "still running after being told to stop: {}",
-            unfinished.join("; ")
-        ),
+        format!("still running after the stop: {}", unfinished.join("; ")),
         "the stop continues; check again: regatta status; end everything: regatta down",
     )
 }
