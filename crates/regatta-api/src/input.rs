@@ -102,7 +102,7 @@ inputs! {
     /// An inbox item, and the time for which it is hidden; without a time it is shown again.
     InboxSnooze { id: regatta_core::inbox::InboxItem, #[serde(default)] ms: Option<u64> }
     PolicyAdd {
-        #[serde(default = "everybody")] scope: policy::RuleScope,
+        #[serde(default = "default_rule_scope")] scope: policy::RuleScope,
         effect: policy::RuleEffect,
         #[serde(default)] matter: policy::RuleSubject,
     }
@@ -121,7 +121,7 @@ inputs! {
         attempt: AttemptId,
         /// Number of the journal record to start at.
         #[serde(default)] from: u64,
-        #[serde(default = "fifty")] limit: usize,
+        #[serde(default = "default_fifty")] limit: usize,
     }
     AttemptChecksInput { attempt: AttemptId }
     RuleTest {
@@ -146,7 +146,7 @@ inputs! {
     /// Lines of the audit log: the newest, or with `after` the oldest after that one.
     AuditQuery {
         #[serde(default)] after: Option<u64>,
-        #[serde(default = "fifty")] limit: usize,
+        #[serde(default = "default_fifty")] limit: usize,
         /// Only writes in this name or with this token.
         #[serde(default)] by: Option<String>,
         #[serde(default)] verb: Option<String>,
@@ -171,7 +171,7 @@ inputs! {
         #[serde(default)] role: Role,
         #[serde(default)] provider: Option<String>,
         #[serde(default)] description: String,
-        #[serde(default = "one")] max_tasks: u32,
+        #[serde(default = "default_one")] max_tasks: u32,
         #[serde(default)] profile: Profile,
         /// Register the agent although its program is not installed where the daemon runs.
         #[serde(default)] anyway: bool,
@@ -219,7 +219,7 @@ inputs! {
         #[serde(default)] lease_ms: Option<u64>,
         /// Creates a workspace for the attempt. Without a workspace the attempt can only report,
         /// and a poll costs next to nothing; a task that expects a change gets a workspace anyway.
-        #[serde(default = "yes")] workspace: bool,
+        #[serde(default = "default_true")] workspace: bool,
         /// A person does the work, in the name of an agent whose program Regatta would otherwise
         /// run.
         #[serde(default)] by_hand: bool,
@@ -282,7 +282,7 @@ inputs! {
         #[serde(default, skip_serializing_if = "Option::is_none")] team: Option<TeamName>,
         /// Budget of the mission; omitted limits are unlimited.
         #[serde(default)] budget: budget::Ceiling,
-        #[serde(default = "five")] max_workers: u32,
+        #[serde(default = "default_five")] max_workers: u32,
         #[serde(default)] mode: mission::StartMode,
         /// Run tasks at the same time even if their manifests overlap; the landing queue merges
         /// them.
@@ -387,7 +387,7 @@ pub enum RuntimeName {
     Outside,
 }
 
-fn everybody() -> policy::RuleScope {
+fn default_rule_scope() -> policy::RuleScope {
     policy::RuleScope::All
 }
 
@@ -449,7 +449,7 @@ pub struct RunnerCalls {
     pub session: u64,
     #[serde(default)]
     pub after: u64,
-    #[serde(default = "half_a_minute")]
+    #[serde(default = "default_wait_ms")]
     pub wait_ms: u64,
 }
 
@@ -496,18 +496,18 @@ pub struct JournalCopy {
     pub records: Vec<serde_json::Value>,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
-fn one() -> u32 {
+fn default_one() -> u32 {
     1
 }
-fn five() -> u32 {
+fn default_five() -> u32 {
     5
 }
-fn fifty() -> usize {
+fn default_fifty() -> usize {
     50
 }
-fn half_a_minute() -> u64 {
+fn default_wait_ms() -> u64 {
     30_000
 }

@@ -205,7 +205,7 @@ impl MissionProgress {
     /// Returns the progress of the mission in words.
     pub fn progress_text(&self) -> String {
         match (self.place, self.tasks) {
-            (Some(place), _) => format!("in line for a lead, number {place}"),
+            (Some(place), _) => format!("queued for a lead, position {place}"),
             (None, 0) => "no task yet".into(),
             (None, tasks) => format!("{} of {tasks} landed", self.landed),
         }

@@ -13,23 +13,23 @@ pub struct PatchFile {
 /// not counted.
 pub fn files_in_patch(patch: &str) -> Vec<PatchFile> {
     let mut files: Vec<PatchFile> = Vec::new();
-    let mut inside = false;
-    for s in patch.lines() {
-        if let Some(names) = s.strip_prefix("diff --git ") {
+    let mut is_in_hunk = false;
+    for line in patch.lines() {
+        if let Some(names) = line.strip_prefix("diff --git ") {
             let path = names.rsplit(" b/").next().unwrap_or(names).to_owned();
             files.push(PatchFile {
                 path,
                 added: 0,
                 removed: 0,
             });
-            inside = false;
+            is_in_hunk = false;
             continue;
         }
-        inside |= s.starts_with("@@");
-        let Some(file) = files.last_mut().filter(|_| inside) else {
+        is_in_hunk |= line.starts_with("@@");
+        let Some(file) = files.last_mut().filter(|_| is_in_hunk) else {
             continue;
         };
-        match s.bytes().next() {
+        match line.bytes().next() {
             Some(b'+') => file.added += 1,
             Some(b'-') => file.removed += 1,
             _ => {}
@@ -55,11 +55,11 @@ mod tests {
         let patch = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n-one\n+two\n \
             same\n--- a line that began with two dashes\ndiff --git a/b b/b\nnew file\n--- \
             /dev/null\n+++ b/b\n@@ -0,0 +1 @@\n+++more\n\\ No newline at end of file\n";
-        let said: Vec<_> = files_in_patch(patch)
+        let counted: Vec<_> = files_in_patch(patch)
             .into_iter()
             .map(|patch_file| (patch_file.path, patch_file.added, patch_file.removed))
             .collect();
-        assert_eq!(said, [("a".to_owned(), 1, 2), ("b".to_owned(), 1, 0)]);
+        assert_eq!(counted, [("a".to_owned(), 1, 2), ("b".to_owned(), 1, 0)]);
         assert_eq!((changed_lines(patch), changed_lines("")), (4, 0));
     }
 }

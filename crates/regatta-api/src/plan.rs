@@ -78,7 +78,7 @@ pub struct PlanningFacts {
 /// Returns the brief of a planner. `wrong` says why its last plan could not be used, if there was
 /// one.
 pub fn planner_brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
-    let again = if wrong.is_empty() {
+    let previous_failure = if wrong.is_empty() {
         String::new()
     } else {
         format!("\n# Your last plan could not be used\n{wrong}\n")
@@ -113,7 +113,7 @@ pub fn planner_brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
     format!(
         "Make a plan for this goal. Read the repository first; do not change it.\n\n# The \
          goal\n{goal}\n\
-         {again}\n\
+         {previous_failure}\n\
          # What a good plan is\n\
          - Different agents can work on its tasks at the same time. Each task names the files it \
          may change in `files`: few \
@@ -152,38 +152,43 @@ pub fn planner_brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
 
 /// Returns the plan in an answer, and whether it is JSON. The plan is the first marked block, or
 /// else the whole answer.
-pub fn extract_plan(said: &str) -> (String, bool) {
+pub fn extract_plan(answer: &str) -> (String, bool) {
     let fenced = |mark: &str| {
-        let from = said.find(mark)? + mark.len();
-        let rest = &said[from..];
-        let begin = rest.find('\n')? + 1;
-        let end = rest[begin..]
+        let start = answer.find(mark)? + mark.len();
+        let rest = &answer[start..];
+        let body_start = rest.find('\n')? + 1;
+        let end = rest[body_start..]
             .find("\n```")
-            .map_or(rest.len(), |rest| begin + rest + 1);
-        Some(rest[begin..end].to_owned())
+            .map_or(rest.len(), |rest| body_start + rest + 1);
+        Some(rest[body_start..end].to_owned())
     };
     if let Some(text) = fenced("```json") {
         return (text, true);
     }
     let text = fenced("```toml")
         .or_else(|| fenced("```"))
-        .unwrap_or_else(|| said.to_owned());
-    let json = text.trim_start().starts_with('{') || text.trim_start().starts_with("[{");
-    (text, json)
+        .unwrap_or_else(|| answer.to_owned());
+    let is_json = text.trim_start().starts_with('{') || text.trim_start().starts_with("[{");
+    (text, is_json)
 }
 
 /// Returns an estimate in words for `tasks` tasks: the middle half of the times and costs of tasks
 /// that landed before, in milliseconds and in millionths of a dollar.
 pub fn estimate_text(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String {
-    let half = |all: &mut Vec<u64>| {
-        all.sort_unstable();
-        let at = |quarter: usize| all.get(all.len() * quarter / 4).or(all.last()).copied();
+    let middle_half = |values: &mut Vec<u64>| {
+        values.sort_unstable();
+        let at = |quarter: usize| {
+            values
+                .get(values.len() * quarter / 4)
+                .or(values.last())
+                .copied()
+        };
         Some((at(1)?.saturating_mul(tasks), at(3)?.saturating_mul(tasks)))
     };
     let from = times.len().max(costs.len());
     let usd = |micro: u64| format!("${:.2}", micro as f64 / 1e6);
-    let cost = half(&mut costs).map(|(low, high)| format!("{}-{}", usd(low), usd(high)));
-    let time = half(&mut times).map(|(low, high)| {
+    let cost = middle_half(&mut costs).map(|(low, high)| format!("{}-{}", usd(low), usd(high)));
+    let time = middle_half(&mut times).map(|(low, high)| {
         format!(
             "{} to {} of work",
             short_duration(low),

@@ -55,7 +55,7 @@ impl Problem {
         Problem::new(
             400,
             "bad_input",
-            format!("the input of {verb} cannot be read: {error}"),
+            format!("could not read the input of {verb}: {error}"),
             format!("see what it takes: regatta schema {verb}"),
         )
     }

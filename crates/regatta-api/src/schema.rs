@@ -1,9 +1,10 @@
 //! JSON Schema of inputs and answers: `task.add` is a verb's input, `task.list:data` the data of an
 //! answer.
 //!
-//! `schemas.json` holds all of them. `UPDATE_GOLDEN=1 cargo test -p xtask --test schemas` writes it from the types, and
-//! that test fails while the file and the types differ. The program only reads the file, so that a
-//! build does not have to compile the derived schemas of 500 types (ADR 21).
+//! `schemas.json` holds all of them. `UPDATE_GOLDEN=1 cargo test -p xtask --test schemas` writes
+//! the file from the types, and that test fails while the file and the types differ. The program
+//! only reads the file, so that a build does not have to compile the derived schemas of 500 types
+//! (ADR 21).
 
 #[cfg(feature = "schema")]
 mod derive;
@@ -71,7 +72,7 @@ pub fn settings_schema() -> Value {
     schema_of(SETTINGS_KIND).expect("a test looks it up")
 }
 
-/// Returns every kind that [`of`] knows.
+/// Returns every kind that [`schema_of`] knows.
 pub fn all_kinds() -> Vec<String> {
     schemas()
         .kinds

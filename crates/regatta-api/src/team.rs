@@ -86,18 +86,17 @@ impl TeamView {
             .map(|team_launch| &team_launch.members)
             .into_iter()
             .flatten()
-            .map(|launch| {
-                let session = launch.attempt.filter(|id| board.attempts.contains_key(id));
+            .map(|member| {
+                let session = member.attempt.filter(|id| board.attempts.contains_key(id));
                 let silent_ms = session.and_then(&silent);
-                let works = board
-                    .attempts
-                    .values()
-                    .filter(|at| at.agent == launch.agent && at.session_of.is_none());
+                let attempts = board.attempts.values().filter(|attempt| {
+                    attempt.agent == member.agent && attempt.session_of.is_none()
+                });
                 MemberLiveView {
-                    name: launch.name.clone(),
-                    live: launch::activity(board, launch, silent_ms),
+                    name: member.name.clone(),
+                    live: launch::activity(board, member, silent_ms),
                     session,
-                    tasks: works.map(|attempt| attempt.task).collect(),
+                    tasks: attempts.map(|attempt| attempt.task).collect(),
                     silent_ms,
                 }
             });

@@ -196,7 +196,7 @@ macro_rules! verbs {
                 Verb::find(name).expect("every call is in the table")
             }
             /// Derives the JSON Schema of a verb's input. The program reads it with
-            /// [`crate::schema::new`].
+            /// [`crate::schema::schema_of`].
             #[cfg(feature = "schema")]
             pub(crate) fn input_schema(name: &str) -> Option<schemars::Schema> {
                 match name {

@@ -1,40 +1,47 @@
 //! The data that is shown. An interface draws a view as it is and computes no status from it.
 
+mod attempt; // attempts: grant, requests, briefing, checks, journal
 mod bridge; // conversations and bridges
+mod budgets; // budgets, and the amounts spent
+mod claim; // claims
 mod cost; // cost, and the work that it paid for
 mod graph; // dependency graphs with their layout
 mod inbox; // the inbox
-mod messages;
+mod messages; // the bus and the hooks
 mod mission; // missions
 mod queue; // the landing queue and its batches
 mod replay; // replays of missions
-mod why; // why something waits, and its history // the bus and the hooks
+mod why; // why something waits, and its history
 
 use regatta_core::agent::{self, Agent, Capacity};
 use regatta_core::agent_protocol::RequestContent;
 use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
 use regatta_core::bus::Message;
-use regatta_core::claim::{Claim, ClaimMode, ClaimOwner, ClaimWait};
 use regatta_core::event::Recorded;
 use regatta_core::ids::{
-    AgentName, ApprovalId, AttemptId, ClaimId, CommitId, MissionId, Now, ProjectName, TaskId,
-    WaitId,
+    AgentName, ApprovalId, AttemptId, CommitId, MissionId, Now, ProjectName, TaskId,
 };
-use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project::{RuleAction, StandingRule};
-use regatta_core::refusal::ClaimHolder;
 use regatta_core::schedule::{self, WaitReason};
 use regatta_core::scope_escape::{self, ScopeEscape};
 use regatta_core::start_gates::{self, GateResult, GateVerdict};
 use regatta_core::task::{Task, TaskStatus};
 use regatta_core::task_timeline::TaskTimeline;
-use regatta_core::{approval, budget, file_map, provider_outage};
+use regatta_core::{approval, provider_outage};
 use serde::{Deserialize, Serialize};
 
 use crate::verb::TokenScope;
 
+pub use attempt::{
+    AttemptRequestView, BriefingView, CheckResultView, GrantedAttempt, JournalRecordView,
+    SiblingAttemptView, TaskBriefView, without_token,
+};
 pub use bridge::{BridgeHealthView, BridgeView, ConversationLineView};
+pub use budgets::{BudgetView, BudgetsView};
+pub use claim::{
+    ClaimCheckView, ClaimView, ClaimWaitView, ClaimsView, GrantedClaim, WorkClaimView,
+};
 pub use cost::{
     CostRow, CostTable, CostView, LandedLinesView, SpendResultsView, forecast_text, price_text,
 };
@@ -122,23 +129,25 @@ impl TaskView {
         self.gates = match live {
             Some(attempt) => start_gates::restore_results(&attempt.gates),
             None if self.task.status.is_waiting() => {
-                let held = self
+                let blocking = self
                     .task
                     .mission
                     .and_then(|id| board.missions.get(&id))
                     .map_or(&[][..], |mission| &mission.blocking_gates);
                 let held = |gate| {
-                    held.iter()
+                    blocking
+                        .iter()
                         .find(|gate_result| gate_result.gate == gate)
                         .cloned()
                 };
-                let now = start_gates::evaluate(
+                let results = start_gates::evaluate(
                     board,
                     &self.task,
                     &start_gates::StartFacts::default(),
                     now,
                 );
-                now.into_iter()
+                results
+                    .into_iter()
                     .map(|gate_result| {
                         held(gate_result.gate)
                             .filter(|_| gate_result.verdict != GateVerdict::Block)
@@ -201,12 +210,12 @@ pub fn program_activity(board: &Board, attempt: &Attempt) -> String {
     if attempt.by_hand {
         return TAKEN_OVER_TEXT.into();
     }
-    let talk = &attempt.session;
-    match (&talk.hold_reason, attempt.accepts_follow_ups) {
+    let session = &attempt.session;
+    match (&session.hold_reason, attempt.accepts_follow_ups) {
         (Some(reason), _) => format!("held: {reason}"),
-        (None, true) if talk.session_id.is_none() && talk.turns == 0 => "starting".into(),
-        (None, true) if talk.closing => "ending".into(),
-        (None, true) if !talk.in_turn => "idle".into(),
+        (None, true) if session.session_id.is_none() && session.turns == 0 => "starting".into(),
+        (None, true) if session.closing => "ending".into(),
+        (None, true) if !session.in_turn => "idle".into(),
         _ => IN_TURN_TEXT.into(),
     }
 }
@@ -229,16 +238,16 @@ pub struct EscapeView {
 impl EscapeView {
     /// Returns all escapes of these tasks, oldest first.
     pub fn list(tasks: &[Task]) -> Vec<EscapeView> {
-        let by = |id: &str| {
+        let task_with_alias = |id: &str| {
             tasks
                 .iter()
                 .find(|task| task.alias.as_deref() == Some(id))
                 .map(|task| task.id)
         };
-        let of = |task: &Task| -> Vec<EscapeView> {
+        let escapes_of = |task: &Task| -> Vec<EscapeView> {
             let view = |(nth, escape): (usize, &ScopeEscape)| {
                 let id = scope_escape::escape_name(task.id, nth);
-                let follow_up = by(&id);
+                let follow_up = task_with_alias(&id);
                 let (project, subject) = (task.project.clone(), task.subject.clone());
                 EscapeView {
                     id,
@@ -251,7 +260,7 @@ impl EscapeView {
             };
             task.escapes.iter().enumerate().map(view).collect()
         };
-        let mut all: Vec<EscapeView> = tasks.iter().flat_map(of).collect();
+        let mut all: Vec<EscapeView> = tasks.iter().flat_map(escapes_of).collect();
         all.sort_by_key(|escape| escape.escape.unix_ms);
         all
     }
@@ -274,99 +283,6 @@ pub struct RuleMatchView {
     pub before: String,
     pub action: RuleAction,
     pub words: String,
-}
-
-/// The result of one check.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CheckResultView {
-    pub check: String,
-    pub passed: bool,
-    pub how: String,
-    /// The end of its output.
-    pub output: String,
-    pub ms: u64,
-}
-
-/// One record of an attempt's journal, with its meaning.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct JournalRecordView {
-    /// Its number in the journal; the next page starts at the following number.
-    pub n: u64,
-    pub at_wall: u64,
-    /// One of: in, in_end, out, err, mark.
-    pub stream: String,
-    /// The line as it was written, without secrets.
-    pub line: String,
-    pub said: Vec<regatta_core::agent_protocol::AgentEvent>,
-}
-
-/// A budget and the amount spent. `spent` is empty for a budget that each task or attempt has
-/// separately.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct BudgetView {
-    pub scope: budget::BudgetScope,
-    pub ceiling: budget::Ceiling,
-    pub spent: Option<budget::Spend>,
-}
-
-/// The budgets, and the cost of today and of some days before.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct BudgetsView {
-    pub budgets: Vec<BudgetView>,
-    pub today: budget::Spend,
-    /// Amount per agent since the first day that was asked for.
-    pub by_agent: Vec<(AgentName, budget::Spend)>,
-    /// Amount of all agents since that day.
-    #[serde(default)]
-    pub spent: budget::Spend,
-}
-
-impl BudgetsView {
-    /// Builds the view of the budgets, with the cost of today and of `days` days before. Days are
-    /// in UTC.
-    pub fn new(board: &Board, now: Now, days: u32) -> BudgetsView {
-        let day = budget::day_of(now);
-        let first = day.saturating_sub(u64::from(days));
-        let mut by_agent: std::collections::BTreeMap<AgentName, budget::Spend> = Default::default();
-        let mut all = budget::Spend::default();
-        for ((_, agent), spend) in board
-            .ledger
-            .range((first, None)..)
-            .filter(|ledger| ledger.0.0 <= day)
-        {
-            match agent {
-                Some(agent) => {
-                    let sum = by_agent.entry(agent.clone()).or_default();
-                    *sum = sum.plus(spend);
-                }
-                None => all = all.plus(spend),
-            }
-        }
-        let spent = |scope: &budget::BudgetScope| match scope {
-            budget::BudgetScope::Attempt | budget::BudgetScope::EachTask => None,
-            budget::BudgetScope::Task(id) => board.tasks.get(id).map(|task| task.spent),
-            budget::BudgetScope::Mission(id) => board.missions.get(id).map(|mission| mission.spent),
-            budget::BudgetScope::Agent(agent) => Some(budget::spent_on(board, day, Some(agent))),
-            budget::BudgetScope::Day => Some(budget::spent_on(board, day, None)),
-        };
-        let budgets = board.budgets.values();
-        BudgetsView {
-            budgets: budgets
-                .map(|budget| BudgetView {
-                    scope: budget.scope.clone(),
-                    ceiling: budget.ceiling,
-                    spent: spent(&budget.scope),
-                })
-                .collect(),
-            today: budget::spent_on(board, day, None),
-            by_agent: by_agent.into_iter().collect(),
-            spent: all,
-        }
-    }
 }
 
 /// Returns the status word of a task. A member's session has the status of its member.
@@ -453,181 +369,6 @@ impl AgentView {
             problems: vec![],
         }
     }
-}
-
-/// A claim that is held.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ClaimView {
-    pub claim: ClaimId,
-    pub owner: ClaimOwner,
-    pub uris: Vec<Uri>,
-    pub mode: ClaimMode,
-    /// Milliseconds until the claim ends unless it is renewed; empty while something supervised
-    /// keeps it.
-    pub ends_in_ms: Option<u64>,
-    /// The end of the claim in that case, in words.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub until: String,
-    pub memo: String,
-    pub granted_wall: u64,
-}
-
-impl ClaimView {
-    /// Builds the view of a claim. The token is its holder's secret and is left out.
-    pub fn new(board: &Board, claim: &Claim, now: Now) -> ClaimView {
-        ClaimView {
-            until: file_map::end_of_claim(board, claim, now).1,
-            claim: claim.id,
-            owner: claim.owner.clone(),
-            uris: claim.uris.clone(),
-            mode: claim.mode,
-            ends_in_ms: claim
-                .expires_fleet_ms
-                .map(|at| at.saturating_sub(now.fleet_ms)),
-            memo: claim.memo.clone(),
-            granted_wall: claim.granted_unix_ms,
-        }
-    }
-}
-
-/// URIs that an attempt or a landing holds because it runs: nobody granted them, and they end with
-/// their owner.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct WorkClaimView {
-    pub owner: ClaimOwner,
-    pub uris: Vec<Uri>,
-}
-
-/// A queued request for a claim.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ClaimWaitView {
-    pub wait: WaitId,
-    pub owner: ClaimOwner,
-    pub uris: Vec<Uri>,
-    pub ends_in_ms: u64,
-}
-
-impl ClaimWaitView {
-    /// Builds the view of a queued request.
-    pub fn new(wait: &ClaimWait, now: Now) -> ClaimWaitView {
-        ClaimWaitView {
-            wait: wait.id,
-            owner: wait.owner.clone(),
-            uris: wait.uris.clone(),
-            ends_in_ms: wait.deadline_fleet_ms.saturating_sub(now.fleet_ms),
-        }
-    }
-}
-
-/// The held claims and the requests that wait.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ClaimsView {
-    pub held: Vec<ClaimView>,
-    /// URIs that attempts and landings hold because they run, in addition to their files.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub by_work: Vec<WorkClaimView>,
-    pub waiting: Vec<ClaimWaitView>,
-}
-
-/// A granted claim, as the holder needs it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct GrantedClaim {
-    pub claim: ClaimId,
-    pub token: u64,
-    pub ttl_ms: u64,
-}
-
-/// The answer to the question whether URIs are free.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ClaimCheckView {
-    pub free: bool,
-    pub holders: Vec<ClaimHolder>,
-}
-
-/// A granted attempt, as the agent needs it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct GrantedAttempt {
-    pub attempt: AttemptId,
-    pub token: u64,
-    /// The attempt's own access token: it allows only what this attempt may do, and ends with the
-    /// attempt.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub bearer: String,
-    pub task: TaskView,
-    /// Path of this attempt's own copy of the repository.
-    pub workspace: Option<String>,
-}
-
-/// A request of an attempt, with its outcome.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct AttemptRequestView {
-    pub id: ApprovalId,
-    pub answered: bool,
-    pub answer: Option<regatta_core::agent_protocol::RequestAnswer>,
-    /// Name of the person or agent that answered.
-    pub by: Option<String>,
-    /// The request was withdrawn and will not be answered.
-    pub withdrawn: bool,
-    /// The agent's assumption, if it goes on without an answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub assumed: Option<String>,
-    /// Set if its agent may end its turn and receives the answer when it comes.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_told: bool,
-}
-
-/// Another attempt in the same project.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct SiblingAttemptView {
-    pub agent: AgentName,
-    pub attempt: AttemptId,
-    pub task: TaskId,
-    pub subject: String,
-    pub files: Vec<PathPattern>,
-    /// Its last progress report.
-    pub progress: String,
-}
-
-/// A task in short form.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct TaskBriefView {
-    pub task: TaskId,
-    pub subject: String,
-    pub word: String,
-    pub agent: Option<AgentName>,
-    pub files: Vec<PathPattern>,
-}
-
-/// Everything that an attempt should know before it begins.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct BriefingView {
-    pub attempt: AttemptId,
-    pub agent: AgentName,
-    pub project: ProjectName,
-    pub trunk: String,
-    /// Commands that must pass on every tree that lands.
-    pub checks: Vec<String>,
-    pub task: TaskView,
-    /// The mission's title.
-    pub mission: Option<String>,
-    /// The open tasks of the mission.
-    pub open: Vec<TaskBriefView>,
-    pub siblings: Vec<SiblingAttemptView>,
-    /// The latest landings.
-    pub landed: Vec<LandingView>,
-    /// Messages of people to this attempt.
-    pub notes: Vec<String>,
 }
 
 /// One line of the audit log: a write that somebody requested.
@@ -802,8 +543,8 @@ impl EventView {
     }
 }
 
-/// Removes fencing tokens from data that anybody may read: whoever knows an attempt's token can act
-/// for the attempt.
+/// Removes fencing tokens from data that anybody may read, because a caller that knows an attempt's
+/// token can act for the attempt.
 fn hide_tokens(mut data: serde_json::Value) -> serde_json::Value {
     match &mut data {
         serde_json::Value::Object(object) => {
@@ -822,14 +563,6 @@ fn hide_tokens(mut data: serde_json::Value) -> serde_json::Value {
 
 /// A message as it is shown.
 pub type MessageView = Message;
-
-/// Returns an attempt as it is shown: without its fencing token.
-pub fn without_token(attempt: &Attempt) -> Attempt {
-    Attempt {
-        token: 0,
-        ..attempt.clone()
-    }
-}
 
 /// A runner on another machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

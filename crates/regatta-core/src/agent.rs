@@ -161,8 +161,8 @@ pub struct Profile {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<SecretVariable>,
     /// The strictness of the sandbox. If absent, it is as strict as this machine allows.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(rename = "confine")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxLevel>,
     /// The program may use the network.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -151,8 +151,8 @@ pub struct SessionState {
     pub closing: bool,
     /// The number of the turn in which the agent summarises itself, because its context is nearly
     /// full.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(rename = "rotating")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub summary_turn: Option<u64>,
     /// Cumulative usage by native session.
     #[serde(rename = "sessions")]

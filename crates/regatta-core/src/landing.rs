@@ -333,8 +333,8 @@ pub struct QueueRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tip: Option<CommitId>,
     /// The difference between the trunk and the board at the last comparison.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(rename = "differs")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub trunk_difference: Option<trunk_check::TrunkDifference>,
     /// Landed commits that the trunk lost and that a person accepted as lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -85,8 +85,8 @@ pub struct TaskTimeline {
     #[serde(rename = "stretches")]
     pub intervals: Vec<ActivityInterval>,
     /// Number of earlier intervals that are only in the sums.
-    #[serde(skip_serializing_if = "is_zero")]
     #[serde(rename = "left_out")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub omitted_count: u64,
     /// Totals, the longest first.
     pub sums: Vec<ActivityTotal>,

@@ -32,7 +32,7 @@ pub(crate) enum AttachmentSources {
 /// Copies files into the store, in order.
 pub(crate) fn store_files(
     data_dir: &Path,
-    reach: &AttachmentSources,
+    sources: &AttachmentSources,
     paths: &[String],
 ) -> Result<Vec<Attachment>, Problem> {
     if paths.len() > MAX_ATTACHMENTS {
@@ -45,16 +45,16 @@ pub(crate) fn store_files(
     }
     paths
         .iter()
-        .map(|path| store_file(data_dir, reach, path))
+        .map(|path| store_file(data_dir, sources, path))
         .collect()
 }
 
 fn store_file(
     data_dir: &Path,
-    reach: &AttachmentSources,
+    sources: &AttachmentSources,
     path: &str,
 ) -> Result<Attachment, Problem> {
-    let bad = |what: String| {
+    let refuse = |what: String| {
         Problem::new(
             422,
             "bad_attachment",
@@ -62,21 +62,21 @@ fn store_file(
             "attach a file of your own, of at most 4 MiB",
         )
     };
-    let shown: String = path.chars().take(200).collect();
-    let file = open_source(reach, path)
-        .map_err(|error| bad(format!("{shown} cannot be attached: {error}")))?;
+    let shown_path: String = path.chars().take(200).collect();
+    let file = open_source(sources, path)
+        .map_err(|error| refuse(format!("could not attach {shown_path}: {error}")))?;
     let meta = file
         .metadata()
-        .map_err(|error| bad(format!("{shown} cannot be attached: {error}")))?;
+        .map_err(|error| refuse(format!("could not attach {shown_path}: {error}")))?;
     if !meta.is_file() {
-        return Err(bad(format!("{shown} is not a file")));
+        return Err(refuse(format!("{shown_path} is not a file")));
     }
     let mut bytes = Vec::new();
     let read = file.take(MAX_ATTACHMENT_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|error| bad(format!("{shown} cannot be read: {error}")))?;
+    read.map_err(|error| refuse(format!("could not read {shown_path}: {error}")))?;
     if bytes.len() as u64 > MAX_ATTACHMENT_BYTES {
-        return Err(bad(format!(
-            "{shown} is larger than {} MiB",
+        return Err(refuse(format!(
+            "{shown_path} is larger than {} MiB",
             MAX_ATTACHMENT_BYTES / (1024 * 1024)
         )));
     }
@@ -85,7 +85,7 @@ fn store_file(
         Problem::new(
             507,
             "io",
-            format!("{shown} could not be stored: {error}"),
+            format!("could not store {shown_path}: {error}"),
             "see what is wrong: regatta doctor",
         )
     })?;
@@ -101,44 +101,45 @@ fn store_file(
 }
 
 /// Opens a path without waiting for the writer of a pipe, and without acquiring a terminal.
-fn open_source(reach: &AttachmentSources, path: &str) -> std::io::Result<File> {
+fn open_source(sources: &AttachmentSources, path: &str) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let AttachmentSources::Within(places) = reach else {
+    let AttachmentSources::Within(directories) = sources else {
         if !Path::new(path).is_absolute() {
             return Err(std::io::Error::other("its path is not absolute"));
         }
         return Ok(rustix::fs::open(path, flags, Mode::empty())?.into());
     };
-    let mut why = std::io::Error::other("it is outside the directories that the caller may read");
-    for place in places {
+    let mut refusal =
+        std::io::Error::other("it is outside the directories that the caller may read");
+    for directory in directories {
         // Links in the directory's own path belong to the user. Below it no link may lead outside.
-        let place = place.canonicalize()?;
+        let directory = directory.canonicalize()?;
         let path = Path::new(path);
-        let below = if path.is_absolute() {
-            path.strip_prefix(&place).ok()
+        let relative = if path.is_absolute() {
+            path.strip_prefix(&directory).ok()
         } else {
             Some(path)
         };
-        let Some(below) = below.filter(|path| !path.as_os_str().is_empty()) else {
+        let Some(relative) = relative.filter(|path| !path.as_os_str().is_empty()) else {
             continue;
         };
         let dir = rustix::fs::open(
-            &place,
+            &directory,
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        match rustix::fs::openat2(&dir, below, flags, Mode::empty(), resolve) {
+        match rustix::fs::openat2(&dir, relative, flags, Mode::empty(), resolve) {
             Ok(file) => return Ok(file.into()),
             Err(rustix::io::Errno::XDEV) => {
-                why = std::io::Error::other(
+                refusal = std::io::Error::other(
                     "it leads outside the directories that the caller may read",
                 )
             }
-            Err(error) => why = error.into(),
+            Err(error) => refusal = error.into(),
         }
     }
-    Err(why)
+    Err(refusal)
 }
 
 fn sha256_hex(bytes: &[u8]) -> String {
@@ -184,7 +185,7 @@ static TEMPORARY_COUNTER: std::sync::atomic::AtomicU64 = std::sync::atomic::Atom
 
 /// Reads a stored attachment.
 pub(crate) fn read_stored(data_dir: &Path, attachment: &Attachment) -> Result<Vec<u8>, Problem> {
-    let gone = |what: String| {
+    let lost = |what: String| {
         Problem::new(
             500,
             "attachment_lost",
@@ -198,12 +199,12 @@ pub(crate) fn read_stored(data_dir: &Path, attachment: &Attachment) -> Result<Ve
             .bytes()
             .all(|byte| byte.is_ascii_hexdigit())
     {
-        return Err(gone(format!("{} has no valid hash", attachment.name)));
+        return Err(lost(format!("{} has no valid hash", attachment.name)));
     }
     let bytes = std::fs::read(stored_path(data_dir, &attachment.sha256))
-        .map_err(|error| gone(format!("{}: {error}", attachment.name)))?;
+        .map_err(|error| lost(format!("{}: {error}", attachment.name)))?;
     if sha256_hex(&bytes) != attachment.sha256 {
-        return Err(gone(format!(
+        return Err(lost(format!(
             "the stored copy of {} is damaged",
             attachment.name
         )));
@@ -240,10 +241,10 @@ mod tests {
         link("..", "up");
         link("sub/a.txt", "in");
         link("/proc/self/fd", "magic");
-        let reach = AttachmentSources::Within(vec![work.clone()]);
-        let attach = |path: &str| store_files(data.path(), &reach, &[path.to_owned()]);
-        let whole = work.canonicalize().unwrap().join("sub/a.txt");
-        for good in ["sub/a.txt", "in", whole.to_str().unwrap()] {
+        let sources = AttachmentSources::Within(vec![work.clone()]);
+        let attach = |path: &str| store_files(data.path(), &sources, &[path.to_owned()]);
+        let absolute = work.canonicalize().unwrap().join("sub/a.txt");
+        for good in ["sub/a.txt", "in", absolute.to_str().unwrap()] {
             let found = attach(good).unwrap().remove(0);
             assert_eq!(
                 (found.bytes, read_stored(data.path(), &found).unwrap()),
@@ -291,13 +292,13 @@ mod tests {
     #[test]
     fn too_large_attachments_and_pipes_are_refused_and_damage_is_detected() {
         let (data, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let reach = AttachmentSources::Within(vec![home.path().to_owned()]);
+        let sources = AttachmentSources::Within(vec![home.path().to_owned()]);
         let write = |name: &str, size: u64| {
             File::create(home.path().join(name))
                 .unwrap()
                 .set_len(size)
                 .unwrap();
-            store_files(data.path(), &reach, &[name.to_owned()])
+            store_files(data.path(), &sources, &[name.to_owned()])
         };
         assert!(write("most", MAX_ATTACHMENT_BYTES).is_ok());
         assert_eq!(
@@ -312,20 +313,22 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            store_files(data.path(), &reach, &["pipe".into()])
+            store_files(data.path(), &sources, &["pipe".into()])
                 .unwrap_err()
                 .code,
             "bad_attachment"
         );
-        let many = vec!["most".to_owned(); MAX_ATTACHMENTS + 1];
+        let too_many = vec!["most".to_owned(); MAX_ATTACHMENTS + 1];
         assert_eq!(
-            store_files(data.path(), &reach, &many).unwrap_err().code,
+            store_files(data.path(), &sources, &too_many)
+                .unwrap_err()
+                .code,
             "too_many"
         );
-        let kept = write("small", 3).unwrap().remove(0);
-        std::fs::write(stored_path(data.path(), &kept.sha256), "xyz").unwrap();
+        let attachment = write("small", 3).unwrap().remove(0);
+        std::fs::write(stored_path(data.path(), &attachment.sha256), "xyz").unwrap();
         assert_eq!(
-            read_stored(data.path(), &kept).unwrap_err().code,
+            read_stored(data.path(), &attachment).unwrap_err().code,
             "attachment_lost"
         );
     }

@@ -9,7 +9,7 @@
 //! rotated, and the oldest is deleted when there are too many.
 //!
 //! The log is not in the store, because a refused write would cost a transaction each, and because
-//! restoring the store from a backup must not remove who did what since.
+//! restoring the store from a backup must not remove the record of later writes.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -60,30 +60,30 @@ impl AuditLog {
         AuditLog::open_with_limit(dir.join("audit.jsonl"), MAX_FILE_BYTES)
     }
 
-    fn open_with_limit(path: PathBuf, largest: u64) -> io::Result<AuditLog> {
+    fn open_with_limit(path: PathBuf, max_file_bytes: u64) -> io::Result<AuditLog> {
         let mut file = open_for_append(&path)?;
         let mut size = file.metadata()?.len();
-        let mut last = last_number(&path)?;
+        let mut last_line = last_number(&path)?;
         if size == 0 {
-            last = last_number(&rotated_path(&path, 1))?;
+            last_line = last_number(&rotated_path(&path, 1))?;
         } else if !ends_with_newline(&path, size)? {
             // A line that a crash truncated is terminated, so that it cannot merge with the next
             // one.
             file.write_all(b"\n")?;
             size += 1;
         }
-        let open = Mutex::new(OpenFile {
+        let open_file = Mutex::new(OpenFile {
             file: Arc::new(file),
             size_bytes: size,
-            last_number: last,
-            last_written: last,
+            last_number: last_line,
+            last_written: last_line,
             unwritten: Vec::new(),
             did_last_write_fail: false,
         });
         Ok(AuditLog {
             path,
-            max_file_bytes: largest,
-            open_file: open,
+            max_file_bytes,
+            open_file,
             lost_lines: AtomicU64::new(0),
             sync_needed: Notify::new(),
         })
@@ -207,14 +207,14 @@ impl AuditLog {
 
     /// Returns the number of lines that could not be written, and whether the last attempt failed.
     pub(crate) fn write_failures(&self) -> (u64, bool) {
-        let broken = self.lock().did_last_write_fail;
-        (self.lost_lines.load(Relaxed), broken)
+        let did_fail = self.lock().did_last_write_fail;
+        (self.lost_lines.load(Relaxed), did_fail)
     }
 
     /// Returns the requested lines in order: the newest, or with `after` the oldest after that one.
     pub(crate) fn read(&self, ask: &input::AuditQuery) -> io::Result<Vec<AuditLineView>> {
         let limit = ask.limit.clamp(1, MAX_PAGE_LINES);
-        let fits = |audit_line: &AuditLineView| {
+        let matches = |audit_line: &AuditLineView| {
             ask.by
                 .as_ref()
                 .is_none_or(|by| audit_line.by == *by || audit_line.token == *by)
@@ -227,7 +227,7 @@ impl AuditLog {
                     .as_ref()
                     .is_none_or(|about| audit_line.about.as_ref() == Some(about))
         };
-        let mut found = std::collections::VecDeque::new();
+        let mut lines = std::collections::VecDeque::new();
         for path in self.all_files() {
             let file = match File::open(&path) {
                 Ok(file) => file,
@@ -241,32 +241,32 @@ impl AuditLog {
                 };
                 match ask.after {
                     Some(after) if line.n <= after => {}
-                    _ if !fits(&line) => {}
+                    _ if !matches(&line) => {}
                     Some(_) => {
-                        found.push_back(line);
-                        if found.len() == limit {
-                            return Ok(found.into());
+                        lines.push_back(line);
+                        if lines.len() == limit {
+                            return Ok(lines.into());
                         }
                     }
                     None => {
-                        found.push_back(line);
-                        if found.len() > limit {
-                            found.pop_front();
+                        lines.push_back(line);
+                        if lines.len() > limit {
+                            lines.pop_front();
                         }
                     }
                 }
             }
         }
-        Ok(found.into())
+        Ok(lines.into())
     }
 
     /// Returns the paths of all files, oldest first.
     fn all_files(&self) -> impl Iterator<Item = PathBuf> {
-        let old: Vec<PathBuf> = (1..=MAX_ROTATED_FILES)
+        let rotated: Vec<PathBuf> = (1..=MAX_ROTATED_FILES)
             .rev()
             .map(|nth| rotated_path(&self.path, nth))
             .collect();
-        old.into_iter().chain([self.path.clone()])
+        rotated.into_iter().chain([self.path.clone()])
     }
 }
 
@@ -301,10 +301,10 @@ fn last_number(path: &Path) -> io::Result<u64> {
     file.seek(SeekFrom::Start(size.saturating_sub(64 * 1024)))?;
     let mut tail = Vec::new();
     file.read_to_end(&mut tail)?;
-    let read = |bytes: &[u8]| serde_json::from_slice::<AuditLineView>(bytes).ok();
+    let parse = |bytes: &[u8]| serde_json::from_slice::<AuditLineView>(bytes).ok();
     Ok(tail
         .rsplit(|byte| *byte == b'\n')
-        .find_map(read)
+        .find_map(parse)
         .map_or(0, |audit_line| audit_line.n))
 }
 
@@ -331,24 +331,28 @@ pub(crate) fn subject_of(input: &[u8]) -> Option<String> {
     if input.trim_ascii_start().first() != Some(&b'{') {
         return None;
     }
-    let subject_fields: SubjectFields = serde_json::from_slice(input).ok()?;
-    let work = [
-        subject_fields.task,
-        subject_fields.id,
-        subject_fields.attempt,
-        subject_fields.claim,
-        subject_fields.rule,
-        subject_fields.name,
+    let fields: SubjectFields = serde_json::from_slice(input).ok()?;
+    let ids = [
+        fields.task,
+        fields.id,
+        fields.attempt,
+        fields.claim,
+        fields.rule,
+        fields.name,
     ];
-    let rest = [
-        subject_fields.agent,
-        subject_fields.scope,
-        subject_fields.channel,
-        subject_fields.uris,
-        subject_fields.project,
-        subject_fields.path,
+    let other_fields = [
+        fields.agent,
+        fields.scope,
+        fields.channel,
+        fields.uris,
+        fields.project,
+        fields.path,
     ];
-    let text = match work.into_iter().chain(rest).find(|work| !work.is_null())? {
+    let text = match ids
+        .into_iter()
+        .chain(other_fields)
+        .find(|field| !field.is_null())?
+    {
         Value::String(s) => s,
         Value::Array(items) => items
             .iter()
@@ -397,12 +401,12 @@ mod tests {
     fn audit_log_continues_across_rotation_and_restarts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
-        let small = || AuditLog::open_with_limit(path.clone(), 1_000).unwrap();
-        let log = small();
+        let open_small_log = || AuditLog::open_with_limit(path.clone(), 1_000).unwrap();
+        let log = open_small_log();
         (0..10).for_each(|_| log.append_now(audit_line("task.add")));
-        let again = small();
-        (0..10).for_each(|_| again.append_now(audit_line("land")));
-        let numbers: Vec<u64> = again
+        let reopened = open_small_log();
+        (0..10).for_each(|_| reopened.append_now(audit_line("land")));
+        let numbers: Vec<u64> = reopened
             .read(&audit_query())
             .unwrap()
             .iter()
@@ -410,7 +414,7 @@ mod tests {
             .collect();
         assert_eq!(numbers, (1..=20).collect::<Vec<_>>());
         assert!(rotated_path(&path, 1).exists(), "the file was rotated");
-        let after = again
+        let after = reopened
             .read(&input::AuditQuery {
                 after: Some(12),
                 limit: 3,
@@ -424,7 +428,7 @@ mod tests {
                 .collect::<Vec<_>>(),
             [13, 14, 15]
         );
-        let landed = again
+        let landed = reopened
             .read(&input::AuditQuery {
                 verb: Some("land".into()),
                 limit: 2,
@@ -439,7 +443,7 @@ mod tests {
             [19, 20]
         );
         assert_eq!(
-            again
+            reopened
                 .read(&input::AuditQuery {
                     by: Some("eve".into()),
                     ..audit_query()
@@ -447,17 +451,17 @@ mod tests {
                 .unwrap(),
             vec![]
         );
-        (0..200).for_each(|_| again.append_now(audit_line("task.add")));
-        let left = again
+        (0..200).for_each(|_| reopened.append_now(audit_line("task.add")));
+        let remaining = reopened
             .read(&input::AuditQuery {
                 limit: 10_000,
                 ..audit_query()
             })
             .unwrap();
         assert!(
-            left.len() < 100 && left.last().unwrap().n == 220,
+            remaining.len() < 100 && remaining.last().unwrap().n == 220,
             "{}",
-            left.len()
+            remaining.len()
         );
         assert!(std::fs::read_dir(dir.path()).unwrap().count() <= MAX_ROTATED_FILES + 1);
     }
@@ -486,27 +490,27 @@ mod tests {
 
     #[test]
     fn subject_of_a_call_is_read_from_its_ids_and_never_from_its_text() {
-        let of = |value: serde_json::Value| subject_of(value.to_string().as_bytes());
+        let subject_of_json = |value: serde_json::Value| subject_of(value.to_string().as_bytes());
         assert_eq!(
-            of(serde_json::json!({ "task": "T7", "text": "secret" })).as_deref(),
+            subject_of_json(serde_json::json!({ "task": "T7", "text": "secret" })).as_deref(),
             Some("T7")
         );
         assert_eq!(
-            of(serde_json::json!({ "uris": ["file://a", "file://b"] })).as_deref(),
+            subject_of_json(serde_json::json!({ "uris": ["file://a", "file://b"] })).as_deref(),
             Some("file://a file://b")
         );
         assert_eq!(
-            of(serde_json::json!({ "text": "secret", "subject": "secret" })),
+            subject_of_json(serde_json::json!({ "text": "secret", "subject": "secret" })),
             None
         );
         assert_eq!(
-            of(serde_json::json!({ "task": null, "name": { "a": 1 } })).as_deref(),
+            subject_of_json(serde_json::json!({ "task": null, "name": { "a": 1 } })).as_deref(),
             Some(r#"{"a":1}"#)
         );
         assert_eq!(
             (
-                of(serde_json::json!(["secret"])),
-                of(serde_json::json!("secret"))
+                subject_of_json(serde_json::json!(["secret"])),
+                subject_of_json(serde_json::json!("secret"))
             ),
             (None, None)
         );

@@ -29,12 +29,12 @@ pub(crate) fn authenticate(
     if signed || health::PUBLIC_PATHS.contains(&path) || web::is_public(request.method(), path) {
         return Ok(None);
     }
-    let (visitor, person) = identify(shared, origin, request.headers())?;
+    let (principal, person) = identify(shared, origin, request.headers())?;
     // The person who opened the page is the actor, whatever the page says.
     if let Some(person) = person.and_then(|person| HeaderValue::from_str(&person).ok()) {
         request.headers_mut().insert("x-regatta-person", person);
     }
-    Ok(Some(visitor))
+    Ok(Some(principal))
 }
 
 /// Refuses a foreign Host or Origin.
@@ -43,7 +43,7 @@ fn require_own_host(
     origin: ConnectionOrigin,
     headers: &HeaderMap,
 ) -> Result<(), Problem> {
-    let names = OwnHosts {
+    let own_hosts = OwnHosts {
         hosts: &shared.hosts,
         loopback: shared.address,
         origin,
@@ -53,7 +53,7 @@ fn require_own_host(
         .get(header::HOST)
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    if !names.has_host(host) && !is_relayed(origin, host, headers) {
+    if !own_hosts.has_host(host) && !is_relayed(origin, host, headers) {
         return Err(Problem::new(
             403,
             "foreign_host",
@@ -65,7 +65,9 @@ fn require_own_host(
         ));
     }
     if let Some(origin) = headers.get(header::ORIGIN)
-        && !origin.to_str().is_ok_and(|origin| names.is_origin(origin))
+        && !origin
+            .to_str()
+            .is_ok_and(|origin| own_hosts.is_origin(origin))
     {
         return Err(Problem::new(
             403,
@@ -77,7 +79,8 @@ fn require_own_host(
     Ok(())
 }
 
-/// Returns whether a request came through the relay of an agent's shim, whose port is not ours. No
+/// Returns whether a request came through the relay of an agent's shim, whose port is not one of
+/// the daemon's ports. No
 /// browser can send such a request: it has a token and no origin.
 fn is_relayed(origin: ConnectionOrigin, host: &str, headers: &HeaderMap) -> bool {
     let port = host
@@ -89,7 +92,7 @@ fn is_relayed(origin: ConnectionOrigin, host: &str, headers: &HeaderMap) -> bool
         && !headers.contains_key(header::ORIGIN)
 }
 
-/// The host names that are ours for a request.
+/// The host names under which the daemon answers a request.
 struct OwnHosts<'a> {
     /// Names that were configured at the start.
     hosts: &'a [String],
@@ -99,29 +102,36 @@ struct OwnHosts<'a> {
 
 impl OwnHosts<'_> {
     fn has_host(&self, host: &str) -> bool {
-        let is =
-            |given: &str, port: u16| given.parse() == Ok(port) && !given.starts_with(['+', '0']);
-        let own = |name: &str, port: u16| {
+        let is_port =
+            |text: &str, port: u16| text.parse() == Ok(port) && !text.starts_with(['+', '0']);
+        let is_name_with_port = |name: &str, port: u16| {
             host.strip_prefix(name)
                 .and_then(|host| host.strip_prefix(':'))
-                .is_some_and(|host| is(host, port))
+                .is_some_and(|host| is_port(host, port))
         };
-        let local = |port: u16| {
+        let is_loopback = |port: u16| {
             ["127.0.0.1", "localhost", "[::1]"]
                 .iter()
-                .any(|s| own(s, port))
+                .any(|name| is_name_with_port(name, port))
         };
         match self.origin {
             // The unix socket has no port, so a caller there may write plain localhost.
-            ConnectionOrigin::Socket { .. } => host == "localhost" || local(self.loopback.port()),
-            ConnectionOrigin::Address { local: at, .. } if at.port() == self.loopback.port() => {
-                host == "localhost" || local(at.port())
+            ConnectionOrigin::Socket { .. } => {
+                host == "localhost" || is_loopback(self.loopback.port())
+            }
+            ConnectionOrigin::Address { local: address, .. }
+                if address.port() == self.loopback.port() =>
+            {
+                host == "localhost" || is_loopback(address.port())
             }
             // A name can be rebound and an address cannot, so only configured names are accepted.
-            ConnectionOrigin::Address { local: at, .. } => {
-                host == at.to_string()
-                    || local(at.port())
-                    || self.hosts.iter().any(|s| host == *s || own(s, at.port()))
+            ConnectionOrigin::Address { local: address, .. } => {
+                host == address.to_string()
+                    || is_loopback(address.port())
+                    || self
+                        .hosts
+                        .iter()
+                        .any(|name| host == *name || is_name_with_port(name, address.port()))
             }
         }
     }
@@ -161,27 +171,27 @@ fn identify(
     if !headers.contains_key(header::AUTHORIZATION)
         && let Some((cookie, key)) = web::login::session_in_request(origin, headers)
     {
-        let found = shared.tokens.authenticate_session(&cookie, &key, wall)?;
+        let session = shared.tokens.authenticate_session(&cookie, &key, wall)?;
         shared
             .request_limiter
-            .count_request(&found.0, std::time::Instant::now())?;
-        return Ok(found);
+            .count_request(&session.0, std::time::Instant::now())?;
+        return Ok(session);
     }
-    let given = headers
+    let token = headers
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(|header| header.strip_prefix("Bearer "))
         .unwrap_or_default();
-    if given.is_empty() {
+    if token.is_empty() {
         return Err(tokens::no_token());
     }
-    let visitor = shared
+    let principal = shared
         .tokens
-        .authenticate(given, &shared.engine.board(), wall)?;
+        .authenticate(token, &shared.engine.board(), wall)?;
     shared
         .request_limiter
-        .count_request(&visitor, std::time::Instant::now())?;
-    Ok((visitor, None))
+        .count_request(&principal, std::time::Instant::now())?;
+    Ok((principal, None))
 }
 
 #[cfg(test)]
@@ -190,20 +200,24 @@ mod tests {
 
     const LOOPBACK: &str = "127.0.0.1:7777";
 
-    fn with_own_hosts(hosts: &[String], at: Option<(&str, bool)>, check: impl Fn(&OwnHosts<'_>)) {
-        let address = |(at, secure): (&str, bool)| {
+    fn with_own_hosts(
+        hosts: &[String],
+        listener: Option<(&str, bool)>,
+        check: impl Fn(&OwnHosts<'_>),
+    ) {
+        let address = |(listener, secure): (&str, bool)| {
             let peer = "192.0.2.7:99".parse().unwrap();
             ConnectionOrigin::Address {
                 peer,
-                local: at.parse().unwrap(),
+                local: listener.parse().unwrap(),
                 is_secure: secure,
             }
         };
-        let at = at.map_or(ConnectionOrigin::Socket { uid: 7, pid: None }, address);
+        let listener = listener.map_or(ConnectionOrigin::Socket { uid: 7, pid: None }, address);
         check(&OwnHosts {
             hosts,
             loopback: LOOPBACK.parse().unwrap(),
-            origin: at,
+            origin: listener,
         });
     }
 
@@ -217,26 +231,26 @@ mod tests {
             local: LOOPBACK.parse().unwrap(),
             is_secure: false,
         };
-        let with = |names: &[header::HeaderName]| -> HeaderMap {
+        let headers_with = |names: &[header::HeaderName]| -> HeaderMap {
             names
                 .iter()
                 .map(|name| (name.clone(), HeaderValue::from_static("x")))
                 .collect()
         };
-        let token = with(&[header::AUTHORIZATION]);
+        let token = headers_with(&[header::AUTHORIZATION]);
         assert!(is_relayed(socket, "127.0.0.1:40001", &token));
         assert!(
             !is_relayed(address, "127.0.0.1:40001", &token),
             "relays use only the socket"
         );
         assert!(
-            !is_relayed(socket, "127.0.0.1:40001", &with(&[])),
+            !is_relayed(socket, "127.0.0.1:40001", &headers_with(&[])),
             "a cookie is not enough"
         );
         assert!(!is_relayed(
             socket,
             "127.0.0.1:40001",
-            &with(&[header::AUTHORIZATION, header::ORIGIN])
+            &headers_with(&[header::AUTHORIZATION, header::ORIGIN])
         ));
         for host in [
             "evil.example:40001",
@@ -253,15 +267,15 @@ mod tests {
 
     #[test]
     fn s2_only_the_daemons_own_names_are_accepted() {
-        for at in [None, Some((LOOPBACK, false))] {
-            with_own_hosts(&["regatta.example".into()], at, |ours| {
+        for listener in [None, Some((LOOPBACK, false))] {
+            with_own_hosts(&["regatta.example".into()], listener, |own_hosts| {
                 for good in [
                     "localhost",
                     "localhost:7777",
                     "127.0.0.1:7777",
                     "[::1]:7777",
                 ] {
-                    assert!(ours.has_host(good), "{good}");
+                    assert!(own_hosts.has_host(good), "{good}");
                 }
                 for bad in [
                     "",
@@ -277,13 +291,15 @@ mod tests {
                     "0.0.0.0:7777",
                     "null",
                 ] {
-                    assert!(!ours.has_host(bad), "{bad}");
+                    assert!(!own_hosts.has_host(bad), "{bad}");
                 }
                 assert!(
-                    ours.is_origin("http://127.0.0.1:7777")
-                        && !ours.is_origin("https://127.0.0.1:7777")
+                    own_hosts.is_origin("http://127.0.0.1:7777")
+                        && !own_hosts.is_origin("https://127.0.0.1:7777")
                 );
-                assert!(!ours.is_origin("null") && !ours.is_origin("http://evil.example"));
+                assert!(
+                    !own_hosts.is_origin("null") && !own_hosts.is_origin("http://evil.example")
+                );
             });
         }
     }
@@ -293,16 +309,16 @@ mod tests {
         with_own_hosts(
             &["regatta.example".into()],
             Some(("192.0.2.1:8443", true)),
-            |ours| {
+            |own_hosts| {
                 for good in [
                     "192.0.2.1:8443",
                     "regatta.example",
                     "regatta.example:8443",
                     "127.0.0.1:8443",
                 ] {
-                    assert!(ours.has_host(good), "{good}");
-                    assert!(ours.is_origin(&format!("https://{good}")), "{good}");
-                    assert!(!ours.is_origin(&format!("http://{good}")), "{good}");
+                    assert!(own_hosts.has_host(good), "{good}");
+                    assert!(own_hosts.is_origin(&format!("https://{good}")), "{good}");
+                    assert!(!own_hosts.is_origin(&format!("http://{good}")), "{good}");
                 }
                 for bad in [
                     "localhost",
@@ -311,8 +327,8 @@ mod tests {
                     "192.0.2.2:8443",
                     "regatta.example.evil",
                 ] {
-                    assert!(!ours.has_host(bad), "{bad}");
-                    assert!(!ours.is_origin(&format!("https://{bad}")), "{bad}");
+                    assert!(!own_hosts.has_host(bad), "{bad}");
+                    assert!(!own_hosts.is_origin(&format!("https://{bad}")), "{bad}");
                 }
             },
         );
@@ -320,12 +336,12 @@ mod tests {
         with_own_hosts(
             &["regatta.example".into()],
             Some(("10.0.0.1:8080", false)),
-            |ours| {
+            |own_hosts| {
                 assert!(
-                    ours.is_origin("https://regatta.example")
-                        && ours.is_origin("http://10.0.0.1:8080")
+                    own_hosts.is_origin("https://regatta.example")
+                        && own_hosts.is_origin("http://10.0.0.1:8080")
                 );
-                assert!(!ours.is_origin("https://10.0.0.1:8080"));
+                assert!(!own_hosts.is_origin("https://10.0.0.1:8080"));
             },
         );
     }

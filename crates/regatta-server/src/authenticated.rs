@@ -29,7 +29,7 @@ impl<S: Sync> FromRequestParts<S> for Authenticated {
         _: &S,
     ) -> Result<Authenticated, ProblemResponse> {
         // The guard and the connection set these extensions. Without them a request is refused.
-        let visitor = parts
+        let principal = parts
             .extensions
             .get::<Principal>()
             .cloned()
@@ -40,7 +40,7 @@ impl<S: Sync> FromRequestParts<S> for Authenticated {
             .copied()
             .ok_or_else(crate::tokens::no_token)?;
         Ok(Authenticated {
-            principal: visitor,
+            principal,
             origin,
             headers: parts.headers.clone(),
         })
@@ -54,14 +54,15 @@ impl Authenticated {
     }
 
     /// Returns the actor of the caller's writes and the idempotency key of this request. Only a
-    /// caller who can read the data directory may name the person; for all others the token does.
+    /// caller who can read the data directory may name the person; the token names every other
+    /// caller.
     pub(crate) fn request_context(&self) -> Result<RequestContext, Problem> {
-        let by = match &self.principal {
+        let actor = match &self.principal {
             Principal::Owner => self
                 .header("x-regatta-person")
-                .filter(|s| s.len() <= 64 && s.bytes().all(|byte| byte.is_ascii_graphic()))
-                .map_or(Actor::Person("operator".into()), |s| {
-                    Actor::Person(s.into())
+                .filter(|name| name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_graphic()))
+                .map_or(Actor::Person("operator".into()), |name| {
+                    Actor::Person(name.into())
                 }),
             Principal::Named {
                 name,
@@ -72,26 +73,26 @@ impl Authenticated {
                 Actor::Agent(agent.clone())
             }
         };
-        let key = match self.headers.get("idempotency-key") {
+        let idempotency_key = match self.headers.get("idempotency-key") {
             None => None,
-            Some(given) => {
-                let given = given.to_str().map_err(|_| bad_key())?;
+            Some(value) => {
+                let text = value.to_str().map_err(|_| bad_key())?;
                 // The key is qualified by the caller, so that nobody can find or spoil another
                 // caller's answers with the same key.
-                let given = match &self.principal {
-                    Principal::Owner => given.to_owned(),
-                    other => format!("{}/{given}", other.label()),
+                let qualified = match &self.principal {
+                    Principal::Owner => text.to_owned(),
+                    principal => format!("{}/{text}", principal.label()),
                 };
-                Some(RequestKey::new(&given).map_err(|_| bad_key())?)
+                Some(RequestKey::new(&qualified).map_err(|_| bad_key())?)
             }
         };
-        let parent = crate::otlp::parse_traceparent(&self.headers);
-        let unless_changed = match self.headers.get("if-match") {
+        let trace_parent = crate::otlp::parse_traceparent(&self.headers);
+        let expected_revision = match self.headers.get("if-match") {
             None => None,
-            Some(given) => given
+            Some(value) => value
                 .to_str()
                 .ok()
-                .map(|given| given.trim().trim_matches('"'))
+                .map(|text| text.trim().trim_matches('"'))
                 .map(parse_revision)
                 .transpose()?
                 .flatten(),
@@ -99,10 +100,10 @@ impl Authenticated {
         Ok(RequestContext {
             principal: self.principal.clone(),
             origin: self.origin,
-            actor: by,
-            idempotency_key: key,
-            trace_parent: parent,
-            expected_revision: unless_changed,
+            actor,
+            idempotency_key,
+            trace_parent,
+            expected_revision,
         })
     }
 }
@@ -112,7 +113,7 @@ fn parse_revision(text: &str) -> Result<Option<u64>, Problem> {
     if text == "*" {
         return Ok(None);
     }
-    let bad = |_| {
+    let invalid = |_| {
         Problem::new(
             400,
             "bad_condition",
@@ -120,7 +121,7 @@ fn parse_revision(text: &str) -> Result<Option<u64>, Problem> {
             "send the ETag of an answer, such as If-Match: \"42\"",
         )
     };
-    text.parse().map(Some).map_err(bad)
+    text.parse().map(Some).map_err(invalid)
 }
 
 fn bad_key() -> Problem {

@@ -45,7 +45,7 @@ pub(crate) struct CostIndex {
 
 #[derive(Default)]
 struct IndexedCosts {
-    /// The first day in the book.
+    /// The first day in the ledger.
     first_day: Option<u64>,
     /// The day of the last request, and the largest number of days before it that were requested.
     today: u64,
@@ -94,26 +94,27 @@ impl CostDimensions {
     }
 }
 
-/// Returns the facts about an attempt. Those of an ended attempt are read once and then kept.
+/// Returns the facts about an attempt. The facts about an ended attempt are read once and then
+/// kept.
 fn dimensions_of(
-    ground: &CostInput<'_>,
+    input: &CostInput<'_>,
     ended: &mut BTreeMap<AttemptId, CostDimensions>,
     attempt: AttemptId,
 ) -> Result<Option<CostDimensions>, StoreError> {
-    if let Some(who) = ended.get(&attempt) {
-        return Ok(Some(who.clone()));
+    if let Some(dimensions) = ended.get(&attempt) {
+        return Ok(Some(dimensions.clone()));
     }
-    if let Some(live) = ground.board.attempts.get(&attempt) {
+    if let Some(live) = input.board.attempts.get(&attempt) {
         return Ok(Some(CostDimensions::from_attempt(live)));
     }
-    let Some(found) = ground.history.attempt(attempt)? else {
+    let Some(found) = input.history.attempt(attempt)? else {
         return Ok(None);
     };
-    let who = CostDimensions::from_attempt(&found);
+    let dimensions = CostDimensions::from_attempt(&found);
     if found.end.is_some() {
-        ended.insert(attempt, who.clone());
+        ended.insert(attempt, dimensions.clone());
     }
-    Ok(Some(who))
+    Ok(Some(dimensions))
 }
 
 /// The result of a task.
@@ -151,63 +152,63 @@ pub(crate) struct TodaySpend {
 }
 
 impl CostIndex {
-    /// Returns the cost of today and of `days` days before, grouped by each dimension in `by`.
+    /// Returns the cost of today and of `days` days before, grouped by each of `groupings`.
     pub(crate) fn cost_view(
         &self,
-        ground: &CostInput<'_>,
+        input: &CostInput<'_>,
         days: u32,
-        by: &[CostGrouping],
+        groupings: &[CostGrouping],
     ) -> Result<CostView, StoreError> {
-        let mut kept = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
-        let day = budget::day_of(ground.now).saturating_sub(u64::from(days));
-        kept.read_events(ground, day)?;
-        let pace = kept.ledger.spend_rate(ground.now);
-        let finished = kept.ended_since(ground, day)?;
-        let mut entries = kept.cost_entries(ground, day)?;
+        let mut index = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
+        let day = budget::day_of(input.now).saturating_sub(u64::from(days));
+        index.read_events(input, day)?;
+        let rate = index.ledger.spend_rate(input.now);
+        let finished = index.ended_since(input, day)?;
+        let mut entries = index.cost_entries(input, day)?;
         let dropped: BTreeSet<TaskId> = finished
             .iter()
-            .filter(|finished| finished.1.is_dropped())
-            .map(|finished| finished.0)
+            .filter(|(_, ended_task)| ended_task.is_dropped())
+            .map(|(id, _)| *id)
             .collect();
         entries
             .iter_mut()
             .for_each(|cost| cost.is_lost |= dropped.contains(&cost.task));
-        let table = |by: &CostGrouping| CostTable {
-            by: *by,
-            rows: cost_rows(ground.board, ground.history, &entries, *by, &pace),
+        let table = |grouping: &CostGrouping| CostTable {
+            by: *grouping,
+            rows: cost_rows(input.board, input.history, &entries, *grouping, &rate),
         };
-        let cap = day_ceiling(ground.board).filter(|_| days == 0);
-        let total = cost::sum(entries.iter(), &pace);
+        let cap = day_ceiling(input.board).filter(|_| days == 0);
+        let total = cost::sum(entries.iter(), &rate);
         Ok(CostView {
             days,
             since_wall: day * DAY_MS,
-            tables: by.iter().map(table).collect(),
+            tables: groupings.iter().map(table).collect(),
             cap,
-            forecast: ceiling_forecast(&total, cap, ground.now),
+            forecast: ceiling_forecast(&total, cap, input.now),
             total,
-            came: kept.spend_results(ground, &finished, &entries, &dropped),
+            came: index.spend_results(input, &finished, &entries, &dropped),
         })
     }
 
     /// Returns today's cost by the minute, and when its ceiling is reached.
-    pub(crate) fn today_spend(&self, ground: &CostInput<'_>) -> Result<TodaySpend, StoreError> {
-        let mut kept = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
-        let (day, cap) = (budget::day_of(ground.now), day_ceiling(ground.board));
-        kept.read_events(ground, day)?;
+    pub(crate) fn today_spend(&self, input: &CostInput<'_>) -> Result<TodaySpend, StoreError> {
+        let mut index = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (day, cap) = (budget::day_of(input.now), day_ceiling(input.board));
+        index.read_events(input, day)?;
         let mut total = CostSum {
-            spent: budget::spent_on(ground.board, day, None),
+            spent: budget::spent_on(input.board, day, None),
             ..CostSum::default()
         };
-        total.hourly_rate = kept.ledger.spend_rate(ground.now).total_hourly_rate();
-        let (line, bands) = (
-            kept.ledger.cumulative_cost(day),
-            kept.ledger.provider_bands(day),
+        total.hourly_rate = index.ledger.spend_rate(input.now).total_hourly_rate();
+        let (spent_by_minute, bands) = (
+            index.ledger.cumulative_cost(day),
+            index.ledger.provider_bands(day),
         );
         Ok(TodaySpend {
-            spent_by_minute: line,
+            spent_by_minute,
             bands,
             cap,
-            forecast: ceiling_forecast(&total, cap, ground.now),
+            forecast: ceiling_forecast(&total, cap, input.now),
         })
     }
 }
@@ -225,11 +226,11 @@ fn ceiling_forecast(total: &CostSum, cap: Option<u64>, now: Now) -> Option<CapFo
 
 impl IndexedCosts {
     /// Reads new events, starting at the beginning of `day` if that was not read yet.
-    fn read_events(&mut self, ground: &CostInput<'_>, day: u64) -> Result<(), StoreError> {
-        let (history, until) = (ground.history, ground.board.revision);
-        self.note_requested_day(budget::day_of(ground.now), day);
+    fn read_events(&mut self, input: &CostInput<'_>, day: u64) -> Result<(), StoreError> {
+        let (history, until) = (input.history, input.board.revision);
+        self.note_requested_day(budget::day_of(input.now), day);
         if self.first_day.is_none_or(|first_day| day < first_day) {
-            let dated = |revision: u64| {
+            let date_of = |revision: u64| {
                 let found = history.events(revision.saturating_sub(1), 1)?;
                 Ok::<_, StoreError>(
                     found
@@ -237,7 +238,7 @@ impl IndexedCosts {
                         .map(|event| (event.revision, event.now.unix_ms)),
                 )
             };
-            let first = first_message_since(day * DAY_MS, until, dated)?;
+            let first = first_message_since(day * DAY_MS, until, date_of)?;
             (self.first_day, self.read_revision, self.ledger) =
                 (Some(day), first.saturating_sub(1), SpendLedger::default());
         }
@@ -247,15 +248,15 @@ impl IndexedCosts {
                 break;
             }
             for recorded in &page {
-                let paid = match &recorded.event {
+                let dimensions = match &recorded.event {
                     Event::BudgetSpent(budget_spent) => {
-                        dimensions_of(ground, &mut self.ended_attempts, *budget_spent.attempt())?
+                        dimensions_of(input, &mut self.ended_attempts, *budget_spent.attempt())?
                     }
                     _ => None,
                 };
                 self.ledger.fold(
                     recorded,
-                    paid.map(|cost_dimensions| cost_dimensions.provider(ground.board)),
+                    dimensions.map(|dimensions| dimensions.provider(input.board)),
                 );
                 self.read_revision = recorded.revision;
             }
@@ -267,9 +268,12 @@ impl IndexedCosts {
     /// requested on the previous day are dropped.
     fn note_requested_day(&mut self, today: u64, day: u64) {
         if today > self.today {
-            let first = today.saturating_sub(self.max_days_back);
-            if self.first_day.is_some_and(|first_day| first_day < first) {
-                self.forget_before(first);
+            let first_kept = today.saturating_sub(self.max_days_back);
+            if self
+                .first_day
+                .is_some_and(|first_day| first_day < first_kept)
+            {
+                self.forget_before(first_kept);
             }
             (self.today, self.max_days_back) = (today, 0);
         }
@@ -281,12 +285,13 @@ impl IndexedCosts {
         self.ledger.forget_before(day);
         let (spends, ends) = (self.ledger.spend_since(day), self.ledger.ended_since(day));
         self.ended_attempts.retain(|id, _| spends.contains_key(id));
-        let ends: BTreeSet<TaskId> = ends.into_iter().map(|end| end.1).collect();
+        let ends: BTreeSet<TaskId> = ends.into_iter().map(|(_, task)| task).collect();
         self.ended_tasks.retain(|id, _| ends.contains(id));
         let landed: BTreeSet<&CommitId> = self
             .ended_tasks
             .values()
-            .filter_map(|ended_task| ended_task.1.landed.as_ref().map(|pair| &pair.1))
+            .filter_map(|(_, ended_task)| ended_task.landed.as_ref())
+            .map(|(_, commit)| commit)
             .collect();
         self.lines_by_commit.retain(|id, _| landed.contains(id));
     }
@@ -294,23 +299,23 @@ impl IndexedCosts {
     /// Returns the usage of each attempt with all dimensions that it can be grouped by.
     fn cost_entries(
         &mut self,
-        ground: &CostInput<'_>,
+        input: &CostInput<'_>,
         day: u64,
     ) -> Result<Vec<CostEntry>, StoreError> {
         let mut entries = Vec::new();
         for (attempt, spend) in self.ledger.spend_since(day) {
-            let Some(who) = dimensions_of(ground, &mut self.ended_attempts, attempt)? else {
+            let Some(dimensions) = dimensions_of(input, &mut self.ended_attempts, attempt)? else {
                 continue;
             };
             entries.push(CostEntry {
                 attempt,
-                task: who.task,
-                mission: who.mission,
-                provider: who.provider(ground.board),
-                agent: who.agent,
-                model: who.model,
+                task: dimensions.task,
+                mission: dimensions.mission,
+                provider: dimensions.provider(input.board),
+                agent: dimensions.agent,
+                model: dimensions.model,
                 spend,
-                is_lost: who.is_lost,
+                is_lost: dimensions.is_lost,
             });
         }
         Ok(entries)
@@ -319,12 +324,12 @@ impl IndexedCosts {
     /// Returns the tasks that ended on or after a day and were not started again.
     fn ended_since(
         &mut self,
-        ground: &CostInput<'_>,
+        input: &CostInput<'_>,
         day: u64,
     ) -> Result<Vec<(TaskId, EndedTask)>, StoreError> {
         let mut found = Vec::new();
         for (wall, id) in self.ledger.ended_since(day) {
-            if ground
+            if input
                 .board
                 .tasks
                 .get(&id)
@@ -335,12 +340,12 @@ impl IndexedCosts {
             if let Some((_, ended_task)) = self
                 .ended_tasks
                 .get(&id)
-                .filter(|ended_task| ended_task.0 == wall)
+                .filter(|(ended_at, _)| *ended_at == wall)
             {
                 found.push((id, ended_task.clone()));
                 continue;
             }
-            let Some(task) = ground.history.task(id)? else {
+            let Some(task) = input.history.task(id)? else {
                 continue;
             };
             let ended_task = EndedTask::from_task(&task);
@@ -352,7 +357,7 @@ impl IndexedCosts {
 
     fn spend_results(
         &mut self,
-        ground: &CostInput<'_>,
+        input: &CostInput<'_>,
         finished: &[(TaskId, EndedTask)],
         entries: &[CostEntry],
         dropped: &BTreeSet<TaskId>,
@@ -360,7 +365,7 @@ impl IndexedCosts {
         let mut landed = CostSum::default();
         for (_, ended_task) in finished
             .iter()
-            .filter(|finished| finished.1.landed.is_some())
+            .filter(|(_, ended_task)| ended_task.landed.is_some())
         {
             landed.tasks += 1;
             landed.spent = landed.spent.plus(&ended_task.spent);
@@ -384,9 +389,9 @@ impl IndexedCosts {
                 .count(),
             dropped_tasks: finished
                 .iter()
-                .filter(|finished| finished.1.is_dropped() && !finished.1.spent.is_nothing())
+                .filter(|(_, ended_task)| ended_task.is_dropped() && !ended_task.spent.is_nothing())
                 .count(),
-            lines: self.landed_lines(ground, finished),
+            lines: self.landed_lines(input, finished),
         }
     }
 
@@ -394,14 +399,14 @@ impl IndexedCosts {
     /// were counted.
     fn landed_lines(
         &mut self,
-        ground: &CostInput<'_>,
+        input: &CostInput<'_>,
         finished: &[(TaskId, EndedTask)],
     ) -> Option<LandedLinesView> {
-        let (mut tasks, mut lines, mut tokens, mut asked) = (0, 0, 0, 0);
+        let (mut tasks, mut lines, mut tokens, mut measured) = (0, 0, 0, 0);
         for (_, ended_task) in finished
             .iter()
             .rev()
-            .filter(|finished| finished.1.landed.is_some())
+            .filter(|(_, ended_task)| ended_task.landed.is_some())
             .take(MAX_MEASURED_CHANGES)
         {
             let Some((base, commit)) = &ended_task.landed else {
@@ -409,15 +414,15 @@ impl IndexedCosts {
             };
             let known = match self.lines_by_commit.get(commit) {
                 Some(known) => Some(*known),
-                None if asked >= ground.max_measured => None,
+                None if measured >= input.max_measured => None,
                 None => {
-                    asked += 1;
-                    let repo = ground
+                    measured += 1;
+                    let repo = input
                         .board
                         .projects
                         .get(&ended_task.project)
                         .map(|project| ProjectRepo::from_project(project));
-                    match repo.map(|project_repo| ground.git.diff(&project_repo, base, commit)) {
+                    match repo.map(|repo| input.git.diff(&repo, base, commit)) {
                         Some(Ok(patch)) => Some(
                             *self
                                 .lines_by_commit
@@ -435,10 +440,10 @@ impl IndexedCosts {
                     }
                 }
             };
-            if let Some(many) = known.filter(|known| *known > 0) {
+            if let Some(changed) = known.filter(|known| *known > 0) {
                 (tasks, lines, tokens) = (
                     tasks + 1,
-                    lines + many,
+                    lines + changed,
                     tokens + ended_task.spent.usage.tokens(),
                 );
             }
@@ -455,12 +460,12 @@ fn cost_rows(
     board: &Board,
     history: &dyn StoreHistory,
     entries: &[CostEntry],
-    by: CostGrouping,
-    pace: &SpendRate,
+    grouping: CostGrouping,
+    rate: &SpendRate,
 ) -> Vec<CostRow> {
-    let draw = |cost_group: cost::CostGroup| {
+    let row = |cost_group: cost::CostGroup| {
         let name = cost_group.name.as_deref();
-        let about = match by {
+        let description = match grouping {
             CostGrouping::Mission => name
                 .and_then(|name| name.parse().ok())
                 .and_then(|id| mission_title(board, history, id)),
@@ -469,21 +474,21 @@ fn cost_rows(
                 .map(|agent| provider_or_runtime(agent)),
             CostGrouping::Provider | CostGrouping::Model => None,
         };
-        let none = match by {
+        let unnamed = match grouping {
             CostGrouping::Mission => "no mission",
             CostGrouping::Model => "unknown model",
             CostGrouping::Provider | CostGrouping::Agent => "",
         };
-        let name = cost_group.name.unwrap_or_else(|| none.to_owned());
+        let name = cost_group.name.unwrap_or_else(|| unnamed.to_owned());
         CostRow {
             name,
-            about: about.unwrap_or_default(),
+            about: description.unwrap_or_default(),
             sum: cost_group.sum,
         }
     };
-    cost::group_costs(entries, by, pace)
+    cost::group_costs(entries, grouping, rate)
         .into_iter()
-        .map(draw)
+        .map(row)
         .collect()
 }
 
@@ -494,7 +499,7 @@ fn mission_title(board: &Board, history: &dyn StoreHistory, id: MissionId) -> Op
             .mission(id)
             .ok()
             .flatten()
-            .map(|history| history.0.title)
+            .map(|(mission, _)| mission.title)
     })
 }
 
@@ -506,7 +511,7 @@ mod tests {
     use serde_json::json;
 
     /// Adds a day on which an attempt spent something and a task was cancelled.
-    fn add_day(kept: &mut IndexedCosts, day: u64) {
+    fn add_day(index: &mut IndexedCosts, day: u64) {
         let now = Now {
             fleet_ms: 0,
             unix_ms: day * DAY_MS,
@@ -516,7 +521,7 @@ mod tests {
         for (kind, data) in [("budget.spent", spent), ("task.cancelled", ended)] {
             let text = format!(r#"{{"kind":"{kind}","data":{data}}}"#);
             let event: Event = serde_json::from_str(&text).unwrap();
-            kept.ledger.fold(
+            index.ledger.fold(
                 &Recorded {
                     revision: day,
                     now,
@@ -527,14 +532,14 @@ mod tests {
             );
         }
         let agent = AgentName::new("ada").unwrap();
-        let who = CostDimensions {
+        let dimensions = CostDimensions {
             task: TaskId(day),
             mission: None,
             agent,
             model: None,
             is_lost: false,
         };
-        kept.ended_attempts.insert(AttemptId(day), who);
+        index.ended_attempts.insert(AttemptId(day), dimensions);
         let commit = CommitId::new(&format!("{day:040x}")).unwrap();
         let project = ProjectName::new("shop").unwrap();
         let landed = Some((commit.clone(), commit.clone()));
@@ -544,57 +549,55 @@ mod tests {
             spent: Spend::default(),
             landed,
         };
-        kept.ended_tasks
+        index
+            .ended_tasks
             .insert(TaskId(day), (now.unix_ms, ended_task));
-        kept.lines_by_commit.insert(commit, 7);
+        index.lines_by_commit.insert(commit, 7);
     }
 
     /// The size of the index depends on the requested days, not on the age of the daemon.
     #[test]
     fn days_that_are_no_longer_requested_are_dropped_when_a_day_begins() {
-        let mut kept = IndexedCosts::default();
-        let size = |indexed_costs: &IndexedCosts| {
-            let book = (
-                indexed_costs.ledger.spend_since(0).len(),
-                indexed_costs.ledger.ended_since(0).len(),
+        let mut index = IndexedCosts::default();
+        let size = |index: &IndexedCosts| {
+            let ledger_sizes = (
+                index.ledger.spend_since(0).len(),
+                index.ledger.ended_since(0).len(),
             );
             assert_eq!(
-                book,
-                (
-                    indexed_costs.ended_attempts.len(),
-                    indexed_costs.ended_tasks.len()
-                )
+                ledger_sizes,
+                (index.ended_attempts.len(), index.ended_tasks.len())
             );
             (
-                indexed_costs.first_day,
-                indexed_costs.ended_attempts.len(),
-                indexed_costs.ended_tasks.len(),
-                indexed_costs.lines_by_commit.len(),
+                index.first_day,
+                index.ended_attempts.len(),
+                index.ended_tasks.len(),
+                index.lines_by_commit.len(),
             )
         };
         for today in 100..110 {
-            kept.note_requested_day(today, today - 2);
-            kept.first_day = kept.first_day.or(Some(today - 2));
-            add_day(&mut kept, today);
+            index.note_requested_day(today, today - 2);
+            index.first_day = index.first_day.or(Some(today - 2));
+            add_day(&mut index, today);
         }
         assert_eq!(
-            size(&kept),
+            size(&index),
             (Some(107), 3, 3, 3),
             "today and the two days before are kept, as requested yesterday"
         );
-        kept.note_requested_day(109, 109);
-        assert_eq!(size(&kept).0, Some(107), "nothing is dropped within a day");
-        kept.note_requested_day(110, 110);
-        assert_eq!(size(&kept), (Some(108), 2, 2, 2));
-        kept.note_requested_day(111, 111);
+        index.note_requested_day(109, 109);
+        assert_eq!(size(&index).0, Some(107), "nothing is dropped within a day");
+        index.note_requested_day(110, 110);
+        assert_eq!(size(&index), (Some(108), 2, 2, 2));
+        index.note_requested_day(111, 111);
         assert_eq!(
-            size(&kept),
+            size(&index),
             (Some(111), 0, 0, 0),
             "only one day was requested yesterday"
         );
         // A clock that is set back drops nothing.
-        add_day(&mut kept, 111);
-        kept.note_requested_day(110, 110);
-        assert_eq!(size(&kept), (Some(111), 1, 1, 1));
+        add_day(&mut index, 111);
+        index.note_requested_day(110, 110);
+        assert_eq!(size(&index), (Some(111), 1, 1, 1));
     }
 }

@@ -77,19 +77,19 @@ pub(crate) struct EventBatch {
 impl EventBatch {
     fn from_frames(mut frames: Vec<EventFrame>) -> EventBatch {
         let text: Bytes = match &*frames {
-            [one] => one.text.clone(),
+            [frame] => frame.text.clone(),
             many => many
                 .iter()
-                .flat_map(|event_frame| event_frame.text.iter().copied())
+                .flat_map(|frame| frame.text.iter().copied())
                 .collect::<Vec<u8>>()
                 .into(),
         };
         // The frames' texts are slices of it, so the bytes are stored once.
-        let mut at = 0;
+        let mut start = 0;
         for frame in &mut frames {
-            let end = at + frame.text.len();
-            frame.text = text.slice(at..end);
-            at = end;
+            let end = start + frame.text.len();
+            frame.text = text.slice(start..end);
+            start = end;
         }
         EventBatch { frames, text }
     }
@@ -120,8 +120,14 @@ pub(crate) struct EventFanout {
     work_ready: watch::Sender<()>,
     /// The same, only after an event of a runner.
     runner_changed: watch::Sender<()>,
-    /// The latest revision, and the number of pollers that were woken at it.
-    woken_pollers: Mutex<(u64, usize)>,
+    woken_pollers: Mutex<WokenPollers>,
+}
+
+/// The latest revision, and the number of pollers that were woken at it.
+#[derive(Default)]
+struct WokenPollers {
+    revision: u64,
+    count: usize,
 }
 
 /// A caller that waits for a task, with its deadline.
@@ -148,15 +154,15 @@ impl PollPermit<'_> {
 impl Drop for PollPermit<'_> {
     fn drop(&mut self) {
         if !self.is_used {
-            let mut let_through = self
+            let mut woken = self
                 .fanout
                 .woken_pollers
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            if let_through.0 == self.revision {
-                let_through.1 = let_through.1.saturating_sub(1);
+            if woken.revision == self.revision {
+                woken.count = woken.count.saturating_sub(1);
             }
-            drop(let_through);
+            drop(woken);
             self.fanout.board_changed.send_replace(()); // nothing changed, but the permit is free
             self.fanout.work_ready.send_replace(());
         }
@@ -200,12 +206,12 @@ impl EventFanout {
         }
     }
 
-    /// Waits until a poll might be granted a task and gets a permit, or until `also` holds, which
-    /// needs no permit. Returns `None` at the deadline.
+    /// Waits until a poll might be granted a task and gets a permit, or until `is_done` holds,
+    /// which needs no permit. Returns `None` at the deadline.
     pub(crate) async fn wait_for_poll_permit(
         &self,
         waiting: &mut WaitingPoller<'_>,
-        also: impl Fn(&Board) -> bool,
+        is_done: impl Fn(&Board) -> bool,
     ) -> Option<Option<PollPermit<'_>>> {
         loop {
             match tokio::time::timeout_at(waiting.deadline, waiting.changes.changed()).await {
@@ -213,29 +219,32 @@ impl EventFanout {
                 Ok(Err(_)) | Err(_) => return None,
             }
             let board = waiting.engine.board();
-            if also(&board) {
+            if is_done(&board) {
                 return Some(None);
             }
             if schedule::would_grant(&board, &waiting.poll, waiting.engine.now())
-                && let Some(leave) = self.try_poll_permit(&board)
+                && let Some(permit) = self.try_poll_permit(&board)
             {
-                return Some(Some(leave));
+                return Some(Some(permit));
             }
         }
     }
 
     fn try_poll_permit(&self, board: &Board) -> Option<PollPermit<'_>> {
-        let mut let_through = self
+        let mut woken = self
             .woken_pollers
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let_through.0 < board.revision {
-            *let_through = (board.revision, 0);
+        if woken.revision < board.revision {
+            *woken = WokenPollers {
+                revision: board.revision,
+                count: 0,
+            };
         }
-        if let_through.0 > board.revision || let_through.1 >= board.ready_count() {
+        if woken.revision > board.revision || woken.count >= board.ready_count() {
             return None;
         }
-        let_through.1 += 1;
+        woken.count += 1;
         Some(PollPermit {
             fanout: self,
             revision: board.revision,
@@ -255,8 +264,9 @@ impl EventFanout {
 
     /// Returns the tasks that ended after a date, of those that are remembered.
     pub(crate) fn finished_after(&self, wall: u64) -> Vec<FinishedTask> {
-        let all = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter()
+        let finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        finished
+            .iter()
             .filter(|finished_task| finished_task.ended_unix_ms > wall)
             .copied()
             .collect()
@@ -268,12 +278,12 @@ impl EventFanout {
             Event::TaskFailed(task_failed) => *task_failed.task(),
             _ => return,
         };
-        let mut all = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|finished_task| finished_task.task != task);
-        if all.len() == MAX_FINISHED_TASKS {
-            all.pop_front();
+        let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        finished.retain(|finished_task| finished_task.task != task);
+        if finished.len() == MAX_FINISHED_TASKS {
+            finished.pop_front();
         }
-        all.push_back(FinishedTask {
+        finished.push_back(FinishedTask {
             task,
             ended_unix_ms: recorded.now.unix_ms,
         });
@@ -284,44 +294,48 @@ impl EventFanout {
         let engine = &shared.engine;
         let mut live = engine.subscribe_events();
         let now = engine.board().revision;
-        let mut seen = now.saturating_sub(MAX_EVENTS_SEARCHED);
-        self.catch_up(engine, &mut seen, |recorded| {
+        let mut last_revision = now.saturating_sub(MAX_EVENTS_SEARCHED);
+        self.catch_up(engine, &mut last_revision, |recorded| {
             self.remember_finished(recorded)
         })
         .await;
         self.signal_change(&engine.board(), true);
-        let (mut frames, mut told) = (Vec::new(), Instant::now());
+        let (mut frames, mut sent_at) = (Vec::new(), Instant::now());
         loop {
-            let due = told + batch_delay(self.reader_count());
-            let heard = tokio::select! {
-                heard = live.recv() => heard,
+            let due = sent_at + batch_delay(self.reader_count());
+            let received = tokio::select! {
+                received = live.recv() => received,
                 () = tokio::time::sleep_until(due), if !frames.is_empty() => {
                     self.send_batch(&mut frames);
-                    told = Instant::now();
+                    sent_at = Instant::now();
                     continue;
                 }
             };
-            match heard {
+            match received {
                 Ok(batch)
                     if batch
                         .first()
-                        .is_some_and(|event| event.revision <= seen + 1) =>
+                        .is_some_and(|event| event.revision <= last_revision + 1) =>
                 {
-                    let fresh = batch.iter().filter(|event| event.revision > seen);
+                    let fresh = batch.iter().filter(|event| event.revision > last_revision);
                     self.on_events(fresh, &mut frames, shared);
-                    seen = batch.last().map_or(seen, |event| event.revision.max(seen));
+                    last_revision = batch
+                        .last()
+                        .map_or(last_revision, |event| event.revision.max(last_revision));
                 }
                 Ok(_) | Err(RecvError::Lagged(_)) => {
                     let mut missed = Vec::new();
-                    self.catch_up(engine, &mut seen, |recorded| missed.push(recorded.clone()))
-                        .await;
+                    self.catch_up(engine, &mut last_revision, |recorded| {
+                        missed.push(recorded.clone())
+                    })
+                    .await;
                     self.on_events(missed.iter(), &mut frames, shared);
                 }
                 Err(RecvError::Closed) => return self.send_batch(&mut frames),
             }
             if due <= Instant::now() {
                 self.send_batch(&mut frames);
-                told = Instant::now();
+                sent_at = Instant::now();
             }
         }
     }
@@ -340,13 +354,13 @@ impl EventFanout {
             .clone()
             .any(|event| event.event.kind().starts_with("runner."));
         self.signal_change(&shared.engine.board(), runners);
-        let listened = self.reader_count() > 0;
+        let has_readers = self.reader_count() > 0;
         for recorded in events {
             shared.metrics.record_event(recorded);
             if let Some(tracer) = &shared.tracer {
                 tracer.record_event(recorded);
             }
-            if listened {
+            if has_readers {
                 frames.push(EventFrame::from_recorded(recorded));
             }
         }
@@ -360,20 +374,25 @@ impl EventFanout {
         }
     }
 
-    async fn catch_up(&self, engine: &Engine, seen: &mut u64, mut each: impl FnMut(&Recorded)) {
+    async fn catch_up(
+        &self,
+        engine: &Engine,
+        last_revision: &mut u64,
+        mut handle: impl FnMut(&Recorded),
+    ) {
         loop {
-            let (history, after) = (engine.history().clone(), *seen);
+            let (history, after) = (engine.history().clone(), *last_revision);
             let page = tokio::task::spawn_blocking(move || history.events(after, 500)).await;
             let Ok(Ok(page)) = page else {
                 tracing::error!(
                     "could not read the history; events before this revision are not sent"
                 );
-                *seen = engine.board().revision;
+                *last_revision = engine.board().revision;
                 return;
             };
             for recorded in &page {
-                *seen = recorded.revision;
-                each(recorded);
+                *last_revision = recorded.revision;
+                handle(recorded);
             }
             if page.len() < 500 {
                 return;
@@ -408,14 +427,14 @@ mod tests {
             actor: "person:ann".into(),
             text: Bytes::from_static(text.as_bytes()),
         };
-        let told = EventBatch::from_frames(vec![frame(1, "one\n\n"), frame(2, "two\n\n")]);
-        assert_eq!(&told.text[..], b"one\n\ntwo\n\n");
-        let texts: Vec<&[u8]> = told
+        let batch = EventBatch::from_frames(vec![frame(1, "one\n\n"), frame(2, "two\n\n")]);
+        assert_eq!(&batch.text[..], b"one\n\ntwo\n\n");
+        let texts: Vec<&[u8]> = batch
             .frames
             .iter()
             .map(|event_frame| &event_frame.text[..])
             .collect();
         assert_eq!(texts, [b"one\n\n", b"two\n\n"]);
-        assert_eq!(told.frames[1].text.as_ptr(), told.text[5..].as_ptr());
+        assert_eq!(batch.frames[1].text.as_ptr(), batch.text[5..].as_ptr());
     }
 }

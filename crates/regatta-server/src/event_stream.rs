@@ -33,7 +33,7 @@ pub(crate) struct EventStreamParams {
     #[serde(default)]
     after: Option<u64>,
     /// `false` ends the stream after the last existing event.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     follow: bool,
     /// Only these kinds: `task.completed,claim.*`.
     #[serde(default)]
@@ -46,7 +46,7 @@ pub(crate) struct EventStreamParams {
     by: Option<String>,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -58,8 +58,8 @@ struct EventFilter {
 }
 
 impl EventFilter {
-    fn from_params(asked: &EventStreamParams) -> EventFilter {
-        let kinds = asked
+    fn from_params(params: &EventStreamParams) -> EventFilter {
+        let kinds = params
             .kind
             .split(',')
             .map(str::trim)
@@ -68,17 +68,17 @@ impl EventFilter {
             .collect();
         EventFilter {
             kinds,
-            about: asked.about.clone(),
-            actor: asked.by.clone(),
+            about: params.about.clone(),
+            actor: params.by.clone(),
         }
     }
 
     fn matches(&self, frame: &EventFrame) -> bool {
-        let kind = |s: &String| match s.strip_suffix('*') {
-            Some(beginning) => frame.kind.starts_with(beginning),
-            None => frame.kind == s,
+        let matches_kind = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(prefix) => frame.kind.starts_with(prefix),
+            None => frame.kind == pattern,
         };
-        (self.kinds.is_empty() || self.kinds.iter().any(kind))
+        (self.kinds.is_empty() || self.kinds.iter().any(matches_kind))
             && self
                 .about
                 .as_ref()
@@ -92,20 +92,20 @@ impl EventFilter {
 
 pub(crate) async fn events(
     State(shared): State<Arc<ServerState>>,
-    request_limits::QueryParams(asked): request_limits::QueryParams<EventStreamParams>,
-    entered: Authenticated,
+    request_limits::QueryParams(params): request_limits::QueryParams<EventStreamParams>,
+    authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
     crate::verbs::require_read_all(
-        &entered.principal,
+        &authenticated.principal,
         "read the events",
         "wait for messages of your channels instead: msg.wait",
     )?;
-    let resumed = entered
+    let last_event_id = authenticated
         .header("last-event-id")
-        .and_then(|entered| entered.parse().ok());
+        .and_then(|id| id.parse().ok());
     // Without a start, only new events are sent.
-    let after = resumed
-        .or(asked.after)
+    let after = last_event_id
+        .or(params.after)
         .unwrap_or_else(|| shared.engine.board().revision);
     if after > shared.engine.board().revision {
         return Err(Problem::new(
@@ -118,20 +118,20 @@ pub(crate) async fn events(
     }
     let body = Body::from_stream(frames(
         shared,
-        EventFilter::from_params(&asked),
+        EventFilter::from_params(&params),
         after,
-        asked.follow,
+        params.follow,
     ));
-    let head = [
+    let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-cache"),
     ];
-    Ok((head, body).into_response())
+    Ok((headers, body).into_response())
 }
 
 fn frames(
     shared: Arc<ServerState>,
-    wanted: EventFilter,
+    filter: EventFilter,
     after: u64,
     follow: bool,
 ) -> impl tokio_stream::Stream<Item = Result<Bytes, Infallible>> {
@@ -153,14 +153,14 @@ fn frames(
                         stream ends");
                     return;
                 };
-                let full = page.len() == EVENTS_PER_PAGE;
+                let is_full = page.len() == EVENTS_PER_PAGE;
                 for frame in page {
                     sent = frame.revision;
-                    if wanted.matches(&frame) {
+                    if filter.matches(&frame) {
                         yield Ok::<Bytes, Infallible>(frame.text);
                     }
                 }
-                if !full { break }
+                if !is_full { break }
             }
             let Some(live) = &mut live else { return };
             loop {
@@ -173,15 +173,15 @@ fn frames(
                     _ = down.changed() => return,
                 };
                 match next {
-                    Ok(told) if told.frames.first().is_some_and(|event_frame| event_frame.revision <= sent + 1) => {
-                        let fits = |event_frame: &EventFrame| event_frame.revision > sent && wanted.matches(event_frame);
-                        let last = told.frames.last().map_or(sent, |event_frame| event_frame.revision.max(sent));
-                        if told.frames.iter().all(fits) {
+                    Ok(batch) if batch.frames.first().is_some_and(|frame| frame.revision <= sent + 1) => {
+                        let matches = |frame: &EventFrame| frame.revision > sent && filter.matches(frame);
+                        let last = batch.frames.last().map_or(sent, |frame| frame.revision.max(sent));
+                        if batch.frames.iter().all(matches) {
                             sent = last;
-                            yield Ok(told.text.clone());
+                            yield Ok(batch.text.clone());
                             continue;
                         }
-                        let fitting: Vec<Bytes> = told.frames.iter().filter(|event_frame| fits(event_frame)).map(|event_frame| event_frame.text.clone()).collect();
+                        let fitting: Vec<Bytes> = batch.frames.iter().filter(|frame| matches(frame)).map(|frame| frame.text.clone()).collect();
                         sent = last;
                         for text in fitting {
                             yield Ok(text);
@@ -216,7 +216,7 @@ mod tests {
             actor: "person:ann".into(),
             text: Bytes::new(),
         };
-        let takes = |kind: &str, about: Option<&str>, by: Option<&str>| {
+        let matches = |kind: &str, about: Option<&str>, by: Option<&str>| {
             let (about, by) = (about.map(str::to_owned), by.map(str::to_owned));
             EventFilter::from_params(&EventStreamParams {
                 after: None,
@@ -228,12 +228,12 @@ mod tests {
             .matches(&frame)
         };
         assert!(
-            takes("", None, None)
-                && takes("task.added", None, None)
-                && takes("claim.*, task.*", None, None)
+            matches("", None, None)
+                && matches("task.added", None, None)
+                && matches("claim.*, task.*", None, None)
         );
-        assert!(takes("task.*", Some("T3"), Some("person:ann")));
-        assert!(!takes("task", None, None) && !takes("claim.*", None, None));
-        assert!(!takes("", Some("T33"), None) && !takes("", None, Some("ann")));
+        assert!(matches("task.*", Some("T3"), Some("person:ann")));
+        assert!(!matches("task", None, None) && !matches("claim.*", None, None));
+        assert!(!matches("", Some("T33"), None) && !matches("", None, Some("ann")));
     }
 }

@@ -39,7 +39,7 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Waits for a permit to start git.
 async fn acquire_permit(shared: &ServerState) -> Result<OwnedSemaphorePermit, Problem> {
     match tokio::time::timeout(PERMIT_TIMEOUT, shared.git_permits.clone().acquire_owned()).await {
-        Ok(Ok(turn)) => Ok(turn),
+        Ok(Ok(permit)) => Ok(permit),
         Ok(Err(_)) | Err(_) => Err(Problem {
             retryable: true,
             ..Problem::new(
@@ -61,26 +61,27 @@ pub(crate) struct ServiceParams {
 pub(crate) async fn info_refs(
     State(shared): State<Arc<ServerState>>,
     Path(project): Path<String>,
-    Query(asked): Query<ServiceParams>,
-    Extension(visitor): Extension<Principal>,
+    Query(params): Query<ServiceParams>,
+    Extension(principal): Extension<Principal>,
     headers: HeaderMap,
 ) -> Response {
     let answer = async {
-        let service = GitService::from_name(&asked.service).ok_or_else(no_such_service)?;
-        let (repo, engine) = open_repo(&shared, &project, service, &visitor)?;
-        let (protocol, turn) = (protocol(&headers), acquire_permit(&shared).await?);
-        let told = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            let wire = GitHttpRequest {
+        let service = GitService::from_name(&params.service).ok_or_else(no_such_service)?;
+        let (repo, engine) = open_repo(&shared, &project, service, &principal)?;
+        let protocol = protocol(&headers);
+        let permit = acquire_permit(&shared).await?;
+        let advertisement = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let request = GitHttpRequest {
                 service,
                 protocol: protocol.as_deref(),
                 is_gzip: false,
             };
-            engine
-                .git()
-                .advertise(&repo, &wire, &|s| may_write_ref(&engine, &visitor, s))
+            engine.git().advertise(&repo, &request, &|reference| {
+                may_write_ref(&engine, &principal, reference)
+            })
         });
-        let told = told
+        let advertisement = advertisement
             .await
             .map_err(|_| {
                 Problem::new(
@@ -91,17 +92,17 @@ pub(crate) async fn info_refs(
                 )
             })?
             .map_err(|error| problem_from_git(&error))?;
-        Ok::<_, Problem>((service, told))
+        Ok::<_, Problem>((service, advertisement))
     };
     match answer.await {
-        Ok((service, told)) => {
+        Ok((service, advertisement)) => {
             let kind = format!("application/x-{}-advertisement", service.name());
             (
                 [
                     (header::CONTENT_TYPE, kind),
                     (header::CACHE_CONTROL, "no-cache".into()),
                 ],
-                told,
+                advertisement,
             )
                 .into_response()
         }
@@ -113,75 +114,77 @@ pub(crate) async fn info_refs(
 pub(crate) async fn serve(
     State(shared): State<Arc<ServerState>>,
     Path((project, service)): Path<(String, String)>,
-    Extension(visitor): Extension<Principal>,
+    Extension(principal): Extension<Principal>,
     Extension(origin): Extension<ConnectionOrigin>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let entered = GitService::from_name(&service)
+    let prepared = GitService::from_name(&service)
         .ok_or_else(no_such_service)
         .and_then(|git_service| {
             Ok((
                 git_service,
-                open_repo(&shared, &project, git_service, &visitor)?,
+                open_repo(&shared, &project, git_service, &principal)?,
             ))
         });
-    let (service, (repo, engine)) = match entered {
-        Ok(entered) => entered,
+    let (service, (repo, engine)) = match prepared {
+        Ok(prepared) => prepared,
         Err(error) => return problem_response(&error),
     };
-    let turn = match acquire_permit(&shared).await {
-        Ok(turn) => turn,
+    let permit = match acquire_permit(&shared).await {
+        Ok(permit) => permit,
         Err(error) => return problem_response(&error),
     };
     if service == GitService::ReceivePack {
         crate::verbs::audit_other_write(
             &shared,
-            &visitor,
+            &principal,
             origin,
-            ("git.push", repo.project.as_str()),
+            "git.push",
+            repo.project.as_str(),
         );
     }
     let protocol = protocol(&headers);
-    let gzip = headers
+    let is_gzip = headers
         .get(header::CONTENT_ENCODING)
         .is_some_and(|value| value == "gzip");
-    let (to_git, request) = mpsc::channel::<io::Result<Bytes>>(4);
-    let (answer, mut from_git) = mpsc::channel::<Result<Bytes, GitError>>(4);
-    tokio::spawn(forward_body(body, to_git));
+    let (body_sender, request) = mpsc::channel::<io::Result<Bytes>>(4);
+    let (output, mut output_chunks) = mpsc::channel::<Result<Bytes, GitError>>(4);
+    tokio::spawn(forward_body(body, body_sender));
     tokio::task::spawn_blocking(move || {
-        let _turn = turn;
-        let wire = GitHttpRequest {
+        let _permit = permit;
+        let http_request = GitHttpRequest {
             service,
             protocol: protocol.as_deref(),
-            is_gzip: gzip,
+            is_gzip,
         };
         let mut request = BodyReader {
             chunks: request,
             unread: Bytes::new(),
         };
         let mut writes = BodyWriter {
-            chunks: answer.clone(),
+            chunks: output.clone(),
         };
-        let may = |s: &str| may_write_ref(&engine, &visitor, s);
-        if let Err(error) = engine
-            .git()
-            .serve(&repo, &wire, &may, &mut request, &mut writes)
+        let is_allowed = |reference: &str| may_write_ref(&engine, &principal, reference);
+        if let Err(error) =
+            engine
+                .git()
+                .serve(&repo, &http_request, &is_allowed, &mut request, &mut writes)
         {
             tracing::warn!(project = %repo.project, "git over HTTP failed: {error}");
             // The part that was sent cannot be taken back, so the peer sees a truncated answer.
-            let _gone = answer.blocking_send(Err(error));
+            let _hung_up = output.blocking_send(Err(error));
         }
     });
     // An error before git's first output becomes a proper error response.
-    let first = match from_git.recv().await {
+    let first_chunk = match output_chunks.recv().await {
         Some(Err(error)) => return problem_response(&problem_from_git(&error)),
-        first => first,
+        first_chunk => first_chunk,
     };
     let kind = format!("application/x-{}-result", service.name());
-    let rest = tokio_stream::wrappers::ReceiverStream::new(from_git);
-    let body = tokio_stream::iter(first)
-        .chain(rest)
+    let later_chunks = tokio_stream::wrappers::ReceiverStream::new(output_chunks);
+    let body = tokio_stream::iter(first_chunk)
+        .chain(later_chunks)
         .map(|result| result.map_err(|error| io::Error::other(error.message)));
     let body = Body::from_stream(body);
     (
@@ -200,14 +203,14 @@ fn open_repo(
     shared: &Arc<ServerState>,
     project: &str,
     service: GitService,
-    visitor: &Principal,
+    principal: &Principal,
 ) -> Result<(ProjectRepo, Engine), Problem> {
-    let scope = visitor.scope();
-    let may = match service {
+    let scope = principal.scope();
+    let is_allowed = match service {
         GitService::UploadPack => scope.can_read_all() || scope == TokenScope::Runner,
         GitService::ReceivePack => scope == TokenScope::Runner,
     };
-    if !may {
+    if !is_allowed {
         let what = format!(
             "a token with the scope {scope} cannot use {}",
             service.name()
@@ -220,10 +223,10 @@ fn open_repo(
         ));
     }
     let board = shared.engine.board();
-    let found = ProjectName::new(project)
+    let project = ProjectName::new(project)
         .ok()
         .and_then(|project| board.projects.get(&project).cloned());
-    let found = found.ok_or_else(|| {
+    let project = project.ok_or_else(|| {
         Problem::new(
             404,
             "no_such_project",
@@ -231,13 +234,14 @@ fn open_repo(
             "see regatta project list",
         )
     })?;
-    Ok((ProjectRepo::from_project(&found), shared.engine.clone()))
+    Ok((ProjectRepo::from_project(&project), shared.engine.clone()))
 }
 
 /// Returns whether a ref keeps the work of an attempt that runs, or ran, on a runner of this
 /// caller.
-fn may_write_ref(engine: &Engine, visitor: &Principal, reference: &str) -> bool {
-    let Some(id) = attempt_of_keep_ref(reference).filter(|_| visitor.scope() == TokenScope::Runner)
+fn may_write_ref(engine: &Engine, principal: &Principal, reference: &str) -> bool {
+    let Some(id) =
+        attempt_of_keep_ref(reference).filter(|_| principal.scope() == TokenScope::Runner)
     else {
         return false;
     };
@@ -256,7 +260,7 @@ fn may_write_ref(engine: &Engine, visitor: &Principal, reference: &str) -> bool 
     });
     runner
         .and_then(|runner| board.runners.get(&runner).cloned())
-        .is_some_and(|runner| runner.token == visitor.label())
+        .is_some_and(|runner| runner.token == principal.label())
 }
 
 fn protocol(headers: &HeaderMap) -> Option<String> {
@@ -291,7 +295,7 @@ fn problem_from_git(error: &GitError) -> Problem {
 }
 
 /// Forwards a request's body as it arrives. A silent peer is cut off.
-async fn forward_body(body: Body, to: mpsc::Sender<io::Result<Bytes>>) {
+async fn forward_body(body: Body, chunks: mpsc::Sender<io::Result<Bytes>>) {
     let mut parts = body.into_data_stream();
     loop {
         let part = match tokio::time::timeout(IDLE_TIMEOUT, parts.next()).await {
@@ -299,8 +303,8 @@ async fn forward_body(body: Body, to: mpsc::Sender<io::Result<Bytes>>) {
             Ok(None) => return,
             Ok(Some(part)) => part.map_err(io::Error::other),
         };
-        let last = part.is_err();
-        if to.send(part).await.is_err() || last {
+        let is_last = part.is_err();
+        if chunks.send(part).await.is_err() || is_last {
             return;
         }
     }
@@ -313,15 +317,15 @@ struct BodyReader {
 }
 
 impl Read for BodyReader {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.unread.is_empty() {
             match self.chunks.blocking_recv() {
                 None => return Ok(0),
                 Some(part) => self.unread = part?,
             }
         }
-        let count = into.len().min(self.unread.len());
-        into[..count].copy_from_slice(&self.unread.split_to(count));
+        let count = buffer.len().min(self.unread.len());
+        buffer[..count].copy_from_slice(&self.unread.split_to(count));
         Ok(count)
     }
 }
@@ -334,13 +338,13 @@ struct BodyWriter {
 
 impl Write for BodyWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        let closed = |_| io::Error::from(io::ErrorKind::BrokenPipe);
         let deadline = std::time::Instant::now() + IDLE_TIMEOUT;
         let mut part = Ok(Bytes::copy_from_slice(bytes));
         loop {
             match self.chunks.try_send(part) {
                 Ok(()) => return Ok(bytes.len()),
-                Err(mpsc::error::TrySendError::Closed(result)) => return Err(gone(result)),
+                Err(mpsc::error::TrySendError::Closed(result)) => return Err(closed(result)),
                 Err(mpsc::error::TrySendError::Full(_)) if std::time::Instant::now() > deadline => {
                     return Err(io::ErrorKind::TimedOut.into());
                 }

@@ -21,13 +21,13 @@ pub(crate) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// Answers if the daemon can store changes: the store accepted the last batch, the audit log its
-/// last line, and the daemon is not asked to end.
+/// Answers whether the daemon can store changes: the store accepted the last batch, the audit log
+/// accepted its last line, and nobody has asked the daemon to end.
 pub(crate) async fn ready(State(shared): State<Arc<ServerState>>) -> Response {
-    let well = shared.engine.is_healthy()
+    let is_ready = shared.engine.is_healthy()
         && !shared.audit.write_failures().1
         && shared.shutdown.borrow().is_none();
-    if well {
+    if is_ready {
         "ready\n".into_response()
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response()
@@ -37,16 +37,16 @@ pub(crate) async fn ready(State(shared): State<Arc<ServerState>>) -> Response {
 /// Returns the metrics.
 pub(crate) async fn metrics(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
     crate::verbs::require_read_all(
-        &entered.principal,
+        &authenticated.principal,
         "read the metrics",
         "use a token with the scope viewer",
     )?;
-    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
     Ok((
-        [(header::CONTENT_TYPE, kind)],
+        [(header::CONTENT_TYPE, content_type)],
         metrics::metrics_text(&shared),
     )
         .into_response())

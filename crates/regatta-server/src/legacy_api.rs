@@ -44,13 +44,13 @@ impl IntoResponse for LegacyAnswer {
 
 async fn call_verb(
     shared: &Arc<ServerState>,
-    entered: &Authenticated,
+    authenticated: &Authenticated,
     verb: &str,
     input: &Value,
 ) -> Result<Value, Problem> {
     let answer = verbs::handle(
         shared,
-        entered.request_context()?,
+        authenticated.request_context()?,
         verb,
         input.to_string().as_bytes(),
     )
@@ -95,7 +95,7 @@ fn data_of(answer: &[u8]) -> Result<Value, Problem> {
         Problem::new(
             500,
             "bug",
-            format!("an answer could not be parsed: {error}"),
+            format!("could not parse an answer: {error}"),
             "please report this",
         )
     })?;
@@ -114,11 +114,11 @@ fn parse_body<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Problem> {
 }
 
 /// Returns the agent of a request: the attempt's own, or the one that the header names.
-fn calling_agent(entered: &Authenticated) -> Result<AgentName, Problem> {
-    if let Principal::Attempt { agent, .. } = &entered.principal {
+fn calling_agent(authenticated: &Authenticated) -> Result<AgentName, Problem> {
+    if let Principal::Attempt { agent, .. } = &authenticated.principal {
         return Ok(agent.clone());
     }
-    let named = entered.header("x-agent-id").unwrap_or_default();
+    let named = authenticated.header("x-agent-id").unwrap_or_default();
     AgentName::new(named).map_err(|_| {
         Problem::new(
             400,
@@ -193,18 +193,18 @@ fn default_max_tasks() -> Result<u32, Problem> {
 /// Registers or updates an agent that Regatta does not start.
 pub(crate) async fn register(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
     body: axum::body::Bytes,
 ) -> LegacyResult {
     // The permission is checked before the input, so that others do not learn the format.
-    verbs::require_may_register(&entered.principal)?;
-    let asked: Registration = parse_body(&body)?;
-    let is_long = asked
+    verbs::require_may_register(&authenticated.principal)?;
+    let registration: Registration = parse_body(&body)?;
+    let is_role_too_long = registration
         .role
         .as_ref()
         .is_some_and(|role| role.chars().count() > 100);
-    if is_long
-        || asked
+    if is_role_too_long
+        || registration
             .capabilities
             .as_ref()
             .is_some_and(|all| all.len() > 100)
@@ -217,35 +217,40 @@ pub(crate) async fn register(
         )
         .into());
     }
-    let known = shared.engine.board().agents.get(&asked.name).cloned();
-    let was = known.as_deref();
-    let is_lead = asked
+    let known = shared
+        .engine
+        .board()
+        .agents
+        .get(&registration.name)
+        .cloned();
+    let previous = known.as_deref();
+    let is_lead = registration
         .is_lead
-        .or_else(|| was.map(|agent| agent.role == Role::Lead))
+        .or_else(|| previous.map(|agent| agent.role == Role::Lead))
         .unwrap_or_default();
-    let title = asked
+    let title = registration
         .role
-        .or_else(|| was.map(|agent| agent.profile.title.clone()))
+        .or_else(|| previous.map(|agent| agent.profile.title.clone()))
         .unwrap_or_default();
-    let description = asked
+    let description = registration
         .description
-        .or_else(|| was.map(|agent| agent.description.clone()))
+        .or_else(|| previous.map(|agent| agent.description.clone()))
         .unwrap_or_default();
-    let capabilities = asked
+    let capabilities = registration
         .capabilities
-        .or_else(|| was.map(|agent| agent.profile.capabilities.clone()))
+        .or_else(|| previous.map(|agent| agent.profile.capabilities.clone()))
         .unwrap_or_default();
     let input = json!({
-        "name": asked.name,
+        "name": registration.name,
         "runtime": "outside",
         "role": if is_lead { "lead" } else { "worker" },
         "description": description,
-        "max_tasks": asked.max_tasks.map_or_else(default_max_tasks, Ok)?,
+        "max_tasks": registration.max_tasks.map_or_else(default_max_tasks, Ok)?,
         "profile": { "title": title, "capabilities": capabilities },
     });
     let answer = verbs::register_outside_agent(
         &shared,
-        entered.request_context()?,
+        authenticated.request_context()?,
         input.to_string().as_bytes(),
     )
     .await?;
@@ -260,9 +265,9 @@ pub(crate) async fn register(
 
 pub(crate) async fn agents(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> LegacyResult {
-    let views = call_verb(&shared, &entered, "agent.list", &json!({})).await?;
+    let views = call_verb(&shared, &authenticated, "agent.list", &json!({})).await?;
     let agents: Vec<Value> = views
         .as_array()
         .into_iter()
@@ -274,10 +279,10 @@ pub(crate) async fn agents(
 
 pub(crate) async fn me(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> LegacyResult {
-    let name = calling_agent(&entered)?;
-    let view = call_verb(&shared, &entered, "show", &json!({ "id": name })).await?;
+    let name = calling_agent(&authenticated)?;
+    let view = call_verb(&shared, &authenticated, "show", &json!({ "id": name })).await?;
     if view["max_tasks"].is_u64() {
         return Ok(LegacyAnswer(StatusCode::OK, agent_json(&view)));
     }
@@ -294,21 +299,30 @@ pub(crate) async fn me(
 /// Sets an agent offline: it gets no task until it registers again. Its running work continues.
 pub(crate) async fn close(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
 ) -> LegacyResult {
-    let name = calling_agent(&entered)?;
-    let view = call_verb(&shared, &entered, "agent.close", &json!({ "name": name })).await?;
+    let name = calling_agent(&authenticated)?;
+    let view = call_verb(
+        &shared,
+        &authenticated,
+        "agent.close",
+        &json!({ "name": name }),
+    )
+    .await?;
     Ok(LegacyAnswer(StatusCode::OK, agent_json(&view)))
 }
 
 /// Answers an agent's sign of life with its state. It is no registration, so an agent that went
 /// offline stays offline.
-pub(crate) async fn ping(shared: State<Arc<ServerState>>, entered: Authenticated) -> LegacyResult {
-    me(shared, entered).await
+pub(crate) async fn ping(
+    shared: State<Arc<ServerState>>,
+    authenticated: Authenticated,
+) -> LegacyResult {
+    me(shared, authenticated).await
 }
 
 /// A task in the format of these clients. Fields that [`add_task`] does not translate are passed to
-/// `task.add_task`.
+/// `task.add` unchanged.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewTask {
@@ -350,45 +364,49 @@ struct NewTask {
 /// Adds a task. A task for a full agent is refused, unless it is offered or queued.
 pub(crate) async fn add_task(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
     body: axum::body::Bytes,
 ) -> LegacyResult {
-    let asked: NewTask = parse_body(&body)?;
-    let (subject, rest) = asked.task.split_once('\n').unwrap_or((&asked.task, ""));
-    let description = if asked.description.is_empty() {
+    let new_task: NewTask = parse_body(&body)?;
+    let (subject, rest) = new_task
+        .task
+        .split_once('\n')
+        .unwrap_or((&new_task.task, ""));
+    let description = if new_task.description.is_empty() {
         rest.trim().to_owned()
     } else {
-        asked.description
+        new_task.description
     };
-    let mut input = json!({ "subject": subject, "description": description, "files": asked.files });
-    if let Some(agent) = asked.agent_id {
+    let mut input =
+        json!({ "subject": subject, "description": description, "files": new_task.files });
+    if let Some(agent) = new_task.agent_id {
         input["assign"] = json!(agent);
-        input["how"] = json!(match (asked.offer, asked.queue) {
+        input["how"] = json!(match (new_task.offer, new_task.queue) {
             (true, _) => "offer",
             (false, true) => "queue",
             (false, false) => "direct",
         });
     }
-    let same = [
-        ("priority", asked.priority.map(Value::from)),
-        ("issue_type", asked.issue_type),
-        ("expects", asked.expects),
-        ("validation", asked.validation.map(with_lists)),
-        ("blocked_by", asked.blocked_by),
-        ("effort", asked.effort),
-        ("provider", asked.provider),
-        ("script", asked.script),
-        ("backlog", asked.backlog),
+    let optional_fields = [
+        ("priority", new_task.priority.map(Value::from)),
+        ("issue_type", new_task.issue_type),
+        ("expects", new_task.expects),
+        ("validation", new_task.validation.map(with_lists)),
+        ("blocked_by", new_task.blocked_by),
+        ("effort", new_task.effort),
+        ("provider", new_task.provider),
+        ("script", new_task.script),
+        ("backlog", new_task.backlog),
     ];
-    for (name, value) in same {
+    for (name, value) in optional_fields {
         if let Some(value) = value {
             input[name] = value;
         }
     }
-    if let Some(project) = asked.project {
+    if let Some(project) = new_task.project {
         input["project"] = json!(project);
     }
-    let added = call_verb(&shared, &entered, "task.add", &input).await?;
+    let added = call_verb(&shared, &authenticated, "task.add", &input).await?;
     Ok(LegacyAnswer(
         StatusCode::CREATED,
         json!({ "id": added["id"], "task": added }),
@@ -413,7 +431,7 @@ struct TaskReport {
 pub(crate) async fn report_task(
     State(shared): State<Arc<ServerState>>,
     Path((id, what)): Path<(String, String)>,
-    entered: Authenticated,
+    authenticated: Authenticated,
     body: axum::body::Bytes,
 ) -> LegacyResult {
     let task: TaskId = id
@@ -421,22 +439,20 @@ pub(crate) async fn report_task(
         .map_err(|_| Problem::new(404, "no_such_task", "there is no such task", "write T7"))?;
     // The permission is checked first, so that others do not learn if an agent works on the task.
     verbs::require_permission(
-        &entered.principal,
+        &authenticated.principal,
         Verb::find("task.finish").expect("it is in the table"),
     )?;
-    let told: TaskReport = parse_body(&body)?;
+    let report: TaskReport = parse_body(&body)?;
     let live = shared
         .engine
         .board()
         .tasks
         .get(&task)
         .and_then(|task| task.attempt);
-    let (attempt, fence) = match &entered.principal {
+    let (attempt, fencing_token) = match &authenticated.principal {
         Principal::Attempt {
-            id,
-            fencing_token: fence,
-            ..
-        } => (*id, *fence),
+            id, fencing_token, ..
+        } => (*id, *fencing_token),
         _ => {
             let board = shared.engine.board();
             let found = live
@@ -452,28 +468,31 @@ pub(crate) async fn report_task(
             })?
         }
     };
-    let own = |more: Value| {
-        let mut input = json!({ "task": task, "attempt": attempt, "token": fence });
-        for (name, value) in more.as_object().cloned().unwrap_or_default() {
+    let with_attempt = |fields: Value| {
+        let mut input = json!({ "task": task, "attempt": attempt, "token": fencing_token });
+        for (name, value) in fields.as_object().cloned().unwrap_or_default() {
             input[name] = value;
         }
         input
     };
-    let (verb, input) = match (what.as_str(), told.status.as_deref()) {
+    let (verb, input) = match (what.as_str(), report.status.as_deref()) {
         ("progress", _) => (
             "task.progress",
-            own(json!({ "text": told.progress.unwrap_or_default() })),
+            with_attempt(json!({ "text": report.progress.unwrap_or_default() })),
         ),
-        ("finish", Some("completed") | None) => {
-            ("task.finish", own(json!({ "output": told.output })))
-        }
+        ("finish", Some("completed") | None) => (
+            "task.finish",
+            with_attempt(json!({ "output": report.output })),
+        ),
         ("finish", Some("failed")) => {
-            let reason = told
+            let reason = report
                 .failure_reason
                 .filter(|failure_reason| !failure_reason.is_empty());
             (
                 "task.fail",
-                own(json!({ "reason": reason.unwrap_or_else(|| "Unknown failure".into()) })),
+                with_attempt(
+                    json!({ "reason": reason.unwrap_or_else(|| "Unknown failure".into()) }),
+                ),
             )
         }
         ("finish", Some(_)) => {
@@ -495,7 +514,7 @@ pub(crate) async fn report_task(
             .into());
         }
     };
-    let task = call_verb(&shared, &entered, verb, &input).await?;
+    let task = call_verb(&shared, &authenticated, verb, &input).await?;
     Ok(LegacyAnswer(
         StatusCode::OK,
         json!({ "success": true, "task": task }),

@@ -19,9 +19,9 @@ mod legacy_api; // the API of older clients
 mod listen; // connections and their origins
 mod live; // the data of the web page
 mod mcp; // the verbs as MCP tools
-mod metrics; // metrics
+mod metrics; // metrics in the format of Prometheus
 pub mod otlp; // spans for an OTLP collector
-mod pagination; // pagination
+mod pagination; // pages of the verbs that return lists
 mod rate_limit; // rate limits per caller
 mod request_limits; // limits of requests
 pub mod tls; // TLS for callers on other machines
@@ -132,7 +132,7 @@ pub struct PublicListener {
     pub tcp: TcpListener,
     /// Without TLS, everybody on the network path can read along.
     pub tls: Option<Tls>,
-    /// The names that callers may use for it besides its addresses.
+    /// The host names that callers may use besides the addresses of the listener.
     pub hosts: Vec<String>,
 }
 
@@ -180,47 +180,47 @@ pub(crate) struct ServerState {
 /// Serves until a caller requests `down` or `signal` completes. Requests under way are finished
 /// first.
 pub async fn serve(
-    doors: ServerConfig,
+    config: ServerConfig,
     signal: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<ShutdownCause> {
-    let address = doors.loopback_listener.local_addr()?;
-    let (down, mut asked) = watch::channel(None);
+    let address = config.loopback_listener.local_addr()?;
+    let (shutdown_sender, mut shutdown) = watch::channel(None);
     let shared = Arc::new(ServerState {
-        engine: doors.engine,
-        tokens: doors.tokens,
+        engine: config.engine,
+        tokens: config.tokens,
         request_limiter: RequestLimiter::default(),
-        audit: AuditLog::open(&doors.data_dir)?,
+        audit: AuditLog::open(&config.data_dir)?,
         metrics: Metrics::default(),
         event_fanout: EventFanout::new(),
-        tracer: doors.trace_collector.map(Tracer::new).transpose()?,
+        tracer: config.trace_collector.map(Tracer::new).transpose()?,
         address,
-        hosts: doors
+        hosts: config
             .public_listener
             .as_ref()
-            .map(|public_listener| public_listener.hosts.clone())
+            .map(|listener| listener.hosts.clone())
             .unwrap_or_default(),
-        shutdown: down.clone(),
-        data_dir: doors.data_dir,
+        shutdown: shutdown_sender.clone(),
+        data_dir: config.data_dir,
         name_requests: std::sync::atomic::AtomicU64::default(),
-        web_source: web::WebSource::from_dir(doors.web_dir),
+        web_source: web::WebSource::from_dir(config.web_dir),
         sign_in_codes: web::login::SignInCodes::default(),
         git_permits: Arc::new(Semaphore::new(git::MAX_GIT_PROCESSES)),
         live_caches: live::LiveCaches::default(),
         timeline_reader: regatta_engine::timeline_reader::TimelineReader::default(),
         cost_index: cost_index::CostIndex::default(),
-        recovery_notice: doors.recovery_notice,
-        bridges: doors.bridges,
-        doctor: doors.doctor,
-        parse_plan: doors.parse_plan,
-        apply_config: doors.apply_config,
+        recovery_notice: config.recovery_notice,
+        bridges: config.bridges,
+        doctor: config.doctor,
+        parse_plan: config.parse_plan,
+        apply_config: config.apply_config,
     });
     let router = router(shared.clone());
     tokio::spawn(async move {
         signal.await;
-        down.send_if_modified(|shutdown_cause| {
-            let first = shutdown_cause.is_none();
+        shutdown_sender.send_if_modified(|shutdown_cause| {
+            let is_first = shutdown_cause.is_none();
             shutdown_cause.get_or_insert(ShutdownCause::Signal);
-            first
+            is_first
         });
     });
     let background = [
@@ -229,32 +229,32 @@ pub async fn serve(
         tokio::spawn(run_audit_sync(shared.clone())),
         tokio::spawn(live::record_lanes(shared.clone())),
     ];
-    let line = ConnectionContext {
+    let context = ConnectionContext {
         shared: shared.clone(),
         router,
         open_connections: shared.metrics.open_connections.clone(),
-        shutdown: asked.clone(),
+        shutdown: shutdown.clone(),
     };
-    let over_tcp = listen::serve_tcp(doors.loopback_listener, None, line.clone());
-    let from_outside = async {
-        if let Some(outside) = doors.public_listener {
-            listen::serve_tcp(outside.tcp, outside.tls, line.clone()).await;
+    let loopback_connections = listen::serve_tcp(config.loopback_listener, None, context.clone());
+    let public_connections = async {
+        if let Some(listener) = config.public_listener {
+            listen::serve_tcp(listener.tcp, listener.tls, context.clone()).await;
         }
     };
-    let over_unix = async {
-        if let Some(unix) = doors.unix_listener {
-            listen::serve_unix(unix, line.clone()).await;
+    let unix_connections = async {
+        if let Some(listener) = config.unix_listener {
+            listen::serve_unix(listener, context.clone()).await;
         }
     };
     // A stream or a long poll that does not end must not keep the daemon from ending.
-    let mut closing = asked.clone();
-    let patience = async {
-        wait_for_shutdown(&mut closing).await;
+    let mut shutdown_started = shutdown.clone();
+    let shutdown_timeout = async {
+        wait_for_shutdown(&mut shutdown_started).await;
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     };
     tokio::select! {
-        _all = async { tokio::join!(over_tcp, from_outside, over_unix) } => {}
-        () = patience => {}
+        _all = async { tokio::join!(loopback_connections, public_connections, unix_connections) } => {}
+        () = shutdown_timeout => {}
     }
     background.iter().for_each(tokio::task::JoinHandle::abort);
     shared.audit.sync().await;
@@ -262,8 +262,8 @@ pub async fn serve(
         let _cut =
             tokio::time::timeout(std::time::Duration::from_secs(1), tracer.send_all(true)).await;
     }
-    let ended = *asked.borrow_and_update();
-    Ok(ended.unwrap_or(ShutdownCause::Signal))
+    let cause = *shutdown.borrow_and_update();
+    Ok(cause.unwrap_or(ShutdownCause::Signal))
 }
 
 async fn run_event_fanout(shared: Arc<ServerState>) {
@@ -281,8 +281,8 @@ async fn run_tracer(shared: Arc<ServerState>) {
 }
 
 /// Waits until the server is asked to end.
-pub(crate) async fn wait_for_shutdown(asked: &mut watch::Receiver<Option<ShutdownCause>>) {
-    let _sender_gone = asked.wait_for(Option::is_some).await;
+pub(crate) async fn wait_for_shutdown(shutdown: &mut watch::Receiver<Option<ShutdownCause>>) {
+    let _sender_gone = shutdown.wait_for(Option::is_some).await;
 }
 
 fn router(shared: Arc<ServerState>) -> Router {
@@ -291,10 +291,7 @@ fn router(shared: Arc<ServerState>) -> Router {
         .route("/git/{project}/info/refs", get(git::info_refs))
         .route("/git/{project}/{service}", post(git::serve));
     // Deliveries are signed over their raw body, and have their own limits.
-    let deliveries = shared
-        .bridges
-        .as_ref()
-        .map(|bridge_control| bridge_control.router());
+    let deliveries = shared.bridges.as_ref().map(|bridges| bridges.router());
     let deliveries = deliveries.map_or_else(Router::new, |router| {
         Router::new().nest_service("/webhooks", router)
     });
@@ -351,38 +348,38 @@ async fn handle_request(
     origin: ConnectionOrigin,
     mut request: Request,
 ) -> Response {
-    let visitor = match auth::authenticate(&shared, origin, &mut request) {
-        Ok(visitor) => visitor,
-        Err(refused) => {
-            shared.metrics.record_rejection(&refused.code);
-            return problem_response(&refused);
+    let principal = match auth::authenticate(&shared, origin, &mut request) {
+        Ok(principal) => principal,
+        Err(problem) => {
+            shared.metrics.record_rejection(&problem.code);
+            return problem_response(&problem);
         }
     };
-    let named = request
+    let verb = request
         .uri()
         .path()
         .strip_prefix("/api/v1/")
         .and_then(Verb::find);
-    match (named, visitor) {
-        (Some(verb), Some(visitor)) if request.method() == Method::POST => {
+    match (verb, principal) {
+        (Some(verb), Some(principal)) if request.method() == Method::POST => {
             let (parts, body) = request.into_parts();
-            let entered = Authenticated {
-                principal: visitor,
+            let authenticated = Authenticated {
+                principal,
                 origin,
                 headers: parts.headers,
             };
-            call_verb(&shared, verb.name, entered, &parts.uri, body)
+            call_verb(&shared, verb.name, authenticated, &parts.uri, body)
                 .await
                 .unwrap_or_else(|problem| problem_response(&problem))
         }
-        (_, visitor) => {
-            let carried = request.extensions_mut();
-            carried.insert(origin);
-            if let Some(visitor) = visitor {
-                carried.insert(visitor);
+        (_, principal) => {
+            let extensions = request.extensions_mut();
+            extensions.insert(origin);
+            if let Some(principal) = principal {
+                extensions.insert(principal);
             }
-            let Ok(answer) = router.call(request).await;
-            answer
+            let Ok(response) = router.call(request).await;
+            response
         }
     }
 }
@@ -391,14 +388,14 @@ async fn handle_request(
 /// thread for blocking work.
 async fn openapi_document() -> Result<Response, ProblemResponse> {
     static DOCUMENT: OnceLock<axum::body::Bytes> = OnceLock::new();
-    let draw = || {
+    let build = || {
         DOCUMENT
             .get_or_init(|| regatta_api::openapi::document().to_string().into())
             .clone()
     };
     let text = match DOCUMENT.get() {
         Some(text) => text.clone(),
-        None => verbs::run_blocking(draw).await?,
+        None => verbs::run_blocking(build).await?,
     };
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
@@ -407,13 +404,13 @@ async fn openapi_document() -> Result<Response, ProblemResponse> {
 async fn call_verb(
     shared: &Arc<ServerState>,
     verb: &str,
-    entered: Authenticated,
+    authenticated: Authenticated,
     uri: &Uri,
     body: Body,
 ) -> Result<Response, Problem> {
     let body = request_limits::read_body(body).await?;
     let paging: Paging = request_limits::parse_query(uri)?;
-    let answer = verbs::handle(shared, entered.request_context()?, verb, &body).await?;
+    let answer = verbs::handle(shared, authenticated.request_context()?, verb, &body).await?;
     // The revision of the answer, which a caller can send back in If-Match.
     let tag = format!("\"{}\"", verbs::revision_of(&answer).unwrap_or(0));
     let answer = paging.cut_to_page(verb, answer)?;
@@ -435,11 +432,11 @@ async fn call_verb(
 async fn call_verb_by_name(
     State(shared): State<Arc<ServerState>>,
     Path(verb): Path<String>,
-    entered: Authenticated,
+    authenticated: Authenticated,
     uri: Uri,
     body: Body,
 ) -> Result<Response, ProblemResponse> {
-    Ok(call_verb(&shared, &verb, entered, &uri, body).await?)
+    Ok(call_verb(&shared, &verb, authenticated, &uri, body).await?)
 }
 
 /// A problem as the error of a handler, so that handlers can use `?`.

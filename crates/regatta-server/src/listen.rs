@@ -41,7 +41,7 @@ const MAX_CONNECTIONS: usize = 8_192;
 /// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionOrigin {
-    /// From `peer`, at our address `at`.
+    /// From `peer`, at the daemon's address `local`.
     Address {
         peer: SocketAddr,
         local: SocketAddr,
@@ -85,11 +85,11 @@ pub(crate) struct ConnectionContext {
 }
 
 /// Serves TCP connections until the server ends, then waits for the requests under way.
-pub(crate) async fn serve_tcp(listener: TcpListener, tls: Option<Tls>, line: ConnectionContext) {
-    let mut closing = line.shutdown.clone();
-    let mut under_way = tokio::task::JoinSet::new();
+pub(crate) async fn serve_tcp(listener: TcpListener, tls: Option<Tls>, context: ConnectionContext) {
+    let mut shutdown = context.shutdown.clone();
+    let mut connections = tokio::task::JoinSet::new();
     loop {
-        while under_way.try_join_next().is_some() {}
+        while connections.try_join_next().is_some() {}
         let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
@@ -98,29 +98,27 @@ pub(crate) async fn serve_tcp(listener: TcpListener, tls: Option<Tls>, line: Con
                     continue;
                 }
             },
-            () = crate::wait_for_shutdown(&mut closing) => break,
+            () = crate::wait_for_shutdown(&mut shutdown) => break,
         };
         // Nagle's algorithm would hold small answers back for 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!("could not set TCP_NODELAY: {error}");
         }
-        let Ok(at) = stream.local_addr() else {
-            continue;
-        }; // the peer is gone
-        let (origin, line) = (
-            ConnectionOrigin::Address {
-                peer,
-                local: at,
-                is_secure: tls.is_some(),
-            },
-            line.clone(),
-        );
+        let Ok(local) = stream.local_addr() else {
+            continue; // the peer is gone
+        };
+        let origin = ConnectionOrigin::Address {
+            peer,
+            local,
+            is_secure: tls.is_some(),
+        };
+        let context = context.clone();
         match tls.clone() {
-            None => under_way.spawn(handle_connection(stream, origin, line)),
-            Some(tls) => under_way.spawn(async move {
+            None => connections.spawn(handle_connection(stream, origin, context)),
+            Some(tls) => connections.spawn(async move {
                 match tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, tls.acceptor.accept(stream)).await
                 {
-                    Ok(Ok(stream)) => handle_connection(stream, origin, line).await,
+                    Ok(Ok(stream)) => handle_connection(stream, origin, context).await,
                     Ok(Err(error)) => {
                         tracing::debug!(from = %origin, "the TLS handshake failed: {error}")
                     }
@@ -130,16 +128,16 @@ pub(crate) async fn serve_tcp(listener: TcpListener, tls: Option<Tls>, line: Con
         };
     }
     drop(listener);
-    while under_way.join_next().await.is_some() {}
+    while connections.join_next().await.is_some() {}
 }
 
 /// Serves connections of the unix socket until the server ends, then waits for the requests under
 /// way.
-pub(crate) async fn serve_unix(listener: UnixListener, line: ConnectionContext) {
-    let mut closing = line.shutdown.clone();
-    let mut under_way = tokio::task::JoinSet::new();
+pub(crate) async fn serve_unix(listener: UnixListener, context: ConnectionContext) {
+    let mut shutdown = context.shutdown.clone();
+    let mut connections = tokio::task::JoinSet::new();
     loop {
-        while under_way.try_join_next().is_some() {}
+        while connections.try_join_next().is_some() {}
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
@@ -148,13 +146,13 @@ pub(crate) async fn serve_unix(listener: UnixListener, line: ConnectionContext) 
                     continue;
                 }
             },
-            () = crate::wait_for_shutdown(&mut closing) => break,
+            () = crate::wait_for_shutdown(&mut shutdown) => break,
         };
         let origin = unix_peer(&stream);
-        under_way.spawn(handle_connection(stream, origin, line.clone()));
+        connections.spawn(handle_connection(stream, origin, context.clone()));
     }
     drop(listener);
-    while under_way.join_next().await.is_some() {}
+    while connections.join_next().await.is_some() {}
 }
 
 fn unix_peer(stream: &UnixStream) -> ConnectionOrigin {
@@ -196,17 +194,17 @@ impl Drop for ConnectionGuard {
 async fn handle_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     origin: ConnectionOrigin,
-    line: ConnectionContext,
+    context: ConnectionContext,
 ) {
     let ConnectionContext {
         shared,
         router,
-        open_connections: open,
-        shutdown: mut ended,
-    } = line;
-    let before = open.fetch_add(1, Relaxed);
-    let _counted = ConnectionGuard(open);
-    if before >= MAX_CONNECTIONS {
+        open_connections,
+        mut shutdown,
+    } = context;
+    let open_before = open_connections.fetch_add(1, Relaxed);
+    let _counted = ConnectionGuard(open_connections);
+    if open_before >= MAX_CONNECTIONS {
         tracing::warn!(from = %origin, "refused a connection because {MAX_CONNECTIONS} are open");
         return;
     }
@@ -231,7 +229,7 @@ async fn handle_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     );
     tokio::select! {
         served = connection.as_mut() => return log_connection_end(origin, served),
-        () = crate::wait_for_shutdown(&mut ended) => connection.as_mut().graceful_shutdown(),
+        () = crate::wait_for_shutdown(&mut shutdown) => connection.as_mut().graceful_shutdown(),
     }
     log_connection_end(origin, connection.await);
 }
@@ -263,11 +261,11 @@ impl<S> WriteTimeoutStream<S> {
     fn check_stall<T>(
         &mut self,
         cx: &mut Context<'_>,
-        came: Poll<io::Result<T>>,
+        result: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if came.is_ready() {
+        if result.is_ready() {
             self.is_waiting = false;
-            return came;
+            return result;
         }
         if !self.is_waiting {
             self.is_waiting = true;
@@ -299,8 +297,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let came = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.check_stall(cx, came)
+        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.check_stall(cx, result)
     }
 
     fn poll_write_vectored(
@@ -308,8 +306,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let came = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.check_stall(cx, came)
+        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.check_stall(cx, result)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -317,13 +315,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let came = Pin::new(&mut self.stream).poll_flush(cx);
-        self.check_stall(cx, came)
+        let result = Pin::new(&mut self.stream).poll_flush(cx);
+        self.check_stall(cx, result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let came = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.check_stall(cx, came)
+        let result = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.check_stall(cx, result)
     }
 }
 

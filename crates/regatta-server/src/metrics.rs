@@ -1,4 +1,9 @@
 //! Metrics in the text format of Prometheus.
+//!
+//! The counters of calls and events are kept here. Everything else is read from the board and from
+//! the engine when somebody asks for the page.
+//!
+//! Not here: access to the page. `health` checks the token.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,7 +20,7 @@ use regatta_engine::metrics::{BUCKET_BOUNDS_US, Histogram};
 
 use crate::ServerState;
 
-/// Verbs whose calls wait for something, so that their duration says nothing about the daemon.
+/// Verbs whose calls wait for something, so their duration says nothing about the daemon.
 const WAITING_VERBS: [&str; 5] = [
     "task.poll",
     "msg.wait",
@@ -123,7 +128,9 @@ impl MetricsText {
     /// Adds a metric with one line per label value.
     fn per_label<K: AsRef<str>>(
         &mut self,
-        (name, kind, help): (&str, &str, &str),
+        name: &str,
+        kind: &str,
+        help: &str,
         label: &str,
         all: impl IntoIterator<Item = (K, u64)>,
     ) {
@@ -157,7 +164,7 @@ fn count_each<K: Ord>(all: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
 
 /// Returns the page of all metrics.
 pub(crate) fn metrics_text(shared: &ServerState) -> String {
-    let (board, meters) = (shared.engine.board(), &shared.metrics);
+    let (board, metrics) = (shared.engine.board(), &shared.metrics);
     let mut page = MetricsText::default();
     add_board_metrics(&mut page, &board, shared);
     let writer = shared.engine.metrics();
@@ -171,25 +178,28 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
         ("refused", writer.refused.load(Relaxed)),
         ("failed", writer.failed.load(Relaxed)),
     ];
-    let name = (
+    page.per_label(
         "regatta_commands_total",
         "counter",
         "Commands decided; failed counts batches that could not be stored",
+        "outcome",
+        commands,
     );
-    page.per_label(name, "outcome", commands);
     page.single(
         "regatta_writer_queue",
         "gauge",
         "Commands waiting for the writer",
         shared.engine.queue_len(),
     );
-    let events = meters
+    let events = metrics
         .events
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone();
     page.per_label(
-        ("regatta_events_total", "counter", "Events by kind"),
+        "regatta_events_total",
+        "counter",
+        "Events by kind",
         "kind",
         events.clone(),
     );
@@ -201,16 +211,18 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
         landed,
     );
     let tokens = [
-        ("input", &meters.input_tokens),
-        ("cached_input", &meters.cached_tokens),
-        ("output", &meters.output_tokens),
+        ("input", &metrics.input_tokens),
+        ("cached_input", &metrics.cached_tokens),
+        ("output", &metrics.output_tokens),
     ];
     page.per_label(
-        ("regatta_tokens_total", "counter", "Tokens of models"),
+        "regatta_tokens_total",
+        "counter",
+        "Tokens of models",
         "kind",
-        tokens.map(|token| (token.0, token.1.load(Relaxed))),
+        tokens.map(|(kind, count)| (kind, count.load(Relaxed))),
     );
-    let cost = meters.micro_usd.load(Relaxed) as f64 / 1e6;
+    let cost = metrics.micro_usd.load(Relaxed) as f64 / 1e6;
     page.single(
         "regatta_cost_usd_total",
         "counter",
@@ -218,7 +230,7 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
         cost,
     );
     page.header("regatta_calls_total", "counter", "Calls of verbs");
-    for ((verb, status), count) in meters
+    for ((verb, status), count) in metrics
         .calls
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -233,21 +245,19 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
     page.histogram(
         "regatta_call_seconds",
         "Duration of calls, except calls that wait for something",
-        &meters.call_durations,
+        &metrics.call_durations,
     );
-    let away = meters
+    let rejected = metrics
         .rejected_requests
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone();
     page.per_label(
-        (
-            "regatta_turned_away_total",
-            "counter",
-            "Requests that were not authenticated",
-        ),
+        "regatta_turned_away_total",
+        "counter",
+        "Requests that were not authenticated",
         "code",
-        away,
+        rejected,
     );
     page.single(
         "regatta_event_readers",
@@ -259,13 +269,13 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
         "regatta_pollers",
         "gauge",
         "Polls waiting for a task",
-        meters.waiting_polls.load(Relaxed),
+        metrics.waiting_polls.load(Relaxed),
     );
     page.single(
         "regatta_connections",
         "gauge",
         "Open connections",
-        meters.open_connections.load(Relaxed),
+        metrics.open_connections.load(Relaxed),
     );
     let lost = shared.audit.write_failures().0;
     page.single(
@@ -298,14 +308,15 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
         board.revision,
     );
     let statuses = count_each(board.tasks.values().map(|task| task.status.to_string()));
-    let open = TaskStatus::ALL
+    let open_statuses = TaskStatus::ALL
         .iter()
-        .filter(|task_status| !task_status.is_terminal())
-        .map(|task_status| task_status.to_string());
-    let tasks = open
-        .map(|open| (statuses.get(&open).copied().unwrap_or(0), open))
-        .map(|open| (open.1, open.0));
-    page.per_label(("regatta_tasks", "gauge", "Open tasks"), "status", tasks);
+        .filter(|status| !status.is_terminal())
+        .map(|status| status.to_string());
+    let tasks = open_statuses.map(|status| {
+        let count = statuses.get(&status).copied().unwrap_or(0);
+        (status, count)
+    });
+    page.per_label("regatta_tasks", "gauge", "Open tasks", "status", tasks);
     let state = |attempt: &regatta_core::attempt::Attempt| match (&attempt.stopping, attempt.phase)
     {
         (Some(_), _) => "stopping",
@@ -313,9 +324,9 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
         (None, regatta_core::attempt::AttemptPhase::Validating) => "validating",
     };
     let attempts = count_each(board.attempts.values().map(|attempt| state(attempt)));
-    let all =
-        ["working", "validating", "stopping"].map(|s| (s, attempts.get(s).copied().unwrap_or(0)));
-    page.per_label(("regatta_attempts", "gauge", "Live attempts"), "state", all);
+    let all = ["working", "validating", "stopping"]
+        .map(|state| (state, attempts.get(state).copied().unwrap_or(0)));
+    page.per_label("regatta_attempts", "gauge", "Live attempts", "state", all);
     let state = |landing_state: &landing::LandingState| match landing_state {
         landing::LandingState::Queued => "queued",
         landing::LandingState::Trying { .. } => "trying",
@@ -324,9 +335,11 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
     };
     let landings = count_each(board.landings.values().map(|landing| state(&landing.state)));
     let all = ["queued", "trying", "validated", "moving"]
-        .map(|s| (s, landings.get(s).copied().unwrap_or(0)));
+        .map(|state| (state, landings.get(state).copied().unwrap_or(0)));
     page.per_label(
-        ("regatta_landings", "gauge", "Landings under way"),
+        "regatta_landings",
+        "gauge",
+        "Landings under way",
         "state",
         all,
     );
@@ -335,11 +348,9 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
         .keys()
         .map(|project| (project.to_string(), board.queue_of(project).count() as u64));
     page.per_label(
-        (
-            "regatta_landing_queue",
-            "gauge",
-            "Length of a project's landing queue",
-        ),
+        "regatta_landing_queue",
+        "gauge",
+        "Length of a project's landing queue",
         "project",
         queues,
     );
@@ -350,7 +361,7 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
             .values()
             .map(|agent| AgentView::new(board, agent, now).state),
     );
-    page.per_label(("regatta_agents", "gauge", "Agents"), "state", agents);
+    page.per_label("regatta_agents", "gauge", "Agents", "state", agents);
     page.single(
         "regatta_missions",
         "gauge",
@@ -378,8 +389,8 @@ fn resident_bytes() -> u64 {
     statm
         .split(' ')
         .nth(1)
-        .and_then(|statm| statm.parse::<u64>().ok())
-        .map_or(0, |statm| statm * 4096)
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .map_or(0, |pages| pages * 4096)
 }
 
 #[cfg(test)]
@@ -390,7 +401,7 @@ mod tests {
     fn metrics_follow_the_prometheus_text_format() {
         let mut page = MetricsText::default();
         page.single("a", "gauge", "It", 1.5);
-        page.per_label(("b", "counter", "Them"), "who", [("an \"odd\" one\n", 2)]);
+        page.per_label("b", "counter", "Them", "who", [("an \"odd\" one\n", 2)]);
         let histogram = Histogram::default();
         histogram.observe(Duration::from_micros(200));
         page.histogram("c_seconds", "Times", &histogram);
@@ -405,7 +416,11 @@ mod tests {
             "c_seconds_sum 0.0002",
             "c_seconds_count 1",
         ] {
-            assert!(page.0.lines().any(|s| s == line), "{line}\n{}", page.0);
+            assert!(
+                page.0.lines().any(|printed| printed == line),
+                "{line}\n{}",
+                page.0
+            );
         }
     }
 }

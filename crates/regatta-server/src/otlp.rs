@@ -44,12 +44,12 @@ impl TraceCollector {
     pub fn from_env(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<TraceCollector>, String> {
-        let named = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
-        let base = || {
+        let traces_endpoint = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+        let base_endpoint = || {
             variable("OTEL_EXPORTER_OTLP_ENDPOINT")
-                .map(|s| format!("{}/v1/traces", s.trim_end_matches('/')))
+                .map(|base| format!("{}/v1/traces", base.trim_end_matches('/')))
         };
-        let Some(url) = named.or_else(base) else {
+        let Some(url) = traces_endpoint.or_else(base_endpoint) else {
             return Ok(None);
         };
         let rest = url.strip_prefix("http://").ok_or_else(|| {
@@ -60,7 +60,9 @@ impl TraceCollector {
         })?;
         let (address, path) = rest
             .split_once('/')
-            .map_or((rest, String::new()), |rest| (rest.0, rest.1.to_owned()));
+            .map_or((rest, String::new()), |(address, path)| {
+                (address, path.to_owned())
+            });
         let address = if address.contains(':') {
             address.to_owned()
         } else {
@@ -71,7 +73,7 @@ impl TraceCollector {
             .split(',')
             .filter_map(|header| header.split_once('='));
         let headers = headers
-            .map(|header| (header.0.trim().to_owned(), header.1.trim().to_owned()))
+            .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
             .collect();
         let service = variable("OTEL_SERVICE_NAME").unwrap_or_else(|| "regatta".into());
         Ok(Some(TraceCollector {
@@ -101,9 +103,16 @@ struct Span {
 pub(crate) struct Tracer {
     collector: TraceCollector,
     id_seed: [u8; 32],
-    waiting_spans: Mutex<(u64, Vec<Span>)>,
+    waiting_spans: Mutex<WaitingSpans>,
     open_spans: Mutex<OpenSpans>,
     batch_ready: Notify,
+}
+
+#[derive(Default)]
+struct WaitingSpans {
+    /// Number of spans since the start, from which ids are derived.
+    queued_count: u64,
+    spans: Vec<Span>,
 }
 
 #[derive(Default)]
@@ -116,21 +125,21 @@ struct OpenSpans {
 const MAX_OPEN_SPANS: usize = 10_000;
 
 impl Tracer {
-    pub(crate) fn new(to: TraceCollector) -> std::io::Result<Tracer> {
-        let seed = crate::tokens::random_bytes()?;
+    pub(crate) fn new(collector: TraceCollector) -> std::io::Result<Tracer> {
+        let id_seed = crate::tokens::random_bytes()?;
         Ok(Tracer {
-            collector: to,
-            id_seed: seed,
+            collector,
+            id_seed,
             waiting_spans: Mutex::default(),
             open_spans: Mutex::default(),
             batch_ready: Notify::new(),
         })
     }
 
-    fn derive_id(&self, what: &str, bytes: usize) -> String {
+    fn derive_id(&self, label: &str, bytes: usize) -> String {
         let digest = Sha256::new()
             .chain_update(self.id_seed)
-            .chain_update(what)
+            .chain_update(label)
             .finalize();
         digest
             .iter()
@@ -151,17 +160,17 @@ impl Tracer {
             .waiting_spans
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        waiting.0 += 1;
+        waiting.queued_count += 1;
         if span.id.is_empty() {
-            span.id = self.derive_id(&format!("span {}", waiting.0), 8);
+            span.id = self.derive_id(&format!("span {}", waiting.queued_count), 8);
         }
         if span.trace.is_empty() {
-            span.trace = self.derive_id(&format!("trace {}", waiting.0), 16);
+            span.trace = self.derive_id(&format!("trace {}", waiting.queued_count), 16);
         }
-        if waiting.1.len() < MAX_WAITING_SPANS {
-            waiting.1.push(span);
+        if waiting.spans.len() < MAX_WAITING_SPANS {
+            waiting.spans.push(span);
         }
-        if waiting.1.len() == SPANS_PER_BATCH {
+        if waiting.spans.len() == SPANS_PER_BATCH {
             self.batch_ready.notify_one();
         }
     }
@@ -170,14 +179,14 @@ impl Tracer {
     pub(crate) fn record_call(
         &self,
         verb: &str,
-        guest: &CallerAttributes,
-        took: Duration,
-        refused: Option<&str>,
+        context: &CallerAttributes,
+        duration: Duration,
+        refusal_code: Option<&str>,
     ) {
-        let to = SystemTime::now()
+        let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let (trace, parent) = match (&guest.parent, guest.attempt) {
+        let (trace, parent) = match (&context.parent, context.attempt) {
             (Some((trace, span)), _) => (trace.clone(), Some(span.clone())),
             (None, Some(id)) => {
                 let (trace, span) = self.attempt_ids(id);
@@ -187,44 +196,48 @@ impl Tracer {
         };
         let mut attributes = vec![
             ("regatta.verb", verb.to_owned()),
-            ("regatta.caller", guest.caller.clone()),
+            ("regatta.caller", context.caller.clone()),
         ];
-        attributes.extend(guest.attempt.map(|id| ("regatta.attempt", id.to_string())));
+        attributes.extend(
+            context
+                .attempt
+                .map(|id| ("regatta.attempt", id.to_string())),
+        );
         self.queue_span(Span {
             trace,
             id: String::new(),
             parent,
             name: verb.to_owned(),
             kind: 2,
-            start_ns: to.saturating_sub(took).as_nanos(),
-            end_ns: to.as_nanos(),
+            start_ns: now.saturating_sub(duration).as_nanos(),
+            end_ns: now.as_nanos(),
             attributes,
-            error: refused.map(str::to_owned),
+            error: refusal_code.map(str::to_owned),
         });
     }
 
     /// Records an event: the beginning or the end of an attempt or a landing.
     pub(crate) fn record_event(&self, recorded: &Recorded) {
         let wall = recorded.now.unix_ms;
-        let mut begun = self
+        let mut open = self
             .open_spans
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         match &recorded.event {
-            Event::AttemptStarted(attempt_started) if begun.attempts.len() < MAX_OPEN_SPANS => {
+            Event::AttemptStarted(attempt_started) if open.attempts.len() < MAX_OPEN_SPANS => {
                 let attempt = attempt_started.attempt();
-                begun.attempts.insert(
+                open.attempts.insert(
                     attempt.id,
                     (wall, format!("{} {}", attempt.task, attempt.agent)),
                 );
             }
             Event::AttemptEnded(attempt_ended) => {
                 let id = *attempt_ended.attempt();
-                let Some((from, name)) = begun.attempts.remove(&id) else {
+                let Some((started_unix_ms, name)) = open.attempts.remove(&id) else {
                     return;
                 };
-                drop(begun);
-                let good = matches!(
+                drop(open);
+                let succeeded = matches!(
                     attempt_ended.cause(),
                     AttemptCause::Submitted | AttemptCause::Reported
                 );
@@ -236,26 +249,25 @@ impl Tracer {
                     parent: None,
                     name: format!("attempt {name}"),
                     kind: 1,
-                    start_ns: unix_ns(from),
+                    start_ns: unix_ns(started_unix_ms),
                     end_ns: unix_ns(wall),
                     attributes: vec![
                         ("regatta.attempt", id.to_string()),
                         ("regatta.cause", cause.clone()),
                     ],
-                    error: (!good).then_some(cause),
+                    error: (!succeeded).then_some(cause),
                 });
             }
-            Event::LandingQueued(landing_queued) if begun.landings.len() < MAX_OPEN_SPANS => {
+            Event::LandingQueued(landing_queued) if open.landings.len() < MAX_OPEN_SPANS => {
                 let landing = landing_queued.landing();
-                begun
-                    .landings
+                open.landings
                     .insert(landing.id, (wall, landing.submission.attempt));
             }
             Event::LandingLanded(landing_landed) => {
-                self.end_landing_span(begun, *landing_landed.landing(), wall, None)
+                self.end_landing_span(open, *landing_landed.landing(), wall, None)
             }
             Event::LandingEnded(landing_ended) => self.end_landing_span(
-                begun,
+                open,
                 *landing_ended.landing(),
                 wall,
                 Some("not landed".into()),
@@ -266,15 +278,15 @@ impl Tracer {
 
     fn end_landing_span(
         &self,
-        mut begun: std::sync::MutexGuard<'_, OpenSpans>,
+        mut open: std::sync::MutexGuard<'_, OpenSpans>,
         id: LandingId,
         wall: u64,
         error: Option<String>,
     ) {
-        let Some((from, attempt)) = begun.landings.remove(&id) else {
+        let Some((started_unix_ms, attempt)) = open.landings.remove(&id) else {
             return;
         };
-        drop(begun);
+        drop(open);
         let (trace, parent) = self.attempt_ids(attempt);
         self.queue_span(Span {
             trace,
@@ -282,7 +294,7 @@ impl Tracer {
             parent: Some(parent),
             name: format!("landing {id}"),
             kind: 1,
-            start_ns: unix_ns(from),
+            start_ns: unix_ns(started_unix_ms),
             end_ns: unix_ns(wall),
             attributes: vec![
                 ("regatta.landing", id.to_string()),
@@ -294,43 +306,43 @@ impl Tracer {
 
     /// Sends waiting spans until the daemon ends.
     pub(crate) async fn run(&self) {
-        let mut told = false;
+        let mut was_logged = false;
         loop {
             let _sooner = tokio::time::timeout(SEND_INTERVAL, self.batch_ready.notified()).await;
-            told = self.send_all(told).await;
+            was_logged = self.send_all(was_logged).await;
         }
     }
 
-    /// Sends all waiting spans. Takes and returns whether an unreachable collector was logged
-    /// already.
-    pub(crate) async fn send_all(&self, mut told: bool) -> bool {
+    /// Sends all waiting spans. `was_logged` and the result tell whether the log has a line about
+    /// the present outage of the collector.
+    pub(crate) async fn send_all(&self, mut was_logged: bool) -> bool {
         loop {
             let batch: Vec<Span> = {
                 let mut waiting = self
                     .waiting_spans
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner);
-                let count = waiting.1.len().min(SPANS_PER_BATCH);
-                waiting.1.drain(..count).collect()
+                let count = waiting.spans.len().min(SPANS_PER_BATCH);
+                waiting.spans.drain(..count).collect()
             };
             if batch.is_empty() {
-                return told;
+                return was_logged;
             }
             let body = encode_spans(&self.collector.service, &batch).to_string();
             match tokio::time::timeout(SEND_TIMEOUT, post_spans(&self.collector, body)).await {
-                Ok(Ok(())) => told = false,
+                Ok(Ok(())) => was_logged = false,
                 other => {
-                    let why = match other {
-                        Ok(Err(why)) => why,
+                    let reason = match other {
+                        Ok(Err(reason)) => reason,
                         _ => "it does not answer".into(),
                     };
-                    if !told {
+                    if !was_logged {
                         tracing::warn!(
-                            "could not send traces to the collector at {}; they are lost: {why}",
+                            "could not send traces to the collector at {}; they are lost: {reason}",
                             self.collector.address
                         );
                     }
-                    told = true;
+                    was_logged = true;
                 }
             }
         }
@@ -350,15 +362,15 @@ pub(crate) struct CallerAttributes {
 }
 
 impl CallerAttributes {
-    pub(crate) fn from_context(guest: &RequestContext) -> CallerAttributes {
-        let attempt = match &guest.principal {
+    pub(crate) fn from_context(context: &RequestContext) -> CallerAttributes {
+        let attempt = match &context.principal {
             Principal::Attempt { id, .. } => Some(*id),
             Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => None,
         };
         CallerAttributes {
-            caller: guest.principal.label(),
+            caller: context.principal.label(),
             attempt,
-            parent: guest.trace_parent.clone(),
+            parent: context.trace_parent.clone(),
         }
     }
 }
@@ -383,24 +395,24 @@ fn encode_spans(service: &str, spans: &[Span]) -> Value {
     let text = |key: &str, value: &str| json!({ "key": key, "value": { "stringValue": value } });
     let spans: Vec<Value> = spans
         .iter()
-        .map(|item| {
-            let mut span = json!({
-                "traceId": item.trace,
-                "spanId": item.id,
-                "name": item.name,
-                "kind": item.kind,
-                "startTimeUnixNano": item.start_ns.to_string(),
-                "endTimeUnixNano": item.end_ns.to_string(),
-                "attributes": item.attributes.iter().map(|(key, value)| text(key, value)).collect::<Vec<_>>(),
-                "status": match &item.error {
-                    Some(code) => json!({ "code": 2, "message": code }),
+        .map(|span| {
+ let mut encoded = json!({
+                "traceId": span.trace,
+                "spanId": span.id,
+                "name": span.name,
+                "kind": span.kind,
+                "startTimeUnixNano": span.start_ns.to_string(),
+                "endTimeUnixNano": span.end_ns.to_string(),
+                "attributes": span.attributes.iter().map(|(key, value)| text(key, value)).collect::<Vec<_>>(),
+                "status": match &span.error {
+                    Some(error) => json!({ "code": 2, "message": error }),
                     None => json!({ "code": 1 }),
                 },
             });
-            if let Some(parent) = &item.parent {
-                span["parentSpanId"] = json!(parent);
+            if let Some(parent) = &span.parent {
+                encoded["parentSpanId"] = json!(parent);
             }
-            span
+            encoded
         })
         .collect();
     json!({ "resourceSpans": [{
@@ -412,19 +424,22 @@ fn encode_spans(service: &str, spans: &[Span]) -> Value {
     }] })
 }
 
-async fn post_spans(to: &TraceCollector, body: String) -> Result<(), String> {
-    let stream = tokio::net::TcpStream::connect(&to.address)
+async fn post_spans(collector: &TraceCollector, body: String) -> Result<(), String> {
+    let stream = tokio::net::TcpStream::connect(&collector.address)
         .await
         .map_err(|error| error.to_string())?;
-    let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = shaken.map_err(|error| error.to_string())?;
-    let driven = tokio::spawn(connection);
-    let request = hyper::Request::post(&to.path)
-        .header("host", &to.address)
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
+    let connection_task = tokio::spawn(connection);
+    let request = hyper::Request::post(&collector.path)
+        .header("host", &collector.address)
         .header("content-type", "application/json");
-    let request = to.headers.iter().fold(request, |builder, (name, value)| {
-        builder.header(name, value)
-    });
+    let request = collector
+        .headers
+        .iter()
+        .fold(request, |builder, (name, value)| {
+            builder.header(name, value)
+        });
     let request = request
         .body(Full::<axum::body::Bytes>::from(body))
         .map_err(|error| error.to_string())?;
@@ -446,7 +461,7 @@ async fn post_spans(to: &TraceCollector, body: String) -> Result<(), String> {
         }
     };
     let sent = sent.await;
-    driven.abort();
+    connection_task.abort();
     sent
 }
 
@@ -459,33 +474,36 @@ mod tests {
         let read = |pairs: &[(&str, &str)]| {
             let pairs: HashMap<String, String> = pairs
                 .iter()
-                .map(|pair| (pair.0.into(), pair.1.into()))
+                .map(|(name, value)| ((*name).into(), (*value).into()))
                 .collect();
             TraceCollector::from_env(|name| pairs.get(name).cloned())
         };
         assert_eq!(read(&[]), Ok(None));
-        let one = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318/")])
+        let from_base = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318/")])
             .unwrap()
             .unwrap();
         assert_eq!(
             (
-                one.address.as_str(),
-                one.path.as_str(),
-                one.service.as_str()
+                from_base.address.as_str(),
+                from_base.path.as_str(),
+                from_base.service.as_str()
             ),
             ("127.0.0.1:4318", "/v1/traces", "regatta")
         );
-        let other = read(&[
+        let from_traces_endpoint = read(&[
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://collector/in"),
             ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=1, y=2"),
         ]);
-        let other = other.unwrap().unwrap();
+        let from_traces_endpoint = from_traces_endpoint.unwrap().unwrap();
         assert_eq!(
-            (other.address.as_str(), other.path.as_str()),
+            (
+                from_traces_endpoint.address.as_str(),
+                from_traces_endpoint.path.as_str()
+            ),
             ("collector:4318", "/in")
         );
         assert_eq!(
-            other.headers,
+            from_traces_endpoint.headers,
             [("x-key".into(), "1".into()), ("y".into(), "2".into())]
         );
         assert!(read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://far.example")]).is_err());
@@ -493,7 +511,7 @@ mod tests {
 
     #[test]
     fn valid_traceparent_is_kept_and_an_invalid_one_is_ignored() {
-        let of = |text: &str| {
+        let parse = |text: &str| {
             parse_traceparent(
                 &[("traceparent".parse().unwrap(), text.parse().unwrap())]
                     .into_iter()
@@ -502,7 +520,7 @@ mod tests {
         };
         let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
         assert_eq!(
-            of(&format!("00-{trace}-{span}-01")),
+            parse(&format!("00-{trace}-{span}-01")),
             Some((trace.into(), span.into()))
         );
         for bad in [
@@ -511,7 +529,7 @@ mod tests {
             &format!("00-{}-{span}-01", "0".repeat(32)),
             &format!("00-{trace}-{span}"),
         ] {
-            assert_eq!(of(bad), None, "{bad}");
+            assert_eq!(parse(bad), None, "{bad}");
         }
     }
 }

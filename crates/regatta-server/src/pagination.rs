@@ -56,9 +56,9 @@ pub(crate) enum ListOrder {
     Custom,
 }
 
-fn key_of(item: &Value, at: &str) -> String {
-    match item.pointer(at) {
-        Some(Value::String(s)) => s.clone(),
+fn key_of(item: &Value, pointer: &str) -> String {
+    match item.pointer(pointer) {
+        Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
         None => String::new(),
     }
@@ -70,7 +70,9 @@ impl Paging {
         if self.limit.is_none() && self.after.is_none() {
             return Ok(answer);
         }
-        let Some((_, place, key, order)) = LIST_VERBS.iter().find(|row| row.0 == verb) else {
+        let Some((_, list_pointer, key_pointer, order)) =
+            LIST_VERBS.iter().find(|(name, ..)| *name == verb)
+        else {
             return Err(Problem::new(
                 400,
                 "no_list",
@@ -81,17 +83,21 @@ impl Paging {
         let bug = |error: serde_json::Error| {
             Problem::new(500, "bug", error.to_string(), "please report this")
         };
-        let mut whole: VerbAnswer<Value> = serde_json::from_slice(&answer).map_err(bug)?;
-        let Some(Value::Array(items)) = whole.data.pointer_mut(place) else {
+        let mut answer_document: VerbAnswer<Value> =
+            serde_json::from_slice(&answer).map_err(bug)?;
+        let Some(Value::Array(items)) = answer_document.data.pointer_mut(list_pointer) else {
             return Ok(answer);
         };
-        let from = match &self.after {
+        let start = match &self.after {
             None => 0,
-            Some(after) => match items.iter().position(|item| key_of(item, key) == *after) {
-                Some(at) => at + 1,
+            Some(after) => match items
+                .iter()
+                .position(|item| key_of(item, key_pointer) == *after)
+            {
+                Some(position) => position + 1,
                 None if *order == ListOrder::ByKey => items
                     .iter()
-                    .position(|item| compare(&key_of(item, key), after).is_gt())
+                    .position(|item| compare(&key_of(item, key_pointer), after).is_gt())
                     .unwrap_or(items.len()),
                 None => {
                     return Err(Problem::new(
@@ -103,20 +109,22 @@ impl Paging {
                 }
             },
         };
-        let all = items.len();
+        let total = items.len();
         let page: Vec<Value> = items
-            .drain(from..)
+            .drain(start..)
             .take(self.limit.unwrap_or(usize::MAX).clamp(1, 10_000))
             .collect();
-        let next = (from + page.len() < all)
-            .then(|| page.last().map(|page| key_of(page, key)))
-            .flatten();
+        let next = if start + page.len() < total {
+            page.last().map(|last| key_of(last, key_pointer))
+        } else {
+            None
+        };
         *items = page;
-        let mut whole = serde_json::to_value(&whole).map_err(bug)?;
+        let mut answer_document = serde_json::to_value(&answer_document).map_err(bug)?;
         if let Some(next) = next {
-            whole["next"] = Value::String(next);
+            answer_document["next"] = Value::String(next);
         }
-        serde_json::to_vec(&whole).map_err(bug)
+        serde_json::to_vec(&answer_document).map_err(bug)
     }
 }
 
@@ -138,7 +146,7 @@ mod tests {
         };
         paging
             .cut_to_page(verb, answer)
-            .map(|paging| serde_json::from_slice(&paging).unwrap())
+            .map(|page| serde_json::from_slice(&page).unwrap())
             .map_err(|problem| problem.code)
     }
 
@@ -148,7 +156,7 @@ mod tests {
         let tasks = |ids: &[u64]| {
             json!(
                 ids.iter()
-                    .map(|ids| json!({ "id": format!("T{ids}") }))
+                    .map(|id| json!({ "id": format!("T{id}") }))
                     .collect::<Vec<_>>()
             )
         };
@@ -173,9 +181,14 @@ mod tests {
             json!([])
         );
         // Names are listed in natural order. The entry of the cursor was removed.
-        let named =
-            |all: &[&str]| json!(all.iter().map(|s| json!({ "name": s })).collect::<Vec<_>>());
-        for (verb, listed, gone, left) in [
+        let named = |all: &[&str]| {
+            json!(
+                all.iter()
+                    .map(|name| json!({ "name": name }))
+                    .collect::<Vec<_>>()
+            )
+        };
+        for (verb, listed, removed, rest) in [
             (
                 "agent.list",
                 ["a-1", "a-2", "a-10"],
@@ -186,13 +199,13 @@ mod tests {
             ("project.list", ["a-1", "a-2", "a-10"], "a-9", &["a-10"]),
         ] {
             assert_eq!(
-                page(verb, named(&listed), None, Some(gone)).unwrap()["data"],
-                named(left),
-                "{verb} {gone}"
+                page(verb, named(&listed), None, Some(removed)).unwrap()["data"],
+                named(rest),
+                "{verb} {removed}"
             );
         }
-        let held = json!({ "held": [{ "claim": "C1" }, { "claim": "C2" }], "waiting": [] });
-        let cut = page("claim.list", held, Some(1), None).unwrap();
+        let claims = json!({ "held": [{ "claim": "C1" }, { "claim": "C2" }], "waiting": [] });
+        let cut = page("claim.list", claims, Some(1), None).unwrap();
         assert_eq!(
             (&cut["data"]["held"], &cut["next"]),
             (&json!([{ "claim": "C1" }]), &json!("C1"))
@@ -212,7 +225,7 @@ mod tests {
     fn every_verb_that_returns_a_list_has_pages() {
         for verb in regatta_api::VERBS {
             assert_eq!(
-                LIST_VERBS.iter().any(|row| row.0 == verb.name),
+                LIST_VERBS.iter().any(|(name, ..)| *name == verb.name),
                 verb.returns_list(),
                 "{}",
                 verb.name

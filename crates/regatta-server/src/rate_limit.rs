@@ -1,8 +1,8 @@
 //! Rate limits: one token bucket per caller.
 //!
 //! A program in an endless loop sends the same request a thousand times a second, and the other
-//! callers must not notice. The daemon's own token has no limit, because whoever can read it can do
-//! worse.
+//! callers must not notice. The daemon's own token has no limit, because a program that can read it
+//! can do worse.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,8 +15,8 @@ use crate::tokens::Principal;
 
 /// Returns the requests per second in the long run, and the size of a burst. A runner calls for
 /// many agents.
-fn limits_for(visitor: &Principal) -> (f64, f64) {
-    match visitor.scope() {
+fn limits_for(principal: &Principal) -> (f64, f64) {
+    match principal.scope() {
         TokenScope::Runner => (2_000.0, 4_000.0),
         TokenScope::Admin
         | TokenScope::Operator
@@ -44,11 +44,11 @@ struct Bucket {
 
 impl Bucket {
     fn refill(&mut self, now: Instant) {
-        let passed = now
+        let elapsed_s = now
             .saturating_duration_since(self.refilled_at)
             .as_secs_f64();
         (self.available, self.refilled_at) = (
-            (self.available + passed * self.rate).min(self.capacity),
+            (self.available + elapsed_s * self.rate).min(self.capacity),
             now,
         );
     }
@@ -56,8 +56,8 @@ impl Bucket {
 
 impl RequestLimiter {
     /// Counts a request, or refuses it if the bucket is empty.
-    pub(crate) fn count_request(&self, visitor: &Principal, now: Instant) -> Result<(), Problem> {
-        if *visitor == Principal::Owner {
+    pub(crate) fn count_request(&self, principal: &Principal, now: Instant) -> Result<(), Problem> {
+        if *principal == Principal::Owner {
             return Ok(());
         }
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,11 +67,11 @@ impl RequestLimiter {
                 bucket.available < bucket.capacity
             });
         }
-        let (rate, most) = limits_for(visitor);
-        let bucket = buckets.entry(visitor.label()).or_insert(Bucket {
+        let (rate, capacity) = limits_for(principal);
+        let bucket = buckets.entry(principal.label()).or_insert(Bucket {
             rate,
-            capacity: most,
-            available: most,
+            capacity,
+            available: capacity,
             refilled_at: now,
         });
         bucket.refill(now);
@@ -83,7 +83,7 @@ impl RequestLimiter {
                     "too_fast",
                     format!(
                         "{} sends more than {rate} requests a second",
-                        visitor.label()
+                        principal.label()
                     ),
                     "wait a moment; to wait for something, use a verb that waits",
                 )
@@ -106,11 +106,14 @@ mod tests {
             name: name.into(),
             scope: TokenScope::Operator,
         };
-        let asked = |name: &str, at| limiter.count_request(&named(name), at).is_ok();
-        assert_eq!((0..1_000).filter(|_| asked("ann", start)).count(), 200);
-        assert!(asked("bob", start), "another caller has its own bucket");
+        let is_allowed = |name: &str, at| limiter.count_request(&named(name), at).is_ok();
+        assert_eq!((0..1_000).filter(|_| is_allowed("ann", start)).count(), 200);
+        assert!(
+            is_allowed("bob", start),
+            "another caller has its own bucket"
+        );
         let later = start + Duration::from_secs(1);
-        assert_eq!((0..1_000).filter(|_| asked("ann", later)).count(), 50);
+        assert_eq!((0..1_000).filter(|_| is_allowed("ann", later)).count(), 50);
         assert!((0..1_000).all(|_| limiter.count_request(&Principal::Owner, start).is_ok()));
     }
 

@@ -67,21 +67,18 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
 
 /// Parses the query of an address.
 pub(crate) fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
-    let read = axum::extract::Query::<T>::try_from_uri(uri);
-    let unread = |query_rejection: axum::extract::rejection::QueryRejection| {
-        let what = format!(
-            "the query cannot be parsed: {}",
-            query_rejection.body_text()
-        );
+    let parsed = axum::extract::Query::<T>::try_from_uri(uri);
+    let parse_problem = |rejection: axum::extract::rejection::QueryRejection| {
+        let what = format!("the query cannot be parsed: {}", rejection.body_text());
         Problem::new(400, "bad_input", what, "see GET /api/v1/openapi.json")
     };
-    read.map(|query| query.0).map_err(unread)
+    parsed.map(|query| query.0).map_err(parse_problem)
 }
 
 /// Returns the answer to a method that an address does not accept.
 pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
     let path = uri.path();
-    let reads = [
+    let get_only = [
         "/api/v1/",
         "/api/v1/events",
         "/api/v1/live",
@@ -91,19 +88,19 @@ pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
         "/readyz",
         "/metrics",
     ];
-    let takes = match path {
-        _ if reads.contains(&path) => "GET",
+    let methods = match path {
+        _ if get_only.contains(&path) => "GET",
         "/api/agents" | "/api/poll" => "GET, POST",
         _ => "POST",
     };
     let mut response = problem_response(&Problem::new(
         405,
         "wrong_method",
-        format!("this address accepts {takes}"),
+        format!("this address accepts {methods}"),
         "use that method",
     ));
     response
         .headers_mut()
-        .insert(header::ALLOW, HeaderValue::from_static(takes));
+        .insert(header::ALLOW, HeaderValue::from_static(methods));
     response
 }

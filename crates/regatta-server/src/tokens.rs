@@ -94,7 +94,7 @@ struct IssuedToken {
 impl IssuedToken {
     fn is_expired(&self, wall: u64) -> bool {
         self.expires_unix_ms
-            .is_some_and(|expires_unix_m| expires_unix_m <= wall)
+            .is_some_and(|expires_unix_ms| expires_unix_ms <= wall)
     }
 
     fn view(&self, wall: u64) -> TokenView {
@@ -116,15 +116,15 @@ pub struct TokenMinter {
 
 impl std::fmt::Debug for TokenMinter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Mint")
+        f.write_str("TokenMinter")
     }
 }
 
 impl TokenMinter {
-    /// Returns the mint of the daemon with this token.
-    pub fn from_daemon_token(own: &str) -> TokenMinter {
+    /// Returns the minter of the daemon with this token.
+    pub fn from_daemon_token(daemon_token: &str) -> TokenMinter {
         TokenMinter {
-            key: mac(own.as_bytes(), b"regatta attempts 1"),
+            key: mac(daemon_token.as_bytes(), b"regatta attempts 1"),
         }
     }
 
@@ -145,9 +145,9 @@ impl TokenMinter {
     }
 }
 
-fn mac(key: &[u8], words: &[u8]) -> [u8; 32] {
+fn mac(key: &[u8], message: &[u8]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC accepts keys of any length");
-    mac.update(words);
+    mac.update(message);
     mac.finalize().into_bytes().into()
 }
 
@@ -174,10 +174,10 @@ pub struct TokenStore {
 }
 
 impl TokenStore {
-    /// Opens the tokens of a data directory; `own` is the daemon's own token.
-    pub fn open(data_dir: &Path, own: String) -> std::io::Result<TokenStore> {
+    /// Opens the tokens of a data directory.
+    pub fn open(data_dir: &Path, daemon_token: String) -> std::io::Result<TokenStore> {
         let file = data_dir.join(TOKENS_FILE);
-        let given = match std::fs::read(&file) {
+        let issued = match std::fs::read(&file) {
             Ok(text) => serde_json::from_slice(&text).map_err(|error| {
                 std::io::Error::new(
                     std::io::ErrorKind::InvalidData,
@@ -188,15 +188,15 @@ impl TokenStore {
             Err(error) => return Err(error),
         };
         Ok(TokenStore {
-            minter: TokenMinter::from_daemon_token(&own),
-            daemon_token: own,
+            minter: TokenMinter::from_daemon_token(&daemon_token),
+            daemon_token,
             file,
-            issued: RwLock::new(given),
+            issued: RwLock::new(issued),
             change_lock: Mutex::new(()),
         })
     }
 
-    /// Returns the mint of the tokens of attempts.
+    /// Returns the minter of the tokens of attempts and of hooks' commands.
     pub fn minter(&self) -> &TokenMinter {
         &self.minter
     }
@@ -204,24 +204,24 @@ impl TokenStore {
     /// Returns the caller that a token identifies, or why it is invalid.
     pub(crate) fn authenticate(
         &self,
-        shown: &str,
+        token: &str,
         board: &Board,
         wall: u64,
     ) -> Result<Principal, Problem> {
-        if bool::from(shown.as_bytes().ct_eq(self.daemon_token.as_bytes())) {
+        if bool::from(token.as_bytes().ct_eq(self.daemon_token.as_bytes())) {
             return Ok(Principal::Owner);
         }
-        if let Some(rest) = shown.strip_prefix("ra_") {
-            return self.authenticate_attempt(shown, rest, board);
+        if let Some(suffix) = token.strip_prefix("ra_") {
+            return self.authenticate_attempt(token, suffix, board);
         }
-        if let Some(rest) = shown.strip_prefix("rf_") {
-            return self.authenticate_firing(shown, rest, board);
+        if let Some(suffix) = token.strip_prefix("rf_") {
+            return self.authenticate_firing(token, suffix, board);
         }
-        let hash = hash(shown);
-        let given = self.issued.read().unwrap_or_else(PoisonError::into_inner);
+        let hash = hash(token);
+        let issued = self.issued.read().unwrap_or_else(PoisonError::into_inner);
         // The hashes need no constant-time comparison: to find one with a common prefix, a caller
         // needs a token for it.
-        match given.iter().find(|issued_token| issued_token.hash == hash) {
+        match issued.iter().find(|issued_token| issued_token.hash == hash) {
             Some(issued_token) if issued_token.is_expired(wall) => Err(Problem::new(
                 401,
                 "expired_token",
@@ -238,26 +238,29 @@ impl TokenStore {
 
     fn authenticate_attempt(
         &self,
-        shown: &str,
-        rest: &str,
+        token: &str,
+        suffix: &str,
         board: &Board,
     ) -> Result<Principal, Problem> {
-        let id: Option<AttemptId> = rest.split('_').next().and_then(|rest| rest.parse().ok());
+        let id: Option<AttemptId> = suffix
+            .split('_')
+            .next()
+            .and_then(|suffix| suffix.parse().ok());
         let Some(attempt) = id.and_then(|id| board.attempts.get(&id)) else {
             return Err(attempt_over());
         };
-        let right = self.minter.attempt_token(attempt.id, attempt.token);
-        if !bool::from(shown.as_bytes().ct_eq(right.as_bytes())) {
+        let expected = self.minter.attempt_token(attempt.id, attempt.token);
+        if !bool::from(token.as_bytes().ct_eq(expected.as_bytes())) {
             return Err(no_token());
         }
         if !may_act(attempt) {
             return Err(attempt_over());
         }
-        let lead = board
+        let is_lead = board
             .agents
             .get(&attempt.agent)
             .is_some_and(|agent| agent.role == Role::Lead);
-        let (task, agent, fence) = (attempt.task, attempt.agent.clone(), attempt.token);
+        let (task, agent, fencing_token) = (attempt.task, attempt.agent.clone(), attempt.token);
         let leads_mission = board
             .tasks
             .get(&task)
@@ -266,24 +269,27 @@ impl TokenStore {
             id: attempt.id,
             task,
             agent,
-            fencing_token: fence,
-            is_lead: lead,
+            fencing_token,
+            is_lead,
             leads_mission,
         })
     }
 
     fn authenticate_firing(
         &self,
-        shown: &str,
-        rest: &str,
+        token: &str,
+        suffix: &str,
         board: &Board,
     ) -> Result<Principal, Problem> {
-        let id: Option<FiringId> = rest.split('_').next().and_then(|rest| rest.parse().ok());
+        let id: Option<FiringId> = suffix
+            .split('_')
+            .next()
+            .and_then(|suffix| suffix.parse().ok());
         let Some(firing) = id.and_then(|id| board.firings.get(&id)) else {
             return Err(firing_over());
         };
-        let right = self.minter.firing_token(firing.id, firing.token);
-        if !bool::from(shown.as_bytes().ct_eq(right.as_bytes())) {
+        let expected = self.minter.firing_token(firing.id, firing.token);
+        if !bool::from(token.as_bytes().ct_eq(expected.as_bytes())) {
             return Err(no_token());
         }
         Ok(Principal::Firing {
@@ -297,7 +303,7 @@ impl TokenStore {
         &self,
         name: &str,
         scope: TokenScope,
-        lasts_ms: Option<u64>,
+        lifetime_ms: Option<u64>,
         wall: u64,
     ) -> Result<NewTokenView, Problem> {
         check_name(name)?;
@@ -311,7 +317,8 @@ impl TokenStore {
                 "use one of admin, operator, viewer, runner",
             ));
         }
-        if lasts_ms.is_some_and(|lasts_m| lasts_m == 0 || lasts_m > MAX_LIFETIME_MS) {
+        if lifetime_ms.is_some_and(|lifetime_ms| lifetime_ms == 0 || lifetime_ms > MAX_LIFETIME_MS)
+        {
             return Err(Problem::new(
                 400,
                 "bad_expiry",
@@ -319,20 +326,21 @@ impl TokenStore {
                 "give another lifetime, or none for a token that is valid until it is removed",
             ));
         }
-        let dice = random_bytes().map_err(|error| storage_problem(&error))?;
-        let token = format!("rt_{}", hex(&dice));
-        let given = IssuedToken {
+        let secret = random_bytes().map_err(|error| storage_problem(&error))?;
+        let token = format!("rt_{}", hex(&secret));
+        let new_token = IssuedToken {
             name: name.into(),
             scope,
             hash: hash(&token),
             created_unix_ms: wall,
-            expires_unix_ms: lasts_ms.map(|lasts_m| wall.saturating_add(lasts_m)),
+            expires_unix_ms: lifetime_ms.map(|lifetime_ms| wall.saturating_add(lifetime_ms)),
         };
-        let view = given.view(wall);
-        self.change(|all| {
+        let view = new_token.view(wall);
+        self.change(|issued| {
             // The name of an expired token may be used again.
-            all.retain(|issued_token| issued_token.name != name || !issued_token.is_expired(wall));
-            if all.iter().any(|issued_token| issued_token.name == name) {
+            issued
+                .retain(|issued_token| issued_token.name != name || !issued_token.is_expired(wall));
+            if issued.iter().any(|issued_token| issued_token.name == name) {
                 return Err(Problem::new(
                     409,
                     "already_exists",
@@ -340,7 +348,7 @@ impl TokenStore {
                     format!("choose another name, or remove it first: regatta token rm {name}"),
                 ));
             }
-            if all.len() >= MAX_TOKENS {
+            if issued.len() >= MAX_TOKENS {
                 return Err(Problem::new(
                     409,
                     "too_many",
@@ -348,7 +356,7 @@ impl TokenStore {
                     "remove some: regatta token list, regatta token rm",
                 ));
             }
-            all.push(given);
+            issued.push(new_token);
             Ok(())
         })?;
         Ok(NewTokenView { view, token })
@@ -375,10 +383,10 @@ impl TokenStore {
 
     /// Removes a token. It is invalid from now on.
     pub(crate) fn remove(&self, name: &str) -> Result<(), Problem> {
-        self.change(|all| {
-            let before = all.len();
-            all.retain(|issued_token| issued_token.name != name);
-            if all.len() == before {
+        self.change(|issued| {
+            let before = issued.len();
+            issued.retain(|issued_token| issued_token.name != name);
+            if issued.len() == before {
                 return Err(Problem::new(
                     404,
                     "no_such_token",
@@ -399,20 +407,20 @@ impl TokenStore {
         &self,
         change: impl FnOnce(&mut Vec<IssuedToken>) -> Result<(), Problem>,
     ) -> Result<(), Problem> {
-        let _one = self
+        let _guard = self
             .change_lock
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let mut all = self
+        let mut issued = self
             .issued
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        change(&mut all)?;
+        change(&mut issued)?;
         let text =
-            serde_json::to_vec_pretty(&all).map_err(|error| storage_problem(&error.into()))?;
+            serde_json::to_vec_pretty(&issued).map_err(|error| storage_problem(&error.into()))?;
         write_atomically(&self.file, &text).map_err(|error| storage_problem(&error))?;
-        *self.issued.write().unwrap_or_else(PoisonError::into_inner) = all;
+        *self.issued.write().unwrap_or_else(PoisonError::into_inner) = issued;
         Ok(())
     }
 }
@@ -424,10 +432,10 @@ pub(crate) fn may_act(attempt: &Attempt) -> bool {
 }
 
 fn check_name(name: &str) -> Result<(), Problem> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if name.is_empty()
         || name.len() > 64
-        || !name.bytes().all(plain)
+        || !name.bytes().all(is_allowed)
         || !name.as_bytes()[0].is_ascii_alphanumeric()
     {
         return Err(Problem::new(
@@ -493,7 +501,7 @@ fn storage_problem(error: &std::io::Error) -> Problem {
     Problem::new(
         507,
         "io",
-        format!("the tokens could not be stored: {error}"),
+        format!("could not store the tokens: {error}"),
         "see what is wrong: regatta doctor",
     )
 }
@@ -511,57 +519,67 @@ mod tests {
     #[test]
     fn s1_a_token_is_valid_until_it_expires_or_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let ring = token_store(dir.path());
+        let store = token_store(dir.path());
         let board = Board::default();
-        let made = ring
+        let created = store
             .add("ann", TokenScope::Operator, Some(1_000), 5_000)
             .unwrap();
         let ann = Principal::Named {
             name: "ann".into(),
             scope: TokenScope::Operator,
         };
-        assert_eq!(ring.authenticate(&made.token, &board, 5_999).unwrap(), ann);
-        let file = std::fs::read_to_string(dir.path().join(TOKENS_FILE)).unwrap();
-        assert!(!file.contains(&made.token[3..]), "only the hash is kept");
-        let again = token_store(dir.path());
-        assert_eq!(again.authenticate(&made.token, &board, 5_999).unwrap(), ann);
         assert_eq!(
-            again
-                .authenticate(&made.token, &board, 6_000)
+            store.authenticate(&created.token, &board, 5_999).unwrap(),
+            ann
+        );
+        let file = std::fs::read_to_string(dir.path().join(TOKENS_FILE)).unwrap();
+        assert!(!file.contains(&created.token[3..]), "only the hash is kept");
+        let reopened = token_store(dir.path());
+        assert_eq!(
+            reopened
+                .authenticate(&created.token, &board, 5_999)
+                .unwrap(),
+            ann
+        );
+        assert_eq!(
+            reopened
+                .authenticate(&created.token, &board, 6_000)
                 .unwrap_err()
                 .code,
             "expired_token"
         );
-        assert!(again.list(6_000)[0].expired);
+        assert!(reopened.list(6_000)[0].expired);
         assert_eq!(
-            again
+            reopened
                 .add("ann", TokenScope::Viewer, None, 5_000)
                 .unwrap_err()
                 .code,
             "already_exists"
         );
         // An expired token does not block its name.
-        let new = again.add("ann", TokenScope::Viewer, None, 6_000).unwrap();
+        let new = reopened
+            .add("ann", TokenScope::Viewer, None, 6_000)
+            .unwrap();
         assert_eq!(
-            again
-                .authenticate(&made.token, &board, 5_000)
+            reopened
+                .authenticate(&created.token, &board, 5_000)
                 .unwrap_err()
                 .code,
             "no_token"
         );
-        again.remove("ann").unwrap();
+        reopened.remove("ann").unwrap();
         assert_eq!(
-            again
+            reopened
                 .authenticate(&new.token, &board, 6_000)
                 .unwrap_err()
                 .code,
             "no_token"
         );
         assert_eq!(token_store(dir.path()).list(0), vec![]);
-        assert_eq!(again.remove("ann").unwrap_err().code, "no_such_token");
+        assert_eq!(reopened.remove("ann").unwrap_err().code, "no_such_token");
         for bad in ["", "-x", "a b", "a/b", "ä", &"x".repeat(65)] {
             assert_eq!(
-                again
+                reopened
                     .add(bad, TokenScope::Viewer, None, 0)
                     .unwrap_err()
                     .code,
@@ -571,7 +589,7 @@ mod tests {
         }
         for scope in [TokenScope::Attempt, TokenScope::Lead] {
             assert_eq!(
-                again.add("x", scope, None, 0).unwrap_err().code,
+                reopened.add("x", scope, None, 0).unwrap_err().code,
                 "bad_scope"
             );
         }
@@ -588,11 +606,11 @@ mod tests {
 
     #[test]
     fn token_of_an_attempt_depends_on_daemon_attempt_and_fence() {
-        let (mint, other) = (
+        let (minter, other_minter) = (
             TokenMinter::from_daemon_token("one"),
             TokenMinter::from_daemon_token("two"),
         );
-        let token = mint.attempt_token(AttemptId(7), 42);
+        let token = minter.attempt_token(AttemptId(7), 42);
         assert!(
             token.starts_with("ra_A7_") && token.len() == "ra_A7_".len() + 64,
             "{token}"
@@ -601,8 +619,8 @@ mod tests {
             token,
             TokenMinter::from_daemon_token("one").attempt_token(AttemptId(7), 42)
         );
-        assert_ne!(token, mint.attempt_token(AttemptId(7), 43));
-        assert_ne!(token[6..], mint.attempt_token(AttemptId(8), 42)[6..]);
-        assert_ne!(token, other.attempt_token(AttemptId(7), 42));
+        assert_ne!(token, minter.attempt_token(AttemptId(7), 43));
+        assert_ne!(token[6..], minter.attempt_token(AttemptId(8), 42)[6..]);
+        assert_ne!(token, other_minter.attempt_token(AttemptId(7), 42));
     }
 }

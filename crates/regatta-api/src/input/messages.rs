@@ -8,7 +8,7 @@ use regatta_core::ids::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{fifty, half_a_minute, inputs};
+use super::{default_fifty, default_wait_ms, inputs};
 
 inputs! {
     MsgSend {
@@ -41,7 +41,7 @@ inputs! {
         #[serde(default)] until: Option<u64>,
         #[serde(default)] after: Option<MessageId>,
         #[serde(default)] before: Option<MessageId>,
-        #[serde(default = "fifty")] limit: usize,
+        #[serde(default = "default_fifty")] limit: usize,
     }
     #[derive(Default)]
     MsgWait {
@@ -53,7 +53,7 @@ inputs! {
         #[serde(default)] thread: Option<MessageId>,
         /// Only messages after this one; if omitted, only messages that are posted from now on.
         #[serde(default)] after: Option<MessageId>,
-        #[serde(default = "half_a_minute")] timeout_ms: u64,
+        #[serde(default = "default_wait_ms")] timeout_ms: u64,
     }
     MsgRead { agent: AgentName, channel: ChannelName, #[serde(default)] keep_unread: bool }
     MsgInbox { agent: AgentName }
@@ -114,6 +114,6 @@ inputs! {
     HookLog {
         #[serde(default)] hook: Option<HookId>,
         #[serde(default)] before: Option<FiringId>,
-        #[serde(default = "fifty")] limit: usize,
+        #[serde(default = "default_fifty")] limit: usize,
     }
 }

@@ -166,17 +166,17 @@ impl Definitions {
 
     /// Moves the definitions of a schema to the shared ones, and returns the rest of it.
     fn take_definitions(&mut self, mut schema: Value) -> Value {
-        let own = schema
+        let definitions = schema
             .as_object_mut()
             .and_then(|fields| fields.remove("$defs"));
-        let Some(Value::Object(own)) = own else {
+        let Some(Value::Object(definitions)) = definitions else {
             return schema;
         };
-        let names: BTreeMap<String, String> = own
+        let names: BTreeMap<String, String> = definitions
             .iter()
             .map(|(name, definition)| (name.clone(), self.unused_name_for(name, definition)))
             .collect();
-        for (name, definition) in own {
+        for (name, definition) in definitions {
             self.definitions
                 .entry(names[&name].clone())
                 .or_insert_with(|| rename_references(definition, &names));

@@ -1,4 +1,4 @@
-//! Views of conversations and bridges.
+//! Views of bridges, and of conversations in one row each.
 
 use regatta_core::conversation::{Conversation, Service, TurnState};
 use regatta_core::ids::{AgentName, ConversationId, ProjectName, TaskId};
@@ -79,11 +79,11 @@ pub struct ConversationLineView {
 impl ConversationLineView {
     /// Builds the row of a conversation.
     pub fn new(conversation: &Conversation) -> ConversationLineView {
-        let last = conversation.turns.last().map(|conversation_turn| {
+        let last = conversation.turns.last().map(|turn| {
             format!(
                 "{}: {}",
-                conversation_turn.by.name,
-                conversation_turn.text.lines().next().unwrap_or_default()
+                turn.by.name,
+                turn.text.lines().next().unwrap_or_default()
             )
         });
         let word = match conversation {
@@ -92,7 +92,7 @@ impl ConversationLineView {
                 if conversation
                     .turns
                     .iter()
-                    .any(|conversation_turn| conversation_turn.state == TurnState::Working) =>
+                    .any(|turn| turn.state == TurnState::Working) =>
             {
                 "working"
             }

@@ -110,45 +110,45 @@ pub fn forecast_text(cap_forecast: &CapForecast, clock: impl Fn(u64) -> String) 
 impl SpendResultsView {
     /// Returns the results as sentences.
     pub fn sentences(&self, tokens: impl Fn(u64) -> String + Copy) -> Vec<String> {
-        let many = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-        let mut said = Vec::new();
+        let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let mut sentences = Vec::new();
         if self.landed.tasks > 0 {
             let each = match self.each {
                 Some(each) => format!("{} each", format_dollars(each)),
                 None => price_text(&self.landed, tokens),
             };
             let lines = self.lines.map(|landed_lines| {
-                let of = if landed_lines.tasks < self.landed.tasks {
+                let sample = if landed_lines.tasks < self.landed.tasks {
                     format!(" of the last {}", landed_lines.tasks)
                 } else {
                     String::new()
                 };
                 format!(
-                    " · {} tokens for each of {} lines{of}",
+                    " · {} tokens for each of {} lines{sample}",
                     tokens(landed_lines.tokens_each),
                     landed_lines.lines
                 )
             });
-            said.push(format!(
+            sentences.push(format!(
                 "landed {} · {each}{}",
-                many(self.landed.tasks, "task"),
+                counted(self.landed.tasks, "task"),
                 lines.unwrap_or_default()
             ));
         }
         if self.failed_attempts + self.dropped_tasks > 0 {
             let parts = [
-                (self.failed_attempts > 0).then(|| many(self.failed_attempts, "failed attempt")),
+                (self.failed_attempts > 0).then(|| counted(self.failed_attempts, "failed attempt")),
                 (self.dropped_tasks > 0)
-                    .then(|| format!("{} dropped or failed", many(self.dropped_tasks, "task"))),
+                    .then(|| format!("{} dropped or failed", counted(self.dropped_tasks, "task"))),
             ];
             let parts: Vec<String> = parts.into_iter().flatten().collect();
-            said.push(format!(
+            sentences.push(format!(
                 "wasted {} · {}",
                 price_text(&self.wasted, tokens),
                 parts.join(", ")
             ));
         }
-        said
+        sentences
     }
 }
 
@@ -181,12 +181,12 @@ mod tests {
             price(test_sum(1, 9, Some(2_840_000), 7)),
             "$2.84 + 7 tok unpriced"
         );
-        let said = |cap_forecast| forecast_text(&cap_forecast, |wall| format!("[{wall}]"));
+        let text = |cap_forecast| forecast_text(&cap_forecast, |wall| format!("[{wall}]"));
         assert_eq!(
-            said(CapForecast::ReachedAt { unix_ms: 7 }),
+            text(CapForecast::ReachedAt { unix_ms: 7 }),
             "cap reached about [7] at this rate"
         );
-        assert_eq!(said(CapForecast::Reached), "the cap is reached");
+        assert_eq!(text(CapForecast::Reached), "the cap is reached");
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
             SpendResultsView::default().sentences(plain),
             Vec::<String>::new()
         );
-        let came = SpendResultsView {
+        let results = SpendResultsView {
             landed: test_sum(2, 400, Some(3_000_000), 0),
             each: Some(1_500_000),
             wasted: test_sum(1, 30, None, 30),
@@ -209,7 +209,7 @@ mod tests {
             }),
         };
         assert_eq!(
-            came.sentences(plain),
+            results.sentences(plain),
             [
                 "landed 2 tasks · $1.50 each · 40 tokens for each of 10 lines of the last 1",
                 "wasted no price reported · 1 failed attempt, 2 tasks dropped or failed"

@@ -127,29 +127,29 @@ fn node_view(
         .iter()
         .for_each(|task_row| *counts.entry((task_row.at, &task_row.word)).or_default() += 1);
     let mut counts: Vec<((DisplayState, &str), usize)> = counts.into_iter().collect();
-    counts.sort_by_key(|count| std::cmp::Reverse(count.1));
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let (at, word) = counts
         .first()
-        .map_or((DisplayState::Waiting, ""), |count| count.0);
-    let one = match members[..] {
-        [one] => Some(one),
+        .map_or((DisplayState::Waiting, ""), |(status, _)| *status);
+    let only_task = match members[..] {
+        [task_row] => Some(task_row),
         _ => None,
     };
-    let many = || {
+    let status_counts = || {
         counts
             .iter()
-            .map(|((_, word), many)| format!("{many} {word}"))
+            .map(|((_, word), count)| format!("{count} {word}"))
             .collect::<Vec<_>>()
             .join(", ")
     };
     GraphNodeView {
         column: layout_node.column,
         row: layout_node.row,
-        label: one.map_or_else(many, |task_row| task_row.subject.clone()),
+        label: only_task.map_or_else(status_counts, |task_row| task_row.subject.clone()),
         word: word.into(),
         at,
-        agent: one.and_then(|task_row| task_row.agent.clone()),
-        needs: one
+        agent: only_task.and_then(|task_row| task_row.agent.clone()),
+        needs: only_task
             .map(|task_row| task_row.blocked_by.clone())
             .unwrap_or_default(),
         tasks: layout_node.tasks,
@@ -158,18 +158,18 @@ fn node_view(
 }
 
 fn summary_text(nodes: &[GraphNodeView], waves: u32) -> String {
-    let counted =
-        |many: usize, what: &str| format!("{many} {what}{}", if many == 1 { "" } else { "s" });
+    let count_text =
+        |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let tasks = nodes.iter().map(|graph_node| graph_node.tasks.len()).sum();
     let folded: Vec<usize> = nodes
         .iter()
         .map(|graph_node| graph_node.tasks.len())
-        .filter(|node| *node > 1)
+        .filter(|tasks| *tasks > 1)
         .collect();
     let text = format!(
         "{} in {}",
-        counted(tasks, "task"),
-        counted(waves as usize, "wave")
+        count_text(tasks, "task"),
+        count_text(waves as usize, "wave")
     );
     match folded.len() {
         0 => text,
@@ -194,17 +194,17 @@ mod tests {
     fn test_row(
         id: u64,
         needs: &[u64],
-        at: DisplayState,
+        state: DisplayState,
         status: TaskStatus,
     ) -> (TaskRowView, TaskStatus) {
-        let word = if at == DisplayState::Landed {
+        let word = if state == DisplayState::Landed {
             "landed"
         } else {
             status.label()
         };
         let value = serde_json::json!({
             "id": format!("T{id}"), "project": "shop", "mission": null, "subject": format!("thing {id}"), "word": word,
-            "at": at, "agent": "ann", "text": "", "since_wall": 0, "wave": 0, "priority": 2,
+            "at": state, "agent": "ann", "text": "", "since_wall": 0, "wave": 0, "priority": 2,
             "blocked_by": needs.iter().map(|need| format!("T{need}")).collect::<Vec<_>>(),
         });
         (serde_json::from_value(value).unwrap(), status)
@@ -241,17 +241,20 @@ mod tests {
                 critical: true
             }
         );
-        let near = GraphView::new("around T3".into(), &rows, Some(TaskId(3)));
-        assert_eq!((near.tasks, near.text.as_str()), (3, "3 tasks in 3 waves"));
+        let neighbourhood = GraphView::new("around T3".into(), &rows, Some(TaskId(3)));
+        assert_eq!(
+            (neighbourhood.tasks, neighbourhood.text.as_str()),
+            (3, "3 tasks in 3 waves")
+        );
 
-        let mut many: Vec<(TaskRowView, TaskStatus)> = (1..=80)
+        let mut rows_to_fold: Vec<(TaskRowView, TaskStatus)> = (1..=80)
             .map(|n| test_row(n, &[], DisplayState::Landed, TaskStatus::Completed))
             .collect();
-        many.extend([
+        rows_to_fold.extend([
             test_row(81, &[], DisplayState::Failed, TaskStatus::Cancelled),
             test_row(82, &[80], DisplayState::Failed, TaskStatus::Failed),
         ]);
-        let folded = GraphView::new("all".into(), &many, None);
+        let folded = GraphView::new("all".into(), &rows_to_fold, None);
         assert_eq!(
             folded.text,
             "82 tasks in 2 waves · 80 of them folded into one box"

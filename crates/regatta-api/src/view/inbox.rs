@@ -72,11 +72,11 @@ impl InboxView {
     pub fn list(board: &Board, project: Option<&ProjectName>, now: Now) -> Vec<InboxView> {
         let all = inbox::open_items(board, now).into_iter();
         // Items that concern the whole fleet are shown in every project.
-        let wanted = |open_item: &OpenItem| {
+        let is_selected = |open_item: &OpenItem| {
             open_item.project.is_none()
                 || project.is_none_or(|only| open_item.project.as_ref() == Some(only))
         };
-        all.filter(wanted)
+        all.filter(is_selected)
             .map(|open_item| InboxView::new(board, open_item))
             .collect()
     }
@@ -173,17 +173,17 @@ fn new_choice(choice: &str, verb: &str, input: Value, line: String) -> InboxChoi
 /// Returns the choices of an item that have a verb of their own.
 fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
     let id = &open_item.item;
-    let of = || json!({ "id": id });
-    let said = || json!({ "id": id, "text": "" });
-    let words = |inbox_choice: InboxChoice| InboxChoice {
+    let id_input = || json!({ "id": id });
+    let text_input = || json!({ "id": id, "text": "" });
+    let with_text = |inbox_choice: InboxChoice| InboxChoice {
         words: Some("/text".into()),
         ..inbox_choice
     };
-    let grave = |inbox_choice: InboxChoice| InboxChoice {
+    let irreversible = |inbox_choice: InboxChoice| InboxChoice {
         grave: true,
         ..inbox_choice
     };
-    let leave = |choice: &str, ms: u64| {
+    let hide = |choice: &str, ms: u64| {
         let time = if ms == LEAVE_SNOOZE_MS { "24h" } else { "15m" };
         new_choice(
             choice,
@@ -199,17 +199,17 @@ fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
     match open_item.kind {
         InboxKind::Permission | InboxKind::Question => vec![],
         InboxKind::Review => vec![
-            new_choice("land", "land", of(), format!("regatta land {id}")),
-            words(new_choice(
+            new_choice("land", "land", id_input(), format!("regatta land {id}")),
+            with_text(new_choice(
                 "revise",
                 "revise",
-                said(),
+                text_input(),
                 format!("regatta revise {id} '…'"),
             )),
-            grave(new_choice(
+            irreversible(new_choice(
                 "drop",
                 "drop",
-                said(),
+                text_input(),
                 format!("regatta drop {id}"),
             )),
         ],
@@ -217,21 +217,21 @@ fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
             let mut all = vec![new_choice(
                 "retry",
                 "retry",
-                of(),
+                id_input(),
                 format!("regatta retry {id}"),
             )];
             if task.is_some_and(|task| task.submission.is_some()) {
                 all.push(new_choice(
                     "land",
                     "land",
-                    of(),
+                    id_input(),
                     format!("regatta land {id}"),
                 ));
             }
-            all.push(words(new_choice(
+            all.push(with_text(new_choice(
                 "tell",
                 "tell",
-                said(),
+                text_input(),
                 format!("regatta tell {id} '…'"),
             )));
             let cancel = new_choice(
@@ -240,55 +240,58 @@ fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
                 json!({ "task": id }),
                 format!("regatta task cancel {id}"),
             );
-            all.push(grave(cancel));
+            all.push(irreversible(cancel));
             all
         }
         InboxKind::Landing => vec![
-            new_choice("land", "land", of(), format!("regatta land {id}")),
-            grave(new_choice(
+            new_choice("land", "land", id_input(), format!("regatta land {id}")),
+            irreversible(new_choice(
                 "drop",
                 "drop",
-                said(),
+                text_input(),
                 format!("regatta drop {id}"),
             )),
         ],
         InboxKind::Failed => {
-            let drop = new_choice("drop", "drop", said(), format!("regatta drop {id}"));
+            let drop = new_choice("drop", "drop", text_input(), format!("regatta drop {id}"));
             // Leads and conversations are started again at their origin, not retried.
-            let again = task.is_none_or(|task| task.is_polled());
-            let retry =
-                again.then(|| new_choice("retry", "retry", of(), format!("regatta retry {id}")));
-            retry.into_iter().chain([drop]).collect()
+            let can_retry = task.is_none_or(|task| task.is_polled());
+            let retry = new_choice("retry", "retry", id_input(), format!("regatta retry {id}"));
+            if can_retry {
+                vec![retry, drop]
+            } else {
+                vec![drop]
+            }
         }
         InboxKind::Stuck => vec![
-            leave("wait", WAIT_SNOOZE_MS),
-            words(new_choice(
+            hide("wait", WAIT_SNOOZE_MS),
+            with_text(new_choice(
                 "tell",
                 "tell",
-                said(),
+                text_input(),
                 format!("regatta tell {id} '…'"),
             )),
-            new_choice("stop", "stop", of(), format!("regatta stop {id}")),
+            new_choice("stop", "stop", id_input(), format!("regatta stop {id}")),
         ],
         InboxKind::Budget => {
             let InboxItem::Budget(scope) = &open_item.item else {
                 return vec![];
             };
-            let raised = board
+            let doubled = board
                 .budgets
                 .get(scope)
                 .map(|budget| doubled_ceiling(&budget.ceiling))
                 .unwrap_or_default();
-            let (says, flags) = ceiling_texts(&raised);
+            let (words, flags) = ceiling_texts(&doubled);
             let line = format!("regatta budget set {scope}{flags}");
-            let input = json!({ "scope": scope, "ceiling": raised });
+            let input = json!({ "scope": scope, "ceiling": doubled });
             vec![
-                new_choice(&format!("raise to {says}"), "budget.set", input, line),
-                leave("leave", LEAVE_SNOOZE_MS),
+                new_choice(&format!("raise to {words}"), "budget.set", input, line),
+                hide("leave", LEAVE_SNOOZE_MS),
             ]
         }
         InboxKind::Credential if matches!(open_item.item, InboxItem::Bridge(_)) => {
-            vec![leave("leave", LEAVE_SNOOZE_MS)]
+            vec![hide("leave", LEAVE_SNOOZE_MS)]
         }
         InboxKind::Credential | InboxKind::Setup => {
             let Some(agent) = &open_item.agent else {
@@ -302,18 +305,18 @@ fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
             )]
         }
         InboxKind::Request => {
-            let of = || json!({ "conversation": id });
+            let id_input = || json!({ "conversation": id });
             vec![
                 new_choice(
                     "accept",
                     "conversation.accept",
-                    of(),
+                    id_input(),
                     format!("regatta bridge accept {id}"),
                 ),
                 new_choice(
                     "refuse",
                     "conversation.refuse",
-                    of(),
+                    id_input(),
                     format!("regatta bridge refuse {id}"),
                 ),
             ]
@@ -335,31 +338,31 @@ fn doubled_ceiling(ceiling: &Ceiling) -> Ceiling {
 
 /// Returns a ceiling in words, and as flags of `regatta budget set`.
 fn ceiling_texts(ceiling: &Ceiling) -> (String, String) {
-    let (mut says, mut flags) = (Vec::new(), String::new());
+    let (mut words, mut flags) = (Vec::new(), String::new());
     if let Some(tokens) = ceiling.tokens {
-        says.push(format!("{tokens} tokens"));
+        words.push(format!("{tokens} tokens"));
         flags += &format!(" --tokens {tokens}");
     }
     if let Some(money) = ceiling.micro_usd {
-        says.push(budget::format_dollars(money));
+        words.push(budget::format_dollars(money));
         flags += &format!(
             " --usd {}",
             budget::format_dollars(money).trim_start_matches('$')
         );
     }
     if let Some(turns) = ceiling.turns {
-        says.push(format!("{turns} turns"));
+        words.push(format!("{turns} turns"));
         flags += &format!(" --turns {turns}");
     }
     if let Some(attempts) = ceiling.attempts {
-        says.push(format!("{attempts} attempts"));
+        words.push(format!("{attempts} attempts"));
         flags += &format!(" --attempts {attempts}");
     }
     if let Some(ms) = ceiling.wall_ms {
-        says.push(regatta_core::refusal::seconds(ms));
+        words.push(regatta_core::refusal::seconds(ms));
         flags += &format!(" --time {}ms", ms);
     }
-    (says.join(", "), flags)
+    (words.join(", "), flags)
 }
 
 #[cfg(test)]
@@ -430,7 +433,7 @@ mod tests {
         ];
         for kind in InboxKind::ALL {
             assert!(
-                items.iter().any(|item| item.0 == kind),
+                items.iter().any(|(tested, ..)| *tested == kind),
                 "{kind:?} is not tested"
             );
         }
@@ -493,11 +496,11 @@ mod tests {
             })
         };
         let view = |open: OpenItem| InboxView::new(&Board::default(), open);
-        let one = view(OpenItem {
+        let first = view(OpenItem {
             request: ask(&["a", "b"]),
             ..open(InboxKind::Question, "Q7")
         });
-        let two = view(OpenItem {
+        let second = view(OpenItem {
             request: ask(&[]),
             agent: None,
             ..open(InboxKind::Question, "Q8")
@@ -512,10 +515,10 @@ mod tests {
             ..open(InboxKind::Permission, "Q10")
         });
         assert_eq!(
-            (one.group_key(), &one.choices[..]),
-            (two.group_key(), &["a".to_owned(), "b".to_owned()][..])
+            (first.group_key(), &first.choices[..]),
+            (second.group_key(), &["a".to_owned(), "b".to_owned()][..])
         );
-        assert!(one.group_key() != other.group_key() && one.group_key() != wants.group_key());
+        assert!(first.group_key() != other.group_key() && first.group_key() != wants.group_key());
         assert_ne!(
             view(open(InboxKind::Review, "T8")).group_key(),
             view(open(InboxKind::Review, "T9")).group_key()
@@ -546,20 +549,20 @@ mod tests {
             ..open(InboxKind::Review, "T9")
         });
         assert_eq!(
-            (one.is_shown(), later.is_shown(), later.snoozed_until_wall),
+            (first.is_shown(), later.is_shown(), later.snoozed_until_wall),
             (true, false, Some(7))
         );
         for kind in InboxKind::ALL {
-            let stands = matches!(
+            let is_expected = matches!(
                 kind,
                 InboxKind::Permission | InboxKind::Question | InboxKind::Review | InboxKind::Task
             );
-            let stood = InboxView {
+            let is_blocking = InboxView {
                 kind: kind.name().into(),
-                ..one.clone()
+                ..first.clone()
             }
             .is_blocking();
-            assert_eq!(stood, stands, "{kind:?}");
+            assert_eq!(is_blocking, is_expected, "{kind:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Views of the bus and of hooks.
+//! Views of the bus and of hooks. Fencing tokens are removed here.
 
 use regatta_core::board::Board;
 use regatta_core::hook::{Firing, FiringClaim, Hook};

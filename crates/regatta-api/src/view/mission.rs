@@ -1,4 +1,4 @@
-//! Views of missions.
+//! Views of missions and of guides.
 
 use regatta_core::board::Board;
 use regatta_core::budget::Spend;

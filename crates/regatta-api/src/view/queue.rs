@@ -53,13 +53,14 @@ impl LandingView {
             Some(LandingEnd::Removed { reason, .. }) => ("out", reason.clone(), None),
             None => ("queued", String::new(), None),
         };
-        LandingView::build(landing, task, (state, detail), commit)
+        LandingView::build(landing, task, state, detail, commit)
     }
 
     fn build(
         landing: &Landing,
         task: Option<&Task>,
-        (state, detail): (&str, String),
+        state: &str,
+        detail: String,
         commit: Option<CommitId>,
     ) -> LandingView {
         LandingView {
@@ -135,7 +136,8 @@ impl QueueView {
         board: &Board,
         project: &Project,
         now: Now,
-        (recent, usual_ms): (Vec<LandingView>, Option<u64>),
+        recent: Vec<LandingView>,
+        usual_ms: Option<u64>,
     ) -> QueueView {
         let (queue, batches) = landings_and_batches(board, &project.name, now);
         let undone = &project.queue.undone;
@@ -183,20 +185,17 @@ fn landings_and_batches(
             let mut view = LandingView::build(
                 landing,
                 task,
-                (landing_state_label(batch.progress), detail),
+                landing_state_label(batch.progress),
+                detail,
                 None,
             );
             view.position = Some(queue.len() + 1);
             queue.push(view);
         }
         let on = batch.stands_on.as_ref().and_then(task_of);
-        let (ride, state) = (
-            batch.progress,
-            landing_state_label(batch.progress).to_owned(),
-        );
         batches.push(BatchView {
-            ride,
-            state,
+            ride: batch.progress,
+            state: landing_state_label(batch.progress).to_owned(),
             cars: batch.landings,
             on,
             failed: batch.failed,
@@ -205,8 +204,8 @@ fn landings_and_batches(
     (queue, batches)
 }
 
-fn landing_state_label(ride: LandingProgress) -> &'static str {
-    match ride {
+fn landing_state_label(progress: LandingProgress) -> &'static str {
+    match progress {
         LandingProgress::Moving => "moving the trunk",
         LandingProgress::Passed => "waiting for the trunk",
         LandingProgress::Testing => "testing",
@@ -246,16 +245,16 @@ fn landing_detail(
     match batch.progress {
         LandingProgress::Held => landing.held.clone().unwrap_or_default(),
         LandingProgress::Moving | LandingProgress::Passed | LandingProgress::Testing => {
-            let with = names(&mut others);
-            let on = batch
+            let companions = names(&mut others);
+            let base = batch
                 .stands_on
                 .map(|id| names(&mut [id].into_iter()))
                 .unwrap_or_default();
-            let parts = [("with", with), ("on top of", on)];
+            let parts = [("with", companions), ("on top of", base)];
             parts
                 .iter()
-                .filter(|part| !part.1.is_empty())
-                .map(|part| format!("{} {}", part.0, part.1))
+                .filter(|(_, names)| !names.is_empty())
+                .map(|(relation, names)| format!("{relation} {names}"))
                 .collect::<Vec<_>>()
                 .join(", ")
         }
@@ -266,17 +265,17 @@ fn landing_detail(
                 .as_deref()
                 .and_then(|failed| failed.lines().next())
                 .unwrap_or_default();
-            let at = if batch.landings.len() > 1 {
-                format!("one of {all} breaks its train")
+            let fault = if batch.landings.len() > 1 {
+                format!("one of {all} breaks its batch")
             } else {
-                "its train failed".into()
+                "its batch failed".into()
             };
             // The reason stands only at the first landing of the batch.
             let first = batch.landings.first() == Some(&landing.id);
             if reason.is_empty() || !first {
-                at
+                fault
             } else {
-                format!("{at}: {reason}")
+                format!("{fault}: {reason}")
             }
         }
         LandingProgress::Deferred => {
@@ -295,16 +294,16 @@ fn landing_detail(
 
 /// Returns the state word of every landing in the queues.
 pub fn landing_states(board: &Board, now: Now) -> BTreeMap<LandingId, &'static str> {
-    let tracks = board
+    let queue_batches = board
         .projects
         .keys()
         .flat_map(|project| batches::batches_of(board, project, now));
-    tracks
-        .flat_map(|queue_batch| {
-            queue_batch
+    queue_batches
+        .flat_map(|batch| {
+            batch
                 .landings
                 .into_iter()
-                .map(move |car| (car, landing_state_label(queue_batch.progress)))
+                .map(move |landing| (landing, landing_state_label(batch.progress)))
         })
         .collect()
 }

@@ -45,34 +45,34 @@ impl WhyView {
         if !task.status.is_waiting() {
             return vec![];
         }
-        let holds = |kind: WaitKind| {
+        let is_holding = |kind: WaitKind| {
             view.waits
                 .iter()
                 .any(|wait_reason| wait_reason.kind == kind)
         };
         let mut clear = Vec::new();
-        let mut say = |kind: WaitKind, text: String| {
-            if !holds(kind) {
+        let mut add = |kind: WaitKind, text: String| {
+            if !is_holding(kind) {
                 clear.push(WaitReason { kind, text });
             }
         };
         if !task.blocked_by.is_empty() {
             let names: Vec<String> = task.blocked_by.iter().map(ToString::to_string).collect();
-            say(WaitKind::Dependency, format!("{} done", names.join(" ")));
+            add(WaitKind::Dependency, format!("{} done", names.join(" ")));
         }
         if !task.files.is_empty() {
-            say(WaitKind::Claim, "its files are free".into());
+            add(WaitKind::Claim, "its files are free".into());
         }
         if let Some(text) = day_budget_left(board, now) {
-            say(WaitKind::Budget, text);
+            add(WaitKind::Budget, text);
         }
-        say(WaitKind::Policy, "no rule blocks it".into());
-        let family = candidate_agents(board, task)
+        add(WaitKind::Policy, "no rule blocks it".into());
+        let available_agent = candidate_agents(board, task)
             .find(|agent| provider_outage::find_parked(board, agent).is_none());
-        if let Some(agent) = family
-            && !holds(WaitKind::RateLimit)
+        if let Some(agent) = available_agent
+            && !is_holding(WaitKind::RateLimit)
         {
-            say(WaitKind::Provider, format!("{} takes work", agent.name));
+            add(WaitKind::Provider, format!("{} takes work", agent.name));
         }
         clear
     }
@@ -98,13 +98,13 @@ fn candidate_agents<'a>(
     task: &'a Task,
 ) -> impl Iterator<Item = &'a agent::Agent> {
     let mission = task.mission.and_then(|id| board.missions.get(&id));
-    let of_mission = mission
+    let mission_agents = mission
         .map_or(&[][..], |mission| &mission.agents[..])
         .iter();
     let named = task
         .assignee
         .iter()
-        .chain(of_mission.filter(|_| task.assignee.is_none()));
+        .chain(mission_agents.filter(|_| task.assignee.is_none()));
     named.filter_map(|agent| board.agents.get(agent).map(|agent| &**agent))
 }
 
@@ -122,48 +122,48 @@ pub struct AgentWhyView {
 
 impl AgentWhyView {
     /// Builds the view of an agent, judged as a poll would judge it.
-    pub fn new(board: &Board, item: &agent::Agent, now: Now) -> AgentWhyView {
-        let agent = AgentView::new(board, item, now);
+    pub fn new(board: &Board, agent: &agent::Agent, now: Now) -> AgentWhyView {
+        let view = AgentView::new(board, agent, now);
         let mut waits = Vec::new();
-        let mut say = |kind, text: String| waits.push(WaitReason { kind, text });
-        if let Some(why) = &agent.agent.offline {
-            say(WaitKind::Runner, format!("it is offline: {why}"));
+        let mut add = |kind, text: String| waits.push(WaitReason { kind, text });
+        if let Some(why) = &view.agent.offline {
+            add(WaitKind::Runner, format!("it is offline: {why}"));
         }
-        if let Some(parked) = provider_outage::find_parked(board, item) {
+        if let Some(parked) = provider_outage::find_parked(board, agent) {
             let kind = if parked.deadline_fleet_ms.is_some() {
                 WaitKind::RateLimit
             } else {
                 WaitKind::Provider
             };
-            say(kind, provider_outage::describe(parked, now));
+            add(kind, provider_outage::describe(parked, now));
         }
-        if agent.capacity.available == 0 {
-            let at: Vec<String> = agent.tasks.iter().map(ToString::to_string).collect();
+        if view.capacity.available == 0 {
+            let task_ids: Vec<String> = view.tasks.iter().map(ToString::to_string).collect();
             let text = format!(
                 "it works on {} of at most {}: {}",
-                agent.capacity.current,
-                agent.capacity.max,
-                at.join(" ")
+                view.capacity.current,
+                view.capacity.max,
+                task_ids.join(" ")
             );
-            say(WaitKind::Slot, text);
+            add(WaitKind::Slot, text);
         }
-        if let Some(text) = runner::no_runner_reason(board, item) {
-            say(WaitKind::Runner, text);
+        if let Some(text) = runner::no_runner_reason(board, agent) {
+            add(WaitKind::Runner, text);
         }
         if let Some(text) = machine_full_reason(board) {
-            say(WaitKind::Machine, text);
+            add(WaitKind::Machine, text);
         }
-        let own = |task: &&std::sync::Arc<Task>| {
-            task.assignee.as_ref() == Some(&item.name) && task.status.is_waiting()
+        let is_assigned = |task: &&std::sync::Arc<Task>| {
+            task.assignee.as_ref() == Some(&agent.name) && task.status.is_waiting()
         };
-        let line: Vec<TaskId> = board
+        let assigned: Vec<TaskId> = board
             .tasks
             .values()
-            .filter(own)
+            .filter(is_assigned)
             .map(|task| task.id)
             .take(50)
             .collect();
-        if waits.is_empty() && agent.capacity.current == 0 {
+        if waits.is_empty() && view.capacity.current == 0 {
             let reason = |id: &TaskId| {
                 Some((
                     *id,
@@ -173,7 +173,7 @@ impl AgentWhyView {
                         .next()?,
                 ))
             };
-            match line.first().and_then(reason) {
+            match assigned.first().and_then(reason) {
                 Some((id, first)) => waits.push(WaitReason {
                     text: format!("{id} is next: {}", first.text),
                     ..first
@@ -186,7 +186,11 @@ impl AgentWhyView {
                 }),
             }
         }
-        AgentWhyView { agent, waits, line }
+        AgentWhyView {
+            agent: view,
+            waits,
+            line: assigned,
+        }
     }
 }
 

@@ -53,8 +53,8 @@ pub struct WorkResult {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub learnings: Vec<String>,
     /// The path of the copy for people, on the daemon's machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(rename = "kept_at")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_path: Option<String>,
 }
 

@@ -60,46 +60,47 @@ struct Poller<'a> {
 /// Takes the next task, or returns another trigger, or none.
 pub(crate) async fn poll(
     State(shared): State<Arc<ServerState>>,
-    request_limits::QueryParams(asked): request_limits::QueryParams<PollParams>,
-    entered: Authenticated,
+    request_limits::QueryParams(params): request_limits::QueryParams<PollParams>,
+    authenticated: Authenticated,
 ) -> LegacyResult {
-    let bad = |what: String, hint: &str| Problem::new(400, "bad_input", what, hint);
-    let wait = asked
+    let refuse = |what: String, hint: &str| Problem::new(400, "bad_input", what, hint);
+    let wait = params
         .wait
         .as_deref()
         .map(Millis::parse)
         .transpose()
-        .map_err(|wait| bad(wait, "write it as 30s"))?;
+        .map_err(|wait| refuse(wait, "write it as 30s"))?;
     let wait = Duration::from_millis(wait.map_or(0, Millis::ms)).min(MAX_WAIT);
-    let since = asked
+    let finished_after_unix_ms = params
         .since
         .as_deref()
         .map(str::parse::<jiff::Timestamp>)
         .transpose();
-    let since = since.map_err(|error| {
-        bad(
+    let finished_after_unix_ms = finished_after_unix_ms.map_err(|error| {
+        refuse(
             format!("since is not a date: {error}"),
             "write it as 2026-11-15T20:00:00Z",
         )
     })?;
-    let since = since.map(|time| u64::try_from(time.as_millisecond()).unwrap_or(0));
-    let mut guest = entered.request_context()?;
-    let agent = calling_agent(&entered)?;
-    if let (Some(slot), None) = (&asked.slot, &guest.idempotency_key) {
-        guest.idempotency_key = Some(grant_key(
+    let finished_after_unix_ms =
+        finished_after_unix_ms.map(|time| u64::try_from(time.as_millisecond()).unwrap_or(0));
+    let mut context = authenticated.request_context()?;
+    let agent = calling_agent(&authenticated)?;
+    if let (Some(slot), None) = (&params.slot, &context.idempotency_key) {
+        context.idempotency_key = Some(grant_key(
             &shared.engine.board(),
             &agent,
-            &guest.principal.label(),
+            &context.principal.label(),
             slot,
         )?);
     }
-    let workspace = asked.workspace.unwrap_or(true);
+    let needs_workspace = params.workspace.unwrap_or(true);
     let poller = Poller {
         shared: &shared,
         agent,
-        context: guest,
-        needs_workspace: workspace,
-        finished_after_unix_ms: since,
+        context,
+        needs_workspace,
+        finished_after_unix_ms,
     };
     let trigger = poller.wait_for_trigger(Instant::now() + wait).await?;
     let board = shared.engine.board();
@@ -123,7 +124,7 @@ fn grant_key(
     runner: &str,
     slot: &str,
 ) -> Result<RequestKey, Problem> {
-    let bad = |_| {
+    let refuse = |_| {
         Problem::new(
             400,
             "bad_input",
@@ -133,20 +134,20 @@ fn grant_key(
     };
     if slot.is_empty() || slot.len() > 20 || !slot.bytes().all(|byte| byte.is_ascii_alphanumeric())
     {
-        return Err(bad(()));
+        return Err(refuse(()));
     }
     // No token can have such a name, so no other caller has these keys.
     let beginning = format!("*slot/{agent}/{runner}/{slot}/");
-    let first = RequestKey::new(&beginning).map_err(|_| bad(()))?;
-    let given = board
+    let first = RequestKey::new(&beginning).map_err(|_| refuse(()))?;
+    let answers = board
         .answers
         .range(first..)
-        .take_while(|answer| answer.0.as_str().starts_with(&beginning));
-    let last = given.filter_map(|(key, stored_answer)| match &stored_answer.outcome {
+        .take_while(|(key, _)| key.as_str().starts_with(&beginning));
+    let grants = answers.filter_map(|(key, stored_answer)| match &stored_answer.outcome {
         CommandOutcome::Polled(Some(grant)) => Some((grant.attempt, key)),
         _ => None,
     });
-    let key = match last.max() {
+    let key = match grants.max() {
         Some((attempt, key))
             if board
                 .attempts
@@ -158,25 +159,25 @@ fn grant_key(
         Some((attempt, _)) => format!("{beginning}{attempt}"),
         None => format!("{beginning}{}", AttemptId(0)),
     };
-    RequestKey::new(&key).map_err(|_| bad(()))
+    RequestKey::new(&key).map_err(|_| refuse(()))
 }
 
 impl Poller<'_> {
-    async fn wait_for_trigger(&self, until: Instant) -> Result<Option<Value>, Problem> {
-        let (hub, engine) = (&self.shared.event_fanout, &self.shared.engine);
+    async fn wait_for_trigger(&self, deadline: Instant) -> Result<Option<Value>, Problem> {
+        let (fanout, engine) = (&self.shared.event_fanout, &self.shared.engine);
         let poll = PollRequest::new(self.agent.clone());
         let mut waiting = WaitingPoller {
-            changes: hub.watch_board(),
+            changes: fanout.watch_board(),
             engine,
             poll,
-            deadline: until,
+            deadline,
         };
-        let mut leave = None;
+        let mut permit = None;
         loop {
             waiting.changes.mark_unchanged();
-            let seen = engine.board();
+            let board_before = engine.board();
             let task = self.next_task().await;
-            leave
+            permit
                 .take()
                 .into_iter()
                 .for_each(crate::event_fanout::PollPermit::mark_used);
@@ -189,12 +190,12 @@ impl Poller<'_> {
             if let Some(trigger) = self.unread_mentions().await? {
                 return Ok(Some(trigger));
             }
-            let news = |board: &Board| {
-                board.counters.message > seen.counters.message
+            let has_news = |board: &Board| {
+                board.counters.message > board_before.counters.message
                     || !self.finished_since(board).is_empty()
             };
-            match hub.wait_for_poll_permit(&mut waiting, news).await {
-                Some(got) => leave = got,
+            match fanout.wait_for_poll_permit(&mut waiting, has_news).await {
+                Some(next_permit) => permit = next_permit,
                 None => return Ok(self.budget_reason()),
             }
         }
@@ -228,17 +229,17 @@ impl Poller<'_> {
     }
 
     fn finished_since(&self, board: &Board) -> Vec<crate::event_fanout::FinishedTask> {
-        let lead = board
+        let is_lead = board
             .agents
             .get(&self.agent)
             .is_some_and(|agent| agent.role == Role::Lead);
-        match self.finished_after_unix_ms.filter(|_| lead) {
+        match self.finished_after_unix_ms.filter(|_| is_lead) {
             Some(since) => self.shared.event_fanout.finished_after(since),
             None => vec![],
         }
     }
 
-    /// Returns the finished tasks, for a lead that says since when.
+    /// Returns the tasks that finished after the date of the request, if the agent is a lead.
     async fn finished_tasks(&self) -> Result<Option<Value>, Problem> {
         let finished = self.finished_since(&self.shared.engine.board());
         if finished.is_empty() {
@@ -246,7 +247,7 @@ impl Poller<'_> {
         }
         let (count, history) = (finished.len(), self.shared.engine.history().clone());
         let tasks = verbs::run_blocking(move || {
-            let read = |finished_task: &crate::event_fanout::FinishedTask| {
+            let with_task = |finished_task: &crate::event_fanout::FinishedTask| {
                 Some((
                     history.task(finished_task.task).ok()??,
                     finished_task.ended_unix_ms,
@@ -256,16 +257,16 @@ impl Poller<'_> {
                 .iter()
                 .rev()
                 .take(MAX_REPORTED)
-                .filter_map(read)
+                .filter_map(with_task)
                 .collect::<Vec<_>>()
         });
-        let draw = |(task, wall): &(regatta_core::task::Task, u64)| {
+        let to_json = |(task, wall): &(regatta_core::task::Task, u64)| {
             json!({
                 "id": task.id, "task": task.subject, "status": task.status, "agentId": task.agent,
                 "output": task.output, "failureReason": task.reason, "finishedAt": rfc3339(*wall),
             })
         };
-        let tasks: Vec<Value> = tasks.await?.iter().rev().map(draw).collect();
+        let tasks: Vec<Value> = tasks.await?.iter().rev().map(to_json).collect();
         Ok(Some(
             json!({ "type": "tasks_finished", "count": count, "tasks": tasks }),
         ))
@@ -283,7 +284,7 @@ impl Poller<'_> {
             .await?
             .map_err(verbs::problem_from_store)?;
         let board = self.shared.engine.board();
-        let read = |channel| {
+        let last_read = |channel| {
             board
                 .cursors
                 .get(&(self.agent.clone(), channel))
@@ -292,7 +293,7 @@ impl Poller<'_> {
         };
         let unread: Vec<Value> = found
             .iter()
-            .filter(|message| message.id > read(message.channel.clone()) && message.sender.to_string() != self.agent.as_str())
+            .filter(|message| message.id > last_read(message.channel.clone()) && message.sender.to_string() != self.agent.as_str())
             .map(|message| json!({ "id": message.id, "channel": message.channel, "from": message.sender, "text": message.text }))
             .collect();
         let trigger = || json!({ "type": "unread_mentions", "mentionsCount": unread.len(), "mentions": unread });
@@ -311,6 +312,6 @@ impl Poller<'_> {
 }
 
 fn tasks_offered_to(board: &Board, agent: &AgentName) -> Vec<String> {
-    let line = ReadyFor::Offered(agent.clone());
-    board.ready_for(&line).map(|id| id.to_string()).collect()
+    let offers = ReadyFor::Offered(agent.clone());
+    board.ready_for(&offers).map(|id| id.to_string()).collect()
 }

@@ -94,7 +94,7 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
     {
         Some(RequestContent::Permission { .. }) => {
             let allow = |label: &str, reach: &str| {
-                let cli = if reach == "once" {
+                let flag = if reach == "once" {
                     String::new()
                 } else {
                     format!(" --for {reach}")
@@ -103,7 +103,7 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
                     label,
                     "inbox.answer",
                     answer(json!({ "say": "allow" }), reach),
-                    format!("regatta allow {id}{cli}"),
+                    format!("regatta allow {id}{flag}"),
                 )
             };
             vec![
@@ -123,14 +123,18 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
         }) => {
             let say = |text: &str| answer(json!({ "say": "text", "text": text }), "once");
             let choice = |nth: usize, text: &String| {
-                let line = format!("regatta answer {id} {}", quote(text));
-                let made = new_button(text, "inbox.answer", say(text), line);
-                if nth == 0 { made.as_default() } else { made }
+                let cli = format!("regatta answer {id} {}", quote(text));
+                let button = new_button(text, "inbox.answer", say(text), cli);
+                if nth == 0 {
+                    button.as_default()
+                } else {
+                    button
+                }
             };
             let mut all: Vec<PageAction> = choices
                 .iter()
                 .enumerate()
-                .map(|(nth, s)| choice(nth, s))
+                .map(|(nth, text)| choice(nth, text))
                 .collect();
             let form = schema
                 .as_deref()
@@ -148,11 +152,11 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
                         form: Some(form),
                         ..fill.with_text_at("/answer/text").as_default()
                     });
-                    let no = answer(json!({ "say": "deny", "words": null }), "once");
+                    let decline = answer(json!({ "say": "deny", "words": null }), "once");
                     all.push(new_button(
                         "Decline",
                         "inbox.answer",
-                        no,
+                        decline,
                         format!("regatta deny {id}"),
                     ));
                 }
@@ -174,43 +178,48 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
 
 /// Returns the actions on an item that is not an agent's request. Each choice is a verb of its own.
 fn decision_actions(inbox: &InboxView) -> Vec<PageAction> {
-    let button = |nth: usize, way: &InboxChoice| {
-        let mut letters = way.choice.chars();
+    let button = |nth: usize, choice: &InboxChoice| {
+        let mut letters = choice.choice.chars();
         let label: String = letters
             .next()
             .into_iter()
             .flat_map(char::to_uppercase)
             .chain(letters)
             .collect();
-        let label = if way.words.is_some() {
+        let label = if choice.words.is_some() {
             label + "…"
         } else {
             label
         };
-        let made = new_button(&label, &way.verb, way.input.clone(), way.line.clone());
+        let new_action = new_button(
+            &label,
+            &choice.verb,
+            choice.input.clone(),
+            choice.line.clone(),
+        );
         PageAction {
             first: nth == 0,
-            grave: way.grave,
-            words: way.words.clone(),
-            ..made
+            grave: choice.grave,
+            words: choice.words.clone(),
+            ..new_action
         }
     };
     inbox
         .ways
         .iter()
         .enumerate()
-        .map(|(nth, way)| button(nth, way))
+        .map(|(nth, choice)| button(nth, choice))
         .collect()
 }
 
 /// Returns the actions on a task in its present state.
 pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAction> {
     let id = task.id;
-    let said = || json!({ "id": id, "text": "" });
-    let mut all = Vec::new();
+    let with_text = || json!({ "id": id, "text": "" });
+    let mut actions = Vec::new();
     match task.status {
         TaskStatus::InReview => {
-            all.push(
+            actions.push(
                 new_button(
                     "Land",
                     "land",
@@ -220,25 +229,25 @@ pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAc
                 .as_default()
                 .with_key('L'),
             );
-            all.push(
+            actions.push(
                 new_button(
                     "Revise…",
                     "revise",
-                    said(),
+                    with_text(),
                     format!("regatta revise {id} …"),
                 )
                 .with_text_at("/text")
                 .with_key('R'),
             );
-            all.push(
-                new_button("Drop", "drop", said(), format!("regatta drop {id}"))
+            actions.push(
+                new_button("Drop", "drop", with_text(), format!("regatta drop {id}"))
                     .as_irreversible()
                     .with_key('X'),
             );
         }
         TaskStatus::Landing if landing.is_some_and(|landing| landing.end.is_none()) => {
             let first = json!({ "id": id, "first": true });
-            all.push(
+            actions.push(
                 new_button(
                     "Land first",
                     "land",
@@ -247,24 +256,24 @@ pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAc
                 )
                 .with_key('L'),
             );
-            all.push(
+            actions.push(
                 new_button(
                     "Revise…",
                     "revise",
-                    said(),
+                    with_text(),
                     format!("regatta revise {id} …"),
                 )
                 .with_text_at("/text")
                 .with_key('R'),
             );
-            all.push(
-                new_button("Drop", "drop", said(), format!("regatta drop {id}"))
+            actions.push(
+                new_button("Drop", "drop", with_text(), format!("regatta drop {id}"))
                     .as_irreversible()
                     .with_key('X'),
             );
         }
         TaskStatus::NeedsHuman | TaskStatus::Failed | TaskStatus::Cancelled => {
-            all.push(
+            actions.push(
                 new_button(
                     "Retry",
                     "retry",
@@ -276,7 +285,7 @@ pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAc
             );
         }
         TaskStatus::Completed if task.landed.is_some() => {
-            all.push(
+            actions.push(
                 new_button(
                     "Undo",
                     "undo",
@@ -293,29 +302,29 @@ pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAc
         TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled
     );
     if task.attempt.is_some() {
-        all.push(
-            new_button("Tell…", "tell", said(), format!("regatta tell {id} …"))
+        actions.push(
+            new_button("Tell…", "tell", with_text(), format!("regatta tell {id} …"))
                 .with_text_at("/text")
                 .with_key('R'),
         );
     }
     if open && task.paused.is_some() {
-        all.push(new_button(
+        actions.push(new_button(
             "Resume",
             "resume",
             json!({ "id": id }),
             format!("regatta resume {id}"),
         ));
     } else if task.attempt.is_some() || task.status.is_waiting() {
-        all.push(new_button(
+        actions.push(new_button(
             "Pause",
             "pause",
-            said(),
+            with_text(),
             format!("regatta pause {id}"),
         ));
     }
     if open && !matches!(task.status, TaskStatus::InReview | TaskStatus::Landing) {
-        all.push(
+        actions.push(
             new_button(
                 "Cancel",
                 "task.cancel",
@@ -326,20 +335,22 @@ pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAc
             .with_key('X'),
         );
     }
-    all
+    actions
 }
 
 /// Returns the choice of a planner; nothing if there is at most one agent to choose.
 pub(crate) fn planner_choice(board: &Board, now: Option<&AgentName>) -> Option<ActionChoice> {
-    let of: Vec<String> = plan_request::planners(board)
+    let names: Vec<String> = plan_request::planners(board)
         .map(ToString::to_string)
         .collect();
-    let now = now.map(ToString::to_string).filter(|now| of.contains(now));
+    let now = now
+        .map(ToString::to_string)
+        .filter(|now| names.contains(now));
     let choice = ActionChoice {
         label: "Who plans".into(),
         to: "/planner".into(),
         flag: "--planner".into(),
-        of,
+        of: names,
         now,
     };
     (choice.of.len() > 1).then_some(choice)
@@ -409,25 +420,30 @@ pub(super) fn queue_actions(
 
 /// Returns the actions on a team.
 pub(super) fn team_actions(name: &TeamName, up: bool) -> Vec<PageAction> {
-    let of = json!({ "team": name });
+    let input = json!({ "team": name });
     if up {
         return vec![
             new_button(
                 "Relaunch",
                 "team.relaunch",
-                of.clone(),
+                input.clone(),
                 format!("regatta team relaunch {name}"),
             )
             .as_irreversible(),
-            new_button("Stop", "team.stop", of, format!("regatta team stop {name}"))
-                .as_irreversible(),
+            new_button(
+                "Stop",
+                "team.stop",
+                input,
+                format!("regatta team stop {name}"),
+            )
+            .as_irreversible(),
         ];
     }
     vec![
         new_button(
             "Launch",
             "team.launch",
-            of,
+            input,
             format!("regatta team launch {name}"),
         )
         .as_default(),
@@ -454,49 +470,51 @@ pub(super) fn member_actions(name: &TeamName, member_live: &MemberLiveView) -> V
 
 /// Returns the actions on a conversation in an outside service.
 pub(super) fn conversation_actions(conversation: &Conversation) -> Vec<PageAction> {
-    let (id, of) = (conversation.id, json!({ "conversation": conversation.id }));
-    let mut all = Vec::new();
+    let id = conversation.id;
+    let input = json!({ "conversation": id });
+    let mut actions = Vec::new();
     if !conversation.held.is_empty() {
         let accept = format!("regatta bridge accept {id}");
-        all.push(new_button("Accept", "conversation.accept", of.clone(), accept).as_default());
-        all.push(new_button(
+        actions
+            .push(new_button("Accept", "conversation.accept", input.clone(), accept).as_default());
+        actions.push(new_button(
             "Refuse",
             "conversation.refuse",
-            of.clone(),
+            input.clone(),
             format!("regatta bridge refuse {id}"),
         ));
     }
     if conversation.current_turn().is_some() {
-        all.push(new_button(
+        actions.push(new_button(
             "Stop",
             "conversation.stop",
-            of.clone(),
+            input.clone(),
             format!("regatta bridge stop {id}"),
         ));
     }
     if !conversation.closed {
-        all.push(
+        actions.push(
             new_button(
                 "Close",
                 "conversation.close",
-                of,
+                input,
                 format!("regatta bridge close {id}"),
             )
             .as_irreversible(),
         );
     }
-    all
+    actions
 }
 
 /// Returns the actions on an agent. A team's session is restarted and stopped with its team.
 pub(super) fn agent_actions(
     name: &regatta_core::ids::AgentName,
-    held: bool,
+    is_held: bool,
     works: Option<bool>,
 ) -> Vec<PageAction> {
-    let mut all = Vec::new();
-    if held {
-        all.push(
+    let mut actions = Vec::new();
+    if is_held {
+        actions.push(
             new_button(
                 "Resume",
                 "resume",
@@ -513,8 +531,8 @@ pub(super) fn agent_actions(
             json!({ "id": name, "text": "" }),
             format!("regatta tell {name} …"),
         );
-        all.push(tell.with_text_at("/text"));
-        all.push(new_button(
+        actions.push(tell.with_text_at("/text"));
+        actions.push(new_button(
             "Pause",
             "pause",
             json!({ "id": name, "text": "" }),
@@ -522,17 +540,17 @@ pub(super) fn agent_actions(
         ));
     }
     if works == Some(false) {
-        let again = json!({ "id": name, "again": true });
-        all.push(
+        let restart_input = json!({ "id": name, "again": true });
+        actions.push(
             new_button(
                 "Restart",
                 "stop",
-                again,
+                restart_input,
                 format!("regatta stop {name} --again"),
             )
             .as_irreversible(),
         );
-        all.push(
+        actions.push(
             new_button(
                 "Stop",
                 "stop",
@@ -542,7 +560,7 @@ pub(super) fn agent_actions(
             .as_irreversible(),
         );
     }
-    all
+    actions
 }
 
 #[cfg(test)]
@@ -614,7 +632,7 @@ mod tests {
         let permission = json!({ "want": "permission", "tool": tool, "options": [] });
         let question =
             json!({ "want": "question", "text": "keep?", "choices": ["keep", "410 Gone"] });
-        let asks = |want: &Value| {
+        let item_with = |want: &Value| {
             let mut ask = want.clone();
             ask["id"] = json!("1");
             InboxView {
@@ -633,8 +651,8 @@ mod tests {
                 ask: Some(serde_json::from_value(ask).unwrap()),
             }
         };
-        let (item, question) = (asks(&permission), asks(&question));
-        let way = |choice: &str, verb: &str, input: Value| {
+        let (item, question) = (item_with(&permission), item_with(&question));
+        let inbox_choice = |choice: &str, verb: &str, input: Value| {
             let (choice, verb, line) = (
                 choice.to_owned(),
                 verb.to_owned(),
@@ -649,32 +667,33 @@ mod tests {
                 grave: false,
             }
         };
-        let revise = way("revise", "revise", json!({ "id": "T3", "text": "" }));
+        let revise = inbox_choice("revise", "revise", json!({ "id": "T3", "text": "" }));
         let revise = InboxChoice {
             words: Some("/text".into()),
             ..revise
         };
         let drop = InboxChoice {
             grave: true,
-            ..way("drop", "drop", json!({ "id": "T3" }))
+            ..inbox_choice("drop", "drop", json!({ "id": "T3" }))
         };
-        let ways = vec![way("land", "land", json!({ "id": "T3" })), revise, drop];
+        let ways = vec![
+            inbox_choice("land", "land", json!({ "id": "T3" })),
+            revise,
+            drop,
+        ];
         let review = InboxView {
             kind: "review".into(),
             ask: None,
             ways,
             ..item.clone()
         };
-        let drawn = super::inbox_actions(&review);
-        let labels: Vec<&str> = drawn
-            .iter()
-            .map(|page_action| page_action.label.as_str())
-            .collect();
+        let buttons = super::inbox_actions(&review);
+        let labels: Vec<&str> = buttons.iter().map(|action| action.label.as_str()).collect();
         assert_eq!(labels, ["Land", "Revise…", "Drop", "Later: in 1 h"]);
         assert_eq!(
-            drawn
+            buttons
                 .iter()
-                .map(|page_action| (page_action.first, page_action.grave))
+                .map(|action| (action.first, action.grave))
                 .collect::<Vec<_>>()[..3],
             [(true, false), (false, false), (false, true)]
         );
@@ -692,7 +711,7 @@ mod tests {
             .flatten()
             .chain(agent_actions(&ann, true, Some(false)))
             .chain(composers(&board_with_planners(), true));
-        let crew = TeamName::new("core").unwrap();
+        let team_name = TeamName::new("core").unwrap();
         let dead = MemberLiveView {
             name: "tom".parse().unwrap(),
             live: MemberActivity::Dead,
@@ -701,32 +720,28 @@ mod tests {
             silent_ms: None,
         };
         let teams = [
-            team_actions(&crew, true),
-            team_actions(&crew, false),
-            member_actions(&crew, &dead),
+            team_actions(&team_name, true),
+            team_actions(&team_name, false),
+            member_actions(&team_name, &dead),
         ];
         let all = all.chain(teams.into_iter().flatten());
-        let mut seen = 0;
-        for mut page_action in all {
-            if let Some(pointer) = &page_action.words {
-                *page_action
+        let mut checked = 0;
+        for mut action in all {
+            if let Some(pointer) = &action.words {
+                *action
                     .input
                     .pointer_mut(pointer)
                     .expect("the text has a place") = json!("some words");
             }
-            if let Some(choice) = &page_action.choice {
-                page_action.input[choice.to.trim_start_matches('/')] = json!(choice.of[0]);
+            if let Some(choice) = &action.choice {
+                action.input[choice.to.trim_start_matches('/')] = json!(choice.of[0]);
             }
-            let input = serde_json::to_vec(&page_action.input).unwrap();
-            let call = regatta_api::Call::parse(&page_action.verb, &input);
-            assert!(call.is_ok(), "{}: {:?}", page_action.label, call.err());
-            assert!(
-                page_action.cli.starts_with("regatta "),
-                "{}",
-                page_action.cli
-            );
-            seen += 1;
+            let input = serde_json::to_vec(&action.input).unwrap();
+            let call = regatta_api::Call::parse(&action.verb, &input);
+            assert!(call.is_ok(), "{}: {:?}", action.label, call.err());
+            assert!(action.cli.starts_with("regatta "), "{}", action.cli);
+            checked += 1;
         }
-        assert!(seen >= 17, "{seen}");
+        assert!(checked >= 17, "{checked}");
     }
 }

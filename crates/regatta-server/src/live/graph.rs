@@ -1,4 +1,5 @@
-//! Selects the tasks of a dependency graph. The layout comes from regatta-core.
+//! Selects the tasks of a dependency graph: all listed tasks, those of a mission, or a task with
+//! its neighbours. The layout comes from regatta-core.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -52,23 +53,23 @@ impl std::fmt::Display for GraphScope {
 /// or task does not exist.
 pub(crate) fn build_graph(
     shared: &ServerState,
-    of: GraphScope,
+    scope: GraphScope,
     project: Option<&ProjectName>,
 ) -> Result<(u64, Option<GraphView>), StoreError> {
     let board = shared.engine.board();
-    let scene = TopicContext {
+    let context = TopicContext {
         board: &board,
         now: shared.engine.now(),
         shared,
         history: &**shared.engine.history(),
     };
-    Ok((board.revision, scene.graph(of, project)?))
+    Ok((board.revision, context.graph(scope, project)?))
 }
 
 impl TopicContext<'_> {
     pub(super) fn graph(
         &self,
-        of: GraphScope,
+        scope: GraphScope,
         project: Option<&ProjectName>,
     ) -> Result<Option<GraphView>, StoreError> {
         let rows = |tasks: BTreeMap<TaskId, Arc<Task>>| -> Vec<(TaskRowView, TaskStatus)> {
@@ -79,7 +80,7 @@ impl TopicContext<'_> {
                 .map(|task| (self.task_row(task), task.status))
                 .collect()
         };
-        Ok(match of {
+        Ok(match scope {
             GraphScope::All => {
                 let title = project.map_or_else(
                     || "all tasks".to_owned(),
@@ -125,7 +126,7 @@ impl TopicContext<'_> {
     }
 
     fn mission_tasks(&self, id: MissionId) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
-        let over = self
+        let ended = self
             .ended_mission_tasks(id)?
             .into_iter()
             .map(|task| (task.id, task));
@@ -136,7 +137,7 @@ impl TopicContext<'_> {
             .filter(|task| task.mission == Some(id))
             .map(|task| (task.id, task.clone()));
         // A task that was started again is shown as the board has it.
-        Ok(over.chain(open).collect())
+        Ok(ended.chain(open).collect())
     }
 
     /// Returns the ended tasks of a mission from a cache, which is renewed when another task ends.
@@ -154,13 +155,13 @@ impl TopicContext<'_> {
             self.history.count_tasks(&filter)?,
             self.shared.event_fanout.finished_after(0).last().copied(),
         );
-        let mut kept = self
+        let mut cache = self
             .shared
             .live_caches
             .ended_mission_tasks
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, tasks)) = kept.get(&id).filter(|kept| kept.0 == key) {
+        if let Some((_, tasks)) = cache.get(&id).filter(|(cached_key, _)| *cached_key == key) {
             return Ok(tasks.clone());
         }
         let tasks: Vec<Arc<Task>> = self
@@ -169,10 +170,10 @@ impl TopicContext<'_> {
             .into_iter()
             .map(Arc::new)
             .collect();
-        if kept.len() >= MAX_CACHED_MISSIONS {
-            kept.clear();
+        if cache.len() >= MAX_CACHED_MISSIONS {
+            cache.clear();
         }
-        kept.insert(id, (key, tasks.clone()));
+        cache.insert(id, (key, tasks.clone()));
         Ok(tasks)
     }
 
@@ -182,31 +183,31 @@ impl TopicContext<'_> {
         &self,
         task: &Arc<Task>,
     ) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
-        let mut found = match task.mission {
+        let mut candidates = match task.mission {
             Some(mission) => self.mission_tasks(mission)?,
             None => BTreeMap::new(),
         };
-        found.extend(self.listed_by_id()?);
-        found.insert(task.id, task.clone());
-        let mut last = vec![task.clone()];
+        candidates.extend(self.listed_by_id()?);
+        candidates.insert(task.id, task.clone());
+        let mut frontier = vec![task.clone()];
         for _ in 0..MAX_HOPS {
-            let needs: Vec<TaskId> = last
+            let blockers: Vec<TaskId> = frontier
                 .iter()
                 .flat_map(|task| task.blocked_by.iter().copied())
                 .collect();
-            last.clear();
-            for need in needs {
-                let known = match found.get(&need) {
+            frontier.clear();
+            for blocker in blockers {
+                let known = match candidates.get(&blocker) {
                     Some(known) => Some(known.clone()),
-                    None => self.find_task(need)?,
+                    None => self.find_task(blocker)?,
                 };
                 if let Some(known) = known {
-                    found.insert(need, known.clone());
-                    last.push(known);
+                    candidates.insert(blocker, known.clone());
+                    frontier.push(known);
                 }
             }
         }
-        Ok(found)
+        Ok(candidates)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The states of agents over time, recorded when the board changes.
 //!
-//! A lane's state is derived from the board alone, by [`all`]. A bar lasts as long as the state
-//! does not change. The time before this daemon started is taken from the attempts in the history.
+//! A lane's state is derived from the board alone, by [`lane_states`]. A bar lasts as long as the
+//! state does not change. The time before this daemon started is taken from the attempts in the
+//! history.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,6 +45,19 @@ pub(super) struct LaneState {
     pub(super) text: String,
 }
 
+/// A state of an agent, and the date on which it began.
+struct StateStart {
+    state: DisplayState,
+    task: Option<TaskId>,
+    unix_ms: u64,
+}
+
+impl StateStart {
+    fn has_state(&self, lane_state: &LaneState) -> bool {
+        self.state == lane_state.state && self.task == lane_state.task
+    }
+}
+
 #[derive(Default)]
 struct LaneRecords {
     revision: u64,
@@ -51,7 +65,7 @@ struct LaneRecords {
     states: BTreeMap<AgentName, LaneState>,
     /// Since when each agent is in its state, also for states without a bar: idle time is not
     /// drawn.
-    since: BTreeMap<AgentName, (DisplayState, Option<TaskId>, u64)>,
+    since: BTreeMap<AgentName, StateStart>,
     bars: BTreeMap<AgentName, VecDeque<LaneBar>>,
     /// The last task that each agent failed, until the agent does something else.
     last_failed: BTreeMap<AgentName, TaskId>,
@@ -79,35 +93,37 @@ impl LaneHistory {
 
     /// Returns the state of each agent, and since when it lasts.
     pub(super) fn states(&self, board: &Board, now: Now) -> BTreeMap<AgentName, (LaneState, u64)> {
-        let kept = self.lock();
-        let stands = if kept.revision == board.revision {
-            kept.states.clone()
+        let records = self.lock();
+        let states = if records.revision == board.revision {
+            records.states.clone()
         } else {
-            lane_states(board, &kept.last_failed, now)
+            lane_states(board, &records.last_failed, now)
         };
         let since = |name: &AgentName, lane_state: &LaneState| {
-            let last = kept.bars.get(name).and_then(VecDeque::back);
-            let drawn = last
+            let last = records.bars.get(name).and_then(VecDeque::back);
+            let bar_start = last
                 .filter(|bar| bar.at == lane_state.state && bar.task == lane_state.task)
                 .map(|bar| bar.from);
-            let seen = || {
-                kept.since
+            let recorded = || {
+                records
+                    .since
                     .get(name)
-                    .filter(|one| one.0 == lane_state.state && one.1 == lane_state.task)
-                    .map(|one| one.2)
+                    .filter(|start| start.has_state(lane_state))
+                    .map(|start| start.unix_ms)
             };
-            drawn.or_else(seen).unwrap_or(now.unix_ms)
+            bar_start.or_else(recorded).unwrap_or(now.unix_ms)
         };
-        let with = |(name, lane_state): (AgentName, LaneState)| {
+        let with_date = |(name, lane_state): (AgentName, LaneState)| {
             let wall = since(&name, &lane_state);
             (name, (lane_state, wall))
         };
-        stands.into_iter().map(with).collect()
+        states.into_iter().map(with_date).collect()
     }
 
     pub(super) fn shares(&self) -> Vec<(String, SharesByMinute)> {
-        let kept = self.lock();
-        kept.shares
+        let records = self.lock();
+        records
+            .shares
             .iter()
             .map(|(name, share)| (name.clone(), share.iter().cloned().collect()))
             .collect()
@@ -115,46 +131,58 @@ impl LaneHistory {
 
     /// Records the states that the board shows now.
     pub(super) fn record(&self, board: &Board, now: Now) {
-        let mut kept = self.lock();
-        if kept.revision == board.revision {
+        let mut records = self.lock();
+        if records.revision == board.revision {
             return;
         }
-        kept.revision = board.revision;
-        let stands = lane_states(board, &kept.last_failed, now);
-        kept.states.clone_from(&stands);
+        records.revision = board.revision;
+        let states = lane_states(board, &records.last_failed, now);
+        records.states.clone_from(&states);
         let mut counts: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for (name, lane_state) in stands {
+        for (name, lane_state) in states {
             if !matches!(lane_state.state, DisplayState::Idle | DisplayState::Failed) {
-                kept.last_failed.remove(&name);
+                records.last_failed.remove(&name);
             }
             if let Some(agent) = board.agents.get(&name) {
                 counts
                     .entry(provider_or_runtime(agent))
                     .or_insert_with(|| vec![0; STATE_COUNT])[lane_state.state as usize] += 1;
             }
-            if !kept
+            if !records
                 .since
                 .get(&name)
-                .is_some_and(|one| one.0 == lane_state.state && one.1 == lane_state.task)
+                .is_some_and(|start| start.has_state(&lane_state))
             {
-                kept.since.insert(
+                records.since.insert(
                     name.clone(),
-                    (lane_state.state, lane_state.task, now.unix_ms),
+                    StateStart {
+                        state: lane_state.state,
+                        task: lane_state.task,
+                        unix_ms: now.unix_ms,
+                    },
                 );
             }
-            kept.bars
+            records
+                .bars
                 .entry(name)
                 .or_default()
                 .push_state(lane_state, now.unix_ms);
         }
-        kept.since.retain(|name, _| board.agents.contains_key(name));
-        kept.bars.retain(|name, _| board.agents.contains_key(name));
-        kept.shares.retain(|name, _| counts.contains_key(name));
+        records
+            .since
+            .retain(|name, _| board.agents.contains_key(name));
+        records
+            .bars
+            .retain(|name, _| board.agents.contains_key(name));
+        records.shares.retain(|name, _| counts.contains_key(name));
         let minute = now.unix_ms - now.unix_ms % MINUTE_MS;
         for (name, counts) in counts {
-            let minutes = kept.shares.entry(name).or_default();
-            match minutes.back_mut().filter(|pair| pair.0 == minute) {
-                Some(last) => last.1 = counts,
+            let minutes = records.shares.entry(name).or_default();
+            match minutes
+                .back_mut()
+                .filter(|(last_minute, _)| *last_minute == minute)
+            {
+                Some((_, last_counts)) => *last_counts = counts,
                 None => minutes.push_back((minute, counts)),
             }
             while minutes.len() > MAX_SHARE_MINUTES {
@@ -166,40 +194,40 @@ impl LaneHistory {
     /// Records a failed task, because no later board shows which agent failed it.
     fn on_event(&self, recorded: &Recorded, board: &Board) {
         if let Event::TaskFailed(task_failed) = &recorded.event {
-            let of = |attempt: &Arc<Attempt>| {
+            let agent_of = |attempt: &Arc<Attempt>| {
                 (attempt.task == *task_failed.task()).then(|| attempt.agent.clone())
             };
-            let lane = board
+            let agent = board
                 .attempts
                 .values()
-                .find_map(of)
+                .find_map(agent_of)
                 .or_else(|| self.last_agent_of(*task_failed.task()));
-            if let Some(lane) = lane {
-                let mut kept = self.lock();
-                kept.revision = 0; // the states at this revision must be computed again
-                kept.last_failed.insert(lane, *task_failed.task());
+            if let Some(agent) = agent {
+                let mut records = self.lock();
+                records.revision = 0; // the states at this revision must be computed again
+                records.last_failed.insert(agent, *task_failed.task());
             }
         }
     }
 
     /// Returns the agent that last worked on a task.
     fn last_agent_of(&self, task: TaskId) -> Option<AgentName> {
-        let kept = self.lock();
-        let last = kept.bars.iter().filter_map(|(name, lane_bars)| {
+        let records = self.lock();
+        let last = records.bars.iter().filter_map(|(name, lane_bars)| {
             lane_bars
                 .iter()
                 .rev()
                 .find(|bar| bar.task == Some(task) && bar.at == DisplayState::Working)
                 .map(|bar| (bar.from, name))
         });
-        last.max().map(|pair| pair.1.clone())
+        last.max().map(|(_, name)| name.clone())
     }
 
     /// Adds the work from before this daemon started.
     fn add_history(&self, past: &PastWork) {
-        let mut kept = self.lock();
+        let mut records = self.lock();
         for (name, bars) in &past.bars {
-            let lane = kept.bars.entry(name.clone()).or_default();
+            let lane = records.bars.entry(name.clone()).or_default();
             for bar in bars.iter().rev() {
                 lane.push_front(bar.clone());
             }
@@ -256,15 +284,17 @@ fn lane_states(
     let mut working: BTreeMap<&AgentName, &Attempt> = BTreeMap::new();
     // A team's session counts as work only during a turn, and a task counts before a session. While
     // a person works on its task, an agent is idle.
-    let own = board.attempts.values().filter(|attempt| !attempt.by_hand);
-    let (stand, tasks): (Vec<_>, Vec<_>) = own.partition(|attempt| attempt.session_of.is_some());
-    for attempt in tasks
-        .into_iter()
-        .chain(stand.into_iter().filter(|attempt| attempt.session.in_turn))
-    {
+    let attempts = board.attempts.values().filter(|attempt| !attempt.by_hand);
+    let (sessions, task_attempts): (Vec<_>, Vec<_>) =
+        attempts.partition(|attempt| attempt.session_of.is_some());
+    for attempt in task_attempts.into_iter().chain(
+        sessions
+            .into_iter()
+            .filter(|attempt| attempt.session.in_turn),
+    ) {
         working.entry(&attempt.agent).or_insert(attempt);
     }
-    let asked: BTreeMap<AttemptId, String> = {
+    let open_requests: BTreeMap<AttemptId, String> = {
         let open = board
             .approvals
             .values()
@@ -277,7 +307,7 @@ fn lane_states(
         })
         .collect()
     };
-    let mut after: BTreeMap<&AgentName, LaneState> = BTreeMap::new();
+    let mut landing_lanes: BTreeMap<&AgentName, LaneState> = BTreeMap::new();
     let states = view::landing_states(board, now);
     for landing in board
         .landings
@@ -289,7 +319,7 @@ fn lane_states(
             .copied()
             .unwrap_or("queued")
             .to_owned();
-        after.entry(&landing.agent).or_insert(LaneState {
+        landing_lanes.entry(&landing.agent).or_insert(LaneState {
             state: DisplayState::Landing,
             task: Some(landing.task),
             text,
@@ -298,7 +328,7 @@ fn lane_states(
     // The waiting tasks of each mission; each idle agent of the mission takes the first one.
     let mut waiting: BTreeMap<regatta_core::ids::MissionId, Vec<TaskId>> = BTreeMap::new();
     for mission in board.missions.keys() {
-        let open = board.open_tasks_of(*mission).map(|board| board.1).take(500);
+        let open = board.open_tasks_of(*mission).map(|(_, id)| id).take(500);
         let waits = |id: &TaskId| {
             board
                 .tasks
@@ -309,10 +339,10 @@ fn lane_states(
         ids.reverse();
         waiting.insert(*mission, ids);
     }
-    let mut found = BTreeMap::new();
+    let mut states_by_agent = BTreeMap::new();
     for (name, agent) in &board.agents {
-        let stand = match working.get(name) {
-            Some(attempt) => match asked.get(&attempt.id) {
+        let state = match working.get(name) {
+            Some(attempt) => match open_requests.get(&attempt.id) {
                 Some(text) => LaneState {
                     state: DisplayState::Needs,
                     task: Some(attempt.task),
@@ -324,7 +354,7 @@ fn lane_states(
                     text: progress_text(board, attempt),
                 },
             },
-            None => state_without_work(board, agent, after.get(name), failed.get(name))
+            None => state_without_work(board, agent, landing_lanes.get(name), failed.get(name))
                 .unwrap_or_else(|| {
                     let missions = board
                         .missions
@@ -343,9 +373,17 @@ fn lane_states(
                         })
                         .next();
                     let reason = |id: TaskId| first_reason(board, board.tasks.get(&id)?, now);
-                    let many = board.agents.len() > MAX_AGENTS_WITH_REASONS;
-                    let waits = next
-                        .and_then(|id| Some((id, if many { String::new() } else { reason(id)? })));
+                    let hides_reasons = board.agents.len() > MAX_AGENTS_WITH_REASONS;
+                    let waits = next.and_then(|id| {
+                        Some((
+                            id,
+                            if hides_reasons {
+                                String::new()
+                            } else {
+                                reason(id)?
+                            },
+                        ))
+                    });
                     match waits {
                         Some((task, text)) => LaneState {
                             state: DisplayState::Waiting,
@@ -360,21 +398,21 @@ fn lane_states(
                     }
                 }),
         };
-        found.insert(name.clone(), stand);
+        states_by_agent.insert(name.clone(), state);
     }
-    found
+    states_by_agent
 }
 
 fn progress_text(board: &Board, attempt: &Attempt) -> String {
-    let said = board
+    let progress = board
         .tasks
         .get(&attempt.task)
         .map(|task| task.progress.clone())
         .unwrap_or_default();
-    if said.is_empty() {
+    if progress.is_empty() {
         view::program_activity(board, attempt)
     } else {
-        said.lines().next().unwrap_or_default().to_owned()
+        progress.lines().next().unwrap_or_default().to_owned()
     }
 }
 
@@ -405,13 +443,13 @@ fn state_without_work(
     }
     if let Some(parked) = provider_outage::find_parked(board, agent) {
         // A park without an end is a failure and not a wait.
-        let at = if parked.deadline_fleet_ms.is_some() {
+        let state = if parked.deadline_fleet_ms.is_some() {
             DisplayState::Waiting
         } else {
             DisplayState::Failed
         };
         return Some(LaneState {
-            state: at,
+            state,
             task: None,
             text: parked.reason.clone(),
         });
@@ -427,20 +465,20 @@ fn state_without_work(
     if let Some(landing) = landing {
         return Some(landing.clone());
     }
-    let own = |task: &&Arc<Task>| {
+    let is_own = |task: &&Arc<Task>| {
         task.agent.as_ref() == Some(&agent.name) || task.assignee.as_ref() == Some(&agent.name)
     };
-    let of = |status: TaskStatus| {
+    let task_with_status = |status: TaskStatus| {
         board
             .tasks
             .values()
-            .filter(own)
+            .filter(is_own)
             .find(|task| task.status == status)
     };
     if board.tasks.len() > 5_000 {
         return None; // too many to search ten times a second
     }
-    if let Some(task) = of(TaskStatus::NeedsHuman) {
+    if let Some(task) = task_with_status(TaskStatus::NeedsHuman) {
         let text = task.reason.clone().unwrap_or_default();
         return Some(LaneState {
             state: DisplayState::Needs,
@@ -448,7 +486,7 @@ fn state_without_work(
             text,
         });
     }
-    of(TaskStatus::InReview).map(|task| LaneState {
+    task_with_status(TaskStatus::InReview).map(|task| LaneState {
         state: DisplayState::Review,
         task: Some(task.id),
         text: "in review".into(),
@@ -516,7 +554,7 @@ pub(super) async fn record_lanes(shared: Arc<ServerState>) {
     if let Ok(past) = past.await {
         shared.live_caches.lanes.add_history(&past);
     }
-    let (mut bell, mut events) = (
+    let (mut board_changes, mut events) = (
         shared.event_fanout.watch_board(),
         shared.engine.subscribe_events(),
     );
@@ -531,18 +569,18 @@ pub(super) async fn record_lanes(shared: Arc<ServerState>) {
             .live_caches
             .lanes
             .record(&shared.engine.board(), shared.engine.now());
-        let seen = shared
+        let is_watched = shared
             .live_caches
             .connected_browsers
             .load(std::sync::atomic::Ordering::Relaxed)
             > 0;
-        tokio::time::sleep(if seen {
+        tokio::time::sleep(if is_watched {
             RECORD_INTERVAL
         } else {
             IDLE_RECORD_INTERVAL
         })
         .await;
-        if bell.changed().await.is_err() {
+        if board_changes.changed().await.is_err() {
             return;
         }
     }
@@ -552,11 +590,11 @@ pub(super) async fn record_lanes(shared: Arc<ServerState>) {
 mod tests {
     use super::*;
 
-    fn lane_state(at: DisplayState, task: u64) -> LaneState {
+    fn lane_state(state: DisplayState, task: u64) -> LaneState {
         LaneState {
-            state: at,
+            state,
             task: Some(TaskId(task)),
-            text: format!("{at:?}"),
+            text: format!("{state:?}"),
         }
     }
 

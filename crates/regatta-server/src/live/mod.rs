@@ -1,19 +1,22 @@
 //! The data of the web page: topics, each a set of whole entities, built from the board and the
 //! history.
 //!
-//! [`live`] sends the changes of the topics that a browser watches. [`lanes`] records the states of
-//! agents over time. [`sanitize`] makes agents' text harmless. [`diff`] and [`log`] render long
-//! texts. Every status comes from the views of `regatta-api`.
+//! [`stream`] sends the changes of the topics that a browser watches. [`lanes`] records the states
+//! of agents over time. [`sanitize`] makes agents' text harmless. [`diff`] and [`transcript_html`]
+//! render long texts. Every status comes from the views of `regatta-api`.
 
 mod actions; // actions and their shell commands
 mod diff; // diffs, file by file
+mod ended_work; // cached figures of ended work
 mod graph; // dependency graphs
 mod lanes; // the states of agents over time
 mod sanitize; // makes untrusted text harmless
 mod stream; // the stream of changes to browsers
-mod task;
+mod task; // the page of one task
+mod task_state; // the states of tasks
+mod texts; // figures in words
 mod topics; // the entities of each topic
-mod transcript_html; // transcripts as HTML // the page of one task
+mod transcript_html; // transcripts as HTML
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
@@ -29,7 +32,8 @@ use crate::ServerState;
 pub(crate) use actions::planner_choice;
 pub(crate) use graph::{GraphScope, build_graph};
 pub(crate) use lanes::provider_or_runtime;
-pub(crate) use topics::{StateCounts, landed_counts, task_row};
+pub(crate) use task_state::{StateCounts, task_row};
+pub(crate) use topics::landed_counts;
 
 /// Number of landed changes per file.
 type LandedCounts = BTreeMap<String, u32>;

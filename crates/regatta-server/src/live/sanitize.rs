@@ -38,9 +38,9 @@ pub(super) fn push_escaped(out: &mut String, text: &str) {
 }
 
 /// Returns text with all markup escaped.
-pub(super) fn escape(s: &str) -> String {
-    let mut out = String::with_capacity(s.len() + s.len() / 8);
-    push_escaped(&mut out, s);
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + text.len() / 8);
+    push_escaped(&mut out, text);
     out
 }
 
@@ -67,12 +67,12 @@ impl AnsiStyle {
         let mut names = Vec::new();
         names.extend(self.colour.map(|byte| format!("f{byte}")));
         names.extend(self.background.map(|byte| format!("k{byte}")));
-        for (is, name) in [
+        for (is_set, name) in [
             (self.is_bold, "bo"),
             (self.is_dim, "di"),
             (self.is_underlined, "un"),
         ] {
-            if is {
+            if is_set {
                 names.push(name.to_owned());
             }
         }
@@ -126,28 +126,28 @@ impl AnsiStyle {
 
 /// Renders terminal output as spans. Cursor movements, titles, links and all other sequences are
 /// removed. The work is linear in the length of the text.
-pub(super) fn terminal_html(s: &str) -> String {
-    let mut out = String::with_capacity(s.len() + s.len() / 8);
-    let (mut pen, mut rest) = (AnsiStyle::default(), s);
+pub(super) fn terminal_html(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + text.len() / 8);
+    let (mut style, mut rest) = (AnsiStyle::default(), text);
     while let Some(at) = rest.find('\u{1b}') {
-        push_styled(&mut out, &rest[..at], pen);
-        rest = apply_escape(&rest[at + 1..], &mut pen);
+        push_styled(&mut out, &rest[..at], style);
+        rest = apply_escape(&rest[at + 1..], &mut style);
     }
-    push_styled(&mut out, rest, pen);
+    push_styled(&mut out, rest, style);
     out
 }
 
-fn push_styled(out: &mut String, text: &str, pen: AnsiStyle) {
+fn push_styled(out: &mut String, text: &str, style: AnsiStyle) {
     // After a carriage return, only the last version of a line is shown.
     let mut lines = text.split('\n').peekable();
     while let Some(line) = lines.next() {
         let line = line.trim_end_matches('\r');
         let shown = line.rfind('\r').map_or(line, |at| &line[at + 1..]);
         if !shown.is_empty() {
-            if pen == AnsiStyle::default() {
+            if style == AnsiStyle::default() {
                 push_escaped(out, shown);
             } else {
-                let _a_string_takes_all = write!(out, "<span class=\"{}\">", pen.classes());
+                let _a_string_takes_all = write!(out, "<span class=\"{}\">", style.classes());
                 push_escaped(out, shown);
                 out.push_str("</span>");
             }
@@ -159,7 +159,7 @@ fn push_styled(out: &mut String, text: &str, pen: AnsiStyle) {
 }
 
 /// Applies an escape sequence, and returns the text after it.
-fn apply_escape<'a>(rest: &'a str, pen: &mut AnsiStyle) -> &'a str {
+fn apply_escape<'a>(rest: &'a str, style: &mut AnsiStyle) -> &'a str {
     let bytes = rest.as_bytes();
     match bytes.first() {
         Some(b'[') => {
@@ -176,7 +176,7 @@ fn apply_escape<'a>(rest: &'a str, pen: &mut AnsiStyle) -> &'a str {
                 return rest;
             };
             if bytes[end] == b'm' {
-                pen.apply_codes(&rest[1..end]);
+                style.apply_codes(&rest[1..end]);
             }
             &rest[end + 1..]
         }
@@ -206,14 +206,14 @@ mod tests {
     fn s12_markup_of_agents_is_shown_as_text() {
         let hostile = "<script>alert(1)</script><img src=x onerror=alert(1)> \
             [x](javascript:alert(1)) \"' &lt;";
-        for made in [escape(hostile), terminal_html(hostile)] {
+        for html in [escape(hostile), terminal_html(hostile)] {
             assert!(
-                !made.contains('<') && !made.contains('"') && !made.contains('\''),
-                "{made}"
+                !html.contains('<') && !html.contains('"') && !html.contains('\''),
+                "{html}"
             );
             assert!(
-                made.contains("&lt;script&gt;") && made.ends_with("&amp;lt;"),
-                "{made}"
+                html.contains("&lt;script&gt;") && html.ends_with("&amp;lt;"),
+                "{html}"
             );
         }
         let inside = terminal_html("\u{1b}[31m<b onclick=x>\u{1b}[0m");
@@ -283,8 +283,8 @@ mod tests {
         assert_eq!(terminal_html(&bomb), "");
         let nested = "\u{1b}[".repeat(100_000);
         assert!(terminal_html(&nested).len() <= nested.len());
-        let line = "x".repeat(10_000_000);
-        let (shown, left) = truncate(&line);
+        let long_line = "x".repeat(10_000_000);
+        let (shown, left) = truncate(&long_line);
         assert_eq!(
             (shown.len(), left),
             (MAX_LINE_CHARS, 10_000_000 - MAX_LINE_CHARS)

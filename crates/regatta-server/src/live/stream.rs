@@ -31,8 +31,8 @@ use super::topics;
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_FRAME_INTERVAL: Duration = Duration::from_millis(1_000);
 
-fn frame_interval(took: Duration) -> Duration {
-    (took * 4).clamp(FRAME_INTERVAL, MAX_FRAME_INTERVAL)
+fn frame_interval(build_time: Duration) -> Duration {
+    (build_time * 4).clamp(FRAME_INTERVAL, MAX_FRAME_INTERVAL)
 }
 
 /// Interval of heartbeats.
@@ -49,11 +49,11 @@ pub(super) struct LiveParams {
     /// whole.
     topics: String,
     /// `false` ends the stream after the present state.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     follow: bool,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -155,31 +155,31 @@ impl CachedTopic {
     }
 
     /// Stores the newly built entities.
-    fn store_entities(&mut self, revision: u64, drawn: Vec<BuiltEntity>) {
+    fn store_entities(&mut self, revision: u64, built: Vec<BuiltEntity>) {
         if self.revision == 0 {
             self.oldest_revision = revision;
         }
         self.build += 1;
-        let (turn, aged) = (self.build, self.revision == revision);
-        let mut before = std::mem::take(&mut self.entities);
-        for (key, value) in drawn {
-            let same = before
+        let (build, is_age_only) = (self.build, self.revision == revision);
+        let mut previous = std::mem::take(&mut self.entities);
+        for (key, value) in built {
+            let unchanged = previous
                 .remove(&key)
-                .filter(|cached_entity| cached_entity.value.get() == value.get());
+                .filter(|entity| entity.value.get() == value.get());
             // An entity that came back is no longer removed.
-            self.removed.retain(|removed| removed.1 != key);
+            self.removed.retain(|(_, removed_key)| *removed_key != key);
             self.entities.insert(
                 key,
-                same.unwrap_or(CachedEntity {
+                unchanged.unwrap_or(CachedEntity {
                     value,
                     changed_revision: revision,
-                    build: turn,
-                    is_age_only: aged,
+                    build,
+                    is_age_only,
                 }),
             );
         }
         self.removed
-            .extend(before.into_keys().map(|before| (revision, before)));
+            .extend(previous.into_keys().map(|key| (revision, key)));
         while self.removed.len() > MAX_REMOVED_ENTITIES {
             if let Some((revision, _)) = self.removed.pop_front() {
                 self.oldest_revision = self.oldest_revision.max(revision);
@@ -193,37 +193,35 @@ impl CachedTopic {
     fn changes_since(
         &self,
         after: Option<u64>,
-        turn: Option<u64>,
+        build: Option<u64>,
     ) -> (Vec<(&str, Option<&RawValue>)>, bool) {
         let known = after.filter(|after| *after >= self.oldest_revision && *after <= self.revision);
         let Some(after) = known else {
             return (
                 self.entities
                     .iter()
-                    .map(|(key, cached_entity)| (key.as_str(), Some(&*cached_entity.value)))
+                    .map(|(key, entity)| (key.as_str(), Some(&*entity.value)))
                     .collect(),
                 true,
             );
         };
-        let aged = |cached_entity: &CachedEntity| {
-            cached_entity.is_age_only
-                && cached_entity.changed_revision >= after
-                && turn.is_none_or(|seen| cached_entity.build > seen)
+        let has_aged = |entity: &CachedEntity| {
+            entity.is_age_only
+                && entity.changed_revision >= after
+                && build.is_none_or(|seen| entity.build > seen)
         };
-        let new = |cached_entity: &CachedEntity| {
-            cached_entity.changed_revision > after || aged(cached_entity)
-        };
+        let is_new = |entity: &CachedEntity| entity.changed_revision > after || has_aged(entity);
         let changed = self
             .entities
             .iter()
-            .filter(|entity| new(entity.1))
-            .map(|(key, cached_entity)| (key.as_str(), Some(&*cached_entity.value)));
-        let gone = self
+            .filter(|(_, entity)| is_new(entity))
+            .map(|(key, entity)| (key.as_str(), Some(&*entity.value)));
+        let removed = self
             .removed
             .iter()
-            .filter(|removed| removed.0 > after)
-            .map(|removed| (removed.1.as_str(), None));
-        (changed.chain(gone).collect(), false)
+            .filter(|(revision, _)| *revision > after)
+            .map(|(_, key)| (key.as_str(), None));
+        (changed.chain(removed).collect(), false)
     }
 }
 
@@ -235,29 +233,31 @@ pub(super) struct TopicCache {
 
 impl TopicCache {
     fn get_or_insert(&self, topic: Topic) -> Arc<tokio::sync::Mutex<CachedTopic>> {
-        let mut kept = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MAX_CACHED_TOPICS {
-            kept.retain(|_, mutex| Arc::strong_count(mutex) > 1);
+        let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        if topics.len() >= MAX_CACHED_TOPICS {
+            topics.retain(|_, topic| Arc::strong_count(topic) > 1);
         }
-        kept.entry(topic).or_default().clone()
+        topics.entry(topic).or_default().clone()
     }
 }
 
 pub(super) async fn live_stream(
     State(shared): State<Arc<ServerState>>,
-    request_limits::QueryParams(asked): request_limits::QueryParams<LiveParams>,
-    entered: Authenticated,
+    request_limits::QueryParams(params): request_limits::QueryParams<LiveParams>,
+    authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
     crate::verbs::require_read_all(
-        &entered.principal,
+        &authenticated.principal,
         "read the pages",
         "use a token with the scope viewer or wider",
     )?;
-    let mut wanted = Vec::new();
-    for text in asked.topics.split(',').filter(|topic| !topic.is_empty()) {
+    let mut subscriptions = Vec::new();
+    for text in params.topics.split(',').filter(|topic| !topic.is_empty()) {
         let (name, after) = text
             .split_once('@')
-            .map_or((text, None), |text| (text.0, text.1.parse().ok()));
+            .map_or((text, None), |(name, revision)| {
+                (name, revision.parse().ok())
+            });
         let topic = Topic::parse(name).ok_or_else(|| {
             Problem::new(
                 400,
@@ -267,7 +267,7 @@ pub(super) async fn live_stream(
                 runners, teams, conversations, graph, graph.M1, graph.T1 or a task",
             )
         })?;
-        wanted.push(TopicSubscription {
+        subscriptions.push(TopicSubscription {
             topic,
             cached: shared.live_caches.topics.get_or_insert(topic),
             after,
@@ -275,18 +275,18 @@ pub(super) async fn live_stream(
         });
     }
     // All readers lock the topics in the same order, and none twice.
-    wanted.sort_by_key(|topic_subscription| topic_subscription.topic);
-    wanted.dedup_by_key(|topic_subscription| topic_subscription.topic);
-    if wanted.is_empty() || wanted.len() > MAX_TOPICS_PER_READER {
+    subscriptions.sort_by_key(|subscription| subscription.topic);
+    subscriptions.dedup_by_key(|subscription| subscription.topic);
+    if subscriptions.is_empty() || subscriptions.len() > MAX_TOPICS_PER_READER {
         let what = format!("a reader can watch 1 to {MAX_TOPICS_PER_READER} topics");
         return Err(Problem::new(400, "bad_input", what, "name fewer").into());
     }
-    let body = Body::from_stream(frames(shared, wanted, asked.follow));
-    let head = [
+    let body = Body::from_stream(frames(shared, subscriptions, params.follow));
+    let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-cache"),
     ];
-    Ok((head, body).into_response())
+    Ok((headers, body).into_response())
 }
 
 struct TopicSubscription {
@@ -321,36 +321,36 @@ impl Drop for ConnectedBrowser {
 
 fn frames(
     shared: Arc<ServerState>,
-    mut wanted: Vec<TopicSubscription>,
+    mut subscriptions: Vec<TopicSubscription>,
     follow: bool,
 ) -> impl tokio_stream::Stream<Item = Result<Bytes, Infallible>> {
     async_stream::stream! {
-        let _looking = ConnectedBrowser::begin(shared.clone());
-        let mut bell = shared.event_fanout.watch_board();
+        let _connected = ConnectedBrowser::begin(shared.clone());
+        let mut board_changes = shared.event_fanout.watch_board();
         let mut down = shared.shutdown.subscribe();
         loop {
-            bell.mark_unchanged();
-            let began = std::time::Instant::now();
-            for frame in next_frame(&shared, &mut wanted).await {
+            board_changes.mark_unchanged();
+            let started_at = std::time::Instant::now();
+            for frame in next_frame(&shared, &mut subscriptions).await {
                 yield Ok::<Bytes, Infallible>(frame);
             }
             if !follow {
                 return;
             }
             tokio::select! {
-                () = tokio::time::sleep(frame_interval(began.elapsed())) => {}
+                () = tokio::time::sleep(frame_interval(started_at.elapsed())) => {}
                 _ = down.changed() => return,
             }
             loop {
                 tokio::select! {
-                    rung = bell.changed() => {
-                        if rung.is_err() { return }
+                    changed = board_changes.changed() => {
+                        if changed.is_err() { return }
                         break;
                     }
                     () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {
                         yield Ok(": still here\n\n".into());
                         // An idle fleet commits nothing, but some topics change with time alone.
-                        if wanted.iter().any(|topic_subscription| topic_subscription.topic.changes_with_time()) { break }
+                        if subscriptions.iter().any(|subscription| subscription.topic.changes_with_time()) { break }
                     }
                     _ = down.changed() => return,
                 }
@@ -361,57 +361,58 @@ fn frames(
 
 /// Returns the changes since the reader's last frame: a reset for topics that it must forget, then
 /// one frame.
-async fn next_frame(shared: &Arc<ServerState>, wanted: &mut [TopicSubscription]) -> Vec<Bytes> {
+async fn next_frame(
+    shared: &Arc<ServerState>,
+    subscriptions: &mut [TopicSubscription],
+) -> Vec<Bytes> {
     let (mut parts, mut resets, mut revision) = (Vec::new(), Vec::new(), 0);
-    let mut held = Vec::with_capacity(wanted.len());
-    for topic_subscription in wanted.iter() {
-        held.push(topic_subscription.cached.clone().lock_owned().await);
+    let mut cached_topics = Vec::with_capacity(subscriptions.len());
+    for subscription in subscriptions.iter() {
+        cached_topics.push(subscription.cached.clone().lock_owned().await);
     }
     // All outdated topics are built together from one board, so that a frame needs another thread
     // only once.
-    let (now, minute) = (
+    let (board_revision, minute) = (
         shared.engine.board().revision,
         shared.engine.now().unix_ms / 60_000,
     );
-    let old = wanted
+    let outdated = subscriptions
         .iter()
-        .zip(&held)
-        .filter(|(topic_subscription, kept)| {
-            kept.needs_rebuild(topic_subscription.topic, now, minute)
+        .zip(&cached_topics)
+        .filter(|(subscription, cached)| {
+            cached.needs_rebuild(subscription.topic, board_revision, minute)
         })
-        .map(|wanted| wanted.0.topic);
-    let mut drawn = topics::build_topics(shared, old.collect()).await;
-    for (topic_subscription, mut kept) in wanted.iter_mut().zip(held) {
-        match drawn.remove(&topic_subscription.topic) {
-            Some(Ok((at, entities))) => {
-                kept.store_entities(at, entities);
-                kept.minute = minute;
+        .map(|(subscription, _)| subscription.topic);
+    let mut built = topics::build_topics(shared, outdated.collect()).await;
+    for (subscription, mut cached) in subscriptions.iter_mut().zip(cached_topics) {
+        match built.remove(&subscription.topic) {
+            Some(Ok((built_revision, entities))) => {
+                cached.store_entities(built_revision, entities);
+                cached.minute = minute;
             }
             Some(Err(problem)) => {
                 tracing::error!(
                     "could not build the topic {}: {}",
-                    topic_subscription.topic.name(),
+                    subscription.topic.name(),
                     problem.message
                 )
             }
             None => {}
         }
-        revision = revision.max(kept.revision);
-        let (changed, whole) =
-            kept.changes_since(topic_subscription.after, topic_subscription.build);
-        let name = topic_subscription.topic.name();
-        for (key, value) in changed {
+        revision = revision.max(cached.revision);
+        let (changes, is_whole) = cached.changes_since(subscription.after, subscription.build);
+        let name = subscription.topic.name();
+        for (key, value) in changes {
             let value = value.map_or("null", RawValue::get);
             parts.push(format!(
                 "{{\"t\":\"{name}\",\"k\":{},\"v\":{value}}}",
                 serde_json::Value::from(key)
             ));
         }
-        if whole {
+        if is_whole {
             resets.push(name);
         }
-        (topic_subscription.after, topic_subscription.build) =
-            (Some(kept.revision), Some(kept.build));
+        (subscription.after, subscription.build) = (Some(cached.revision), Some(cached.build));
     }
     let mut frames = Vec::new();
     if !resets.is_empty() {
@@ -432,8 +433,9 @@ async fn next_frame(shared: &Arc<ServerState>, wanted: &mut [TopicSubscription])
 mod tests {
     use super::*;
 
-    fn built_entities(of: &[(&str, u64)]) -> Vec<BuiltEntity> {
-        of.iter()
+    fn built_entities(values: &[(&str, u64)]) -> Vec<BuiltEntity> {
+        values
+            .iter()
             .map(|(key, value)| {
                 (
                     (*key).to_owned(),
@@ -444,10 +446,10 @@ mod tests {
     }
 
     fn changes_as_text(
-        kept: &CachedTopic,
+        cached: &CachedTopic,
         after: Option<u64>,
     ) -> (Vec<(String, Option<String>)>, bool) {
-        let (changed, whole) = kept.changes_since(after, None);
+        let (changed, whole) = cached.changes_since(after, None);
         (
             changed
                 .into_iter()
@@ -467,22 +469,22 @@ mod tests {
     /// and has not happened here.
     #[test]
     fn reader_continues_from_its_revision() {
-        let mut kept = CachedTopic::default();
-        kept.store_entities(10, built_entities(&[("a", 1), ("b", 2)]));
-        assert_eq!(changes_as_text(&kept, None).0.len(), 2);
-        assert!(changes_as_text(&kept, None).1);
-        assert_eq!(changes_as_text(&kept, Some(10)), (vec![], false));
-        kept.store_entities(12, built_entities(&[("a", 1), ("c", 3)]));
+        let mut cached = CachedTopic::default();
+        cached.store_entities(10, built_entities(&[("a", 1), ("b", 2)]));
+        assert_eq!(changes_as_text(&cached, None).0.len(), 2);
+        assert!(changes_as_text(&cached, None).1);
+        assert_eq!(changes_as_text(&cached, Some(10)), (vec![], false));
+        cached.store_entities(12, built_entities(&[("a", 1), ("c", 3)]));
         assert_eq!(
-            changes_as_text(&kept, Some(10)),
+            changes_as_text(&cached, Some(10)),
             (
                 vec![("c".into(), Some("3".into())), ("b".into(), None)],
                 false
             )
         );
-        assert_eq!(changes_as_text(&kept, Some(12)), (vec![], false));
-        kept.store_entities(13, built_entities(&[("a", 9), ("b", 2), ("c", 3)]));
-        let (changed, whole) = changes_as_text(&kept, Some(12));
+        assert_eq!(changes_as_text(&cached, Some(12)), (vec![], false));
+        cached.store_entities(13, built_entities(&[("a", 9), ("b", 2), ("c", 3)]));
+        let (changed, whole) = changes_as_text(&cached, Some(12));
         assert_eq!(
             changed,
             [
@@ -492,11 +494,11 @@ mod tests {
         );
         assert!(!whole);
         assert!(
-            changes_as_text(&kept, Some(9)).1,
-            "the revision is older than the first drawing"
+            changes_as_text(&cached, Some(9)).1,
+            "the revision is older than the first build"
         );
         assert!(
-            changes_as_text(&kept, Some(14)).1,
+            changes_as_text(&cached, Some(14)).1,
             "the revision has not happened here"
         );
     }
@@ -505,55 +507,60 @@ mod tests {
     /// commit. A reader that reconnects from that revision gets it too.
     #[test]
     fn entity_that_changes_with_time_is_sent_without_a_commit() {
-        let mut kept = CachedTopic::default();
-        kept.store_entities(10, built_entities(&[("spend", 1)]));
+        let mut cached = CachedTopic::default();
+        cached.store_entities(10, built_entities(&[("spend", 1)]));
         let seen_at =
-            |kept: &CachedTopic, turn: u64| kept.changes_since(Some(10), Some(turn)).0.len();
-        assert_eq!((kept.build, seen_at(&kept, 1)), (1, 0));
+            |cached: &CachedTopic, build: u64| cached.changes_since(Some(10), Some(build)).0.len();
+        assert_eq!((cached.build, seen_at(&cached, 1)), (1, 0));
         assert!(
-            kept.needs_rebuild(Topic::Spend, 10, 1)
-                && !kept.needs_rebuild(Topic::Tasks, 10, 1)
-                && kept.needs_rebuild(Topic::Tasks, 11, 0)
+            cached.needs_rebuild(Topic::Spend, 10, 1)
+                && !cached.needs_rebuild(Topic::Tasks, 10, 1)
+                && cached.needs_rebuild(Topic::Tasks, 11, 0)
         );
-        kept.minute = 1;
-        assert!(!kept.needs_rebuild(Topic::Spend, 10, 1) && kept.needs_rebuild(Topic::Cost, 10, 2));
-        kept.store_entities(10, built_entities(&[("spend", 1)]));
-        assert_eq!(seen_at(&kept, 1), 0, "an unchanged entity is not sent");
-        kept.store_entities(10, built_entities(&[("spend", 2)]));
+        cached.minute = 1;
+        assert!(
+            !cached.needs_rebuild(Topic::Spend, 10, 1) && cached.needs_rebuild(Topic::Cost, 10, 2)
+        );
+        cached.store_entities(10, built_entities(&[("spend", 1)]));
+        assert_eq!(seen_at(&cached, 1), 0, "an unchanged entity is not sent");
+        cached.store_entities(10, built_entities(&[("spend", 2)]));
         assert_eq!(
-            (seen_at(&kept, 2), seen_at(&kept, 3)),
+            (seen_at(&cached, 2), seen_at(&cached, 3)),
             (1, 0),
             "a changed entity is sent once"
         );
         assert_eq!(
-            changes_as_text(&kept, Some(10)),
+            changes_as_text(&cached, Some(10)),
             (vec![("spend".into(), Some("2".into()))], false)
         );
-        kept.store_entities(11, built_entities(&[("spend", 2)]));
-        assert_eq!(changes_as_text(&kept, Some(11)), (vec![], false));
+        cached.store_entities(11, built_entities(&[("spend", 2)]));
+        assert_eq!(changes_as_text(&cached, Some(11)), (vec![], false));
     }
 
     #[test]
     fn removals_are_forgotten_in_the_end_and_old_readers_get_everything() {
-        let mut kept = CachedTopic::default();
-        let many: Vec<(String, u64)> = (0..MAX_REMOVED_ENTITIES as u64 + 1)
+        let mut cached = CachedTopic::default();
+        let entities: Vec<(String, u64)> = (0..MAX_REMOVED_ENTITIES as u64 + 1)
             .map(|n| (format!("k{n}"), n))
             .collect();
-        let many: Vec<(&str, u64)> = many.iter().map(|many| (many.0.as_str(), many.1)).collect();
-        kept.store_entities(5, built_entities(&many));
-        kept.store_entities(6, built_entities(&[]));
-        assert_eq!(kept.removed.len(), MAX_REMOVED_ENTITIES);
+        let entities: Vec<(&str, u64)> = entities
+            .iter()
+            .map(|(key, value)| (key.as_str(), *value))
+            .collect();
+        cached.store_entities(5, built_entities(&entities));
+        cached.store_entities(6, built_entities(&[]));
+        assert_eq!(cached.removed.len(), MAX_REMOVED_ENTITIES);
         assert!(
-            changes_as_text(&kept, Some(5)).1,
+            changes_as_text(&cached, Some(5)).1,
             "some removals since then are forgotten"
         );
-        assert!(!changes_as_text(&kept, Some(6)).1);
+        assert!(!changes_as_text(&cached, Some(6)).1);
     }
 
-    /// Readers of a small fleet get nearly every event at once, and a busy machine draws less
-    /// often.
+    /// Readers of a small fleet get nearly every event at once, and a busy machine
+    /// builds frames less often.
     #[test]
-    fn interval_of_frames_follows_from_the_time_to_draw_one() {
+    fn interval_of_frames_follows_from_the_time_to_build_one() {
         assert_eq!(frame_interval(Duration::from_millis(1)), FRAME_INTERVAL);
         assert_eq!(
             frame_interval(Duration::from_millis(60)),

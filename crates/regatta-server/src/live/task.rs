@@ -12,56 +12,58 @@ use regatta_core::task_timeline::{Activity, ActivityInterval, TaskTimeline};
 use regatta_engine::ports::store::StoreError;
 
 use super::actions;
-use super::topics::{TopicContext, display_state};
+use super::task_state::display_state;
+use super::topics::TopicContext;
 
 pub(super) fn task_page(
-    scene: &TopicContext<'_>,
+    context: &TopicContext<'_>,
     id: TaskId,
 ) -> Result<Option<TaskPage>, StoreError> {
-    let board = scene.board;
+    let board = context.board;
     let found = match board.tasks.get(&id) {
         Some(task) => Some((**task).clone()),
-        None => scene.history.task(id)?,
+        None => context.history.task(id)?,
     };
     let Some(task) = found else { return Ok(None) };
-    let tries = scene.history.attempts_of(id)?;
+    let attempts = context.history.attempts_of(id)?;
     let landing = task
         .landing
         .and_then(|id| board.landings.get(&id))
         .map(|landing| &**landing);
-    let last = tries.last();
+    let last_attempt = attempts.last();
     let agent = task
         .agent
         .as_ref()
         .and_then(|agent| board.agents.get(agent));
-    let view = TaskView::new(board, &task, scene.now).with_gates(board, scene.now);
-    let life = scene
+    let view = TaskView::new(board, &task, context.now).with_gates(board, context.now);
+    let timeline = context
         .shared
         .timeline_reader
-        .timeline(scene.history, id, board.revision)?;
+        .timeline(context.history, id, board.revision)?;
     Ok(Some(TaskPage {
         at: display_state(board, &task),
         checklist: checklist(board, &task),
-        time: activity_bars(board, &task, &tries, &life),
-        log: last.map(|attempt| attempt.id),
+        time: activity_bars(board, &task, &attempts, &timeline),
+        log: last_attempt.map(|attempt| attempt.id),
         wanted: agent
             .and_then(|agent| agent.profile.model.clone())
             .unwrap_or_default(),
-        running: last
+        running: last_attempt
             .and_then(|attempt| attempt.session.model.clone())
             .unwrap_or_default(),
         branch: task.branch().to_string(),
         plan: task.planning_goal().is_some(),
         actions: actions::task_actions(&task, landing),
-        tries: tries.iter().map(without_token).collect(),
+        tries: attempts.iter().map(without_token).collect(),
         task: view,
     }))
 }
 
 /// Returns the conditions that must hold before the task's work lands.
 fn checklist(board: &Board, task: &Task) -> Vec<LandingCondition> {
-    let mut all = Vec::new();
-    let mut say = |good: Option<bool>, text: String| all.push(LandingCondition { good, text });
+    let mut conditions = Vec::new();
+    let mut add =
+        |good: Option<bool>, text: String| conditions.push(LandingCondition { good, text });
     if !task.blocked_by.is_empty() {
         let names: Vec<String> = task.blocked_by.iter().map(ToString::to_string).collect();
         let open = task
@@ -70,19 +72,19 @@ fn checklist(board: &Board, task: &Task) -> Vec<LandingCondition> {
             .filter(|id| board.tasks.contains_key(*id))
             .count();
         let text = format!("dependencies landed: {}", names.join(", "));
-        say(if open == 0 { Some(true) } else { None }, text);
+        add(if open == 0 { Some(true) } else { None }, text);
     }
-    let done = task.submission.is_some();
-    let failed = matches!(
+    let is_submitted = task.submission.is_some();
+    let has_failed = matches!(
         task.last_cause,
         Some(AttemptCause::Invalid | AttemptCause::Rejected)
     );
-    let tests = match (done, failed) {
+    let (passed, text) = match (is_submitted, has_failed) {
         (true, _) => (Some(true), "its checks passed in its workspace"),
         (false, true) => (Some(false), "its checks failed in its last attempt"),
         (false, false) => (None, "its checks have not run yet"),
     };
-    say(tests.0, tests.1.into());
+    add(passed, text.into());
     match (&task.submission, task.files.is_empty()) {
         (Some(work), false) => {
             let outside = work
@@ -100,79 +102,82 @@ fn checklist(board: &Board, task: &Task) -> Vec<LandingCondition> {
                     work.changed.len()
                 ),
             };
-            say(Some(outside == 0), text);
+            add(Some(outside == 0), text);
         }
-        (None, false) => say(None, "only files of its manifest may change".into()),
+        (None, false) => add(None, "only files of its manifest may change".into()),
         (_, true) => {}
     }
     if !task.conflicts.is_empty() && task.landed.is_none() {
-        say(
+        add(
             Some(false),
             format!("it conflicted in {}", task.conflicts.join(", ")),
         );
     }
     match task.status {
-        TaskStatus::InReview => say(
+        TaskStatus::InReview => add(
             Some(false),
             task.reason.clone().unwrap_or_else(|| "your review".into()),
         ),
-        TaskStatus::Landing => say(None, "the merged tree is validated in the queue".into()),
+        TaskStatus::Landing => add(None, "the merged tree is validated in the queue".into()),
         TaskStatus::Completed if task.landed.is_some() => {
             let commit = task.landed.as_ref().map_or("", |id| id.as_str());
-            say(
+            add(
                 Some(true),
                 format!("landed as {}", commit.get(..10).unwrap_or(commit)),
             );
         }
         _ => {}
     }
-    all
+    conditions
 }
 
 /// Returns the task's activities over time. The activities of a failed attempt are drawn as failed.
 fn activity_bars(
     board: &Board,
     task: &Task,
-    tries: &[Attempt],
-    life: &TaskTimeline,
+    attempts: &[Attempt],
+    timeline: &TaskTimeline,
 ) -> Vec<LaneBar> {
-    let bar = |activity_interval: &ActivityInterval| {
-        let tried = activity_interval
+    let bar = |interval: &ActivityInterval| {
+        let attempt_end = interval
             .attempt
-            .and_then(|id| tries.iter().find(|one| one.id == id))
+            .and_then(|id| attempts.iter().find(|attempt| attempt.id == id))
             .and_then(|attempt| attempt.end.as_ref());
-        let lost = tried.filter(|attempt_end| {
+        let failed_end = attempt_end.filter(|end| {
             !matches!(
-                attempt_end.cause,
+                end.cause,
                 AttemptCause::Submitted | AttemptCause::Reported | AttemptCause::Rested
             )
         });
-        let said = match activity_interval.activity {
-            Activity::Checking => format!("checks of {}", activity_interval.text),
-            _ => activity_interval.text.clone(),
+        let activity_text = match interval.activity {
+            Activity::Checking => format!("checks of {}", interval.text),
+            _ => interval.text.clone(),
         };
-        let text = match lost {
+        let text = match failed_end {
             Some(end) if !end.detail.is_empty() => {
-                format!("{said}: {}", end.detail.lines().next().unwrap_or_default())
+                format!(
+                    "{activity_text}: {}",
+                    end.detail.lines().next().unwrap_or_default()
+                )
             }
-            _ => said,
+            _ => activity_text,
         };
-        let drawn = match activity_interval.activity {
-            _ if activity_interval.to_unix_ms.is_none() => display_state(board, task),
+        let state = match interval.activity {
+            _ if interval.to_unix_ms.is_none() => display_state(board, task),
             Activity::Waiting(WaitKind::Permission | WaitKind::Question) => DisplayState::Needs,
-            Activity::Working | Activity::Checking if lost.is_some() => DisplayState::Failed,
+            Activity::Working | Activity::Checking if failed_end.is_some() => DisplayState::Failed,
             Activity::Working | Activity::Checking => DisplayState::Working,
             Activity::Waiting(WaitKind::Review) => DisplayState::Review,
             Activity::Waiting(WaitKind::Queue) => DisplayState::Landing,
             Activity::Waiting(_) => DisplayState::Waiting,
         };
         LaneBar {
-            from: activity_interval.from_unix_ms,
-            to: activity_interval.to_unix_ms,
-            at: drawn,
+            from: interval.from_unix_ms,
+            to: interval.to_unix_ms,
+            at: state,
             task: None,
             text,
         }
     };
-    life.intervals.iter().map(bar).collect()
+    timeline.intervals.iter().map(bar).collect()
 }

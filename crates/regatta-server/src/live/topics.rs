@@ -1,7 +1,13 @@
 //! Builds the entities of each topic from the board and the history.
+//!
+//! All topics of one frame are built from one board, so that they agree with each other.
+//!
+//! Not here: which browser watches which topic ([`stream`](super::stream)), figures of ended work
+//! ([`ended_work`](super::ended_work)), and the status of a task or an agent, which comes from
+//! regatta-core and regatta-api.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use regatta_api::Problem;
 use regatta_api::live_view::{
@@ -11,21 +17,21 @@ use regatta_api::live_view::{
 };
 use regatta_api::team::TeamView;
 use regatta_api::view::{
-    self, BudgetsView, ConversationLineView, InboxView, LandingView, QueueView, RunnerView,
+    BudgetsView, ConversationLineView, InboxView, LandingView, QueueView, RunnerView,
 };
 use regatta_core::board::Board;
-use regatta_core::budget::{self, Spend};
+use regatta_core::budget;
 use regatta_core::cost::CostGrouping;
-use regatta_core::ids::{AgentName, LandingId, MissionId, Now, ProjectName, TaskId};
-use regatta_core::landing::{self, LandingEnd};
-use regatta_core::launch::{self, MemberActivity};
+use regatta_core::ids::{AgentName, LandingId, MissionId, Now, TaskId};
 use regatta_core::task::{Task, TaskStatus};
-use regatta_core::{agent, approval, file_map, lead, provider_outage, schedule};
+use regatta_core::{agent, file_map, lead, provider_outage, schedule};
 use regatta_engine::ports::store::{StoreError, StoreHistory, TaskFilter};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::stream::{BuiltEntity, Topic};
+use super::task_state::{StateCounts, task_row};
+use super::texts::{files_text, queue_text, spend_text};
 use super::{actions, lanes, task};
 use crate::ServerState;
 use crate::cost_index::CostInput;
@@ -36,16 +42,13 @@ const CELLS_ABOVE_AGENTS: usize = 60;
 const THIN_ROWS_ABOVE_AGENTS: usize = 12;
 /// Number of launches of a team that are shown.
 const MAX_PAST_LAUNCHES: usize = 6;
-/// Number of ended landings that a queue shows.
-const MAX_ENDED_LANDINGS: usize = 20;
 /// Maximum numbers of ended and of open tasks in the list.
-const MAX_ENDED_TASKS: usize = 300;
+pub(super) const MAX_ENDED_TASKS: usize = 300;
 const MAX_OPEN_TASKS: usize = 3_000;
 /// Maximum number of changes that git is asked for per frame.
 const MAX_DIFFS_PER_FRAME: usize = 8;
-/// Maximum numbers of paths in the map of files, and of landings that are counted for it.
+/// Maximum number of paths in the map of files.
 const MAX_PATHS: usize = 2_000;
-const MAX_COUNTED_LANDINGS: usize = 1_000;
 
 /// Returns the numbers of landed tasks and of all tasks of a mission. The task of a lead's own
 /// turns does not count, because it lands nothing. A led mission has few tasks, so they are read
@@ -83,31 +86,31 @@ pub(super) async fn build_topics(
     if topics.is_empty() {
         return BTreeMap::new();
     }
-    let (board, now, wanted) = (shared.engine.board(), shared.engine.now(), topics.clone());
+    let (board, now, requested) = (shared.engine.board(), shared.engine.now(), topics.clone());
     let shared = shared.clone();
     let work = move || {
         let history = &**shared.engine.history();
         shared.live_caches.lanes.record(&board, now);
-        let scene = TopicContext {
+        let context = TopicContext {
             board: &board,
             now,
             shared: &shared,
             history,
         };
-        let draw = |topic: Topic| {
+        let build = |topic: Topic| {
             (
                 topic,
-                scene
+                context
                     .build_topic(topic)
-                    .map(|drawn| (board.revision, drawn))
+                    .map(|entities| (board.revision, entities))
                     .map_err(problem_from_store),
             )
         };
-        topics.into_iter().map(draw).collect()
+        topics.into_iter().map(build).collect()
     };
     match run_blocking(work).await {
-        Ok(drawn) => drawn,
-        Err(problem) => wanted
+        Ok(entities) => entities,
+        Err(problem) => requested
             .into_iter()
             .map(|topic| (topic, Err(problem.clone())))
             .collect(),
@@ -141,18 +144,14 @@ impl TopicContext<'_> {
                 let items = inbox_items(self.board, self.now);
                 items
                     .iter()
-                    .filter_map(|inbox_item| {
-                        entity(format!("item/{}", inbox_item.item.id), inbox_item)
-                    })
+                    .filter_map(|item| entity(format!("item/{}", item.item.id), item))
                     .collect()
             }
             Topic::Lanes => {
                 let lanes = self.lanes();
                 lanes
                     .iter()
-                    .filter_map(|agent_lane| {
-                        entity(format!("lane/{}", agent_lane.agent), agent_lane)
-                    })
+                    .filter_map(|lane| entity(format!("lane/{}", lane.agent), lane))
                     .collect()
             }
             Topic::Bars => {
@@ -164,17 +163,13 @@ impl TopicContext<'_> {
             Topic::Shares => self
                 .shares()
                 .iter()
-                .filter_map(|state_shares| {
-                    entity(format!("share/{}", state_shares.provider), state_shares)
-                })
+                .filter_map(|shares| entity(format!("share/{}", shares.provider), shares))
                 .collect(),
             Topic::Queue => {
-                let trains = self.queues()?;
-                trains
+                let queues = self.queues()?;
+                queues
                     .iter()
-                    .filter_map(|queue_page| {
-                        entity(format!("train/{}", queue_page.queue.project), queue_page)
-                    })
+                    .filter_map(|page| entity(format!("train/{}", page.queue.project), page))
                     .collect()
             }
             Topic::Spend => entity("spend".into(), &self.spend()?).into_iter().collect(),
@@ -182,14 +177,12 @@ impl TopicContext<'_> {
             Topic::Tasks => self
                 .task_rows()?
                 .iter()
-                .filter_map(|task_row| entity(format!("task/{}", task_row.id), task_row))
+                .filter_map(|row| entity(format!("task/{}", row.id), row))
                 .collect(),
             Topic::Files => self
                 .project_files()?
                 .iter()
-                .filter_map(|project_files| {
-                    entity(format!("files/{}", project_files.project), project_files)
-                })
+                .filter_map(|files| entity(format!("files/{}", files.project), files))
                 .collect(),
             Topic::Runners => {
                 let runners = self
@@ -205,9 +198,7 @@ impl TopicContext<'_> {
                 let teams = self.teams()?;
                 teams
                     .iter()
-                    .filter_map(|team_page| {
-                        entity(format!("team/{}", team_page.team.desired.name), team_page)
-                    })
+                    .filter_map(|team| entity(format!("team/{}", team.team.desired.name), team))
                     .collect()
             }
             Topic::Conversations => {
@@ -219,13 +210,8 @@ impl TopicContext<'_> {
                         line: ConversationLineView::new(conversation),
                         actions: actions::conversation_actions(conversation),
                     });
-                open.filter_map(|conversation_page| {
-                    entity(
-                        format!("conversation/{}", conversation_page.line.id),
-                        &conversation_page,
-                    )
-                })
-                .collect()
+                open.filter_map(|page| entity(format!("conversation/{}", page.line.id), &page))
+                    .collect()
             }
             Topic::Graph(of) => self
                 .graph(of, None)?
@@ -234,7 +220,7 @@ impl TopicContext<'_> {
                 .collect(),
             Topic::Task(id) => self
                 .task_page(id)?
-                .and_then(|task_page| entity(id.to_string(), &task_page))
+                .and_then(|page| entity(id.to_string(), &page))
                 .into_iter()
                 .collect(),
         })
@@ -255,23 +241,23 @@ impl TopicContext<'_> {
         let count = |at: DisplayState| counts.count(at);
         let needs_you = inbox_items(board, self.now).len();
         let missions = self.missions()?;
-        let part = |text: String, strong: bool, to: &str| SentencePart {
+        let sentence_part = |text: String, strong: bool, to: &str| SentencePart {
             text,
             strong,
             to: Some(to.into()),
         };
         let mut sentence = vec![
-            part(
+            sentence_part(
                 format!("{} working", count(DisplayState::Working)),
                 true,
                 "/tasks?at=working",
             ),
-            part(
+            sentence_part(
                 format!("{} waiting", count(DisplayState::Waiting)),
                 false,
                 "/tasks?at=waiting",
             ),
-            part(
+            sentence_part(
                 format!(
                     "{needs_you} need{} you",
                     if needs_you == 1 { "s" } else { "" }
@@ -282,22 +268,18 @@ impl TopicContext<'_> {
         ];
         let landing = count(DisplayState::Landing);
         if landing > 0 {
-            sentence.push(part(format!("{landing} landing"), false, "/queue"));
+            sentence.push(sentence_part(format!("{landing} landing"), false, "/queue"));
         }
-        for mission_progress in missions.iter().take(2) {
-            let text = format!(
-                "“{}” {}",
-                mission_progress.title,
-                mission_progress.progress_text()
-            );
-            sentence.push(part(
+        for mission in missions.iter().take(2) {
+            let text = format!("“{}” {}", mission.title, mission.progress_text());
+            sentence.push(sentence_part(
                 text,
                 false,
-                &format!("/tasks?mission={}", mission_progress.id),
+                &format!("/tasks?mission={}", mission.id),
             ));
         }
         if missions.len() > 2 {
-            sentence.push(part(
+            sentence.push(sentence_part(
                 format!("{} more missions", missions.len() - 2),
                 false,
                 "/tasks",
@@ -373,30 +355,30 @@ impl TopicContext<'_> {
 
     fn lanes(&self) -> Vec<AgentLaneView> {
         let (board, day) = (self.board, budget::day_of(self.now));
-        let stands = self.shared.live_caches.lanes.states(board, self.now);
-        let mut live = BTreeMap::new();
+        let states = self.shared.live_caches.lanes.states(board, self.now);
+        let mut live_attempts = BTreeMap::new();
         for attempt in board.attempts.values() {
-            live.entry(&attempt.agent).or_insert(attempt);
+            live_attempts.entry(&attempt.agent).or_insert(attempt);
         }
         let lane = |agent: &Arc<agent::Agent>| {
-            let (stand, since_wall) = stands.get(&agent.name)?.clone();
-            let attempt = live.get(&agent.name);
+            let (lane_state, since_wall) = states.get(&agent.name)?.clone();
+            let attempt = live_attempts.get(&agent.name);
             let context = attempt
                 .and_then(|attempt| attempt.session.context)
-                .filter(|attempt| attempt.1 > 0);
+                .filter(|(_, size)| *size > 0);
             let context = context
                 .map(|(used, size)| u32::try_from((used * 100 / size).min(100)).unwrap_or(100));
-            let subject = stand
+            let subject = lane_state
                 .task
                 .and_then(|id| board.tasks.get(&id))
                 .map(|task| task.subject.clone());
-            let held =
+            let is_held =
                 agent.offline.is_some() || provider_outage::find_parked(board, agent).is_some();
             Some(AgentLaneView {
                 provider: lanes::provider_or_runtime(agent),
-                at: stand.state,
-                text: stand.text,
-                task: stand.task,
+                at: lane_state.state,
+                text: lane_state.text,
+                task: lane_state.task,
                 subject: subject.unwrap_or_default(),
                 since_wall,
                 capacity: agent::capacity(board, agent),
@@ -410,7 +392,7 @@ impl TopicContext<'_> {
                     .micro_usd,
                 actions: actions::agent_actions(
                     &agent.name,
-                    held,
+                    is_held,
                     attempt.map(|attempt| attempt.session_of.is_some()),
                 ),
                 agent: agent.name.clone(),
@@ -445,119 +427,74 @@ impl TopicContext<'_> {
 
     fn queues(&self) -> Result<Vec<QueuePage>, StoreError> {
         let board = self.board;
-        let train = |project: &Arc<regatta_core::project::Project>| {
-            let (recent, usual) = self.ended_landings(project)?;
+        let queue_page = |project: &Arc<regatta_core::project::Project>| {
+            let (recent, median_ms) = self.ended_landings(project)?;
             let queued = || board.queue_of(&project.name);
-            let each = queued().filter_map(|landing| {
+            let landing_actions = queued().filter_map(|landing| {
                 Some((
                     landing.id,
                     actions::task_actions(board.tasks.get(&landing.task)?, Some(landing)),
                 ))
             });
             let expected = queued()
-                .filter_map(|landing| Some((landing.id, landing.queued_unix_ms + usual?)))
+                .filter_map(|landing| Some((landing.id, landing.queued_unix_ms + median_ms?)))
                 .collect();
             Ok(QueuePage {
                 tip: recent.iter().find_map(|landing| landing.commit.clone()),
-                text: queue_text(queued().count(), usual),
+                text: queue_text(queued().count(), median_ms),
                 actions: actions::queue_actions(&project.name, project.queue.held.is_some()),
-                each: each.collect(),
+                each: landing_actions.collect(),
                 expected,
-                queue: QueueView::new(board, project, self.now, (recent, usual)),
+                queue: QueueView::new(board, project, self.now, recent, median_ms),
             })
         };
-        board.projects.values().map(train).collect()
-    }
-
-    fn ended_key(&self, project: &regatta_core::project::Project) -> EndedLandingsKey {
-        let line: Vec<_> = self
-            .board
-            .queue_of(&project.name)
-            .map(|landing| landing.id)
-            .collect();
-        (
-            line,
-            self.shared.event_fanout.finished_after(0).len(),
-            self.now.unix_ms / 1_000,
-        )
-    }
-
-    /// Returns a project's ended landings and the median time to land, from a cache. They change
-    /// only when a landing ends, which also changes the queue or the ended tasks. The second in the
-    /// key covers changes between two requests.
-    fn ended_landings(
-        &self,
-        project: &regatta_core::project::Project,
-    ) -> Result<EndedLandings, StoreError> {
-        let key = self.ended_key(project);
-        let mut kept = self
-            .shared
-            .live_caches
-            .ended_landings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, ended)) = kept.get(&project.name).filter(|kept| kept.0 == key) {
-            return Ok(ended.clone());
-        }
-        let landings = self
-            .history
-            .landings(&project.name, MAX_ENDED_LANDINGS)?
-            .into_iter()
-            .filter(|landing| landing.end.is_some());
-        let all = landings
-            .map(|landing| Ok((self.history.task(landing.task)?, landing)))
-            .collect::<Result<Vec<_>, StoreError>>()?;
-        let usual =
-            landing::median_time_ms(all.iter().map(|(task, landing)| (landing, task.as_ref())));
-        let ended = (
-            all.iter()
-                .map(|(task, landing)| LandingView::from_ended(landing, task.as_ref()))
-                .collect(),
-            usual,
-        );
-        kept.insert(project.name.clone(), (key, ended.clone()));
-        Ok(ended)
+        board.projects.values().map(queue_page).collect()
     }
 
     /// Returns the teams that are not deleted, each with its last launches.
     fn teams(&self) -> Result<Vec<TeamPage>, StoreError> {
         let (board, agents, wall) = (self.board, self.shared.engine.agents(), self.now.unix_ms);
-        let silent = |id| {
+        let silent_ms = |id| {
             agents
                 .last_record_unix_ms(id)
-                .map(|last_record_unix_m| wall.saturating_sub(last_record_unix_m))
+                .map(|last_record_unix_ms| wall.saturating_sub(last_record_unix_ms))
         };
-        let draw = |item: &Arc<regatta_core::team::Team>| {
-            let past = self.history.launches(&item.name, MAX_PAST_LAUNCHES)?;
-            let history = past
+        let team_page = |team: &Arc<regatta_core::team::Team>| {
+            let launches = self.history.launches(&team.name, MAX_PAST_LAUNCHES)?;
+            let history = launches
                 .into_iter()
-                .filter(|one| Some(one.id) != item.launch)
+                .filter(|launch| Some(launch.id) != team.launch)
                 .collect();
-            let mut team = TeamView {
+            let mut view = TeamView {
                 history,
-                ..TeamView::new(board, item, silent)
+                ..TeamView::new(board, team, silent_ms)
             };
             // The time since the last output is left out, because it would be a change in every
             // frame.
-            team.live
+            view.live
                 .iter_mut()
                 .for_each(|member_live| member_live.silent_ms = None);
-            let each = team
+            let member_actions = view
                 .live
                 .iter()
-                .map(|one| (one.name.clone(), actions::member_actions(&item.name, one)))
+                .map(|member| {
+                    (
+                        member.name.clone(),
+                        actions::member_actions(&team.name, member),
+                    )
+                })
                 .collect();
             Ok(TeamPage {
-                actions: actions::team_actions(&item.name, team.up),
-                each,
-                team,
+                actions: actions::team_actions(&team.name, view.up),
+                each: member_actions,
+                team: view,
             })
         };
         board
             .teams
             .values()
             .filter(|team| team.deleted_unix_ms.is_none())
-            .map(draw)
+            .map(team_page)
             .collect()
     }
 
@@ -596,28 +533,6 @@ impl TopicContext<'_> {
         }
     }
 
-    /// Returns an ended task from a cache. An ended task does not change until it is started again
-    /// and ends again.
-    fn ended_task(&self, id: TaskId, wall: u64) -> Result<Option<Arc<Task>>, StoreError> {
-        let mut kept = self
-            .shared
-            .live_caches
-            .ended_tasks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, task)) = kept.get(&id).filter(|kept| kept.0 == wall) {
-            return Ok(Some(task.clone()));
-        }
-        let Some(task) = self.history.task(id)?.map(Arc::new) else {
-            return Ok(None);
-        };
-        if kept.len() >= 2 * MAX_ENDED_TASKS {
-            kept.clear();
-        }
-        kept.insert(id, (wall, task.clone()));
-        Ok(Some(task))
-    }
-
     fn task_rows(&self) -> Result<Vec<TaskRowView>, StoreError> {
         Ok(self
             .listed_tasks()?
@@ -628,7 +543,7 @@ impl TopicContext<'_> {
 
     /// Returns the open tasks, and the tasks that ended recently.
     pub(super) fn listed_tasks(&self) -> Result<Vec<Arc<Task>>, StoreError> {
-        let mut shown: Vec<Arc<Task>> = self
+        let mut tasks: Vec<Arc<Task>> = self
             .board
             .tasks
             .values()
@@ -647,10 +562,10 @@ impl TopicContext<'_> {
                 && let Some(task) =
                     self.ended_task(finished_task.task, finished_task.ended_unix_ms)?
             {
-                shown.push(task);
+                tasks.push(task);
             }
         }
-        Ok(shown)
+        Ok(tasks)
     }
 
     pub(super) fn task_row(&self, task: &Task) -> TaskRowView {
@@ -658,160 +573,20 @@ impl TopicContext<'_> {
     }
 
     fn project_files(&self) -> Result<Vec<ProjectFilesView>, StoreError> {
-        let draw = |project: &Arc<regatta_core::project::Project>| {
+        let files_view = |project: &Arc<regatta_core::project::Project>| {
             let landed = self.landed_today(project)?;
-            let spots =
+            let cells =
                 file_map::file_cells(self.board, &project.name, &landed, self.now, MAX_PATHS);
-            let text = files_text(&spots, landed.values().sum());
+            let text = files_text(&cells, landed.values().sum());
             let (project, radar) = (project.name.clone(), project.collision_forecast.clone());
             Ok(ProjectFilesView {
                 project,
-                folders: file_map::folder_cells(spots),
+                folders: file_map::folder_cells(cells),
                 text,
                 radar,
             })
         };
-        self.board.projects.values().map(draw).collect()
-    }
-
-    /// Returns the number of changes that landed today, per file, from a cache. It changes only
-    /// when a landing ends.
-    fn landed_today(
-        &self,
-        project: &regatta_core::project::Project,
-    ) -> Result<BTreeMap<String, u32>, StoreError> {
-        let key = self.ended_key(project);
-        let mut kept = self
-            .shared
-            .live_caches
-            .landed_today
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, landed)) = kept.get(&project.name).filter(|kept| kept.0 == key) {
-            return Ok(landed.clone());
-        }
-        let day = budget::day_of(self.now);
-        let mut landed = BTreeMap::new();
-        for landing in self.history.landings(&project.name, MAX_COUNTED_LANDINGS)? {
-            let Some(LandingEnd::Landed { unix_ms: wall, .. }) = landing.end else {
-                continue;
-            };
-            if wall / 86_400_000 == day {
-                landing
-                    .submission
-                    .changed
-                    .into_iter()
-                    .for_each(|path| *landed.entry(path).or_default() += 1);
-            }
-        }
-        kept.insert(project.name.clone(), (key, landed.clone()));
-        Ok(landed)
-    }
-}
-
-/// Builds the row of a task from a board.
-pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
-    let reason = || {
-        schedule::wait_reasons(board, task, now)
-            .into_iter()
-            .next()
-            .map(|wait_reason| wait_reason.text)
-    };
-    let at = display_state(board, task);
-    let text = match task.attempt {
-        // The request says more than the last progress report.
-        Some(_) if at == DisplayState::Needs => {
-            regatta_core::task_timeline::current_activity(board, task, now).1
-        }
-        Some(_) => task.progress.lines().next().unwrap_or_default().to_owned(),
-        None => reason().or_else(|| task.reason.clone()).unwrap_or_default(),
-    };
-    TaskRowView {
-        id: task.id,
-        project: task.project.clone(),
-        mission: task.mission,
-        subject: task.subject.clone(),
-        // As it is drawn: an attempt that waits for an answer, or an idle session, is not working.
-        word: if at == DisplayState::Needs {
-            TaskStatus::NeedsHuman.label()
-        } else {
-            view::task_state_label(board, task)
-        }
-        .into(),
-        at,
-        agent: task.agent.clone().or_else(|| task.assignee.clone()),
-        text,
-        since_wall: task.updated_unix_ms,
-        blocked_by: task.blocked_by.clone(),
-        wave: task.wave,
-        priority: task.priority,
-        micro_usd: task.spent.usage.micro_usd,
-    }
-}
-
-/// Returns a summary of a project's files in words.
-fn files_text(spots: &[file_map::FileCell], landed: u32) -> String {
-    let count = |of: &dyn Fn(&file_map::FileCell) -> bool| {
-        spots.iter().filter(|file_cell| of(file_cell)).count()
-    };
-    let meet = count(&|file_cell| !file_cell.clashing_tasks.is_empty());
-    let meet = if meet == 0 {
-        String::new()
-    } else {
-        format!("overlaps at {meet} · ")
-    };
-    let (held, wanted) = (
-        count(&|file_cell| !file_cell.held.is_empty()),
-        count(&|file_cell| !file_cell.wanted.is_empty()),
-    );
-    format!("{meet}{held} held · {wanted} wanted · {landed} changes landed today")
-}
-
-/// Number of open tasks per state; the same numbers for the page and for `status`.
-pub(crate) struct StateCounts(BTreeMap<DisplayState, usize>);
-
-impl StateCounts {
-    /// Counts the tasks of the projects that are `wanted`. The sessions of teams are left out,
-    /// because the team's page shows them.
-    pub(crate) fn new(board: &Board, wanted: impl Fn(&ProjectName) -> bool) -> StateCounts {
-        let mut counts = BTreeMap::new();
-        for task in board
-            .tasks
-            .values()
-            .filter(|task| task.session_of.is_none() && wanted(&task.project))
-        {
-            *counts.entry(display_state(board, task)).or_default() += 1;
-        }
-        StateCounts(counts)
-    }
-
-    pub(crate) fn count(&self, at: DisplayState) -> usize {
-        self.0.get(&at).copied().unwrap_or_default()
-    }
-}
-
-/// Returns the state of a task.
-pub(super) fn display_state(board: &Board, task: &Task) -> DisplayState {
-    let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
-    let asked = attempt.is_some_and(|attempt| approval::open_request_of(board, attempt).is_some());
-    match task.status {
-        _ if asked => DisplayState::Needs,
-        TaskStatus::Completed => DisplayState::Landed,
-        TaskStatus::Failed | TaskStatus::Cancelled => DisplayState::Failed,
-        TaskStatus::NeedsHuman => DisplayState::Needs,
-        TaskStatus::InReview => DisplayState::Review,
-        TaskStatus::Landing => DisplayState::Landing,
-        // A member's session is in progress as long as it runs, even if the member is idle.
-        _ if launch::activity_of_task(board, task, None)
-            .is_some_and(|member_activity| member_activity == MemberActivity::Idle) =>
-        {
-            DisplayState::Idle
-        }
-        TaskStatus::InProgress | TaskStatus::Validating => DisplayState::Working,
-        TaskStatus::Backlog
-        | TaskStatus::Unassigned
-        | TaskStatus::Offered
-        | TaskStatus::Pending => DisplayState::Waiting,
+        self.board.projects.values().map(files_view).collect()
     }
 }
 
@@ -820,82 +595,10 @@ pub(super) fn inbox_items(board: &Board, now: Now) -> Vec<InboxItemView> {
     let all = InboxView::list(board, None, now)
         .into_iter()
         .filter(InboxView::is_shown);
-    let drawn = |inbox: InboxView| InboxItemView {
+    let view = |inbox: InboxView| InboxItemView {
         actions: actions::inbox_actions(&inbox),
         group: inbox.group_key(),
         item: inbox,
     };
-    all.map(drawn).collect()
-}
-
-/// Returns the length of the queue and the usual time to land, in words.
-fn queue_text(many: usize, usual: Option<u64>) -> String {
-    let text = match many {
-        0 => "nothing waits to land".to_owned(),
-        many => format!("{many} in line"),
-    };
-    match usual.map(|usual| usual.div_ceil(1_000).max(1)) {
-        None => text,
-        Some(seconds @ 0..120) => format!("{text} · one took about {seconds} s to land"),
-        Some(seconds) => format!(
-            "{text} · one took about {} min to land",
-            seconds.div_ceil(60)
-        ),
-    }
-}
-
-/// Returns the cost in words. An unknown cost is not shown as zero.
-fn spend_text(today: &Spend, cap: Option<u64>) -> String {
-    let usd = |micro: u64| {
-        let cents = (micro + 5_000) / 10_000;
-        format!("${}.{:02}", cents / 100, cents % 100)
-    };
-    let tokens = today.usage.tokens();
-    let spent = match today.usage.micro_usd {
-        Some(micro) => usd(micro),
-        None if tokens == 0 => "nothing yet".into(),
-        None => format!("{tokens} tokens, no price reported"),
-    };
-    cap.map_or(spent.clone(), |cap| format!("{spent} of {}", usd(cap)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spend_is_described_in_words_and_an_unknown_price_is_not_zero() {
-        let spend = |micro_usd: Option<u64>, input: u64| {
-            let mut spend = Spend::default();
-            (spend.usage.micro_usd, spend.usage.input) = (micro_usd, input);
-            spend
-        };
-        assert_eq!(spend_text(&spend(None, 0), None), "nothing yet");
-        assert_eq!(
-            spend_text(&spend(None, 12), None),
-            "12 tokens, no price reported"
-        );
-        assert_eq!(spend_text(&spend(Some(2_845_000), 9), None), "$2.85");
-        assert_eq!(
-            spend_text(&spend(Some(1_000_000), 9), Some(4_000_000)),
-            "$1.00 of $4.00"
-        );
-        assert_eq!(
-            spend_text(&spend(None, 0), Some(4_000_000)),
-            "nothing yet of $4.00"
-        );
-    }
-
-    #[test]
-    fn queue_text_has_the_duration_of_one_landing() {
-        assert_eq!(queue_text(0, None), "nothing waits to land");
-        assert_eq!(
-            queue_text(2, Some(1_900)),
-            "2 in line · one took about 2 s to land"
-        );
-        assert_eq!(
-            queue_text(1, Some(150_000)),
-            "1 in line · one took about 3 min to land"
-        );
-    }
+    all.map(view).collect()
 }

@@ -39,11 +39,11 @@ pub(super) struct LogParams {
 pub(super) async fn log_piece(
     State(shared): State<Arc<ServerState>>,
     Path(attempt): Path<String>,
-    request_limits::QueryParams(asked): request_limits::QueryParams<LogParams>,
-    entered: Authenticated,
+    request_limits::QueryParams(params): request_limits::QueryParams<LogParams>,
+    authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
     verbs::require_read_all(
-        &entered.principal,
+        &authenticated.principal,
         "read the pages",
         "use a token with the scope viewer or wider",
     )?;
@@ -56,14 +56,14 @@ pub(super) async fn log_piece(
         )
     };
     let attempt: AttemptId = attempt.parse().map_err(bad)?;
-    let (agents, from) = (shared.engine.agents().clone(), asked.from);
-    let drawn = verbs::run_blocking(move || {
+    let (agents, from) = (shared.engine.agents().clone(), params.from);
+    let piece = verbs::run_blocking(move || {
         let lines = agents
             .transcript(attempt, from, RECORDS_PER_PIECE)
             .map_err(|error| Problem::new(500, "io", error.message, error.hint))?;
-        Ok::<_, Problem>(render_piece(&lines, from, asked.raw))
+        Ok::<_, Problem>(render_piece(&lines, from, params.raw))
     });
-    Ok(axum::Json(drawn.await??).into_response())
+    Ok(axum::Json(piece.await??).into_response())
 }
 
 /// Renders as many lines as fit into a piece.
@@ -86,7 +86,7 @@ fn render_piece(lines: &[TranscriptLine], from: u64, raw: bool) -> serde_json::V
         } else {
             line.events
                 .iter()
-                .for_each(|said| rows.push_record(wall, said));
+                .for_each(|event| rows.push_record(wall, event));
         }
     }
     // A piece that is full by its size has fewer lines, so only an empty piece is the end.
@@ -108,8 +108,8 @@ impl LogRows {
         self.html.push(html);
     }
 
-    fn push_record(&mut self, wall: u64, said: &AgentEvent) {
-        match said {
+    fn push_record(&mut self, wall: u64, event: &AgentEvent) {
+        match event {
             AgentEvent::Tool(tool) => match self.calls.get(&tool.id) {
                 Some((place, began)) => {
                     let html = call_html(*began, tool);
@@ -130,14 +130,14 @@ impl LogRows {
                 ));
             }
             _ => self
-                .record_html(wall, said)
+                .record_html(wall, event)
                 .into_iter()
                 .for_each(|html| self.push(html)),
         }
     }
 
-    fn record_html(&self, wall: u64, said: &AgentEvent) -> Option<String> {
-        Some(match said {
+    fn record_html(&self, wall: u64, event: &AgentEvent) -> Option<String> {
+        Some(match event {
             AgentEvent::Started { model, .. } => {
                 // The program reports it again when another model answers.
                 let text = model
@@ -147,8 +147,8 @@ impl LogRows {
                     });
                 row_html(wall, "note", &sanitize::escape(&text))
             }
-            AgentEvent::Message { text: s } => row_html(wall, "", &text_html(s)),
-            AgentEvent::Thought { text: s } => row_html(wall, "thought", &text_html(s)),
+            AgentEvent::Message { text } => row_html(wall, "", &text_html(text)),
+            AgentEvent::Thought { text } => row_html(wall, "thought", &text_html(text)),
             AgentEvent::Plan { entries } => {
                 let lines: Vec<String> = entries
                     .iter()
@@ -175,7 +175,7 @@ impl LogRows {
                 "asks",
                 &text_html(&format!("the provider's limit: {detail}")),
             ),
-            AgentEvent::Notice { text: s } => row_html(wall, "aside", &text_html(s)),
+            AgentEvent::Notice { text } => row_html(wall, "aside", &text_html(text)),
             AgentEvent::Tool(_)
             | AgentEvent::TurnStarted { .. }
             | AgentEvent::RequestWithdrawn { .. }
@@ -187,28 +187,30 @@ impl LogRows {
 }
 
 /// Renders text of any length.
-fn text_html(s: &str) -> String {
-    let (shown, left) = match s.char_indices().nth(MAX_TEXT_CHARS) {
-        Some((at, _)) => (&s[..at], s[at..].chars().count()),
-        None => (s, 0),
+fn text_html(text: &str) -> String {
+    let (shown, left) = match text.char_indices().nth(MAX_TEXT_CHARS) {
+        Some((position, _)) => (&text[..position], text[position..].chars().count()),
+        None => (text, 0),
     };
-    let mut out = String::new();
+    let mut html = String::new();
     for (nth, line) in shown.split('\n').enumerate() {
-        let (line, over) = sanitize::truncate(line);
+        let (line, cut) = sanitize::truncate(line);
         if nth > 0 {
-            out.push('\n');
+            html.push('\n');
         }
-        out.push_str(&sanitize::terminal_html(line));
-        if over > 0 {
+        html.push_str(&sanitize::terminal_html(line));
+        if cut > 0 {
             let _a_string_takes_all =
-                write!(out, "<span class=\"ctl\"> … {over} more characters</span>");
+                write!(html, "<span class=\"ctl\"> … {cut} more characters</span>");
         }
     }
     if left > 0 {
-        let _a_string_takes_all =
-            write!(out, "\n<span class=\"ctl\">… {left} more characters</span>");
+        let _a_string_takes_all = write!(
+            html,
+            "\n<span class=\"ctl\">… {left} more characters</span>"
+        );
     }
-    out
+    html
 }
 
 fn row_html(wall: u64, class: &str, html: &str) -> String {
@@ -273,7 +275,7 @@ mod tests {
             AgentEvent::Tool(tool),
         ];
         let mut rows = LogRows::default();
-        all.iter().for_each(|said| rows.push_record(7, said));
+        all.iter().for_each(|event| rows.push_record(7, event));
         let out = rows.html.concat();
         for s in ["<script", "<a ", "\u{1b}", "\u{202e}", "href=\""] {
             assert!(!out.contains(s), "{s}: {out}");
@@ -281,7 +283,7 @@ mod tests {
         assert!(out.contains("data-wall=\"7\" open><summary>"), "{out}");
     }
 
-    fn update(n: u64, output: &str, status: ToolStatus) -> TranscriptLine {
+    fn update(position: u64, output: &str, status: ToolStatus) -> TranscriptLine {
         let tool = ToolCall {
             id: "t1".into(),
             title: "cargo test".into(),
@@ -290,8 +292,8 @@ mod tests {
             ..ToolCall::default()
         };
         let record = JournalRecord {
-            position: n,
-            written_unix_ms: n,
+            position,
+            written_unix_ms: position,
             stream: JournalStream::Out,
             line: String::new(),
         };
@@ -308,31 +310,31 @@ mod tests {
             update(2, "a\nb", ToolStatus::InProgress),
         ];
         lines.push(update(3, "a\nb\nc", ToolStatus::Completed));
-        let drawn = render_piece(&lines, 1, false);
-        let html = drawn["html"].as_str().unwrap();
+        let piece = render_piece(&lines, 1, false);
+        let html = piece["html"].as_str().unwrap();
         assert_eq!(html.matches("<details").count(), 1, "{html}");
         assert!(
             html.contains("<pre>a\nb\nc</pre>") && html.contains("data-wall=\"1\""),
             "{html}"
         );
-        assert_eq!(drawn["next"], 4);
+        assert_eq!(piece["next"], 4);
         // The same id in another turn is a different call.
         let turn = TranscriptLine {
             events: vec![AgentEvent::TurnStarted { n: 1 }],
             ..update(4, "", ToolStatus::Pending)
         };
         let lines = [lines, vec![turn, update(5, "x", ToolStatus::Failed)]].concat();
-        let drawn = render_piece(&lines, 1, false);
+        let piece = render_piece(&lines, 1, false);
         assert_eq!(
-            drawn["html"].as_str().unwrap().matches("<details").count(),
+            piece["html"].as_str().unwrap().matches("<details").count(),
             2,
-            "{drawn}"
+            "{piece}"
         );
     }
 
     #[test]
     fn piece_of_a_log_is_limited_and_the_next_piece_continues() {
-        let said = |n: u64| {
+        let long_line = |n: u64| {
             let line = update(n, "", ToolStatus::Pending);
             TranscriptLine {
                 events: vec![AgentEvent::Notice {
@@ -341,14 +343,14 @@ mod tests {
                 ..line
             }
         };
-        let lines: Vec<TranscriptLine> = (1..=400).map(said).collect();
-        let drawn = render_piece(&lines, 1, false);
-        assert!(drawn["html"].as_str().unwrap().len() < 2 * MAX_PIECE_BYTES);
-        let next = drawn["next"].as_u64().unwrap();
+        let lines: Vec<TranscriptLine> = (1..=400).map(long_line).collect();
+        let piece = render_piece(&lines, 1, false);
+        assert!(piece["html"].as_str().unwrap().len() < 2 * MAX_PIECE_BYTES);
+        let next = piece["next"].as_u64().unwrap();
         assert!(next > 1 && next < 400, "{next}");
         assert_eq!(
             (
-                drawn["more"].clone(),
+                piece["more"].clone(),
                 render_piece(&[], 401, false)["more"].clone()
             ),
             (true.into(), false.into())
@@ -357,17 +359,17 @@ mod tests {
 
     #[test]
     fn long_texts_are_cut_with_a_note() {
-        let made = text_html(&"x".repeat(10_000_000));
+        let html = text_html(&"x".repeat(10_000_000));
         assert!(
-            made.len() < 2 * sanitize::MAX_LINE_CHARS && made.contains("more characters"),
+            html.len() < 2 * sanitize::MAX_LINE_CHARS && html.contains("more characters"),
             "{}",
-            made.len()
+            html.len()
         );
-        let made = text_html(&"line\n".repeat(1_000_000));
+        let html = text_html(&"line\n".repeat(1_000_000));
         assert!(
-            made.len() < 2 * MAX_TEXT_CHARS && made.contains("more characters"),
+            html.len() < 2 * MAX_TEXT_CHARS && html.contains("more characters"),
             "{}",
-            made.len()
+            html.len()
         );
     }
 }

@@ -5,37 +5,21 @@
 //! that an agent of its role uses, and answers are short. The other tools of [`UNLISTED_TOOLS`] are
 //! available to every attempt that calls them by name.
 
+mod catalog; // names, descriptions and schemas
+mod output; // short answers
+
 use std::sync::Arc;
 
 use regatta_api::Problem;
 use regatta_core::ids::AttemptId;
 use serde_json::{Value, json};
 
-use super::tools::{ToolReply, call_verb, tool_json};
+use super::tools::{ToolReply, call_verb};
 use crate::ServerState;
 use crate::tokens::Principal;
 use crate::verbs::RequestContext;
-
-/// Default wait of a tool. Most clients give a tool one minute.
-const DEFAULT_WAIT_S: u64 = 45;
-/// Maximum wait that a model can ask for.
-const MAX_WAIT_S: u64 = 600;
-
-fn text_schema(help: &str) -> Value {
-    json!({ "type": "string", "description": help })
-}
-
-fn list_schema(help: &str) -> Value {
-    json!({ "type": "array", "items": { "type": "string" }, "description": help })
-}
-
-fn wait_schema(help: &str) -> Value {
-    json!({ "type": "integer", "minimum": 0, "maximum": MAX_WAIT_S, "description": help })
-}
-
-fn object_schema(properties: Value, required: &[&str]) -> Value {
-    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
-}
+use catalog::{DEFAULT_WAIT_S, MAX_WAIT_S, all_tools};
+use output::shorten_output;
 
 /// The purpose of an attempt, as far as its tools depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,356 +80,6 @@ pub(super) fn list(set: Toolset) -> Vec<Value> {
     tools
 }
 
-/// Returns all tools that an attempt may call.
-fn all_tools(lead: bool) -> Vec<Value> {
-    let none = || object_schema(json!({}), &[]);
-    let seconds = format!("Number of seconds to wait; {DEFAULT_WAIT_S} if omitted");
-    let mut tools = vec![
-        tool_json(
-            "join",
-            "Show your name, your task and the other agents at work",
-            none(),
-            true,
-        ),
-        tool_json(
-            "my_task",
-            "Show your task: what to do, which files you may change, which checks must pass, the \
-             other agents at work, and \
-             the latest landings",
-            none(),
-            true,
-        ),
-        tool_json("briefing", "Show the same as my_task", none(), true),
-        tool_json(
-            "progress",
-            "Report in a sentence what you are doing; people and other agents see it",
-            object_schema(
-                json!({ "text": text_schema("At most 4000 bytes") }),
-                &["text"],
-            ),
-            false,
-        ),
-        tool_json(
-            "finish",
-            "Report that you are done, then end your turn. Regatta checks the work and lands it",
-            object_schema(
-                json!({
-                    "detail": text_schema("What you did, in a few sentences; or the whole answer, \
-                        plan or report that was asked for"),
-                    "not_needed": { "type": "boolean", "description": "No change is needed; say \
-                        why in detail" },
-                    "learnings": list_schema("Facts about the project that help later tasks"),
-                }),
-                &["detail"],
-            ),
-            false,
-        ),
-        tool_json(
-            "give_up",
-            "Report that the task cannot be done, and why. This ends your work on it",
-            object_schema(
-                json!({ "reason": text_schema("Why, for the next agent or person") }),
-                &["reason"],
-            ),
-            false,
-        ),
-        tool_json(
-            "ask",
-            "Ask a person, and wait for the answer. The question stays open until somebody \
-             answers. Call again with the \
-             id to continue waiting, or with assume to continue without an answer",
-            object_schema(
-                json!({
-                    "question": text_schema("What you need to know; say what you would do without \
-                        an answer"),
-                    "choices": list_schema("The possible answers; omit for a free answer"),
-                    "id": text_schema("An earlier question or request (Q7), to continue waiting \
-                        for its answer"),
-                    "assume": text_schema("Your assumption, to continue without waiting. Your \
-                        work may wait for the answer before it lands"),
-                    "wait_seconds": wait_schema(&seconds),
-                }),
-                &[],
-            ),
-            false,
-        ),
-        tool_json(
-            "request_approval",
-            "Ask whether you may do something, and wait for the answer. Name the exact command, \
-             files or addresses: a \
-             request that does not show its object is denied",
-            object_schema(
-                json!({
-                    "title": text_schema("What you want to do, in one line"),
-                    "kind": { "enum": ["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"] },
-                    "command": text_schema("The exact command line, if it is one"),
-                    "paths": list_schema("The files it touches"),
-                    "urls": list_schema("The addresses it fetches"),
-                    "wait_seconds": wait_schema(&seconds),
-                }),
-                &["title"],
-            ),
-            false,
-        ),
-        tool_json(
-            "why",
-            "Explain why a task of your project waits; your own if omitted",
-            object_schema(json!({ "task": text_schema("T7") }), &[]),
-            true,
-        ),
-        tool_json(
-            "siblings",
-            "List the other attempts in this project now, with their files",
-            none(),
-            true,
-        ),
-        tool_json(
-            "report_scope_escape",
-            "Report a change that is needed outside your file manifest, instead of making it: \
-             changes there do not land. \
-             A person can make a task of the report",
-            object_schema(
-                json!({
-                    "files": list_schema("The files that need the change"),
-                    "reason": text_schema("The change that is needed, and why"),
-                }),
-                &["files", "reason"],
-            ),
-            false,
-        ),
-        tool_json(
-            "claim_acquire",
-            "Claim files of your project (file://PROJECT/PATH) or a port (port://HOST/3000), so \
-             that nobody else uses \
-             them. Your manifest is claimed already",
-            object_schema(
-                json!({
-                    "uris": list_schema("URIs to claim, all or none"),
-                    "shared": { "type": "boolean", "description": "Let others share it" },
-                    "ttl_seconds": { "type": "integer", "minimum": 1, "maximum": 1800, "description": "Lifetime without renewal; 300 if \
-                        omitted" },
-                    "wait_seconds": wait_schema("Number of seconds to wait if it is held; 0 if \
-                        omitted"),
-                    "memo": text_schema("The purpose"),
-                }),
-                &["uris"],
-            ),
-            false,
-        ),
-        tool_json(
-            "claim_renew",
-            "Renew a claim of yours",
-            held_claim_schema(),
-            false,
-        ),
-        tool_json(
-            "claim_release",
-            "Release a claim of yours",
-            held_claim_schema(),
-            false,
-        ),
-        tool_json(
-            "msg_send",
-            "Post a message. The channel is your project's if omitted; @name in the text mentions \
-             an agent, and @name as \
-             the channel sends it to that agent only",
-            object_schema(
-                json!({
-                    "text": text_schema("The text"),
-                    "channel": text_schema("The channel"),
-                    "labels": list_schema("Such as coord:interface"),
-                    "reply_to": text_schema("The message to reply to: B12"),
-                    "attach": list_schema("Files of your workspace, at most 10 of 4 MiB each"),
-                }),
-                &["text"],
-            ),
-            false,
-        ),
-        tool_json(
-            "msg_read",
-            "Read your unread messages of a channel: your project's if omitted, or your own \
-             mailbox, @YOUR-NAME. Or read \
-             a thread, search messages, or read an attachment",
-            object_schema(
-                json!({
-                    "channel": text_schema("The channel"),
-                    "thread": text_schema("A message of the thread to read: B12"),
-                    "search": text_schema("Words that must all be in the text"),
-                    "attachment_of": text_schema("A message with the attachment to read: B12"),
-                    "nth": { "type": "integer", "minimum": 0, "description": "Position of the \
-                        attachment; the first is 0" },
-                }),
-                &[],
-            ),
-            false,
-        ),
-        tool_json(
-            "msg_wait",
-            "Wait for the next message of a channel",
-            object_schema(
-                json!({
-                    "channel": text_schema("The channel; your project's if omitted"),
-                    "label": text_schema("Only messages with this label"),
-                    "from": text_schema("Only messages from this sender"),
-                    "mention": text_schema("Only messages that mention this agent"),
-                    "reply_to": text_schema("Only replies to this message: B12"),
-                    "after": text_schema("Start after this message, instead of with new messages"),
-                    "wait_seconds": wait_schema(&seconds),
-                }),
-                &[],
-            ),
-            true,
-        ),
-        tool_json(
-            "task_add",
-            if lead {
-                LEAD_ADD_TASK_HELP
-            } else {
-                WORKER_ADD_TASK_HELP
-            },
-            add_task_schema(lead),
-            false,
-        ),
-        task_action_schema(lead),
-    ];
-    if lead {
-        tools.extend(lead_tools());
-    }
-    tools
-}
-
-const WORKER_ADD_TASK_HELP: &str = "Propose a task for work that you found and should not do \
-    yourself. It goes to the backlog, for a person to decide";
-const LEAD_ADD_TASK_HELP: &str =
-    "Add a task to the project: name its goal, its files, its checks, and the tasks it depends on";
-
-fn held_claim_schema() -> Value {
-    object_schema(
-        json!({ "claim": text_schema("C7"), "token": { "type": "integer", "description": "The token that claim_acquire returned" } }),
-        &["claim", "token"],
-    )
-}
-
-fn add_task_schema(lead: bool) -> Value {
-    let mut fields = json!({
-        "subject": text_schema("One line"),
-        "description": text_schema("Everything that an agent needs who does not know your work"),
-        "issue_type": { "enum": ["feature", "bug", "task", "docs", "chore", "ci"] },
-        "files": list_schema("The files it may change, as patterns: src/**"),
-        "blocked_by": list_schema("Tasks that must land first: T7"),
-        "priority": { "type": "integer", "minimum": 0, "maximum": 9, "description": "0 is the highest" },
-        "expects": { "enum": ["changes", "report"] },
-    });
-    if lead {
-        fields["tests"] = list_schema("Commands that must exit with 0");
-        fields["assign"] = text_schema("The agent to assign it to");
-        fields["how"] =
-            json!({ "enum": ["direct", "queue", "offer"], "description": "The way to assign it" });
-    }
-    object_schema(fields, &["subject"])
-}
-
-/// Actions of a worker on tasks, and the additional actions of a lead.
-const WORKER_TASK_ACTIONS: [&str; 4] = ["claim", "release", "accept", "reject"];
-const LEAD_TASK_ACTIONS: [&str; 4] = ["adopt", "cancel", "retry", "land"];
-
-fn task_action_schema(lead: bool) -> Value {
-    let mut actions = WORKER_TASK_ACTIONS.to_vec();
-    let mut help =
-        "Take an unassigned task for yourself, return a task you have not begun, or answer an \
-        offer"
-            .to_owned();
-    if lead {
-        actions.extend(LEAD_TASK_ACTIONS);
-        help += "; adopt a task into your mission; cancel a task, retry it, or land its work";
-    }
-    let fields = json!({ "task": text_schema("T7"), "action": { "enum": actions }, "reason": text_schema("Why") });
-    tool_json(
-        "task_action",
-        &help,
-        object_schema(fields, &["task", "action"]),
-        false,
-    )
-}
-
-fn lead_tools() -> Vec<Value> {
-    let task = || text_schema("T7");
-    vec![
-        tool_json(
-            "task_list",
-            "List the open tasks of your project",
-            object_schema(
-                json!({ "all": { "type": "boolean", "description": "Also ended tasks" } }),
-                &[],
-            ),
-            true,
-        ),
-        tool_json(
-            "task_assign",
-            "Assign a task to an agent, or offer it",
-            object_schema(
-                json!({ "task": task(), "agent": text_schema("The agent; omit it to unassign the \
-                    task"), "how": { "enum": ["direct", "queue", "offer"] } }),
-                &["task"],
-            ),
-            false,
-        ),
-        tool_json(
-            "tell",
-            "Send a message to the agent that works on a task of your mission, or to the next one \
-            that will",
-            object_schema(
-                json!({ "task": task(), "text": text_schema("The text") }),
-                &["task", "text"],
-            ),
-            false,
-        ),
-        tool_json(
-            "mission",
-            "Show the state of your mission",
-            object_schema(json!({}), &[]),
-            true,
-        ),
-        tool_json(
-            "queue",
-            "Show the landing queue of your project",
-            object_schema(json!({}), &[]),
-            true,
-        ),
-        tool_json(
-            "leads",
-            "List the missions of your project, with their leads and states",
-            object_schema(json!({}), &[]),
-            true,
-        ),
-        tool_json(
-            "inbox",
-            "List the requests in your project that wait for an answer",
-            object_schema(json!({}), &[]),
-            true,
-        ),
-        tool_json(
-            "answer",
-            "Answer a question of a worker of yours",
-            object_schema(
-                json!({ "id": text_schema("The question: Q7"), "text": text_schema("The answer") }),
-                &["id", "text"],
-            ),
-            false,
-        ),
-        tool_json(
-            "mission_finish",
-            "Finish your mission with a report of its results and of everything left undone; then \
-            end your turn",
-            object_schema(
-                json!({ "report": text_schema("For the person who requested the mission") }),
-                &["report"],
-            ),
-            false,
-        ),
-    ]
-}
-
 /// The calling attempt, from its token.
 struct AttemptIdentity {
     id: AttemptId,
@@ -457,38 +91,38 @@ struct AttemptIdentity {
 /// Calls a tool of an attempt. Returns `None` if there is no such tool.
 pub(super) async fn call(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     name: &str,
-    given: &Value,
+    arguments: &Value,
 ) -> Option<Result<ToolReply, Problem>> {
     let Principal::Attempt {
         id,
         task,
         agent,
-        fencing_token: fence,
-        is_lead: lead,
+        fencing_token,
+        is_lead,
         ..
-    } = &guest.principal
+    } = &context.principal
     else {
         return None;
     };
-    let served = all_tools(*lead);
-    let tool = served.iter().find(|tool| tool["name"] == name)?;
-    if let Err(problem) = check_arguments(tool, given) {
+    let tools = all_tools(*is_lead);
+    let tool = tools.iter().find(|tool| tool["name"] == name)?;
+    if let Err(problem) = check_arguments(tool, arguments) {
         return Some(Err(problem));
     }
     let me = AttemptIdentity {
         id: *id,
         task: task.to_string(),
         agent: agent.to_string(),
-        fencing_token: *fence,
+        fencing_token: *fencing_token,
     };
-    Some(call_tool(shared, guest, &me, name, given).await)
+    Some(call_tool(shared, context, &me, name, arguments).await)
 }
 
 /// Checks that the arguments have known names and that no required one is missing. The verb checks
 /// the types.
-fn check_arguments(tool: &Value, given: &Value) -> Result<(), Problem> {
+fn check_arguments(tool: &Value, arguments: &Value) -> Result<(), Problem> {
     let (schema, name) = (
         &tool["inputSchema"],
         tool["name"].as_str().unwrap_or_default(),
@@ -498,7 +132,7 @@ fn check_arguments(tool: &Value, given: &Value) -> Result<(), Problem> {
             .as_object()
             .into_iter()
             .flatten()
-            .map(|schema| schema.0.as_str())
+            .map(|(field, _)| field.as_str())
             .collect();
         let hint = if fields.is_empty() {
             "it has no arguments".into()
@@ -507,7 +141,12 @@ fn check_arguments(tool: &Value, given: &Value) -> Result<(), Problem> {
         };
         Problem::new(400, "bad_input", what, hint)
     };
-    for field in given.as_object().into_iter().flatten().map(|given| given.0) {
+    for field in arguments
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(field, _)| field)
+    {
         if schema["properties"].get(field).is_none() {
             return Err(bad(format!(
                 "{name} has no argument {}",
@@ -521,31 +160,35 @@ fn check_arguments(tool: &Value, given: &Value) -> Result<(), Problem> {
         .flatten()
         .filter_map(Value::as_str)
     {
-        if given.get(field).is_none_or(Value::is_null) {
+        if arguments.get(field).is_none_or(Value::is_null) {
             return Err(bad(format!("{name} needs the argument {field}")));
         }
     }
     Ok(())
 }
 
-fn seconds_field(given: &Value, field: &str, otherwise: u64) -> u64 {
-    given[field].as_u64().unwrap_or(otherwise).min(MAX_WAIT_S) * 1_000
+fn seconds_field(arguments: &Value, field: &str, otherwise: u64) -> u64 {
+    arguments[field]
+        .as_u64()
+        .unwrap_or(otherwise)
+        .min(MAX_WAIT_S)
+        * 1_000
 }
 
 /// Returns an object of the given fields among `fields`.
-fn pick_fields(given: &Value, fields: &[&str]) -> Value {
+fn pick_fields(arguments: &Value, fields: &[&str]) -> Value {
     let found = fields
         .iter()
-        .filter_map(|field| Some(((*field).to_owned(), given.get(*field)?.clone())));
-    Value::Object(found.filter(|found| !found.1.is_null()).collect())
+        .filter_map(|field| Some(((*field).to_owned(), arguments.get(*field)?.clone())));
+    Value::Object(found.filter(|(_, value)| !value.is_null()).collect())
 }
 
 async fn call_tool(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     me: &AttemptIdentity,
     name: &str,
-    given: &Value,
+    arguments: &Value,
 ) -> Result<ToolReply, Problem> {
     let board = shared.engine.board();
     let project = board
@@ -558,67 +201,80 @@ async fn call_tool(
         .get(&me.id)
         .and_then(|attempt| attempt.mission);
     drop(board); // a tool may wait for a long time
-    let own = || json!({ "task": me.task, "attempt": me.id, "token": me.fencing_token });
-    let with = |mut item: Value, more: Value| {
-        for (name, value) in more.as_object().cloned().unwrap_or_default() {
-            item[name] = value;
+    let attempt_fields = || json!({ "task": me.task, "attempt": me.id, "token": me.fencing_token });
+    let merged = |mut object: Value, fields: Value| {
+        for (name, value) in fields.as_object().cloned().unwrap_or_default() {
+            object[name] = value;
         }
-        item
+        object
     };
-    let channel = || given["channel"].as_str().unwrap_or(&project).to_owned();
+    let channel = || arguments["channel"].as_str().unwrap_or(&project).to_owned();
     let (verb, input) = match name {
         "join" | "my_task" | "briefing" => ("briefing", json!({ "attempt": me.id })),
-        "progress" => ("task.progress", with(own(), pick_fields(given, &["text"]))),
+        "progress" => (
+            "task.progress",
+            merged(attempt_fields(), pick_fields(arguments, &["text"])),
+        ),
         "finish" => {
-            let detail = json!({ "output": given["detail"] });
+            let detail = json!({ "output": arguments["detail"] });
             (
                 "task.finish",
-                with(
-                    with(own(), pick_fields(given, &["not_needed", "learnings"])),
+                merged(
+                    merged(
+                        attempt_fields(),
+                        pick_fields(arguments, &["not_needed", "learnings"]),
+                    ),
                     detail,
                 ),
             )
         }
-        "give_up" => ("task.fail", with(own(), pick_fields(given, &["reason"]))),
-        "ask" | "request_approval" => approval_call(me, name, given)?,
+        "give_up" => (
+            "task.fail",
+            merged(attempt_fields(), pick_fields(arguments, &["reason"])),
+        ),
+        "ask" | "request_approval" => approval_call(me, name, arguments)?,
         "report_scope_escape" => {
-            let found = json!({ "finding": given["reason"], "suggested_files": given["files"] });
-            ("scope.report", with(own(), found))
+            let found =
+                json!({ "finding": arguments["reason"], "suggested_files": arguments["files"] });
+            ("scope.report", merged(attempt_fields(), found))
         }
         "why" => (
             "why",
-            json!({ "id": given["task"].as_str().unwrap_or(&me.task) }),
+            json!({ "id": arguments["task"].as_str().unwrap_or(&me.task) }),
         ),
         "siblings" => ("siblings", json!({ "attempt": me.id })),
         "claim_acquire" => {
-            let mode = if given["shared"] == true {
+            let mode = if arguments["shared"] == true {
                 "shared"
             } else {
                 "exclusive"
             };
             let times = json!({
                 "agent": me.agent, "mode": mode,
-                "ttl_ms": seconds_field(given, "ttl_seconds", 300), "wait_ms": seconds_field(given, "wait_seconds", 0),
+                "ttl_ms": seconds_field(arguments, "ttl_seconds", 300), "wait_ms": seconds_field(arguments, "wait_seconds", 0),
             });
             (
                 "claim.acquire",
-                with(pick_fields(given, &["uris", "memo"]), times),
+                merged(pick_fields(arguments, &["uris", "memo"]), times),
             )
         }
-        "claim_renew" => ("claim.renew", pick_fields(given, &["claim", "token"])),
-        "claim_release" => ("claim.release", pick_fields(given, &["claim", "token"])),
+        "claim_renew" => ("claim.renew", pick_fields(arguments, &["claim", "token"])),
+        "claim_release" => ("claim.release", pick_fields(arguments, &["claim", "token"])),
         "msg_send" => {
-            let said = pick_fields(given, &["text", "labels", "reply_to", "attach"]);
-            ("msg.send", with(said, json!({ "channel": channel() })))
+            let message = pick_fields(arguments, &["text", "labels", "reply_to", "attach"]);
+            ("msg.send", merged(message, json!({ "channel": channel() })))
         }
-        "msg_read" => message_read_call(me, given, &channel()),
+        "msg_read" => message_read_call(me, arguments, &channel()),
         "msg_wait" => {
-            let more = json!({ "channel": channel(), "timeout_ms": seconds_field(given, "wait_seconds", DEFAULT_WAIT_S) });
+            let fields = json!({ "channel": channel(), "timeout_ms": seconds_field(arguments, "wait_seconds", DEFAULT_WAIT_S) });
             (
                 "msg.wait",
-                with(
-                    pick_fields(given, &["label", "from", "mention", "reply_to", "after"]),
-                    more,
+                merged(
+                    pick_fields(
+                        arguments,
+                        &["label", "from", "mention", "reply_to", "after"],
+                    ),
+                    fields,
                 ),
             )
         }
@@ -634,40 +290,40 @@ async fn call_tool(
                 "assign",
                 "how",
             ];
-            let checks = given.get("tests").map_or(
+            let checks = arguments.get("tests").map_or(
                 json!({}),
-                |given| json!({ "validation": { "tests": given } }),
+                |tests| json!({ "validation": { "tests": tests } }),
             );
-            ("task.add", with(pick_fields(given, &fields), checks))
+            ("task.add", merged(pick_fields(arguments, &fields), checks))
         }
-        "task_list" => ("task.list", pick_fields(given, &["all"])),
+        "task_list" => ("task.list", pick_fields(arguments, &["all"])),
         "task_assign" => {
-            let to = given
+            let to = arguments
                 .get("agent")
-                .map_or(json!({}), |given| json!({ "to": given }));
+                .map_or(json!({}), |agent| json!({ "to": agent }));
             (
                 "task.assign",
-                with(pick_fields(given, &["task", "how"]), to),
+                merged(pick_fields(arguments, &["task", "how"]), to),
             )
         }
-        "task_action" => match given["action"].as_str() {
+        "task_action" => match arguments["action"].as_str() {
             Some("claim") => (
                 "task.assign",
-                json!({ "task": given["task"], "to": me.agent }),
+                json!({ "task": arguments["task"], "to": me.agent }),
             ),
-            Some("release") => ("task.assign", json!({ "task": given["task"] })),
+            Some("release") => ("task.assign", json!({ "task": arguments["task"] })),
             Some("accept") => (
                 "task.accept",
-                json!({ "task": given["task"], "agent": me.agent }),
+                json!({ "task": arguments["task"], "agent": me.agent }),
             ),
             Some("reject") => (
                 "task.reject",
-                json!({ "task": given["task"], "agent": me.agent }),
+                json!({ "task": arguments["task"], "agent": me.agent }),
             ),
-            Some("adopt") => ("mission.adopt", json!({ "task": given["task"] })),
-            Some("cancel") => ("task.cancel", pick_fields(given, &["task", "reason"])),
-            Some("retry") => ("retry", json!({ "id": given["task"] })),
-            Some("land") => ("land", json!({ "id": given["task"] })),
+            Some("adopt") => ("mission.adopt", json!({ "task": arguments["task"] })),
+            Some("cancel") => ("task.cancel", pick_fields(arguments, &["task", "reason"])),
+            Some("retry") => ("retry", json!({ "id": arguments["task"] })),
+            Some("land") => ("land", json!({ "id": arguments["task"] })),
             _ => {
                 return Err(Problem::new(
                     400,
@@ -679,7 +335,7 @@ async fn call_tool(
         },
         "tell" => (
             "tell",
-            json!({ "id": given["task"], "text": given["text"] }),
+            json!({ "id": arguments["task"], "text": arguments["text"] }),
         ),
         "mission" => match mission {
             Some(mission) => ("mission.show", json!({ "id": mission })),
@@ -696,15 +352,15 @@ async fn call_tool(
         "leads" => ("mission.list", json!({})),
         "inbox" => ("inbox.list", json!({})),
         "answer" => {
-            let answer = json!({ "say": "text", "text": given["text"] });
+            let answer = json!({ "say": "text", "text": arguments["text"] });
             (
                 "inbox.answer",
-                json!({ "id": given["id"], "answer": answer }),
+                json!({ "id": arguments["id"], "answer": answer }),
             )
         }
         "mission_finish" => (
             "mission.finish",
-            with(own(), pick_fields(given, &["report"])),
+            merged(attempt_fields(), pick_fields(arguments, &["report"])),
         ),
         _ => {
             return Err(Problem::new(
@@ -715,27 +371,31 @@ async fn call_tool(
             ));
         }
     };
-    let data = call_verb(shared, guest, verb, &input).await?;
+    let data = call_verb(shared, context, verb, &input).await?;
     Ok(shorten_output(name, data))
 }
 
 /// Returns the verb and input of `msg_read`: for an attachment, a thread, a search, or unread
 /// messages.
-fn message_read_call(me: &AttemptIdentity, given: &Value, channel: &str) -> (&'static str, Value) {
-    let there = |name: &str| given.get(name).is_some_and(|given| !given.is_null());
-    if there("attachment_of") {
-        let nth = given["nth"].as_u64().unwrap_or(0);
+fn message_read_call(
+    me: &AttemptIdentity,
+    arguments: &Value,
+    channel: &str,
+) -> (&'static str, Value) {
+    let has = |name: &str| arguments.get(name).is_some_and(|value| !value.is_null());
+    if has("attachment_of") {
+        let nth = arguments["nth"].as_u64().unwrap_or(0);
         return (
             "msg.attachment",
-            json!({ "message": given["attachment_of"], "nth": nth }),
+            json!({ "message": arguments["attachment_of"], "nth": nth }),
         );
     }
-    match (there("thread"), there("search")) {
+    match (has("thread"), has("search")) {
         (false, false) => ("msg.read", json!({ "agent": me.agent, "channel": channel })),
-        (true, _) => ("msg.history", pick_fields(given, &["thread", "search"])),
+        (true, _) => ("msg.history", pick_fields(arguments, &["thread", "search"])),
         (false, true) => (
             "msg.history",
-            json!({ "channel": channel, "search": given["search"] }),
+            json!({ "channel": channel, "search": arguments["search"] }),
         ),
     }
 }
@@ -745,12 +405,12 @@ fn message_read_call(me: &AttemptIdentity, given: &Value, channel: &str) -> (&'s
 fn approval_call(
     me: &AttemptIdentity,
     name: &str,
-    given: &Value,
+    arguments: &Value,
 ) -> Result<(&'static str, Value), Problem> {
-    let wait_ms = seconds_field(given, "wait_seconds", DEFAULT_WAIT_S);
-    if let Some(id) = given["id"].as_str() {
+    let wait_ms = seconds_field(arguments, "wait_seconds", DEFAULT_WAIT_S);
+    if let Some(id) = arguments["id"].as_str() {
         let mut input = json!({ "attempt": me.id, "id": id, "wait_ms": wait_ms });
-        if let Some(assumed) = given["assume"].as_str() {
+        if let Some(assumed) = arguments["assume"].as_str() {
             input["assume"] = json!(assumed);
         }
         return Ok(("attempt.answer", input));
@@ -759,12 +419,13 @@ fn approval_call(
         json!({ "task": me.task, "attempt": me.id, "token": me.fencing_token, "wait_ms": wait_ms });
     match name {
         "request_approval" => {
-            input["permission"] = pick_fields(given, &["title", "kind", "command", "paths", "urls"])
+            input["permission"] =
+                pick_fields(arguments, &["title", "kind", "command", "paths", "urls"])
         }
         _ => {
-            if given["question"]
+            if arguments["question"]
                 .as_str()
-                .is_none_or(|given| given.trim().is_empty())
+                .is_none_or(|question| question.trim().is_empty())
             {
                 return Err(Problem::new(
                     400,
@@ -773,11 +434,14 @@ fn approval_call(
                     "give question",
                 ));
             }
-            input["question"] = given["question"].clone();
-            if let Some(assumed) = given["assume"].as_str() {
+            input["question"] = arguments["question"].clone();
+            if let Some(assumed) = arguments["assume"].as_str() {
                 input["assume"] = json!(assumed);
             }
-            if let Some(choices) = given.get("choices").filter(|given| !given.is_null()) {
+            if let Some(choices) = arguments
+                .get("choices")
+                .filter(|choices| !choices.is_null())
+            {
                 input["choices"] = choices.clone();
             }
         }
@@ -785,228 +449,5 @@ fn approval_call(
     Ok(("attempt.ask", input))
 }
 
-/// Returns the part of an answer that a model needs.
-fn shorten_output(name: &str, data: Value) -> ToolReply {
-    let quiet = |data: Value, said: &str| ToolReply {
-        data,
-        summary: Some(said.to_owned()),
-    };
-    match name {
-        "join" => {
-            let task = pick_fields(&data["task"], &["id", "subject", "status"]);
-            let mut who = pick_fields(&data, &["attempt", "agent", "project", "siblings"]);
-            who["task"] = task;
-            ToolReply {
-                data: who,
-                summary: None,
-            }
-        }
-        "report_scope_escape" => quiet(
-            json!({ "noted": true }),
-            "Noted. Do not change those files; a person can make a task of your report.",
-        ),
-        "my_task" | "briefing" => ToolReply {
-            data: shorten_briefing(data),
-            summary: None,
-        },
-        "progress" => quiet(json!({ "noted": true }), "Noted."),
-        "finish" => quiet(
-            json!({ "noted": true }),
-            "Noted. End your turn now; Regatta checks the work and lands it.",
-        ),
-        "answer" => quiet(json!({ "answered": true }), "Answered."),
-        "mission_finish" => quiet(
-            json!({ "noted": true }),
-            "Noted. End your turn now; your mission ends with it.",
-        ),
-        "give_up" => quiet(
-            json!({ "noted": true }),
-            "Noted. Your work on this task ends here.",
-        ),
-        "claim_release" => quiet(json!({ "released": true }), "Released."),
-        "ask" | "request_approval" => answer_output(data),
-        "task_add" | "task_assign" | "task_action" => {
-            let (id, word) = (data["id"].clone(), data["word"].clone());
-            let said = format!(
-                "{} is {}.",
-                id.as_str().unwrap_or("It"),
-                word.as_str().unwrap_or("noted")
-            );
-            ToolReply {
-                data: pick_fields(&data, &["id", "subject", "status", "word"]),
-                summary: Some(said),
-            }
-        }
-        "task_list" => {
-            let fields = [
-                "id", "subject", "status", "word", "agent", "assignee", "files", "progress",
-                "reason",
-            ];
-            let tasks = data
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(|data| pick_fields(data, &fields))
-                .collect();
-            ToolReply {
-                data: Value::Array(tasks),
-                summary: None,
-            }
-        }
-        "msg_send" => quiet(pick_fields(&data, &["id", "channel"]), "Sent."),
-        _ => ToolReply {
-            data,
-            summary: None,
-        },
-    }
-}
-
-/// Returns a briefing whose task has only the fields that its agent needs.
-fn shorten_briefing(mut data: Value) -> Value {
-    let fields = [
-        "id",
-        "subject",
-        "description",
-        "issue_type",
-        "files",
-        "validation",
-        "blocked_by",
-        "expects",
-        "mission",
-        "progress",
-        "reason",
-        "notes",
-    ];
-    data["task"] = pick_fields(&data["task"], &fields);
-    data
-}
-
-fn answer_output(data: Value) -> ToolReply {
-    let id = data["id"].as_str().unwrap_or_default().to_owned();
-    let said = match (data["answered"] == true, data["withdrawn"] == true) {
-        (true, _) => match (data["answer"]["say"].as_str(), &data["answer"]) {
-            (Some("allow"), _) => "Allowed.".to_owned(),
-            (Some("deny"), answer) => match answer["words"].as_str() {
-                Some(words) => format!("Denied: {words}"),
-                None => "Denied.".to_owned(),
-            },
-            (Some("text"), answer) => answer["text"].as_str().unwrap_or_default().to_owned(),
-            _ => "Nobody will answer it.".to_owned(),
-        },
-        (false, true) => "Nobody will answer it any more.".to_owned(),
-        (false, false) if data["assumed"].is_string() => {
-            format!(
-                "{id} stays open. You go on with your assumption; your work may wait for the \
-                answer before it lands."
-            )
-        }
-        (false, false) => {
-            let told = if data["is_told"] == true {
-                " You may end your turn; you will get the answer."
-            } else {
-                ""
-            };
-            format!(
-                "Nobody has answered yet, and {id} stays open.{told} Call ask with id {id} to \
-                 continue waiting, or with id \
-                 {id} and assume to continue without an answer."
-            )
-        }
-    };
-    ToolReply {
-        data,
-        summary: Some(said),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tool_names(set: Toolset) -> Vec<String> {
-        list(set)
-            .iter()
-            .filter_map(|tool| Some(tool["name"].as_str()?.to_owned()))
-            .collect()
-    }
-
-    #[test]
-    fn each_toolset_lists_the_tools_of_its_prompt_and_few_others() {
-        for (name, purpose) in regatta_engine::WORKER_TOOLS {
-            assert!(
-                tool_names(Toolset::Worker).contains(&name.to_owned()),
-                "{name}: {purpose}"
-            );
-        }
-        for (name, purpose) in regatta_engine::LEAD_TOOLS {
-            assert!(
-                tool_names(Toolset::MissionLead).contains(&name.to_owned()),
-                "{name}: {purpose}"
-            );
-        }
-        assert_eq!(
-            tool_names(Toolset::Worker).len(),
-            regatta_engine::WORKER_TOOLS.len()
-        );
-        assert_eq!(tool_names(Toolset::MissionLead).len(), 18);
-        let worker = tool_names(Toolset::Worker);
-        assert!(
-            worker
-                .iter()
-                .all(|name| tool_names(Toolset::LeadOnTask).contains(name)),
-            "{worker:?}"
-        );
-        for name in TASK_ONLY_TOOLS {
-            assert!(
-                !tool_names(Toolset::MissionLead).contains(&name.to_owned()),
-                "{name}"
-            );
-        }
-    }
-
-    #[test]
-    fn tools_that_are_not_listed_are_still_served() {
-        let served = all_tools(false);
-        for name in UNLISTED_TOOLS {
-            assert!(served.iter().any(|tool| tool["name"] == name), "{name}");
-        }
-    }
-
-    #[test]
-    fn every_tool_has_a_schema_and_a_short_description() {
-        for tool in all_tools(true) {
-            assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
-            assert!(
-                tool["description"]
-                    .as_str()
-                    .is_some_and(|text| text.len() > 10 && text.len() < 250),
-                "{tool}"
-            );
-        }
-    }
-
-    #[test]
-    fn invalid_arguments_of_a_tool_are_refused() {
-        let tools = list(Toolset::Worker);
-        let tool = |name: &str| tools.iter().find(|tool| tool["name"] == name).unwrap();
-        assert!(check_arguments(tool("progress"), &json!({ "text": "x" })).is_ok());
-        assert_eq!(
-            check_arguments(tool("progress"), &json!({}))
-                .unwrap_err()
-                .code,
-            "bad_input"
-        );
-        assert_eq!(
-            check_arguments(tool("progress"), &json!({ "text": "x", "task": "T9" }))
-                .unwrap_err()
-                .code,
-            "bad_input"
-        );
-        assert_eq!(
-            check_arguments(tool("my_task"), &json!({ "x": 1 }))
-                .unwrap_err()
-                .hint,
-            "it has no arguments"
-        );
-    }
-}
+mod tests;

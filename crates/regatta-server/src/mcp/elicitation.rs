@@ -35,39 +35,34 @@ const INPUT_REQUEST: &str = "answer";
 /// be handled as usual.
 pub(super) async fn handle_ask_call(
     shared: &Arc<ServerState>,
-    guest: &RequestContext,
+    context: &RequestContext,
     params: &Value,
 ) -> Result<Option<Value>, JsonRpcFault> {
     let name = params["name"].as_str().unwrap_or_default();
     if name != ASK_TOOL
-        || !has_interactive_user(shared, &guest.principal)
+        || !has_interactive_user(shared, &context.principal)
         || !supports_forms(params)
     {
         return Ok(None);
     }
     let arguments = params
         .get("arguments")
-        .filter(|param| param.is_object())
+        .filter(|arguments| arguments.is_object())
         .cloned()
         .unwrap_or_else(|| json!({}));
     match params["requestState"].as_str() {
         // A call that waits for an earlier question shows nothing, because the question was already
         // shown.
-        None if arguments
-            .get("id")
-            .is_some_and(|argument| !argument.is_null()) =>
-        {
-            Ok(None)
-        }
-        None => ask_question(shared, guest, &arguments).await.map(Some),
-        Some(id) => on_user_answer(shared, guest, id, params, &arguments)
+        None if arguments.get("id").is_some_and(|id| !id.is_null()) => Ok(None),
+        None => ask_question(shared, context, &arguments).await.map(Some),
+        Some(id) => on_user_answer(shared, context, id, params, &arguments)
             .await
             .map(Some),
     }
 }
 
-fn has_interactive_user(shared: &ServerState, visitor: &Principal) -> bool {
-    let Principal::Attempt { id, .. } = visitor else {
+fn has_interactive_user(shared: &ServerState, principal: &Principal) -> bool {
+    let Principal::Attempt { id, .. } = principal else {
         return false;
     };
     shared
@@ -80,32 +75,33 @@ fn has_interactive_user(shared: &ServerState, visitor: &Principal) -> bool {
 
 /// Returns whether the client supports forms. An empty object means that it does.
 fn supports_forms(params: &Value) -> bool {
-    let said = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["elicitation"];
-    said.as_object()
+    let capability = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["elicitation"];
+    capability
+        .as_object()
         .is_some_and(|object| object.is_empty() || object.contains_key("form"))
 }
 
 /// Asks the question, and returns the input request for the client's user.
 async fn ask_question(
     shared: &Arc<ServerState>,
-    guest: &RequestContext,
+    context: &RequestContext,
     arguments: &Value,
 ) -> Result<Value, JsonRpcFault> {
     let mut at_once = arguments.clone();
     at_once["wait_seconds"] = json!(0);
-    let asked = tools::call(shared, guest.clone(), ASK_TOOL, Some(&at_once)).await?;
-    let open = &asked["structuredContent"];
-    let (id, settled) = (
+    let reply = tools::call(shared, context.clone(), ASK_TOOL, Some(&at_once)).await?;
+    let open = &reply["structuredContent"];
+    let (id, is_settled) = (
         open["id"].as_str(),
         open["answered"] == true || open["withdrawn"] == true,
     );
-    let Some(id) = id.filter(|_| !settled && asked["isError"] != true) else {
-        return Ok(asked);
+    let Some(id) = id.filter(|_| !is_settled && reply["isError"] != true) else {
+        return Ok(reply);
     };
-    let wanted = question_form(arguments);
+    let form = question_form(arguments);
     Ok(json!({
         "resultType": "input_required",
-        "inputRequests": { INPUT_REQUEST: { "method": "elicitation/create", "params": wanted } },
+        "inputRequests": { INPUT_REQUEST: { "method": "elicitation/create", "params": form } },
         "requestState": id,
     }))
 }
@@ -131,53 +127,53 @@ fn question_form(arguments: &Value) -> Value {
 /// answer.
 async fn on_user_answer(
     shared: &Arc<ServerState>,
-    guest: &RequestContext,
+    context: &RequestContext,
     id: &str,
     params: &Value,
     arguments: &Value,
 ) -> Result<Value, JsonRpcFault> {
-    let heard = &params["inputResponses"][INPUT_REQUEST];
-    let said = (heard["action"] == "accept").then(|| &heard["content"][INPUT_REQUEST]);
+    let response = &params["inputResponses"][INPUT_REQUEST];
+    let answer = (response["action"] == "accept").then(|| &response["content"][INPUT_REQUEST]);
     let mut wait = arguments
         .get("wait_seconds")
         .cloned()
         .unwrap_or(Value::Null);
-    if let Some(said) = said {
-        answer_request(shared, guest, id, said).await?;
+    if let Some(answer) = answer {
+        answer_request(shared, context, id, answer).await?;
         wait = json!(0);
     }
     // If the user declined, the question stays in the inbox.
-    let mut again = json!({ "id": id });
+    let mut next_arguments = json!({ "id": id });
     if !wait.is_null() {
-        again["wait_seconds"] = wait;
+        next_arguments["wait_seconds"] = wait;
     }
-    tools::call(shared, guest.clone(), ASK_TOOL, Some(&again)).await
+    tools::call(shared, context.clone(), ASK_TOOL, Some(&next_arguments)).await
 }
 
 async fn answer_request(
     shared: &Arc<ServerState>,
-    guest: &RequestContext,
+    context: &RequestContext,
     id: &str,
-    said: &Value,
+    given_answer: &Value,
 ) -> Result<(), JsonRpcFault> {
     let Principal::Attempt {
         id: attempt, agent, ..
-    } = &guest.principal
+    } = &context.principal
     else {
         return Ok(());
     };
     let board = shared.engine.board();
-    let found = id
+    let approval = id
         .parse::<ApprovalId>()
         .ok()
         .and_then(|id| board.approvals.get(&id).cloned());
-    let Some(found) = found.filter(|approval| approval.attempt == *attempt) else {
+    let Some(approval) = approval.filter(|approval| approval.attempt == *attempt) else {
         return Err(JsonRpcFault::new(
             INVALID_PARAMS,
             "the requestState does not belong to this attempt",
         ));
     };
-    let answer = match (&found.request.content, said) {
+    let answer = match (&approval.request.content, given_answer) {
         (RequestContent::Question { .. }, Value::String(text)) => {
             RequestAnswer::Text { text: text.clone() }
         }
@@ -195,12 +191,18 @@ async fn answer_request(
             ));
         }
     };
-    verbs::audit_other_write(shared, &guest.principal, guest.origin, ("inbox.answer", id));
+    verbs::audit_other_write(
+        shared,
+        &context.principal,
+        context.origin,
+        "inbox.answer",
+        id,
+    );
     // The actor is the person who runs the agent: neither the agent, which cannot answer itself,
     // nor an operator.
     let by = Actor::Person(format!("user-of-{agent}"));
     let command = Command::Decide {
-        approval: found.id,
+        approval: approval.id,
         answer,
         scope: AnswerScope::Once,
         also: vec![],

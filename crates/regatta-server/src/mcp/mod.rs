@@ -6,10 +6,10 @@
 //! its `_meta`. Answers are plain JSON. The caller, and thereby the list of tools, follows from the
 //! token alone.
 
-mod attempt_tools;
+mod attempt_tools; // the tools of an attempt
 mod elicitation; // questions to the person at the client
-mod resources; // resources
-mod tools; // the tools of a caller // the tools of an attempt
+mod resources; // tasks, missions and guides as resources
+mod tools; // the tools of a caller
 
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ pub(crate) async fn no_stream() -> Response {
 /// Handles one message.
 pub(crate) async fn post(
     State(shared): State<Arc<ServerState>>,
-    entered: Authenticated,
+    authenticated: Authenticated,
     body: axum::body::Bytes,
 ) -> Response {
     let Ok(message) = serde_json::from_slice::<Value>(&body) else {
@@ -127,28 +127,28 @@ pub(crate) async fn post(
         }
     };
     let params = &message["params"];
-    let version = match request_revision(method, params, &entered.headers) {
+    let version = match request_revision(method, params, &authenticated.headers) {
         Ok(version) => version,
         Err(fault) => return error_response(&id, fault, StatusCode::BAD_REQUEST),
     };
-    let guest = match entered.request_context() {
-        Ok(guest) => guest,
-        Err(refused) => return problem_response(&refused),
+    let context = match authenticated.request_context() {
+        Ok(context) => context,
+        Err(problem) => return problem_response(&problem),
     };
     // A question goes to the person at the client, if there is one and the revision allows it.
-    let elicited = match (method, version.as_deref()) {
+    let elicitation = match (method, version.as_deref()) {
         ("tools/call", Some(FIRST_STATELESS_REVISION)) => {
-            elicitation::handle_ask_call(&shared, &guest, params)
+            elicitation::handle_ask_call(&shared, &context, params)
                 .await
                 .transpose()
         }
         _ => None,
     };
-    let answered = match elicited {
-        Some(answered) => answered,
-        None => dispatch(&shared, guest, method, params).await,
+    let outcome = match elicitation {
+        Some(outcome) => outcome,
+        None => dispatch(&shared, context, method, params).await,
     };
-    match answered {
+    match outcome {
         Ok(mut result) => {
             if version.as_deref() == Some(FIRST_STATELESS_REVISION)
                 && result.get("resultType").is_none()
@@ -176,8 +176,8 @@ fn request_revision(
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned)
     };
-    let said = header("mcp-protocol-version");
-    let meta = params["_meta"]["io.modelcontextprotocol/protocolVersion"]
+    let header_version = header("mcp-protocol-version");
+    let body_version = params["_meta"]["io.modelcontextprotocol/protocolVersion"]
         .as_str()
         .map(str::to_owned);
     let unsupported = |version: &str| JsonRpcFault {
@@ -188,19 +188,20 @@ fn request_revision(
     if method == "initialize" {
         return Ok(None); // initialize negotiates the revision
     }
-    for version in said.iter().chain(&meta) {
+    for version in header_version.iter().chain(&body_version) {
         if !SUPPORTED_REVISIONS.contains(&version.as_str()) {
             return Err(unsupported(version));
         }
     }
-    if let (Some(said), Some(meta)) = (&said, &meta)
-        && said != meta
+    if let (Some(header_version), Some(body_version)) = (&header_version, &body_version)
+        && header_version != body_version
     {
-        let text = format!("the header has revision {said}, and the request {meta}");
+        let text =
+            format!("the header has revision {header_version}, and the request {body_version}");
         return Err(JsonRpcFault::new(HEADER_MISMATCH, text));
     }
-    if said.as_deref() == Some(FIRST_STATELESS_REVISION) {
-        let named = match method {
+    if header_version.as_deref() == Some(FIRST_STATELESS_REVISION) {
+        let target = match method {
             "tools/call" => params["name"].as_str(),
             "resources/read" => params["uri"].as_str(),
             _ => None,
@@ -211,33 +212,37 @@ fn request_revision(
                 "the Mcp-Method header does not name the request's method",
             ));
         }
-        if named.is_some() && header("mcp-name").as_deref() != named {
+        if target.is_some() && header("mcp-name").as_deref() != target {
             return Err(JsonRpcFault::new(
                 HEADER_MISMATCH,
                 "the Mcp-Name header does not name the request's target",
             ));
         }
     }
-    Ok(meta.or(said))
+    Ok(body_version.or(header_version))
 }
 
 async fn dispatch(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     method: &str,
     params: &Value,
 ) -> Result<Value, JsonRpcFault> {
     match method {
         "initialize" => {
-            let asked = params["protocolVersion"].as_str().unwrap_or_default();
-            let shakes = SUPPORTED_REVISIONS[1..].contains(&asked);
-            let mut result = introduce_server(&guest.principal);
-            result["protocolVersion"] = json!(if shakes { asked } else { FALLBACK_REVISION });
+            let requested = params["protocolVersion"].as_str().unwrap_or_default();
+            let is_supported = SUPPORTED_REVISIONS[1..].contains(&requested);
+            let mut result = introduce_server(&context.principal);
+            result["protocolVersion"] = json!(if is_supported {
+                requested
+            } else {
+                FALLBACK_REVISION
+            });
             result["serverInfo"] = server_info();
             Ok(result)
         }
         "server/discover" => {
-            let mut result = introduce_server(&guest.principal);
+            let mut result = introduce_server(&context.principal);
             result["supportedVersions"] = json!(SUPPORTED_REVISIONS);
             result["ttlMs"] = json!(0);
             result["cacheScope"] = json!("private");
@@ -246,7 +251,7 @@ async fn dispatch(
         }
         "ping" => Ok(json!({})),
         "tools/list" => Ok(
-            json!({ "tools": tools::list(&guest.principal), "ttlMs": 0, "cacheScope": "private" }),
+            json!({ "tools": tools::list(&context.principal), "ttlMs": 0, "cacheScope": "private" }),
         ),
         "tools/call" => {
             let Some(name) = params["name"].as_str() else {
@@ -255,17 +260,17 @@ async fn dispatch(
                     "a call must name its tool",
                 ));
             };
-            tools::call(shared, guest, name, params.get("arguments")).await
+            tools::call(shared, context, name, params.get("arguments")).await
         }
         "resources/list" => {
-            Ok(json!({ "resources": resources::list(&guest.principal, &shared.engine.board()) }))
+            Ok(json!({ "resources": resources::list(&context.principal, &shared.engine.board()) }))
         }
         "resources/templates/list" => {
             Ok(json!({ "resourceTemplates": resources::resource_templates() }))
         }
         "resources/read" => {
             let uri = params["uri"].as_str().unwrap_or_default();
-            resources::read(shared, guest, uri).await
+            resources::read(shared, context, uri).await
         }
         _ => Err(JsonRpcFault::new(
             METHOD_NOT_FOUND,
@@ -281,10 +286,10 @@ fn server_info() -> Value {
     json!({ "name": "regatta", "title": "Regatta", "version": env!("CARGO_PKG_VERSION") })
 }
 
-fn introduce_server(visitor: &Principal) -> Value {
+fn introduce_server(principal: &Principal) -> Value {
     json!({
         "capabilities": { "tools": { "listChanged": false }, "resources": {} },
-        "instructions": tools::instructions(visitor),
+        "instructions": tools::instructions(principal),
     })
 }
 
@@ -313,13 +318,13 @@ mod tests {
     use super::*;
 
     fn header_map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let pair = |pair: &(&'static str, &'static str)| {
+        let header = |(name, value): &(&'static str, &'static str)| {
             (
-                header::HeaderName::from_static(pair.0),
-                header::HeaderValue::from_static(pair.1),
+                header::HeaderName::from_static(name),
+                header::HeaderValue::from_static(value),
             )
         };
-        pairs.iter().map(pair).collect()
+        pairs.iter().map(header).collect()
     }
 
     #[test]

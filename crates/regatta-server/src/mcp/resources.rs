@@ -13,25 +13,25 @@ use crate::tokens::Principal;
 use crate::verbs::RequestContext;
 
 /// Returns the resources that a caller needs first.
-pub(super) fn list(visitor: &Principal, board: &Board) -> Vec<Value> {
-    let one = |uri: String, name: String, title: &str| json!({ "uri": uri, "name": name, "title": title, "mimeType": "application/json" });
-    let Principal::Attempt { id, task, .. } = visitor else {
+pub(super) fn list(principal: &Principal, board: &Board) -> Vec<Value> {
+    let resource = |uri: String, name: String, title: &str| json!({ "uri": uri, "name": name, "title": title, "mimeType": "application/json" });
+    let Principal::Attempt { id, task, .. } = principal else {
         return guide_resources().collect();
     };
     let mission = board.attempts.get(id).and_then(|attempt| attempt.mission);
-    let own = one(
+    let own_task = resource(
         format!("regatta://task/{task}"),
         task.to_string(),
         "Your task",
     );
     let mission = mission.map(|id| {
-        one(
+        resource(
             format!("regatta://mission/{id}"),
             id.to_string(),
             "Your mission",
         )
     });
-    std::iter::once(own)
+    std::iter::once(own_task)
         .chain(mission)
         .chain(guide_resources())
         .collect()
@@ -39,15 +39,15 @@ pub(super) fn list(visitor: &Principal, board: &Board) -> Vec<Value> {
 
 /// Returns the guides as resources.
 fn guide_resources() -> impl Iterator<Item = Value> {
-    let one = |guide: &guide::Guide| {
+    let resource = |guide: &guide::Guide| {
         let uri = format!("regatta://guide/{}", guide.name);
         json!({ "uri": uri, "name": guide.name, "title": guide.title, "mimeType": "text/markdown" })
     };
-    guide::GUIDES.iter().map(one)
+    guide::GUIDES.iter().map(resource)
 }
 
 pub(super) fn resource_templates() -> Vec<Value> {
-    let one = |what: &str, title: &str| {
+    let template = |what: &str, title: &str| {
         json!({
             "uriTemplate": format!("regatta://{what}/{{id}}"),
             "name": what,
@@ -56,41 +56,41 @@ pub(super) fn resource_templates() -> Vec<Value> {
         })
     };
     vec![
-        one("task", "A task, with its attempts"),
-        one("mission", "A mission, with its tasks"),
-        one("diff", "The change of a task's finished work"),
+        template("task", "A task, with its attempts"),
+        template("mission", "A mission, with its tasks"),
+        template("diff", "The change of a task's finished work"),
     ]
 }
 
 pub(super) async fn read(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     uri: &str,
 ) -> Result<Value, JsonRpcFault> {
     let parts = uri
         .strip_prefix("regatta://")
         .and_then(|uri| uri.split_once('/'));
     if let Some(guide) = parts
-        .filter(|part| part.0 == "guide")
-        .and_then(|part| guide::find_guide(part.1))
+        .filter(|(kind, _)| *kind == "guide")
+        .and_then(|(_, name)| guide::find_guide(name))
     {
         return Ok(
             json!({ "contents": [{ "uri": uri, "mimeType": "text/markdown", "text": guide.text }] }),
         );
     }
-    let fits = |kind: &str, id: &str| match kind {
+    let is_valid = |kind: &str, id: &str| match kind {
         "task" | "diff" => id.starts_with(['T', 't']),
         "mission" => id.starts_with(['M', 'm']),
         _ => false,
     };
-    let Some((kind, id)) = parts.filter(|(kind, id)| fits(kind, id)) else {
+    let Some((kind, id)) = parts.filter(|(kind, id)| is_valid(kind, id)) else {
         return Err(JsonRpcFault::new(
             RESOURCE_NOT_FOUND,
             "there is no such resource; see resources/templates/list",
         ));
     };
     let verb = if kind == "diff" { "diff" } else { "show" };
-    let data = tools::call_verb(shared, guest, verb, &json!({ "id": id })).await?;
+    let data = tools::call_verb(shared, context, verb, &json!({ "id": id })).await?;
     Ok(
         json!({ "contents": [{ "uri": uri, "mimeType": "application/json", "text": data.to_string() }] }),
     )

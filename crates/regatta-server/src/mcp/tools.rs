@@ -1,8 +1,8 @@
 //! The tools of a caller, and their calls.
 //!
-//! An attempt has few tools with good descriptions (`worker.rs`), whose task and fencing token are
-//! filled in. A person or a runner has all verbs that the token allows, unchanged. Both end in the
-//! same function as a call over HTTP, with the same checks.
+//! An attempt has few tools with good descriptions ([`attempt_tools`]), whose task and fencing
+//! token are filled in. A person or a runner has all verbs that the token allows, unchanged. Both
+//! end in the same function as a call over HTTP, with the same checks.
 
 use std::sync::Arc;
 
@@ -27,44 +27,40 @@ fn problem_text(problem: &Problem) -> String {
 }
 
 /// Returns the instructions for all tools of a caller.
-pub(super) fn instructions(visitor: &Principal) -> &'static str {
-    match visitor {
+pub(super) fn instructions(principal: &Principal) -> &'static str {
+    match principal {
         Principal::Attempt {
             leads_mission: true,
             ..
         } => {
             "You lead a mission. Give every piece of work to a worker with task_add: name the \
-             goal, the files and the \
-             checks. Then end your turn; you are woken when something happens. When no task is \
-             open any more, call \
-             mission_finish."
+             goal, the files and the checks. Then end your turn; you are woken when something \
+             happens. When no task is open any more, call mission_finish."
         }
         Principal::Attempt { .. } => {
             "You work on one task of a team; my_task shows it. Change only the files of its \
-             manifest, and use \
-             report_scope_escape if others need a change. When you are done, call finish and end \
-             your turn. Regatta checks \
-             your work and lands it."
+             manifest, and use report_scope_escape if others need a change. When you are done, \
+             call finish and end your turn. Regatta checks your work and lands it."
         }
         Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {
             "Regatta runs a team of coding agents on git repositories. These tools are its verbs: \
-             look with status, \
-             show and why; add tasks with task_add; see what needs a person with inbox_list."
+             look with status, show and why; add tasks with task_add; see what needs a person with \
+             inbox_list."
         }
     }
 }
 
 /// Returns the tools of a caller.
-pub(super) fn list(visitor: &Principal) -> Vec<Value> {
-    match visitor {
+pub(super) fn list(principal: &Principal) -> Vec<Value> {
+    match principal {
         Principal::Attempt {
-            is_lead: lead,
+            is_lead,
             leads_mission,
             ..
-        } => attempt_tools::list(attempt_tools::Toolset::new(*lead, *leads_mission)),
+        } => attempt_tools::list(attempt_tools::Toolset::new(*is_lead, *leads_mission)),
         Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => VERBS
             .iter()
-            .filter(|verb| visitor.scope().allows(verb))
+            .filter(|verb| principal.scope().allows(verb))
             .filter_map(tool_for_verb)
             .collect(),
     }
@@ -113,7 +109,7 @@ pub(super) fn tool_json(name: &str, help: &str, mut schema: Value, reads: bool) 
 /// Calls a tool. An error of the tool is part of its result, because the model must see it.
 pub(super) async fn call(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     name: &str,
     arguments: Option<&Value>,
 ) -> Result<Value, JsonRpcFault> {
@@ -137,8 +133,8 @@ pub(super) async fn call(
             ),
         )
     };
-    let done = match &guest.principal {
-        Principal::Attempt { .. } => attempt_tools::call(shared, guest, name, arguments)
+    let reply = match &context.principal {
+        Principal::Attempt { .. } => attempt_tools::call(shared, context, name, arguments)
             .await
             .ok_or_else(unknown)?,
         Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {
@@ -146,7 +142,7 @@ pub(super) async fn call(
                 verb.name.replace('.', "_") == name && !PEOPLE_ONLY_VERBS.contains(&verb.name)
             });
             let verb = verb.ok_or_else(unknown)?;
-            call_verb(shared, guest, verb.name, arguments)
+            call_verb(shared, context, verb.name, arguments)
                 .await
                 .map(|data| ToolReply {
                     data,
@@ -154,8 +150,8 @@ pub(super) async fn call(
                 })
         }
     };
-    Ok(match done {
-        Ok(done) => tool_result(&done),
+    Ok(match reply {
+        Ok(reply) => tool_result(&reply),
         Err(problem) => json!({
             "isError": true,
             "content": [{ "type": "text", "text": problem_text(&problem) }],
@@ -173,12 +169,12 @@ pub(super) struct ToolReply {
 
 /// Builds the answer. Some clients show only the text to their model, so the text has the data
 /// unless a sentence is enough.
-fn tool_result(done: &ToolReply) -> Value {
-    let text = done
+fn tool_result(reply: &ToolReply) -> Value {
+    let text = reply
         .summary
         .clone()
-        .unwrap_or_else(|| done.data.to_string());
-    let structured = match &done.data {
+        .unwrap_or_else(|| reply.data.to_string());
+    let structured = match &reply.data {
         value @ Value::Object(_) => value.clone(),
         value => json!({ "data": value }),
     };
@@ -188,16 +184,16 @@ fn tool_result(done: &ToolReply) -> Value {
 /// Calls a verb, and returns its data.
 pub(super) async fn call_verb(
     shared: &Arc<ServerState>,
-    guest: RequestContext,
+    context: RequestContext,
     verb: &str,
     input: &Value,
 ) -> Result<Value, Problem> {
-    let answer = verbs::handle(shared, guest, verb, input.to_string().as_bytes()).await?;
+    let answer = verbs::handle(shared, context, verb, input.to_string().as_bytes()).await?;
     let answer: Value = serde_json::from_slice(&answer).map_err(|error| {
         Problem::new(
             500,
             "bug",
-            format!("an answer could not be parsed: {error}"),
+            format!("could not parse an answer: {error}"),
             "please report this",
         )
     })?;

@@ -25,17 +25,20 @@ impl TokenStore {
     /// owner.
     pub(crate) fn create_session(
         &self,
-        visitor: &Principal,
+        principal: &Principal,
         person: &str,
         wall: u64,
     ) -> Option<BrowserSession> {
-        let who = match visitor {
+        let holder = match principal {
             Principal::Owner => format!("o{person}"),
             Principal::Named { name, .. } => format!("n{name}"),
             Principal::Attempt { .. } | Principal::Firing { .. } => return None,
         };
-        let until = wall + SESSION_LIFETIME_MS;
-        let cookie = format!("rc_{until}_{}_{who}", hex(&self.sign_session(until, &who)?));
+        let expires_unix_ms = wall + SESSION_LIFETIME_MS;
+        let cookie = format!(
+            "rc_{expires_unix_ms}_{}_{holder}",
+            hex(&self.sign_session(expires_unix_ms, &holder)?)
+        );
         let key = self.key_for_cookie(&cookie);
         Some(BrowserSession { cookie, key })
     }
@@ -51,35 +54,37 @@ impl TokenStore {
             .strip_prefix("rc_")
             .unwrap_or_default()
             .splitn(3, '_');
-        let (until, seal, who) = (parts.next(), parts.next(), parts.next());
-        let (Some(until), Some(seal), Some(who)) =
-            (until.and_then(|until| until.parse().ok()), seal, who)
-        else {
+        let (expires_unix_ms, signature, holder) = (parts.next(), parts.next(), parts.next());
+        let (Some(expires_unix_ms), Some(signature), Some(holder)) = (
+            expires_unix_ms.and_then(|expires_unix_ms| expires_unix_ms.parse().ok()),
+            signature,
+            holder,
+        ) else {
             return Err(no_token());
         };
-        let right = self
-            .sign_session(until, who)
+        let expected = self
+            .sign_session(expires_unix_ms, holder)
             .map(|bytes| hex(&bytes))
             .ok_or_else(no_token)?;
-        let ours = seal.as_bytes().ct_eq(right.as_bytes())
+        let is_valid = signature.as_bytes().ct_eq(expected.as_bytes())
             & key.as_bytes().ct_eq(self.key_for_cookie(cookie).as_bytes());
-        if !bool::from(ours) {
+        if !bool::from(is_valid) {
             return Err(no_token());
         }
-        if until <= wall {
+        if expires_unix_ms <= wall {
             return Err(session_over());
         }
-        match who.split_at(1) {
+        match holder.split_at(1) {
             ("o", person) => Ok((Principal::Owner, Some(person.to_owned()))),
             (_, name) => {
-                let given = self
+                let issued = self
                     .find_issued(name)
                     .filter(|issued_token| !issued_token.is_expired(wall))
                     .ok_or_else(session_over)?;
                 Ok((
                     Principal::Named {
-                        name: given.name,
-                        scope: given.scope,
+                        name: issued.name,
+                        scope: issued.scope,
                     },
                     None,
                 ))
@@ -89,15 +94,15 @@ impl TokenStore {
 
     /// Signs the contents of a session and the hash of the token behind it, so that a new token
     /// with the same name does not revive it.
-    fn sign_session(&self, until: u64, who: &str) -> Option<[u8; 32]> {
-        let behind = match who.get(..1)? {
+    fn sign_session(&self, expires_unix_ms: u64, holder: &str) -> Option<[u8; 32]> {
+        let token_hash = match holder.get(..1)? {
             "o" => String::new(),
-            "n" => self.find_issued(&who[1..])?.hash,
+            "n" => self.find_issued(&holder[1..])?.hash,
             _ => return None,
         };
         Some(mac(
             &self.signing_key(),
-            format!("pass {until} {who} {behind}").as_bytes(),
+            format!("pass {expires_unix_ms} {holder} {token_hash}").as_bytes(),
         ))
     }
 
@@ -136,50 +141,51 @@ mod tests {
     #[test]
     fn s1_a_browser_session_has_its_tokens_scope_and_needs_both_halves() {
         let dir = tempfile::tempdir().unwrap();
-        let ring = TokenStore::open(dir.path(), "own".into()).unwrap();
-        let pass = ring
+        let store = TokenStore::open(dir.path(), "own".into()).unwrap();
+        let session = store
             .create_session(&Principal::Owner, "ann_b", 1_000)
             .unwrap();
-        let who = |cookie: &str, key: &str, wall| {
-            ring.authenticate_session(cookie, key, wall)
+        let authenticate = |cookie: &str, key: &str, wall| {
+            store
+                .authenticate_session(cookie, key, wall)
                 .map_err(|problem| problem.code)
         };
         assert_eq!(
-            who(&pass.cookie, &pass.key, 2_000),
+            authenticate(&session.cookie, &session.key, 2_000),
             Ok((Principal::Owner, Some("ann_b".into())))
         );
         assert_eq!(
-            who(&pass.cookie, &pass.key, 1_000 + SESSION_LIFETIME_MS),
+            authenticate(&session.cookie, &session.key, 1_000 + SESSION_LIFETIME_MS),
             Err("pass_over".into())
         );
-        let other = ring
+        let other_session = store
             .create_session(&Principal::Owner, "bob", 1_000)
             .unwrap();
-        let forged = pass.cookie.replace("ann_b", "eve");
-        let longer = pass.cookie.replacen(
+        let forged = session.cookie.replace("ann_b", "eve");
+        let longer = session.cookie.replacen(
             &(1_000 + SESSION_LIFETIME_MS).to_string(),
             &u64::MAX.to_string(),
             1,
         );
         for (cookie, key) in [
-            (pass.cookie.as_str(), ""),
-            (&pass.cookie, other.key.as_str()),
-            ("", pass.key.as_str()),
-            (&forged, &pass.key),
-            (&longer, &pass.key),
-            ("rc_9999999999999_00_o", &pass.key),
-            ("rc_9999999999999_00_\u{e4}", &pass.key),
+            (session.cookie.as_str(), ""),
+            (&session.cookie, other_session.key.as_str()),
+            ("", session.key.as_str()),
+            (&forged, &session.key),
+            (&longer, &session.key),
+            ("rc_9999999999999_00_o", &session.key),
+            ("rc_9999999999999_00_\u{e4}", &session.key),
         ] {
             assert_eq!(
-                who(cookie, key, 2_000),
+                authenticate(cookie, key, 2_000),
                 Err("no_token".into()),
                 "{cookie} {key}"
             );
         }
-        let elsewhere = TokenStore::open(dir.path(), "another".into()).unwrap();
+        let other_daemon = TokenStore::open(dir.path(), "another".into()).unwrap();
         assert!(
-            elsewhere
-                .authenticate_session(&pass.cookie, &pass.key, 2_000)
+            other_daemon
+                .authenticate_session(&session.cookie, &session.key, 2_000)
                 .is_err()
         );
     }
@@ -188,22 +194,25 @@ mod tests {
     #[test]
     fn s1_a_browser_session_ends_with_its_token() {
         let dir = tempfile::tempdir().unwrap();
-        let ring = TokenStore::open(dir.path(), "own".into()).unwrap();
-        ring.add("ann", TokenScope::Viewer, Some(5_000), 0).unwrap();
+        let store = TokenStore::open(dir.path(), "own".into()).unwrap();
+        store
+            .add("ann", TokenScope::Viewer, Some(5_000), 0)
+            .unwrap();
         let ann = Principal::Named {
             name: "ann".into(),
             scope: TokenScope::Viewer,
         };
-        let pass = ring.create_session(&ann, "", 0).unwrap();
-        let who = |wall| {
-            ring.authenticate_session(&pass.cookie, &pass.key, wall)
+        let session = store.create_session(&ann, "", 0).unwrap();
+        let authenticate = |wall| {
+            store
+                .authenticate_session(&session.cookie, &session.key, wall)
                 .map_err(|problem| problem.code)
         };
-        assert_eq!(who(4_999), Ok((ann.clone(), None)));
-        assert_eq!(who(5_000), Err("pass_over".into()));
-        ring.remove("ann").unwrap();
-        assert_eq!(who(1), Err("no_token".into()));
-        ring.add("ann", TokenScope::Admin, None, 0).unwrap();
-        assert_eq!(who(1), Err("no_token".into()));
+        assert_eq!(authenticate(4_999), Ok((ann.clone(), None)));
+        assert_eq!(authenticate(5_000), Err("pass_over".into()));
+        store.remove("ann").unwrap();
+        assert_eq!(authenticate(1), Err("no_token".into()));
+        store.add("ann", TokenScope::Admin, None, 0).unwrap();
+        assert_eq!(authenticate(1), Err("no_token".into()));
     }
 }

@@ -34,7 +34,7 @@ impl VerbHandler<'_> {
     }
 
     /// Sends a request to a person, and waits for the answer as long as the caller wants.
-    pub(super) async fn attempt_ask(&self, ask: input::AttemptAsk) -> VerbResult {
+    pub(super) async fn attempt_ask(&self, input: input::AttemptAsk) -> VerbResult {
         let id = match &self.idempotency_key {
             Some(key) => format!("tool-{key}"),
             None => format!(
@@ -43,7 +43,7 @@ impl VerbHandler<'_> {
                 REQUEST_COUNTER.fetch_add(1, Ordering::Relaxed)
             ),
         };
-        let want = match ask.permission {
+        let content = match input.permission {
             Some(requested_action) => {
                 let option = |id: &str, kind| PermissionOption {
                     id: id.into(),
@@ -73,33 +73,33 @@ impl VerbHandler<'_> {
                 RequestContent::Permission { tool, options }
             }
             None => RequestContent::Question {
-                text: ask.question,
-                choices: ask.choices,
+                text: input.question,
+                choices: input.choices,
                 schema: None,
             },
         };
-        let ask_it = Command::Ask {
-            task: ask.task,
-            attempt: ask.attempt,
-            token: ask.token,
-            request: AgentRequest { id, content: want },
+        let command = Command::Ask {
+            task: input.task,
+            attempt: input.attempt,
+            token: input.token,
+            request: AgentRequest { id, content },
         };
-        match self.run(ask_it).await? {
+        match self.run(command).await? {
             (_, CommandOutcome::Approval(id)) => {
                 let wait_ms = self
-                    .continue_without_answer(ask.attempt, id, ask.assume, ask.wait_ms)
+                    .continue_without_answer(input.attempt, id, input.assume, input.wait_ms)
                     .await?;
-                self.wait_for_answer(ask.attempt, id, wait_ms).await
+                self.wait_for_answer(input.attempt, id, wait_ms).await
             }
             other => Err(unexpected_outcome(&other.1)),
         }
     }
 
-    pub(super) async fn attempt_answer(&self, ask: input::AttemptAnswer) -> VerbResult {
+    pub(super) async fn attempt_answer(&self, input: input::AttemptAnswer) -> VerbResult {
         let wait_ms = self
-            .continue_without_answer(ask.attempt, ask.id, ask.assume, ask.wait_ms)
+            .continue_without_answer(input.attempt, input.id, input.assume, input.wait_ms)
             .await?;
-        self.wait_for_answer(ask.attempt, ask.id, wait_ms).await
+        self.wait_for_answer(input.attempt, input.id, wait_ms).await
     }
 
     /// Records that an agent continues without an answer. Returns the remaining time to wait, which
@@ -115,7 +115,7 @@ impl VerbHandler<'_> {
             return Ok(wait_ms);
         };
         let live = self.require_live_attempt(attempt)?;
-        let go_on = Command::ContinueWithoutAnswer {
+        let command = Command::ContinueWithoutAnswer {
             task: live.task,
             attempt,
             token: live.token,
@@ -128,7 +128,7 @@ impl VerbHandler<'_> {
             .submit_async(Request {
                 by: self.actor.clone(),
                 key: None,
-                command: go_on,
+                command,
             })
             .await
         {
@@ -154,18 +154,19 @@ impl VerbHandler<'_> {
         wait_ms: u64,
     ) -> VerbResult {
         let deadline = deadline(wait_ms);
-        let mut bell = self.shared.event_fanout.watch_board();
+        let mut board_changes = self.shared.event_fanout.watch_board();
         loop {
-            bell.mark_unchanged();
-            let now = self.board();
-            let live = now.attempts.get(&attempt);
+            board_changes.mark_unchanged();
+            let board = self.board();
+            let live = board.attempts.get(&attempt);
             // A question of an earlier attempt at the same task also belongs to this one.
-            let is_own = |asked: &regatta_core::approval::Approval| {
-                asked.attempt == attempt
-                    || (asked.is_question() && live.is_some_and(|live| live.task == asked.task))
+            let is_own = |approval: &regatta_core::approval::Approval| {
+                approval.attempt == attempt
+                    || (approval.is_question()
+                        && live.is_some_and(|live| live.task == approval.task))
             };
-            let found = now.approvals.get(&id).filter(|asked| is_own(asked));
-            let Some(found) = found else {
+            let approval = board.approvals.get(&id).filter(|approval| is_own(approval));
+            let Some(approval) = approval else {
                 return Err(Problem::new(
                     404,
                     "no_such_request",
@@ -173,17 +174,17 @@ impl VerbHandler<'_> {
                     "ask first, and use the id in the answer",
                 ));
             };
-            let decision = found.decision.as_ref();
+            let decision = approval.decision.as_ref();
             let view = AttemptRequestView {
                 id,
                 answered: decision.is_some(),
-                answer: decision.map(|approval_decision| approval_decision.answer.clone()),
-                by: decision.map(|approval_decision| approval_decision.by.to_string()),
-                withdrawn: found.closed,
-                assumed: found.assumed.clone(),
-                is_told: live.is_some_and(|live| live.accepts_follow_ups) && found.is_question(),
+                answer: decision.map(|decision| decision.answer.clone()),
+                by: decision.map(|decision| decision.by.to_string()),
+                withdrawn: approval.closed,
+                assumed: approval.assumed.clone(),
+                is_told: live.is_some_and(|live| live.accepts_follow_ups) && approval.is_question(),
             };
-            if view.answered && found.is_question() && !found.is_answer_read {
+            if view.answered && approval.is_question() && !approval.is_answer_read {
                 let command = Command::MarkAnswerRead {
                     attempt,
                     approval: id,
@@ -204,11 +205,11 @@ impl VerbHandler<'_> {
             }
             if view.answered
                 || view.withdrawn
-                || tokio::time::timeout_at(deadline, bell.changed())
+                || tokio::time::timeout_at(deadline, board_changes.changed())
                     .await
                     .is_err()
             {
-                return encode_answer(now.revision, &view);
+                return encode_answer(board.revision, &view);
             }
         }
     }
@@ -224,7 +225,7 @@ impl VerbHandler<'_> {
         let others = board
             .attempts
             .values()
-            .filter(|item| item.project == attempt.project && item.id != attempt.id);
+            .filter(|other| other.project == attempt.project && other.id != attempt.id);
         others
             .filter_map(|attempt| {
                 let task = board.tasks.get(&attempt.task)?;
@@ -247,7 +248,7 @@ impl VerbHandler<'_> {
         let (board, now) = (self.board(), self.engine().now());
         let task = self.task_view(attempt.task).await?;
         let project = attempt.project.clone();
-        let landed = self
+        let landed_tasks = self
             .read_history(move |history| {
                 let landings = history.landings(&project, MAX_RECENT_LANDINGS)?;
                 let landed = landings
@@ -258,14 +259,14 @@ impl VerbHandler<'_> {
                     .collect::<Result<Vec<_>, _>>()
             })
             .await?;
-        let brief = |task: &TaskView| TaskBriefView {
+        let brief_view = |task: &TaskView| TaskBriefView {
             task: task.task.id,
             subject: task.task.subject.clone(),
             word: task.word.clone(),
             agent: task.task.agent.clone(),
             files: task.task.files.clone(),
         };
-        let in_mission = board
+        let mission_tasks = board
             .tasks
             .values()
             .filter(|task| attempt.mission.is_some() && task.mission == attempt.mission);
@@ -287,11 +288,11 @@ impl VerbHandler<'_> {
                 .mission
                 .and_then(|id| board.missions.get(&id))
                 .map(|mission| mission.title.clone()),
-            open: in_mission
-                .map(|task| brief(&TaskView::new(&board, task, now)))
+            open: mission_tasks
+                .map(|task| brief_view(&TaskView::new(&board, task, now)))
                 .collect(),
             siblings: self.siblings_of(&attempt),
-            landed: landed
+            landed: landed_tasks
                 .iter()
                 .map(|(task, landing)| LandingView::from_ended(landing, task.as_ref()))
                 .collect(),

@@ -39,117 +39,114 @@ struct CallingAttempt {
 impl VerbHandler<'_> {
     /// Returns the call as its caller may make it, or the refusal.
     pub(super) async fn restrict_to_attempt(&self, call: Call) -> Result<Call, Problem> {
-        let Principal::Attempt {
-            id, is_lead: lead, ..
-        } = &self.principal
-        else {
+        let Principal::Attempt { id, is_lead, .. } = &self.principal else {
             return Ok(call);
         };
         // The attempt existed when its token was verified.
         let attempt = self.board().attempts.get(id).cloned();
-        let own = CallingAttempt {
+        let caller = CallingAttempt {
             attempt: attempt.ok_or_else(|| not_yours("an attempt that is over"))?,
-            is_lead: *lead,
+            is_lead: *is_lead,
         };
-        self.restrict_call(&own, call).await
+        self.restrict_call(&caller, call).await
     }
 
-    async fn restrict_call(&self, own: &CallingAttempt, call: Call) -> Result<Call, Problem> {
+    async fn restrict_call(&self, caller: &CallingAttempt, call: Call) -> Result<Call, Problem> {
         let board = self.board();
-        let fence = own.attempt.token;
-        if own.is_lead
+        let fencing_token = caller.attempt.token;
+        if caller.is_lead
             && let Some(task) = steered_task(&call)?
         {
-            own.require_leads(&self.task_view(task).await?.task)?;
+            caller.require_leads(&self.task_view(task).await?.task)?;
             return Ok(call);
         }
         Ok(match call {
-            Call::TaskProgress(ask) => {
-                own.require_own_attempt(ask.task, ask.attempt)?;
+            Call::TaskProgress(input) => {
+                caller.require_own_attempt(input.task, input.attempt)?;
                 Call::TaskProgress(input::TaskProgress {
-                    token: fence,
-                    ..ask
+                    token: fencing_token,
+                    ..input
                 })
             }
-            Call::TaskFinish(ask) => {
-                own.require_own_attempt(ask.task, ask.attempt)?;
+            Call::TaskFinish(input) => {
+                caller.require_own_attempt(input.task, input.attempt)?;
                 Call::TaskFinish(input::TaskFinish {
-                    token: fence,
-                    ..ask
+                    token: fencing_token,
+                    ..input
                 })
             }
-            Call::TaskFail(ask) => {
-                own.require_own_attempt(ask.task, ask.attempt)?;
+            Call::TaskFail(input) => {
+                caller.require_own_attempt(input.task, input.attempt)?;
                 Call::TaskFail(input::TaskFail {
-                    token: fence,
-                    ..ask
+                    token: fencing_token,
+                    ..input
                 })
             }
-            Call::AttemptAsk(ask) => {
-                own.require_own_attempt(ask.task, ask.attempt)?;
-                let wait_ms = ask.wait_ms.min(MAX_ATTEMPT_WAIT_MS);
+            Call::AttemptAsk(input) => {
+                caller.require_own_attempt(input.task, input.attempt)?;
+                let wait_ms = input.wait_ms.min(MAX_ATTEMPT_WAIT_MS);
                 Call::AttemptAsk(input::AttemptAsk {
-                    token: fence,
+                    token: fencing_token,
                     wait_ms,
-                    ..ask
+                    ..input
                 })
             }
-            Call::AttemptAnswer(ask) => {
-                own.require_own_attempt(own.attempt.task, ask.attempt)?;
+            Call::AttemptAnswer(input) => {
+                caller.require_own_attempt(caller.attempt.task, input.attempt)?;
                 Call::AttemptAnswer(input::AttemptAnswer {
-                    wait_ms: ask.wait_ms.min(MAX_ATTEMPT_WAIT_MS),
-                    ..ask
+                    wait_ms: input.wait_ms.min(MAX_ATTEMPT_WAIT_MS),
+                    ..input
                 })
             }
-            Call::Siblings(ask) => {
-                own.require_own_attempt(own.attempt.task, ask.attempt)?;
-                Call::Siblings(ask)
+            Call::Siblings(input) => {
+                caller.require_own_attempt(caller.attempt.task, input.attempt)?;
+                Call::Siblings(input)
             }
-            Call::Briefing(ask) => {
-                own.require_own_attempt(own.attempt.task, ask.attempt)?;
-                Call::Briefing(ask)
+            Call::Briefing(input) => {
+                caller.require_own_attempt(caller.attempt.task, input.attempt)?;
+                Call::Briefing(input)
             }
-            Call::ClaimAcquire(ask) => {
-                own.require_claimable(&ask.uris)?;
-                let held = board
+            Call::ClaimAcquire(input) => {
+                caller.require_claimable(&input.uris)?;
+                let held_claims = board
                     .claims
                     .values()
-                    .filter(|claim| claim.owner == own.claim_owner() && claim.ttl_ms.is_some())
+                    .filter(|claim| claim.owner == caller.claim_owner() && claim.ttl_ms.is_some())
                     .count();
-                if held >= MAX_CLAIMS {
+                if held_claims >= MAX_CLAIMS {
                     return Err(Problem::new(
                         409,
                         "too_many",
-                        format!("{} already holds {held} claims", own.attempt.id),
+                        format!("{} already holds {held_claims} claims", caller.attempt.id),
                         "release claims that you no longer need",
                     ));
                 }
                 Call::ClaimAcquire(input::ClaimAcquire {
-                    agent: own.attempt.agent.clone(),
-                    ttl_ms: ask.ttl_ms.min(MAX_TTL_MS),
-                    wait_ms: ask.wait_ms.min(MAX_ATTEMPT_WAIT_MS),
-                    ..ask
+                    agent: caller.attempt.agent.clone(),
+                    ttl_ms: input.ttl_ms.min(MAX_TTL_MS),
+                    wait_ms: input.wait_ms.min(MAX_ATTEMPT_WAIT_MS),
+                    ..input
                 })
             }
-            Call::ClaimRenew(ask) => {
-                own.require_holds_claim(&board, ask.claim)?;
-                Call::ClaimRenew(ask)
+            Call::ClaimRenew(input) => {
+                caller.require_holds_claim(&board, input.claim)?;
+                Call::ClaimRenew(input)
             }
-            Call::ClaimRelease(ask) => {
-                own.require_holds_claim(&board, ask.claim)?;
-                Call::ClaimRelease(ask)
+            Call::ClaimRelease(input) => {
+                caller.require_holds_claim(&board, input.claim)?;
+                Call::ClaimRelease(input)
             }
-            Call::ClaimCheck(ask) => {
-                own.require_claimable(&ask.uris)?;
-                Call::ClaimCheck(ask)
+            Call::ClaimCheck(input) => {
+                caller.require_claimable(&input.uris)?;
+                Call::ClaimCheck(input)
             }
-            Call::MsgSend(ask) => {
-                own.require_may_post(&ask.channel)?;
-                let agent = own.posting_agent(ask.agent.clone())?;
-                if let Some(to) = ask.reply_to {
-                    self.require_readable_message(own, to).await?;
+            Call::MsgSend(input) => {
+                caller.require_may_post(&input.channel)?;
+                let agent = caller.posting_agent(input.agent.clone())?;
+                if let Some(to) = input.reply_to {
+                    self.require_readable_message(caller, to).await?;
                 }
-                if let Some(label) = ask
+                if let Some(label) = input
                     .labels
                     .iter()
                     .find(|label| label.as_str().starts_with(LEAD_LABEL_PREFIX))
@@ -161,7 +158,7 @@ impl VerbHandler<'_> {
                         "send it without that label",
                     ));
                 }
-                if ask
+                if input
                     .labels
                     .iter()
                     .any(|label| label.as_str() == RESERVED_LABEL)
@@ -175,105 +172,115 @@ impl VerbHandler<'_> {
                 }
                 Call::MsgSend(input::MsgSend {
                     agent: Some(agent),
-                    ..ask
+                    ..input
                 })
             }
-            Call::MsgHistory(ask) => {
-                let near = [ask.thread, ask.reply_to];
+            Call::MsgHistory(input) => {
+                let referenced = [input.thread, input.reply_to];
                 let (channel, from) = self
-                    .restrict_message_filter(own, ask.channel.clone(), ask.from.clone(), near)
+                    .restrict_message_filter(
+                        caller,
+                        input.channel.clone(),
+                        input.from.clone(),
+                        referenced,
+                    )
                     .await?;
                 Call::MsgHistory(input::MsgHistory {
                     channel,
                     from,
-                    ..ask
+                    ..input
                 })
             }
-            Call::MsgWait(ask) => {
-                let near = [ask.thread, ask.reply_to];
+            Call::MsgWait(input) => {
+                let referenced = [input.thread, input.reply_to];
                 let (channel, from) = self
-                    .restrict_message_filter(own, ask.channel.clone(), ask.from.clone(), near)
+                    .restrict_message_filter(
+                        caller,
+                        input.channel.clone(),
+                        input.from.clone(),
+                        referenced,
+                    )
                     .await?;
-                let timeout_ms = ask.timeout_ms.min(MAX_ATTEMPT_WAIT_MS);
+                let timeout_ms = input.timeout_ms.min(MAX_ATTEMPT_WAIT_MS);
                 Call::MsgWait(input::MsgWait {
                     channel,
                     from,
                     timeout_ms,
-                    ..ask
+                    ..input
                 })
             }
             Call::MsgInbox(_) => Call::MsgInbox(input::MsgInbox {
-                agent: own.attempt.agent.clone(),
+                agent: caller.attempt.agent.clone(),
             }),
-            Call::MsgAttachment(ask) => {
-                self.require_readable_message(own, ask.message).await?;
-                Call::MsgAttachment(ask)
+            Call::MsgAttachment(input) => {
+                self.require_readable_message(caller, input.message).await?;
+                Call::MsgAttachment(input)
             }
-            Call::Name(ask) => Call::Name(ask),
-            Call::MsgRead(ask) => {
-                own.require_may_read(&ask.channel)?;
+            Call::Name(input) => Call::Name(input),
+            Call::MsgRead(input) => {
+                caller.require_may_read(&input.channel)?;
                 Call::MsgRead(input::MsgRead {
-                    agent: own.attempt.agent.clone(),
-                    ..ask
+                    agent: caller.attempt.agent.clone(),
+                    ..input
                 })
             }
-            Call::TaskAdd(ask) => Call::TaskAdd(own.restrict_task_add(&board, ask)?),
-            Call::Why(ask) => {
-                self.require_visible(own, &ask.id).await?;
-                Call::Why(ask)
+            Call::TaskAdd(input) => Call::TaskAdd(caller.restrict_task_add(&board, input)?),
+            Call::Why(input) => {
+                self.require_visible(caller, &input.id).await?;
+                Call::Why(input)
             }
-            Call::Show(ask) => {
-                self.require_visible(own, &ask.id).await?;
-                Call::Show(ask)
+            Call::Show(input) => {
+                self.require_visible(caller, &input.id).await?;
+                Call::Show(input)
             }
-            Call::Guide(ask) => Call::Guide(ask),
+            Call::Guide(input) => Call::Guide(input),
             Call::MissionList(_) => Call::MissionList(input::ProjectFilter {
-                project: Some(own.attempt.project.clone()),
+                project: Some(caller.attempt.project.clone()),
             }),
-            Call::MissionFinish(ask) => {
-                own.require_own_attempt(ask.task, ask.attempt)?;
+            Call::MissionFinish(input) => {
+                caller.require_own_attempt(input.task, input.attempt)?;
                 Call::MissionFinish(input::MissionFinish {
-                    token: fence,
-                    ..ask
+                    token: fencing_token,
+                    ..input
                 })
             }
             // The core checks the task.
-            Call::MissionAdopt(ask) => Call::MissionAdopt(input::MissionAdopt {
+            Call::MissionAdopt(input) => Call::MissionAdopt(input::MissionAdopt {
                 mission: None,
-                ..ask
+                ..input
             }),
             Call::InboxList(_) => Call::InboxList(input::ProjectFilter {
-                project: Some(own.attempt.project.clone()),
+                project: Some(caller.attempt.project.clone()),
             }),
-            Call::InboxAnswer(ask) => {
-                own.require_may_answer(&board, &ask)?;
-                Call::InboxAnswer(ask)
+            Call::InboxAnswer(input) => {
+                caller.require_may_answer(&board, &input)?;
+                Call::InboxAnswer(input)
             }
             Call::Queue(_) => Call::Queue(input::ProjectFilter {
-                project: Some(own.attempt.project.clone()),
+                project: Some(caller.attempt.project.clone()),
             }),
-            Call::TaskList(ask) => Call::TaskList(input::TaskList {
-                project: Some(own.attempt.project.clone()),
-                ..ask
+            Call::TaskList(input) => Call::TaskList(input::TaskList {
+                project: Some(caller.attempt.project.clone()),
+                ..input
             }),
-            Call::MissionShow(ask) => {
-                self.require_visible(own, &ask.id).await?;
-                Call::MissionShow(ask)
+            Call::MissionShow(input) => {
+                self.require_visible(caller, &input.id).await?;
+                Call::MissionShow(input)
             }
-            Call::ScopeReport(ask) => {
-                own.require_own_attempt(ask.task, ask.attempt)?;
+            Call::ScopeReport(input) => {
+                caller.require_own_attempt(input.task, input.attempt)?;
                 Call::ScopeReport(input::ScopeReport {
-                    token: fence,
-                    ..ask
+                    token: fencing_token,
+                    ..input
                 })
             }
-            Call::TaskAssign(ask) => {
-                own.require_take_or_return(&self.task_view(ask.task).await?.task, &ask)?;
-                Call::TaskAssign(ask)
+            Call::TaskAssign(input) => {
+                caller.require_take_or_return(&self.task_view(input.task).await?.task, &input)?;
+                Call::TaskAssign(input)
             }
             // The core checks that the offer is this agent's.
-            Call::TaskAccept(ask) => Call::TaskAccept(own.with_own_agent(ask)),
-            Call::TaskReject(ask) => Call::TaskReject(own.with_own_agent(ask)),
+            Call::TaskAccept(input) => Call::TaskAccept(caller.with_own_agent(input)),
+            Call::TaskReject(input) => Call::TaskReject(caller.with_own_agent(input)),
             // The table of verbs allows no other call. If one arrives anyway, it is refused.
             other => return Err(not_yours(&format!("the verb {}", other.verb().name))),
         })
@@ -282,13 +289,13 @@ impl VerbHandler<'_> {
     /// Checks that an attempt may read a message: in one of its channels, or sent by or to it.
     async fn require_readable_message(
         &self,
-        own: &CallingAttempt,
+        caller: &CallingAttempt,
         id: MessageId,
     ) -> Result<(), Problem> {
         let message = self.find_message(id).await?;
         match bus::addressee(&message.channel) {
-            None => own.require_may_read(&message.channel),
-            Some(_) if message.may_be_read_by(&own.attempt.agent) => Ok(()),
+            None => caller.require_may_read(&message.channel),
+            Some(_) if message.may_be_read_by(&caller.attempt.agent) => Ok(()),
             Some(_) => Err(not_yours(&format!("{id}, which was sent to another agent"))),
         }
     }
@@ -297,25 +304,25 @@ impl VerbHandler<'_> {
     /// messages, around a message that it may read, or else in its project's channel.
     async fn restrict_message_filter(
         &self,
-        own: &CallingAttempt,
+        caller: &CallingAttempt,
         channel: Option<ChannelName>,
         from: Option<String>,
-        near: [Option<MessageId>; 2],
+        referenced: [Option<MessageId>; 2],
     ) -> Result<(Option<ChannelName>, Option<String>), Problem> {
-        let near: Vec<MessageId> = near.into_iter().flatten().collect();
-        for message in &near {
-            self.require_readable_message(own, *message).await?;
+        let referenced: Vec<MessageId> = referenced.into_iter().flatten().collect();
+        for message in &referenced {
+            self.require_readable_message(caller, *message).await?;
         }
         match channel {
-            Some(channel) if own.require_may_read(&channel).is_ok() => Ok((Some(channel), from)),
+            Some(channel) if caller.require_may_read(&channel).is_ok() => Ok((Some(channel), from)),
             Some(channel) if bus::addressee(&channel).is_some() => {
-                Ok((Some(channel), Some(own.attempt.agent.to_string())))
+                Ok((Some(channel), Some(caller.attempt.agent.to_string())))
             }
-            Some(channel) => own
+            Some(channel) => caller
                 .require_may_read(&channel)
                 .map(|()| (Some(channel), from)),
-            None if near.is_empty() => {
-                Ok((ChannelName::new(own.attempt.project.as_str()).ok(), from))
+            None if referenced.is_empty() => {
+                Ok((ChannelName::new(caller.attempt.project.as_str()).ok(), from))
             }
             None => Ok((None, from)),
         }
@@ -323,25 +330,25 @@ impl VerbHandler<'_> {
 
     /// Checks that an attempt may see something: itself, its agent, its mission, and the tasks of
     /// its project.
-    async fn require_visible(&self, own: &CallingAttempt, id: &str) -> Result<(), Problem> {
-        let seen = match self.resolve_reference(id, &resolve_id::SHOW)? {
-            Reference::Agent(name) if name == own.attempt.agent => true,
+    async fn require_visible(&self, caller: &CallingAttempt, id: &str) -> Result<(), Problem> {
+        let is_visible = match self.resolve_reference(id, &resolve_id::SHOW)? {
+            Reference::Agent(name) if name == caller.attempt.agent => true,
             Reference::Agent(_) => return Err(not_yours("another agent")),
-            Reference::Attempt(attempt) => attempt == own.attempt.id,
-            Reference::Mission(mission) => Some(mission) == own.attempt.mission,
+            Reference::Attempt(attempt) => attempt == caller.attempt.id,
+            Reference::Mission(mission) => Some(mission) == caller.attempt.mission,
             Reference::Task(task) => {
-                self.task_view(task).await?.task.project == own.attempt.project
+                self.task_view(task).await?.task.project == caller.attempt.project
             }
             // A lead answers the questions of its workers.
             Reference::Approval(id) => self.find_approval(id).await?.is_some_and(|found| {
-                found.attempt == own.attempt.id
-                    || (own.is_lead
+                found.attempt == caller.attempt.id
+                    || (caller.is_lead
                         && found.mission.is_some()
-                        && found.mission == own.attempt.mission)
+                        && found.mission == caller.attempt.mission)
             }),
             other => return Err(resolve_id::unsupported_kind(&other, "show")),
         };
-        if seen {
+        if is_visible {
             Ok(())
         } else {
             Err(not_yours(&id.chars().take(20).collect::<String>()))
@@ -352,12 +359,12 @@ impl VerbHandler<'_> {
 /// Returns the task that a call steers, for verbs that only a lead may use on other tasks.
 fn steered_task(call: &Call) -> Result<Option<TaskId>, Problem> {
     Ok(Some(match call {
-        Call::TaskAssign(ask) => ask.task,
-        Call::TaskCancel(ask) => ask.task,
-        Call::Tell(ask) | Call::Revise(ask) => parse_id(&ask.id)?,
-        Call::Retry(ask) => parse_id(&ask.id)?,
-        Call::Diff(ask) => parse_id(&ask.id)?,
-        Call::Land(ask) => parse_id(&ask.id)?,
+        Call::TaskAssign(input) => input.task,
+        Call::TaskCancel(input) => input.task,
+        Call::Tell(input) | Call::Revise(input) => parse_id(&input.id)?,
+        Call::Retry(input) => parse_id(&input.id)?,
+        Call::Diff(input) => parse_id(&input.id)?,
+        Call::Land(input) => parse_id(&input.id)?,
         _ => return Ok(None),
     }))
 }
@@ -365,21 +372,27 @@ fn steered_task(call: &Call) -> Result<Option<TaskId>, Problem> {
 impl CallingAttempt {
     /// Checks that an agent takes an unassigned task for itself, or returns a task that it has not
     /// begun.
-    fn require_take_or_return(&self, task: &Task, ask: &input::TaskAssign) -> Result<(), Problem> {
-        let own = &self.attempt.agent;
-        let near = task.project == self.attempt.project
+    fn require_take_or_return(
+        &self,
+        task: &Task,
+        input: &input::TaskAssign,
+    ) -> Result<(), Problem> {
+        let agent = &self.attempt.agent;
+        let is_in_scope = task.project == self.attempt.project
             && task
                 .mission
                 .is_none_or(|id| self.attempt.mission == Some(id));
-        let fine = match &ask.to {
+        let is_allowed = match &input.to {
             Some(to) => {
-                to == own
-                    && ask.how == task::AssignMode::Direct
+                to == agent
+                    && input.how == task::AssignMode::Direct
                     && task.status == task::TaskStatus::Unassigned
             }
-            None => task.assignee.as_ref() == Some(own) && task.status == task::TaskStatus::Pending,
+            None => {
+                task.assignee.as_ref() == Some(agent) && task.status == task::TaskStatus::Pending
+            }
         };
-        if near && fine {
+        if is_in_scope && is_allowed {
             return Ok(());
         }
         Err(Problem::new(
@@ -391,33 +404,33 @@ impl CallingAttempt {
     }
 
     /// Checks that a lead answers a question of its own workers. Permissions are decided by people.
-    fn require_may_answer(&self, board: &Board, ask: &input::InboxAnswer) -> Result<(), Problem> {
-        let item = board.approvals.get(&ask.id);
+    fn require_may_answer(&self, board: &Board, input: &input::InboxAnswer) -> Result<(), Problem> {
+        let approval = board.approvals.get(&input.id);
         // The attempt that asked may have ended.
-        let near = item.is_some_and(|asked| {
-            asked.attempt != self.attempt.id
-                && asked.mission.is_some()
-                && asked.mission == self.attempt.mission
+        let is_own_worker = approval.is_some_and(|approval| {
+            approval.attempt != self.attempt.id
+                && approval.mission.is_some()
+                && approval.mission == self.attempt.mission
         });
-        let question = item.is_some_and(|approval| {
+        let is_question = approval.is_some_and(|approval| {
             matches!(approval.request.content, RequestContent::Question { .. })
         });
-        if self.is_lead && near && question && ask.reach == AnswerScope::Once {
+        if self.is_lead && is_own_worker && is_question && input.reach == AnswerScope::Once {
             return Ok(());
         }
         Err(Problem::new(
             403,
             "not_yours",
-            format!("you cannot answer {}", ask.id),
+            format!("you cannot answer {}", input.id),
             "a lead can answer questions of its own workers, once; only people can grant \
             permissions",
         ))
     }
 
-    fn with_own_agent(&self, ask: input::OfferReply) -> input::OfferReply {
+    fn with_own_agent(&self, input: input::OfferReply) -> input::OfferReply {
         input::OfferReply {
             agent: self.attempt.agent.clone(),
-            ..ask
+            ..input
         }
     }
 
@@ -436,11 +449,11 @@ impl CallingAttempt {
     /// Checks that a lead may steer this task: one of its mission, or of its project if it leads no
     /// mission.
     fn require_leads(&self, task: &Task) -> Result<(), Problem> {
-        let of = |task: &Task| {
+        let is_in_scope = |task: &Task| {
             task.project == self.attempt.project
                 && self.attempt.mission.is_none_or(|m| task.mission == Some(m))
         };
-        if self.is_lead && of(task) {
+        if self.is_lead && is_in_scope(task) {
             Ok(())
         } else {
             Err(not_yours(&task.id.to_string()))
@@ -451,8 +464,8 @@ impl CallingAttempt {
     /// long as the attempt, because otherwise others could write the same files.
     fn require_holds_claim(&self, board: &Board, claim: ClaimId) -> Result<(), Problem> {
         match board.claims.get(&claim) {
-            Some(item) if item.owner == self.claim_owner() && item.ttl_ms.is_some() => Ok(()),
-            Some(item) if item.owner == self.claim_owner() => Err(Problem::new(
+            Some(held) if held.owner == self.claim_owner() && held.ttl_ms.is_some() => Ok(()),
+            Some(held) if held.owner == self.claim_owner() => Err(Problem::new(
                 403,
                 "not_yours",
                 format!(
@@ -477,15 +490,15 @@ impl CallingAttempt {
         );
         for uri in uris {
             let text = uri.as_str();
-            let fine = text
+            let is_allowed = text
                 .strip_prefix(&format!("file://{project}/"))
-                .is_some_and(|text| self.is_bounded(text))
+                .is_some_and(|path| self.is_bounded(path))
                 || text.starts_with("port://")
                 || text == format!("task://{project}/{task}")
                 || text == format!("workspace://{project}/{task}")
                 || text == format!("agent://{agent}")
                 || (self.is_lead && text == format!("workspace://{project}/default"));
-            if !fine {
+            if !is_allowed {
                 return Err(Problem::new(
                     403,
                     "not_yours",
@@ -505,9 +518,9 @@ impl CallingAttempt {
     /// because that would keep all other tasks from starting. (An attempt holds its own files
     /// anyway.)
     fn is_bounded(&self, path: &str) -> bool {
-        let wild = |s: &str| s.contains(['*', '?']);
+        let has_wildcard = |segment: &str| segment.contains(['*', '?']);
         let top = path.split('/').next().unwrap_or_default();
-        !wild(top) && (self.is_lead || !path.split('/').any(|path| path == "**"))
+        !has_wildcard(top) && (self.is_lead || !path.split('/').any(|segment| segment == "**"))
     }
 
     /// Checks that an attempt may read a channel: the project's and those named after it, its
@@ -515,7 +528,7 @@ impl CallingAttempt {
     fn require_may_read(&self, channel: &ChannelName) -> Result<(), Problem> {
         let name = channel.as_str().trim_start_matches('#');
         let project = self.attempt.project.as_str();
-        let own = name == project
+        let is_own = name == project
             || name
                 .strip_prefix(project)
                 .is_some_and(|name| name.starts_with(['-', '.']))
@@ -525,7 +538,7 @@ impl CallingAttempt {
                 .is_some_and(|id| name == id.to_string())
             || name == self.attempt.task.to_string()
             || name.strip_prefix('@') == Some(self.attempt.agent.as_str());
-        if own {
+        if is_own {
             return Ok(());
         }
         Err(Problem::new(
@@ -547,16 +560,16 @@ impl CallingAttempt {
     }
 
     /// Returns the agent that an attempt posts as: its own, or one below it.
-    fn posting_agent(&self, asked: Option<AgentName>) -> Result<AgentName, Problem> {
-        let own = &self.attempt.agent;
-        match asked {
-            None => Ok(own.clone()),
-            Some(name) if bus::is_same_or_below(&name, own) => Ok(name),
+    fn posting_agent(&self, requested: Option<AgentName>) -> Result<AgentName, Problem> {
+        let own_agent = &self.attempt.agent;
+        match requested {
+            None => Ok(own_agent.clone()),
+            Some(name) if bus::is_same_or_below(&name, own_agent) => Ok(name),
             Some(name) => Err(Problem::new(
                 403,
                 "not_yours",
-                format!("{own} cannot post as {name}"),
-                format!("post as {own}, or as an agent below it: {own}/…"),
+                format!("{own_agent} cannot post as {name}"),
+                format!("post as {own_agent}, or as an agent below it: {own_agent}/…"),
             )),
         }
     }
@@ -566,7 +579,7 @@ impl CallingAttempt {
     fn restrict_task_add(
         &self,
         board: &Board,
-        ask: input::TaskAdd,
+        input: input::TaskAdd,
     ) -> Result<input::TaskAdd, Problem> {
         let refuse = |what: &str, hint: &str| Err(Problem::new(403, "not_yours", what, hint));
         // Destructured field by field, so that a new field must be considered here.
@@ -588,7 +601,7 @@ impl CallingAttempt {
             backlog,
             assign,
             how,
-        } = ask;
+        } = input;
         if project.is_some_and(|project| project != self.attempt.project) {
             return Err(not_yours("another project"));
         }
@@ -598,17 +611,17 @@ impl CallingAttempt {
                 "omit the script and the ratchet",
             );
         }
-        let foreign = |id: &TaskId| {
+        let is_foreign = |id: &TaskId| {
             board
                 .tasks
                 .get(id)
                 .is_some_and(|task| task.project != self.attempt.project)
         };
-        if blocked_by.iter().any(foreign) {
+        if blocked_by.iter().any(is_foreign) {
             return Err(not_yours("a task of another project"));
         }
-        let checks = !validation.tests.is_empty() || !validation.lint.is_empty();
-        if !self.is_lead && checks {
+        let has_commands = !validation.tests.is_empty() || !validation.lint.is_empty();
+        if !self.is_lead && has_commands {
             return refuse(
                 "only people and leads may give a task commands to check it",
                 "describe the test in the description",
@@ -620,10 +633,10 @@ impl CallingAttempt {
                 "omit the assignee; a person or a lead will assign the task",
             );
         }
-        let waiting = |task: &&Arc<Task>| {
+        let is_in_backlog = |task: &&Arc<Task>| {
             task.project == self.attempt.project && task.status == task::TaskStatus::Backlog
         };
-        if board.tasks.values().filter(waiting).count() >= MAX_BACKLOG_TASKS {
+        if board.tasks.values().filter(is_in_backlog).count() >= MAX_BACKLOG_TASKS {
             return refuse(
                 "the project's backlog is full",
                 "describe the work in your report",
@@ -651,11 +664,11 @@ impl CallingAttempt {
     }
 }
 
-fn not_yours(what: &str) -> Problem {
+fn not_yours(target: &str) -> Problem {
     Problem::new(
         403,
         "not_yours",
-        format!("this attempt's token does not allow {what}"),
+        format!("this attempt's token does not allow {target}"),
         "it allows its own task, its own claims and the channels of its project",
     )
 }

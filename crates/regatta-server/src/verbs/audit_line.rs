@@ -1,4 +1,6 @@
-//! Audit lines: writes one line of the audit log for each write, whatever its result.
+//! Audit lines: one line of the audit log for each write, whatever its result.
+//!
+//! Not here: the file of the log (`audit`).
 
 use regatta_api::view::AuditLineView;
 
@@ -16,11 +18,11 @@ pub(super) struct PendingAuditLine {
 impl PendingAuditLine {
     pub(super) fn begin(
         shared: &Arc<ServerState>,
-        guest: &RequestContext,
+        context: &RequestContext,
         verb: &str,
         input: &[u8],
     ) -> PendingAuditLine {
-        let attempt = match &guest.principal {
+        let attempt = match &context.principal {
             Principal::Attempt { id, .. } => Some(*id),
             Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => None,
         };
@@ -29,11 +31,11 @@ impl PendingAuditLine {
             time: rfc3339(shared.engine.now().unix_ms),
             verb: verb.to_owned(),
             about: audit::subject_of(input),
-            by: guest.actor.to_string(),
-            token: guest.principal.label(),
-            scope: guest.principal.scope(),
-            from: guest.origin.to_string(),
-            key: guest.idempotency_key.as_ref().map(ToString::to_string),
+            by: context.actor.to_string(),
+            token: context.principal.label(),
+            scope: context.principal.scope(),
+            from: context.origin.to_string(),
+            key: context.idempotency_key.as_ref().map(ToString::to_string),
             attempt,
             revision: None,
             refused: None,
@@ -45,11 +47,11 @@ impl PendingAuditLine {
     }
 
     /// Completes and writes the line before the caller is answered.
-    pub(super) async fn end(mut self, done: &VerbResult) {
+    pub(super) async fn end(mut self, result: &VerbResult) {
         let Some(mut line) = self.line.take() else {
             return;
         };
-        match done {
+        match result {
             // A poll without a task changes nothing, and there are thousands of them.
             Ok(answer) if line.verb == "task.poll" && answer.ends_with(b"\"data\":null}") => return,
             Ok(answer) => line.revision = revision_of(answer),
@@ -73,18 +75,19 @@ impl Drop for PendingAuditLine {
 /// Writes an audit line for a change that is not made with a verb; `verb` and `about` describe it.
 pub(crate) fn audit_other_write(
     shared: &Arc<ServerState>,
-    visitor: &Principal,
+    principal: &Principal,
     origin: ConnectionOrigin,
-    (verb, about): (&str, &str),
+    verb: &str,
+    about: &str,
 ) {
     shared.audit.append_now(AuditLineView {
         n: 0,
         time: rfc3339(shared.engine.now().unix_ms),
         verb: verb.to_owned(),
         about: Some(about.to_owned()),
-        by: visitor.label(),
-        token: visitor.label(),
-        scope: visitor.scope(),
+        by: principal.label(),
+        token: principal.label(),
+        scope: principal.scope(),
         from: origin.to_string(),
         key: None,
         attempt: None,
@@ -101,14 +104,14 @@ pub(crate) fn revision_of(answer: &[u8]) -> Option<u64> {
 }
 
 impl VerbHandler<'_> {
-    pub(super) async fn audit(&self, ask: input::AuditQuery) -> VerbResult {
+    pub(super) async fn audit(&self, input: input::AuditQuery) -> VerbResult {
         let shared = self.shared.clone();
-        let found = run_blocking(move || shared.audit.read(&ask)).await?;
+        let found = run_blocking(move || shared.audit.read(&input)).await?;
         let lines = found.map_err(|error| {
             Problem::new(
                 507,
                 "io",
-                format!("the audit log could not be read: {error}"),
+                format!("could not read the audit log: {error}"),
                 "see what is wrong: regatta doctor",
             )
         })?;

@@ -1,4 +1,7 @@
 //! Verbs of bridges and of conversations in outside services.
+//!
+//! The server knows the bridges only through [`BridgeControl`](crate::BridgeControl). Conversations
+//! are part of the board.
 
 use regatta_api::view::{BridgeView, ConversationLineView};
 use regatta_core::ids::ConversationId;
@@ -11,17 +14,17 @@ impl VerbHandler<'_> {
             .shared
             .bridges
             .as_ref()
-            .map(|bridge_control| bridge_control.list())
+            .map(|bridges| bridges.list())
             .unwrap_or_default();
         encode_answer(self.board().revision, &all)
     }
 
-    pub(super) fn bridge_pause(&self, ask: &input::BridgePause) -> VerbResult {
-        let found = self.shared.bridges.as_ref().map_or(0, |bridge_control| {
-            bridge_control.pause(&ask.agent, ask.service, ask.paused)
+    pub(super) fn bridge_pause(&self, input: &input::BridgePause) -> VerbResult {
+        let paused_count = self.shared.bridges.as_ref().map_or(0, |bridges| {
+            bridges.pause(&input.agent, input.service, input.paused)
         });
-        if found == 0 {
-            let what = format!("{} has no running bridge", ask.agent);
+        if paused_count == 0 {
+            let what = format!("{} has no running bridge", input.agent);
             return Err(Problem::new(
                 404,
                 "no_such_bridge",
@@ -32,9 +35,9 @@ impl VerbHandler<'_> {
         self.bridge_list()
     }
 
-    pub(super) async fn conversation_list(&self, ask: input::ConversationFilter) -> VerbResult {
-        self.require_project(ask.project.as_ref())?;
-        let mut found: Vec<ConversationLineView> = if ask.all {
+    pub(super) async fn conversation_list(&self, input: input::ConversationFilter) -> VerbResult {
+        self.require_project(input.project.as_ref())?;
+        let mut lines: Vec<ConversationLineView> = if input.all {
             let all = self
                 .read_history(|history| history.conversations(1_000))
                 .await?;
@@ -46,13 +49,14 @@ impl VerbHandler<'_> {
                 .map(|conversation| ConversationLineView::new(conversation))
                 .collect()
         };
-        found.retain(|conversation_line| {
-            ask.project
+        lines.retain(|line| {
+            input
+                .project
                 .as_ref()
-                .is_none_or(|only| *only == conversation_line.project)
+                .is_none_or(|only| *only == line.project)
         });
-        found.sort_by_key(|conversation_line| std::cmp::Reverse(conversation_line.updated_wall));
-        encode_answer(self.board().revision, &found)
+        lines.sort_by_key(|line| std::cmp::Reverse(line.updated_wall));
+        encode_answer(self.board().revision, &lines)
     }
 
     pub(super) async fn conversation_show(&self, id: ConversationId) -> VerbResult {
@@ -80,9 +84,9 @@ impl VerbHandler<'_> {
     pub(super) async fn run_conversation_command(
         &self,
         id: ConversationId,
-        ask: impl FnOnce(ConversationId) -> ConversationCommand,
+        command: impl FnOnce(ConversationId) -> ConversationCommand,
     ) -> VerbResult {
-        self.run(Command::Converse(Box::new(ask(id)))).await?;
+        self.run(Command::Converse(Box::new(command(id)))).await?;
         self.conversation_show(id).await
     }
 }

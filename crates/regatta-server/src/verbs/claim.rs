@@ -1,4 +1,8 @@
-//! Verbs of claims.
+//! Verbs of claims: acquire, renew, list and check.
+//!
+//! A claim that an attempt acquires belongs to the attempt and ends with it. Every other claim
+//! belongs to an agent. The engine holds a waiting request; the rules about conflicts and deadlocks
+//! are in `regatta_core::claim`.
 
 use regatta_api::view::WorkClaimView;
 
@@ -7,28 +11,28 @@ use regatta_core::claim;
 use super::*;
 
 impl VerbHandler<'_> {
-    pub(super) async fn claim_acquire(&self, ask: input::ClaimAcquire) -> VerbResult {
+    pub(super) async fn claim_acquire(&self, input: input::ClaimAcquire) -> VerbResult {
         // Claims of an attempt end with the attempt.
         let owner = match &self.principal {
             Principal::Attempt { id, .. } => ClaimOwner::Attempt(*id),
             Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {
-                ClaimOwner::Agent(ask.agent.clone())
+                ClaimOwner::Agent(input.agent.clone())
             }
         };
-        claim::check_agent_and_project(&self.board(), &ask.agent, &ask.uris, &self.actor)
+        claim::check_agent_and_project(&self.board(), &input.agent, &input.uris, &self.actor)
             .map_err(|refusal| Problem::from(&refusal))?;
         let acquire = Acquire {
             owner,
-            uris: ask.uris,
-            mode: ask.mode,
-            ttl_ms: ask.ttl_ms,
-            wait_ms: ask.wait_ms,
-            memo: ask.memo,
+            uris: input.uris,
+            mode: input.mode,
+            ttl_ms: input.ttl_ms,
+            wait_ms: input.wait_ms,
+            memo: input.memo,
         };
         let reply = self
             .engine()
             .acquire(
-                Actor::Agent(ask.agent),
+                Actor::Agent(input.agent),
                 self.idempotency_key.clone(),
                 acquire,
             )
@@ -51,19 +55,19 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn claim_renew(&self, ask: input::HeldClaimInput) -> VerbResult {
+    pub(super) async fn claim_renew(&self, input: input::HeldClaimInput) -> VerbResult {
         match self
             .run(Command::Renew {
-                claim: ask.claim,
-                token: ask.token,
+                claim: input.claim,
+                token: input.token,
             })
             .await?
         {
             (revision, CommandOutcome::Renewed { ttl_ms }) => encode_answer(
                 revision,
                 &GrantedClaim {
-                    claim: ask.claim,
-                    token: ask.token,
+                    claim: input.claim,
+                    token: input.token,
                     ttl_ms,
                 },
             ),
@@ -92,11 +96,11 @@ impl VerbHandler<'_> {
         encode_answer(board.revision, &view)
     }
 
-    pub(super) fn claim_check(&self, ask: &input::UrisInput) -> VerbResult {
+    pub(super) fn claim_check(&self, input: &input::UrisInput) -> VerbResult {
         let (board, now) = (self.board(), self.engine().now());
         let holders = claim::conflicting_holders(
             &Draft::new(&board, now),
-            &ask.uris,
+            &input.uris,
             ClaimMode::Exclusive,
             None,
             now,

@@ -1,4 +1,7 @@
-//! Verbs that show or set up the fleet: status, projects, agents.
+//! Verbs that show or set up the fleet: status, graph, limits, projects and agents.
+//!
+//! Before an answer about the fleet, settings files that were just saved are applied, so that the
+//! answer agrees with them.
 
 use regatta_api::live_view::{DisplayState, MissionProgress};
 use regatta_api::view::{AgentProblem, GraphView, SettingsFileFault, UnreadableRowView};
@@ -29,26 +32,30 @@ impl VerbHandler<'_> {
         })
     }
 
-    pub(super) async fn status(&self, ask: input::ProjectFilter) -> VerbResult {
-        self.require_project(ask.project.as_ref())?;
+    pub(super) async fn status(&self, input: input::ProjectFilter) -> VerbResult {
+        self.require_project(input.project.as_ref())?;
         let config_faults = apply_settings(self.shared).await?;
         let board = self.board();
         let now = self.engine().now();
-        let wanted =
-            |project: &ProjectName| ask.project.as_ref().is_none_or(|item| item == project);
+        let is_selected = |project: &ProjectName| {
+            input
+                .project
+                .as_ref()
+                .is_none_or(|selected| selected == project)
+        };
         let tasks: Vec<TaskView> = board
             .tasks
             .values()
-            .filter(|task| wanted(&task.project))
+            .filter(|task| is_selected(&task.project))
             .map(|task| self.task_view_with_liveness(&board, task))
             .collect();
-        let counts = live::StateCounts::new(&board, wanted);
-        let project = ask.project.clone();
-        let shown = board
+        let counts = live::StateCounts::new(&board, is_selected);
+        let project = input.project.clone();
+        let selected_missions = board
             .missions
             .values()
-            .filter(|mission| wanted(&mission.project));
-        let missions: Vec<(MissionId, String, Option<usize>)> = shown
+            .filter(|mission| is_selected(&mission.project));
+        let missions: Vec<(MissionId, String, Option<usize>)> = selected_missions
             .map(|mission| {
                 (
                     mission.id,
@@ -57,8 +64,8 @@ impl VerbHandler<'_> {
                 )
             })
             .collect();
-        let named = missions.clone();
-        let led: Vec<MissionId> = board
+        let titled_missions = missions.clone();
+        let led_missions: Vec<MissionId> = board
             .missions
             .values()
             .filter(|mission| mission.lead.is_some())
@@ -74,8 +81,9 @@ impl VerbHandler<'_> {
                     };
                     history.count_tasks(&filter)
                 };
-                let far = |(id, title, place): (MissionId, String, Option<usize>)| {
-                    let (landed, tasks) = live::landed_counts(history, id, led.contains(&id))?;
+                let progress_of = |(id, title, place): (MissionId, String, Option<usize>)| {
+                    let (landed, tasks) =
+                        live::landed_counts(history, id, led_missions.contains(&id))?;
                     Ok(MissionProgress {
                         id,
                         title,
@@ -84,7 +92,10 @@ impl VerbHandler<'_> {
                         place,
                     })
                 };
-                let progress = named.into_iter().map(far).collect::<Result<Vec<_>, _>>()?;
+                let progress = titled_missions
+                    .into_iter()
+                    .map(progress_of)
+                    .collect::<Result<Vec<_>, _>>()?;
                 Ok((
                     count(task::TaskStatus::Completed)?,
                     count(task::TaskStatus::Failed)?,
@@ -96,14 +107,14 @@ impl VerbHandler<'_> {
             working: counts.count(DisplayState::Working),
             waiting: counts.count(DisplayState::Waiting),
             landing: counts.count(DisplayState::Landing),
-            needs_you: InboxView::list(&board, ask.project.as_ref(), now)
+            needs_you: InboxView::list(&board, input.project.as_ref(), now)
                 .iter()
                 .filter(|inbox| inbox.is_shown())
                 .count(),
             completed,
             failed,
-            projects: self.project_views(&board, ask.project.clone()).await?,
-            missions: missions.iter().map(|mission| mission.0).collect(),
+            projects: self.project_views(&board, input.project.clone()).await?,
+            missions: missions.iter().map(|(id, ..)| *id).collect(),
             progress,
             agents: board
                 .agents
@@ -123,9 +134,9 @@ impl VerbHandler<'_> {
         encode_answer(board.revision, &view)
     }
 
-    pub(super) async fn graph(&self, ask: input::GraphInput) -> VerbResult {
-        self.require_project(ask.project.as_ref())?;
-        let of = match ask.id.as_deref() {
+    pub(super) async fn graph(&self, input: input::GraphInput) -> VerbResult {
+        self.require_project(input.project.as_ref())?;
+        let scope = match input.id.as_deref() {
             None => GraphScope::All,
             Some(id) => match self.resolve_reference(id, &resolve_id::GRAPH)? {
                 Reference::Mission(mission) => GraphScope::Mission(mission),
@@ -133,10 +144,10 @@ impl VerbHandler<'_> {
             },
         };
         let shared = self.shared.clone();
-        let drawn = run_blocking(move || live::build_graph(&shared, of, ask.project.as_ref()))
+        let built = run_blocking(move || live::build_graph(&shared, scope, input.project.as_ref()))
             .await?
             .map_err(problem_from_store)?;
-        match (drawn, of) {
+        match (built, scope) {
             ((revision, Some(view)), _) => encode_answer(revision, &view),
             ((_, None), GraphScope::Task(task)) => {
                 Err(Problem::from(&Refusal::NoSuchTask { task }))
@@ -150,21 +161,23 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn limits_set(&self, ask: input::LimitsSet) -> VerbResult {
-        let now = self.board().limits;
+    pub(super) async fn limits_set(&self, input: input::LimitsSet) -> VerbResult {
+        let current = self.board().limits;
         let limits = MachineLimits {
-            max_attempts: ask.max_attempts.unwrap_or(now.max_attempts),
-            attempt_timeout_ms: ask.attempt_timeout_ms.unwrap_or(now.attempt_timeout_ms),
-            lead_timeout_ms: ask.lead_timeout_ms.unwrap_or(now.lead_timeout_ms),
-            startup_ms: ask.startup_ms.unwrap_or(now.startup_ms),
-            silence_ms: ask.silence_ms.unwrap_or(now.silence_ms),
-            escalate_ms: ask.escalate_ms.unwrap_or(now.escalate_ms),
-            retry_delay_ms: ask.retry_ms.unwrap_or(now.retry_delay_ms),
-            max_retry_delay_ms: ask.retry_most_ms.unwrap_or(now.max_retry_delay_ms),
-            shutdown_ms: ask.shutdown_ms.unwrap_or(now.shutdown_ms),
-            attempt_memory_mb: ask.attempt_memory_mb.unwrap_or(now.attempt_memory_mb),
-            attempt_disk_mb: ask.attempt_disk_mb.unwrap_or(now.attempt_disk_mb),
-            landing_slots: now.landing_slots,
+            max_attempts: input.max_attempts.unwrap_or(current.max_attempts),
+            attempt_timeout_ms: input
+                .attempt_timeout_ms
+                .unwrap_or(current.attempt_timeout_ms),
+            lead_timeout_ms: input.lead_timeout_ms.unwrap_or(current.lead_timeout_ms),
+            startup_ms: input.startup_ms.unwrap_or(current.startup_ms),
+            silence_ms: input.silence_ms.unwrap_or(current.silence_ms),
+            escalate_ms: input.escalate_ms.unwrap_or(current.escalate_ms),
+            retry_delay_ms: input.retry_ms.unwrap_or(current.retry_delay_ms),
+            max_retry_delay_ms: input.retry_most_ms.unwrap_or(current.max_retry_delay_ms),
+            shutdown_ms: input.shutdown_ms.unwrap_or(current.shutdown_ms),
+            attempt_memory_mb: input.attempt_memory_mb.unwrap_or(current.attempt_memory_mb),
+            attempt_disk_mb: input.attempt_disk_mb.unwrap_or(current.attempt_disk_mb),
+            landing_slots: current.landing_slots,
         };
         self.run_and_confirm(Command::SetLimits { limits }).await
     }
@@ -205,15 +218,15 @@ impl VerbHandler<'_> {
 
     pub(super) async fn project_list(&self) -> VerbResult {
         let board = self.board();
-        let mut all = self.project_views(&board, None).await?;
-        natural_sort::sort(&mut all, |project| project.name.as_str());
-        encode_answer(board.revision, &all)
+        let mut projects = self.project_views(&board, None).await?;
+        natural_sort::sort(&mut projects, |project| project.name.as_str());
+        encode_answer(board.revision, &projects)
     }
 
-    pub(super) async fn project_add(&self, ask: input::ProjectAdd) -> VerbResult {
+    pub(super) async fn project_add(&self, input: input::ProjectAdd) -> VerbResult {
         let (git, path) = (
             self.engine().git().clone(),
-            std::path::PathBuf::from(&ask.path),
+            std::path::PathBuf::from(&input.path),
         );
         let facts = run_blocking(move || git.inspect(&path))
             .await?
@@ -226,7 +239,7 @@ impl VerbHandler<'_> {
                 "make the first commit: git commit --allow-empty -m start",
             ));
         }
-        let Some(trunk) = ask.trunk.or(facts.branch) else {
+        let Some(trunk) = input.trunk.or(facts.branch) else {
             return Err(Problem::new(
                 422,
                 "no_branch",
@@ -248,7 +261,7 @@ impl VerbHandler<'_> {
             .values()
             .find(|project| project.location == location)
             .map(|project| project.name.clone());
-        let name = match ask.name.or(known) {
+        let name = match input.name.or(known) {
             Some(name) => name,
             None => self.unused_project_name(&facts.top),
         };
@@ -269,9 +282,9 @@ impl VerbHandler<'_> {
             name: name.clone(),
             location,
             trunk,
-            validation: ask.validation,
-            validation_timeout_ms: ask.validation_timeout_ms.unwrap_or(CHECK_TIMEOUT_MS),
-            settings: ask.settings,
+            validation: input.validation,
+            validation_timeout_ms: input.validation_timeout_ms.unwrap_or(CHECK_TIMEOUT_MS),
+            settings: input.settings,
         };
         let (revision, _) = self.run(Command::AddProject(add)).await?;
         let views = self.project_views(&self.board(), Some(name)).await?;
@@ -285,7 +298,7 @@ impl VerbHandler<'_> {
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
-        let plain: String = folder
+        let base_name: String = folder
             .chars()
             .map(|c| {
                 if c.is_ascii_alphanumeric() || "-_.".contains(c) {
@@ -296,12 +309,16 @@ impl VerbHandler<'_> {
             })
             .take(50)
             .collect();
-        let plain = plain.trim_start_matches(['-', '_', '.']);
-        let plain = if plain.is_empty() { "project" } else { plain };
+        let base_name = base_name.trim_start_matches(['-', '_', '.']);
+        let base_name = if base_name.is_empty() {
+            "project"
+        } else {
+            base_name
+        };
         let board = self.board();
-        let mut names =
-            std::iter::once(plain.to_owned()).chain((2..).map(|n| format!("{plain}-{n}")));
-        names
+        let mut candidates = std::iter::once(base_name.to_owned())
+            .chain((2..).map(|number| format!("{base_name}-{number}")));
+        candidates
             .find_map(|name| {
                 ProjectName::new(&name)
                     .ok()
@@ -310,51 +327,57 @@ impl VerbHandler<'_> {
             .expect("numbers never run out")
     }
 
-    pub(super) async fn agent_add(&self, ask: input::AgentAdd) -> VerbResult {
-        let runtime = match ask.runtime {
+    pub(super) async fn agent_add(&self, input: input::AgentAdd) -> VerbResult {
+        let runtime = match input.runtime {
             RuntimeName::Scripted => Runtime::Scripted,
             RuntimeName::Outside => Runtime::Outside,
-            RuntimeName::Command => Runtime::Command { argv: ask.command },
-            RuntimeName::Acp => Runtime::Acp { argv: ask.command },
-            RuntimeName::Claude => Runtime::Claude { argv: ask.command },
+            RuntimeName::Command => Runtime::Command {
+                argv: input.command,
+            },
+            RuntimeName::Acp => Runtime::Acp {
+                argv: input.command,
+            },
+            RuntimeName::Claude => Runtime::Claude {
+                argv: input.command,
+            },
             RuntimeName::Codex => Runtime::Codex {
-                argv: ask.command,
+                argv: input.command,
                 app_server: false,
             },
             RuntimeName::CodexServer => Runtime::Codex {
-                argv: ask.command,
+                argv: input.command,
                 app_server: true,
             },
         };
         // An agent with labels runs on runners, whose programs the daemon cannot see.
-        if !ask.anyway && ask.profile.labels.is_empty() {
+        if !input.anyway && input.profile.labels.is_empty() {
             let (agents, runtime, profile) = (
                 self.engine().agents().clone(),
                 runtime.clone(),
-                ask.profile.clone(),
+                input.profile.clone(),
             );
             let found = run_blocking(move || agents.launch_problems(&runtime, &profile)).await?;
             if let Some((_, error)) = found
                 .into_iter()
                 .find(|(problem, _)| *problem == SetupProblem::ProgramMissing)
             {
-                let hint = start_checks::hint_for(&ask.name, &error);
+                let hint = start_checks::hint_for(&input.name, &error);
                 let hint = format!("{hint}\nOr register it all the same, with --anyway");
                 return Err(Problem::new(422, "no_provider", error.message, hint));
             }
         }
         let register = agent::RegisterAgent {
-            name: ask.name.clone(),
+            name: input.name.clone(),
             runtime,
-            role: ask.role,
-            provider: ask.provider,
-            profile: ask.profile,
-            description: ask.description,
-            max_tasks: ask.max_tasks,
+            role: input.role,
+            provider: input.provider,
+            profile: input.profile,
+            description: input.description,
+            max_tasks: input.max_tasks,
         };
         let (revision, _) = self.run(Command::RegisterAgent(register)).await?;
         let board = self.board();
-        match board.agents.get(&ask.name) {
+        match board.agents.get(&input.name) {
             Some(agent) => encode_answer(revision, &self.agent_view(&board, agent).await?),
             None => encode_answer(revision, &Option::<AgentView>::None),
         }
@@ -378,15 +401,15 @@ impl VerbHandler<'_> {
         Ok(view)
     }
 
-    pub(super) async fn agent_close(&self, ask: input::AgentClose) -> VerbResult {
-        let reason = if ask.reason.trim().is_empty() {
+    pub(super) async fn agent_close(&self, input: input::AgentClose) -> VerbResult {
+        let reason = if input.reason.trim().is_empty() {
             "it left".to_owned()
         } else {
-            ask.reason
+            input.reason
         };
         let (revision, _) = self
             .run(Command::LeaveAgent {
-                agent: ask.name.clone(),
+                agent: input.name.clone(),
                 reason,
             })
             .await?;
@@ -395,7 +418,7 @@ impl VerbHandler<'_> {
             revision,
             &board
                 .agents
-                .get(&ask.name)
+                .get(&input.name)
                 .map(|agent| AgentView::new(&board, agent, self.engine().now())),
         )
     }
@@ -407,15 +430,15 @@ impl VerbHandler<'_> {
     pub(super) fn agents(&self) -> Vec<AgentView> {
         let board = self.board();
         let (now, agents) = (self.engine().now(), self.engine().agents());
-        let mut heard: std::collections::BTreeMap<&AgentName, u64> = Default::default();
+        let mut last_output: std::collections::BTreeMap<&AgentName, u64> = Default::default();
         for attempt in board.attempts.values().filter(|attempt| attempt.supervised) {
             if let Some(wall) = agents.last_record_unix_ms(attempt.id) {
-                let last = heard.entry(&attempt.agent).or_default();
+                let last = last_output.entry(&attempt.agent).or_default();
                 *last = wall.max(*last);
             }
         }
         let view = |agent: &Arc<agent::Agent>| AgentView {
-            heard_wall: heard.get(&agent.name).copied(),
+            heard_wall: last_output.get(&agent.name).copied(),
             ..AgentView::new(&board, agent, now)
         };
         let mut all: Vec<AgentView> = board.agents.values().map(view).collect();

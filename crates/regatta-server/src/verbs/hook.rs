@@ -1,4 +1,7 @@
-//! Verbs of hooks.
+//! Verbs of hooks: add, list, test, pause, resume and log.
+//!
+//! Not here: when a hook fires (`regatta_core::hook`), and the execution of its command
+//! (regatta-engine).
 
 use regatta_api::view::{HookTestView, HookView, without_firing_token};
 use regatta_core::bus::Message;
@@ -8,31 +11,31 @@ use regatta_core::ids::{ChannelName, HookId};
 use super::*;
 
 impl VerbHandler<'_> {
-    pub(super) async fn hook_add(&self, ask: input::HookAdd) -> VerbResult {
+    pub(super) async fn hook_add(&self, input: input::HookAdd) -> VerbResult {
         let board = self.board();
         // If no project is named, it is the channel's.
-        let of_channel = match &ask.trigger {
+        let project_of_channel = match &input.trigger {
             HookTrigger::Message {
                 channel: Some(channel),
                 ..
             } => ProjectName::new(channel.as_str()).ok(),
             _ => None,
         };
-        let of_channel = of_channel.filter(|project| board.projects.contains_key(project));
-        let only = || {
-            (board.projects.len() == 1)
-                .then(|| board.projects.keys().next().cloned())
-                .flatten()
+        let project_of_channel =
+            project_of_channel.filter(|project| board.projects.contains_key(project));
+        let only_project = || match board.projects.len() {
+            1 => board.projects.keys().next().cloned(),
+            _ => None,
         };
         let add = hook::AddHook {
-            project: ask.project.or(of_channel).or_else(only),
-            agent: ask.agent,
-            trigger: ask.trigger,
-            when: ask.when,
-            action: ask.action,
-            priority: ask.priority.unwrap_or(2),
-            timeout_ms: ask.timeout_ms,
-            sandbox: ask.sandbox,
+            project: input.project.or(project_of_channel).or_else(only_project),
+            agent: input.agent,
+            trigger: input.trigger,
+            when: input.when,
+            action: input.action,
+            priority: input.priority.unwrap_or(2),
+            timeout_ms: input.timeout_ms,
+            sandbox: input.sandbox,
         };
         match self.run(Command::AddHook(Box::new(add))).await? {
             (revision, CommandOutcome::Hook(id)) => encode_answer(revision, &self.hook_view(id)?),
@@ -49,27 +52,27 @@ impl VerbHandler<'_> {
 
     pub(super) fn hook_list(&self) -> VerbResult {
         let board = self.board();
-        let all: Vec<HookView> = board
+        let hooks: Vec<HookView> = board
             .hooks
             .values()
             .map(|hook| HookView::new(&board, hook))
             .collect();
-        encode_answer(board.revision, &all)
+        encode_answer(board.revision, &hooks)
     }
 
-    pub(super) async fn hook_pause(&self, ask: input::HookPause) -> VerbResult {
-        let reason = if ask.reason.is_empty() {
+    pub(super) async fn hook_pause(&self, input: input::HookPause) -> VerbResult {
+        let reason = if input.reason.is_empty() {
             format!("paused by {}", self.actor)
         } else {
-            ask.reason
+            input.reason
         };
         let (revision, _) = self
             .run(Command::PauseHook {
-                hook: ask.hook,
+                hook: input.hook,
                 reason,
             })
             .await?;
-        encode_answer(revision, &self.hook_view(ask.hook)?)
+        encode_answer(revision, &self.hook_view(input.hook)?)
     }
 
     pub(super) async fn hook_resume(&self, hook: HookId) -> VerbResult {
@@ -78,29 +81,29 @@ impl VerbHandler<'_> {
     }
 
     /// Tests a hook in the same way as when a message is posted.
-    pub(super) async fn hook_test(&self, ask: input::HookTest) -> VerbResult {
+    pub(super) async fn hook_test(&self, input: input::HookTest) -> VerbResult {
         let board = self.board();
-        let found = hook::find(&board, ask.hook)
+        let hook = hook::find(&board, input.hook)
             .map_err(|refusal| Problem::from(&refusal))?
             .clone();
-        let message = match (ask.message, ask.text) {
+        let message = match (input.message, input.text) {
             (Some(id), None) => self.find_message(id).await?,
             (None, Some(text)) => {
-                let of_hook = match &found.trigger {
+                let hook_channel = match &hook.trigger {
                     HookTrigger::Message { channel, .. } => channel.clone(),
                     _ => None,
                 };
-                let channel = ask
+                let channel = input
                     .channel
-                    .or(of_hook)
+                    .or(hook_channel)
                     .or_else(|| ChannelName::new("general").ok());
                 Message {
                     id: MessageId(board.counters.message + 1),
                     channel: channel.expect("a plain word is a channel"),
-                    sender: ask.from.map_or(self.actor.clone(), Actor::Agent),
+                    sender: input.from.map_or(self.actor.clone(), Actor::Agent),
                     mentions: bus::mentions(&text),
                     text,
-                    labels: ask.labels,
+                    labels: input.labels,
                     reply_to: None,
                     thread: None,
                     attachments: vec![],
@@ -119,12 +122,12 @@ impl VerbHandler<'_> {
         };
         let verdict = hook::evaluate(
             &board,
-            &found,
+            &hook,
             &HookInput::Message(&message),
             self.engine().now(),
         );
         let (fires, why) = match verdict {
-            HookMatch::Fires => (true, action_text(&found.action)),
+            HookMatch::Fires => (true, action_text(&hook.action)),
             HookMatch::NotTriggered { why } | HookMatch::ConditionFailed { why } => (false, why),
             HookMatch::WaitsForClaim { why } => (false, format!("{why}; it will fire afterwards")),
             HookMatch::MustPause { why } => (false, format!("it would be paused: {why}")),
@@ -132,20 +135,20 @@ impl VerbHandler<'_> {
         encode_answer(
             board.revision,
             &HookTestView {
-                hook: ask.hook,
+                hook: input.hook,
                 fires,
                 why,
             },
         )
     }
 
-    pub(super) async fn hook_log(&self, ask: input::HookLog) -> VerbResult {
-        let (hook, before, limit) = (ask.hook, ask.before, ask.limit.clamp(1, 1_000));
-        let found = self
+    pub(super) async fn hook_log(&self, input: input::HookLog) -> VerbResult {
+        let (hook, before, limit) = (input.hook, input.before, input.limit.clamp(1, 1_000));
+        let firings = self
             .read_history(move |history| history.firings(hook, before, limit))
             .await?;
-        let found: Vec<_> = found.iter().map(without_firing_token).collect();
-        encode_answer(self.board().revision, &found)
+        let firings: Vec<_> = firings.iter().map(without_firing_token).collect();
+        encode_answer(self.board().revision, &firings)
     }
 }
 

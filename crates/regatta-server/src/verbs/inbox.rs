@@ -1,4 +1,7 @@
-//! Verbs of decisions and control: the inbox, policy, budgets; messages, pauses and retries.
+//! Verbs of decisions and control: the inbox, policy, budgets, cost, messages to agents, pauses and
+//! retries.
+//!
+//! Not here: which items the inbox has, which `regatta_core::inbox` derives from the board.
 
 use regatta_api::view::JournalRecordView;
 use regatta_core::approval::Approval;
@@ -14,17 +17,17 @@ use super::*;
 use crate::cost_index::{CostInput, MAX_MEASURED_CHANGES};
 
 impl VerbHandler<'_> {
-    pub(super) async fn tell(&self, ask: input::IdWithText) -> VerbResult {
-        let task = self.resolve_active_task(&ask.id, &resolve_id::TELL)?;
+    pub(super) async fn tell(&self, input: input::IdWithText) -> VerbResult {
+        let task = self.resolve_active_task(&input.id, &resolve_id::TELL)?;
         match self
             .run(Command::Tell {
                 task,
-                text: ask.text,
+                text: input.text,
             })
             .await?
         {
-            (revision, CommandOutcome::Tell(heard)) => {
-                let attempt = if let TellOutcome::RunningSession(id) = heard {
+            (revision, CommandOutcome::Tell(outcome)) => {
+                let attempt = if let TellOutcome::RunningSession(id) = outcome {
                     Some(id)
                 } else {
                     None
@@ -38,12 +41,12 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn pause(&self, ask: input::IdWithText) -> VerbResult {
-        let task = self.resolve_active_task(&ask.id, &resolve_id::PAUSE)?;
-        let reason = if ask.text.is_empty() {
+    pub(super) async fn pause(&self, input: input::IdWithText) -> VerbResult {
+        let task = self.resolve_active_task(&input.id, &resolve_id::PAUSE)?;
+        let reason = if input.text.is_empty() {
             "paused by a person".to_owned()
         } else {
-            ask.text
+            input.text
         };
         self.run_on_task(task, Command::PauseTask { task, reason })
             .await
@@ -84,17 +87,23 @@ impl VerbHandler<'_> {
 
     pub(super) async fn retry(&self, id: &str) -> VerbResult {
         let task: TaskId = parse_id(id)?;
-        let failed = match self.board().ended_status(task) {
+        let failed_task = match self.board().ended_status(task) {
             Some(task::TaskStatus::Failed | task::TaskStatus::Cancelled) => {
-                let found = self.read_history(move |history| history.task(task)).await?;
-                Some(Box::new(found.ok_or_else(|| {
+                let stored = self.read_history(move |history| history.task(task)).await?;
+                Some(Box::new(stored.ok_or_else(|| {
                     Problem::from(&Refusal::NoSuchTask { task })
                 })?))
             }
             Some(status) => return Err(Problem::from(&Refusal::Finished { task, status })),
             None => None,
         };
-        match self.run(Command::RetryTask { task, failed }).await? {
+        match self
+            .run(Command::RetryTask {
+                task,
+                failed: failed_task,
+            })
+            .await?
+        {
             (revision, CommandOutcome::Task(id)) => {
                 encode_answer(revision, &self.task_view(id).await?)
             }
@@ -102,9 +111,10 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn transcript(&self, ask: input::TranscriptQuery) -> VerbResult {
-        let (agents, limit) = (self.engine().agents().clone(), ask.limit.clamp(1, 1_000));
-        let lines = run_blocking(move || agents.transcript(ask.attempt, ask.from, limit)).await?;
+    pub(super) async fn transcript(&self, input: input::TranscriptQuery) -> VerbResult {
+        let (agents, limit) = (self.engine().agents().clone(), input.limit.clamp(1, 1_000));
+        let lines =
+            run_blocking(move || agents.transcript(input.attempt, input.from, limit)).await?;
         let lines = lines.map_err(|error| Problem::new(500, "io", error.message, error.hint))?;
         let views: Vec<JournalRecordView> = lines
             .into_iter()
@@ -122,12 +132,12 @@ impl VerbHandler<'_> {
         encode_answer(self.board().revision, &views)
     }
 
-    pub(super) fn inbox_list(&self, ask: input::ProjectFilter) -> VerbResult {
-        self.require_project(ask.project.as_ref())?;
+    pub(super) fn inbox_list(&self, input: input::ProjectFilter) -> VerbResult {
+        self.require_project(input.project.as_ref())?;
         let board = self.board();
         encode_answer(
             board.revision,
-            &InboxView::list(&board, ask.project.as_ref(), self.engine().now()),
+            &InboxView::list(&board, input.project.as_ref(), self.engine().now()),
         )
     }
 
@@ -136,17 +146,17 @@ impl VerbHandler<'_> {
         InboxView::list(&self.board(), None, self.engine().now())
     }
 
-    pub(super) async fn inbox_answer(&self, ask: input::InboxAnswer) -> VerbResult {
-        let approval: ApprovalId = ask.id;
-        let also = if ask.alike {
+    pub(super) async fn inbox_answer(&self, input: input::InboxAnswer) -> VerbResult {
+        let approval: ApprovalId = input.id;
+        let also = if input.alike {
             self.identical_requests(approval)
         } else {
             vec![]
         };
         let command = Command::Decide {
             approval,
-            answer: ask.answer,
-            scope: ask.reach,
+            answer: input.answer,
+            scope: input.reach,
             also,
         };
         let (revision, answered) = match self.run(command).await {
@@ -202,45 +212,45 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns a refusal that names who answered a request before. If the attempt has ended since,
-    /// only the store knows.
-    async fn already_answered(&self, id: ApprovalId, late: Problem) -> Problem {
+    /// Returns a refusal that names the person or agent that answered a request before. If the
+    /// attempt has ended since, only the store has that name.
+    async fn already_answered(&self, id: ApprovalId, problem: Problem) -> Problem {
         if self.board().approvals.contains_key(&id) {
-            return late;
+            return problem;
         }
-        let found = self.read_history(move |history| history.approval(id)).await;
-        match found.ok().flatten().and_then(|approval| approval.decision) {
-            Some(approval_decision) => {
-                let by = approval_decision.by.display_name().to_owned();
+        let stored = self.read_history(move |history| history.approval(id)).await;
+        match stored.ok().flatten().and_then(|approval| approval.decision) {
+            Some(decision) => {
+                let by = decision.by.display_name().to_owned();
                 Problem::from(&Refusal::AlreadyAnswered { approval: id, by })
             }
-            None => late,
+            None => problem,
         }
     }
 
     /// Returns the other open requests that are identical to a request.
     fn identical_requests(&self, id: ApprovalId) -> Vec<ApprovalId> {
-        let all = self.inbox_items();
-        let Some(group) = all
+        let items = self.inbox_items();
+        let Some(group_key) = items
             .iter()
             .find(|inbox| inbox.id == id.to_string())
             .map(InboxView::group_key)
         else {
             return vec![];
         };
-        let others = all
+        let others = items
             .iter()
-            .filter(|inbox| inbox.group_key() == group)
+            .filter(|inbox| inbox.group_key() == group_key)
             .filter_map(|inbox| inbox.id.parse().ok());
-        others.filter(|approval_id| *approval_id != id).collect()
+        others.filter(|other| *other != id).collect()
     }
 
-    pub(super) async fn inbox_snooze(&self, ask: input::InboxSnooze) -> VerbResult {
-        let id = ask.id.to_string();
+    pub(super) async fn inbox_snooze(&self, input: input::InboxSnooze) -> VerbResult {
+        let id = input.id.to_string();
         let (revision, _) = self
             .run(Command::Snooze {
-                item: ask.id,
-                ms: ask.ms,
+                item: input.id,
+                ms: input.ms,
             })
             .await?;
         encode_answer(
@@ -249,12 +259,12 @@ impl VerbHandler<'_> {
         )
     }
 
-    pub(super) async fn policy_add(&self, ask: input::PolicyAdd) -> VerbResult {
+    pub(super) async fn policy_add(&self, input: input::PolicyAdd) -> VerbResult {
         match self
             .run(Command::AddRule {
-                scope: ask.scope,
-                effect: ask.effect,
-                subject: ask.matter,
+                scope: input.scope,
+                effect: input.effect,
+                subject: input.matter,
             })
             .await?
         {
@@ -265,11 +275,11 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn cost(&self, ask: &input::CostQuery) -> VerbResult {
+    pub(super) async fn cost(&self, input: &input::CostQuery) -> VerbResult {
         let (shared, board, now) = (self.shared.clone(), self.board(), self.engine().now());
         let (days, by) = (
-            ask.days,
-            ask.by.map_or_else(
+            input.days,
+            input.by.map_or_else(
                 || CostGrouping::ALL.to_vec(),
                 |cost_grouping| vec![cost_grouping],
             ),
@@ -277,23 +287,23 @@ impl VerbHandler<'_> {
         let revision = board.revision;
         let view = run_blocking(move || {
             let (history, git) = (&**shared.engine.history(), &**shared.engine.git());
-            let ground = CostInput {
+            let cost_input = CostInput {
                 board: &board,
                 now,
                 history,
                 git,
                 max_measured: MAX_MEASURED_CHANGES,
             };
-            shared.cost_index.cost_view(&ground, days, &by)
+            shared.cost_index.cost_view(&cost_input, days, &by)
         });
         encode_answer(revision, &view.await?.map_err(problem_from_store)?)
     }
 
-    pub(super) async fn budget_set(&self, ask: input::BudgetSet) -> VerbResult {
+    pub(super) async fn budget_set(&self, input: input::BudgetSet) -> VerbResult {
         let (revision, _) = self
             .run(Command::SetBudget {
-                scope: ask.scope,
-                ceiling: ask.ceiling,
+                scope: input.scope,
+                ceiling: input.ceiling,
             })
             .await?;
         encode_answer(

@@ -1,4 +1,7 @@
-//! Verbs of the landing queue and of finished work.
+//! Verbs of the landing queue and of finished work: land, show, hold, send back, drop, take over,
+//! and undo.
+//!
+//! Not here: the order of the queue and its trials, which `regatta_core::landing` decides.
 
 use std::path::Path;
 
@@ -29,11 +32,11 @@ pub(crate) fn never_reviewed(id: TaskId) -> Problem {
 }
 
 impl VerbHandler<'_> {
-    pub(super) async fn land(&self, ask: input::LandInput) -> VerbResult {
-        let id = if ask.claim.is_some() {
-            self.task_of_workspace(&ask.id).await?
+    pub(super) async fn land(&self, input: input::LandInput) -> VerbResult {
+        let id = if input.claim.is_some() {
+            self.task_of_workspace(&input.id).await?
         } else {
-            parse_id(&ask.id)?
+            parse_id(&input.id)?
         };
         if self.board().ended_status(id) == Some(task::TaskStatus::Completed) {
             if let Some(taken_back) = landing::undone_refusal(&self.board(), id) {
@@ -48,7 +51,7 @@ impl VerbHandler<'_> {
             .tasks
             .get(&id)
             .and_then(|task| board.attempts.get(&task.attempt?));
-        if let Some(attempt) = by_hand.filter(|attempt| attempt.by_hand && ask.claim.is_none()) {
+        if let Some(attempt) = by_hand.filter(|attempt| attempt.by_hand && input.claim.is_none()) {
             let (attempt, token) = (attempt.id, attempt.token);
             return self
                 .run_on_task(
@@ -64,14 +67,14 @@ impl VerbHandler<'_> {
                 )
                 .await;
         }
-        let command = match (ask.claim, ask.token) {
+        let command = match (input.claim, input.token) {
             (Some(claim), Some(token)) => Command::LandWithLentClaim {
                 task: id,
                 lent_claim: LentTrunkClaim { claim, token },
             },
             (None, None) => Command::Land {
                 task: id,
-                first: ask.first,
+                first: input.first,
             },
             _ => {
                 let hint = "regatta land --now WORKSPACE --claim CLAIM --token N";
@@ -128,17 +131,18 @@ impl VerbHandler<'_> {
         })
     }
 
-    pub(super) async fn queue(&self, ask: input::ProjectFilter) -> VerbResult {
-        self.require_project(ask.project.as_ref())?;
+    pub(super) async fn queue(&self, input: input::ProjectFilter) -> VerbResult {
+        self.require_project(input.project.as_ref())?;
         let board = self.board();
         let mut views = Vec::new();
         for project in board.projects.values().filter(|project| {
-            ask.project
+            input
+                .project
                 .as_ref()
                 .is_none_or(|asked| *asked == project.name)
         }) {
             let name = project.name.clone();
-            let recent = self
+            let ended = self
                 .read_history(move |history| {
                     let landings = history.landings(&name, MAX_PAST_LANDINGS)?;
                     landings
@@ -148,12 +152,10 @@ impl VerbHandler<'_> {
                         .collect::<Result<Vec<_>, _>>()
                 })
                 .await?;
-            let usual = landing::median_time_ms(
-                recent
-                    .iter()
-                    .map(|(task, landing)| (landing, task.as_ref())),
+            let median_ms = landing::median_time_ms(
+                ended.iter().map(|(task, landing)| (landing, task.as_ref())),
             );
-            let recent = recent
+            let ended = ended
                 .iter()
                 .map(|(task, landing)| LandingView::from_ended(landing, task.as_ref()))
                 .collect();
@@ -161,25 +163,26 @@ impl VerbHandler<'_> {
                 &board,
                 project,
                 self.engine().now(),
-                (recent, usual),
+                ended,
+                median_ms,
             ));
         }
         encode_answer(board.revision, &views)
     }
 
-    pub(super) async fn queue_hold(&self, ask: input::QueueHold) -> VerbResult {
-        let project = self.resolve_project(ask.project)?;
-        let reason = if ask.reason.trim().is_empty() {
+    pub(super) async fn queue_hold(&self, input: input::QueueHold) -> VerbResult {
+        let project = self.resolve_project(input.project)?;
+        let reason = if input.reason.trim().is_empty() {
             "no reason was given".to_owned()
         } else {
-            ask.reason
+            input.reason
         };
         self.run_and_confirm(Command::HoldQueue { project, reason })
             .await
     }
 
-    pub(super) async fn queue_accept(&self, ask: input::ProjectFilter) -> VerbResult {
-        let project = self.resolve_project(ask.project)?;
+    pub(super) async fn queue_accept(&self, input: input::ProjectFilter) -> VerbResult {
+        let project = self.resolve_project(input.project)?;
         // The trunk is accepted in its present state, not in the state of the last comparison.
         let (engine, name) = (self.engine().clone(), project.clone());
         let tip = run_blocking(move || engine.compare_trunk(&name)).await?;
@@ -187,16 +190,16 @@ impl VerbHandler<'_> {
             .await
     }
 
-    pub(super) async fn queue_release(&self, ask: input::ProjectFilter) -> VerbResult {
-        let project = self.resolve_project(ask.project)?;
+    pub(super) async fn queue_release(&self, input: input::ProjectFilter) -> VerbResult {
+        let project = self.resolve_project(input.project)?;
         self.run_and_confirm(Command::ReleaseQueue { project })
             .await
     }
 
-    pub(super) async fn diff(&self, ask: input::DiffInput) -> VerbResult {
+    pub(super) async fn diff(&self, input: input::DiffInput) -> VerbResult {
         let board = self.board();
-        if let Ok(attempt) = ask.id.parse::<AttemptId>()
-            && ask.id.parse::<TaskId>().is_err()
+        if let Ok(attempt) = input.id.parse::<AttemptId>()
+            && input.id.parse::<TaskId>().is_err()
         {
             let stored = self
                 .read_history(move |history| history.attempt(attempt))
@@ -214,14 +217,14 @@ impl VerbHandler<'_> {
                 None => Err(nothing_kept(attempt)),
             };
         }
-        let id: TaskId = parse_id(&ask.id)?;
+        let id: TaskId = parse_id(&input.id)?;
         let task = self.task_view(id).await?.task;
         let Some(work) = task.submission.clone() else {
             // Work that failed its checks was not submitted, but it is kept.
             let attempts = self
                 .read_history(move |history| history.attempts_of(id))
                 .await?;
-            for attempt in attempts.iter().rev().filter(|_| !ask.since_review) {
+            for attempt in attempts.iter().rev().filter(|_| !input.since_review) {
                 if let Some(diff) = self.kept_work_diff(&task, attempt, false).await? {
                     return encode_answer(board.revision, &diff);
                 }
@@ -241,7 +244,7 @@ impl VerbHandler<'_> {
             self.engine().git().clone(),
             ProjectRepo::from_project(&project),
         );
-        let base = match (ask.since_review, &task.reviewed) {
+        let base = match (input.since_review, &task.reviewed) {
             (true, Some(reviewed)) => reviewed.clone(),
             (true, None) => return Err(never_reviewed(id)),
             (false, _) => work.base,
@@ -311,13 +314,13 @@ impl VerbHandler<'_> {
         }))
     }
 
-    pub(super) async fn revise(&self, ask: input::IdWithText) -> VerbResult {
-        let task: TaskId = parse_id(&ask.id)?;
+    pub(super) async fn revise(&self, input: input::IdWithText) -> VerbResult {
+        let task: TaskId = parse_id(&input.id)?;
         self.run_on_task(
             task,
             Command::Revise {
                 task,
-                text: ask.text,
+                text: input.text,
             },
         )
         .await
@@ -325,8 +328,8 @@ impl VerbHandler<'_> {
 
     /// Drops finished work, which stays under its keep-ref. A failed task is only removed from the
     /// inbox.
-    pub(super) async fn drop_work(&self, ask: input::IdWithText) -> VerbResult {
-        let task: TaskId = parse_id(&ask.id)?;
+    pub(super) async fn drop_work(&self, input: input::IdWithText) -> VerbResult {
+        let task: TaskId = parse_id(&input.id)?;
         let found = self.task_view(task).await?.task;
         if found.status == task::TaskStatus::Failed {
             return self.run_on_task(task, Command::Dismiss { task }).await;
@@ -337,10 +340,10 @@ impl VerbHandler<'_> {
                 status: found.status,
             }));
         }
-        let reason = if ask.text.trim().is_empty() {
+        let reason = if input.text.trim().is_empty() {
             "dropped".to_owned()
         } else {
-            format!("dropped: {}", ask.text)
+            format!("dropped: {}", input.text)
         };
         self.run_on_task(task, Command::CancelTask { task, reason })
             .await

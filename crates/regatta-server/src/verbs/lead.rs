@@ -1,4 +1,7 @@
 //! Verbs of missions with a lead, of the router, and of guides.
+//!
+//! Not here: missions that start from a plan (`task`), and the choice of a lead
+//! (`regatta_core::lead`).
 
 use regatta_api::guide::{self, GUIDES};
 use regatta_api::view::{GuideView, MissionLineView};
@@ -7,18 +10,18 @@ use regatta_core::lead::{LeadRequest, LeadSubject};
 use super::*;
 
 impl VerbHandler<'_> {
-    pub(super) async fn mission_ask(&self, ask: input::MissionAsk) -> VerbResult {
-        let project = self.resolve_project(ask.project)?;
-        let about = ask.task.map_or(LeadSubject::Goal, LeadSubject::Task);
-        let ask = LeadRequest {
+    pub(super) async fn mission_ask(&self, input: input::MissionAsk) -> VerbResult {
+        let project = self.resolve_project(input.project)?;
+        let subject = input.task.map_or(LeadSubject::Goal, LeadSubject::Task);
+        let request = LeadRequest {
             project,
-            goal: ask.goal,
-            subject: about,
-            agent: ask.agent,
+            goal: input.goal,
+            subject,
+            agent: input.agent,
             message: None,
             channel: None,
         };
-        match self.run(Command::AskMission(ask)).await? {
+        match self.run(Command::AskMission(request)).await? {
             (_, CommandOutcome::Mission { mission, .. }) => {
                 self.mission_show(&mission.to_string()).await
             }
@@ -26,51 +29,52 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) fn mission_list(&self, ask: input::ProjectFilter) -> VerbResult {
-        self.require_project(ask.project.as_ref())?;
+    pub(super) fn mission_list(&self, input: input::ProjectFilter) -> VerbResult {
+        self.require_project(input.project.as_ref())?;
         let board = self.board();
-        let wanted = |mission: &&Arc<mission::Mission>| {
-            ask.project
+        let is_selected = |mission: &&Arc<mission::Mission>| {
+            input
+                .project
                 .as_ref()
                 .is_none_or(|name| mission.project == *name)
         };
         let lines: Vec<MissionLineView> = board
             .missions
             .values()
-            .filter(wanted)
+            .filter(is_selected)
             .map(|mission| MissionLineView::new(&board, mission))
             .collect();
         encode_answer(board.revision, &lines)
     }
 
-    pub(super) async fn mission_cancel(&self, ask: input::IdWithText) -> VerbResult {
-        let mission: MissionId = parse_id(&ask.id)?;
-        let reason = if ask.text.trim().is_empty() {
+    pub(super) async fn mission_cancel(&self, input: input::IdWithText) -> VerbResult {
+        let mission: MissionId = parse_id(&input.id)?;
+        let reason = if input.text.trim().is_empty() {
             "cancelled by a person".to_owned()
         } else {
-            ask.text
+            input.text
         };
         self.run(Command::CancelMission { mission, reason }).await?;
-        self.mission_show(&ask.id).await
+        self.mission_show(&input.id).await
     }
 
-    pub(super) async fn mission_handover(&self, ask: input::MissionHandover) -> VerbResult {
-        let mission: MissionId = parse_id(&ask.id)?;
+    pub(super) async fn mission_handover(&self, input: input::MissionHandover) -> VerbResult {
+        let mission: MissionId = parse_id(&input.id)?;
         self.run(Command::HandOverMission {
             mission,
-            to: ask.to,
+            to: input.to,
         })
         .await?;
-        self.mission_show(&ask.id).await
+        self.mission_show(&input.id).await
     }
 
-    pub(super) async fn mission_finish(&self, ask: input::MissionFinish) -> VerbResult {
+    pub(super) async fn mission_finish(&self, input: input::MissionFinish) -> VerbResult {
         let input::MissionFinish {
             task,
             attempt,
             token,
             report,
-        } = ask;
+        } = input;
         self.run_and_confirm(Command::FinishMission {
             task,
             attempt,
@@ -80,8 +84,8 @@ impl VerbHandler<'_> {
         .await
     }
 
-    pub(super) async fn mission_adopt(&self, ask: input::MissionAdopt) -> VerbResult {
-        let named = ask
+    pub(super) async fn mission_adopt(&self, input: input::MissionAdopt) -> VerbResult {
+        let named = input
             .mission
             .as_deref()
             .map(parse_id::<MissionId>)
@@ -95,9 +99,9 @@ impl VerbHandler<'_> {
             )
         })?;
         self.run_on_task(
-            ask.task,
+            input.task,
             Command::AdoptTask {
-                task: ask.task,
+                task: input.task,
                 mission,
             },
         )
@@ -121,8 +125,8 @@ impl VerbHandler<'_> {
             .map(|mission| mission.id)
     }
 
-    pub(super) async fn route(&self, ask: input::RouteInput) -> VerbResult {
-        let id = ask.message;
+    pub(super) async fn route(&self, input: input::RouteInput) -> VerbResult {
+        let id = input.message;
         let filter = MessageFilter {
             after: Some(MessageId(id.0.saturating_sub(1))),
             limit: 1,
@@ -140,14 +144,14 @@ impl VerbHandler<'_> {
             ));
         };
         let board = self.board();
-        let of_channel = || {
+        let project_of_channel = || {
             board
                 .projects
                 .keys()
                 .find(|project| bus::channel_of(project) == message.channel)
                 .cloned()
         };
-        let project = ask.project.or_else(of_channel).ok_or_else(|| {
+        let project = input.project.or_else(project_of_channel).ok_or_else(|| {
             Problem::new(
                 422,
                 "invalid",
@@ -163,13 +167,13 @@ impl VerbHandler<'_> {
         .await
     }
 
-    pub(super) fn guide(&self, ask: &input::GuideQuery) -> VerbResult {
+    pub(super) fn guide(&self, input: &input::GuideQuery) -> VerbResult {
         let view = |guide: &guide::Guide| GuideView {
             name: guide.name.into(),
             title: guide.title.into(),
             text: guide.text.into(),
         };
-        let found: Vec<GuideView> = match &ask.name {
+        let guides: Vec<GuideView> = match &input.name {
             None => GUIDES.iter().map(view).collect(),
             Some(name) => {
                 let names: Vec<&str> = GUIDES.iter().map(|guide| guide.name).collect();
@@ -188,6 +192,6 @@ impl VerbHandler<'_> {
                 vec![view(found)]
             }
         };
-        encode_answer(self.board().revision, &found)
+        encode_answer(self.board().revision, &guides)
     }
 }

@@ -1,4 +1,8 @@
-//! Verbs of the bus.
+//! Verbs of the bus: post messages, read them, wait for them, and read their attachments.
+//!
+//! Messages are read from the history, because the board has only their number and the agents'
+//! cursors. `attempt_scope` restricts which channels an attempt may name; this module also removes
+//! messages that the caller must not read.
 
 use regatta_api::view::{AttachmentView, UnreadView};
 use regatta_core::bus::Message;
@@ -13,8 +17,8 @@ use super::*;
 const MAX_COUNTED_MENTIONS: usize = 1_000;
 
 impl VerbHandler<'_> {
-    pub(super) async fn msg_send(&self, ask: input::MsgSend) -> VerbResult {
-        let by = match (&self.principal, ask.agent) {
+    pub(super) async fn msg_send(&self, input: input::MsgSend) -> VerbResult {
+        let sender = match (&self.principal, input.agent) {
             (_, None) => self.actor.clone(),
             // Messages show their real sender, so a hook's command can post only as its own agent
             // or one below it.
@@ -30,27 +34,30 @@ impl VerbHandler<'_> {
             }
             (_, Some(agent)) => Actor::Agent(agent),
         };
-        let thread = match ask.reply_to {
-            Some(to) => Some(self.message_replied_to(to, &ask.channel).await?.root()),
+        let thread = match input.reply_to {
+            Some(to) => Some(self.message_replied_to(to, &input.channel).await?.root()),
             None => None,
         };
         let firing = match &self.principal {
             Principal::Firing { id, .. } => Some(*id),
             _ => None,
         };
-        let attachments = self.store_attachments(ask.attach).await?;
+        let attachments = self.store_attachments(input.attach).await?;
         let extra = bus::PostContext {
             thread,
             attachments,
             firing,
         };
         let post = bus::PostMessage {
-            channel: ask.channel,
-            text: ask.text,
-            labels: ask.labels,
-            reply_to: ask.reply_to,
+            channel: input.channel,
+            text: input.text,
+            labels: input.labels,
+            reply_to: input.reply_to,
         };
-        match self.run_as(by, Command::PostWith { post, extra }).await? {
+        match self
+            .run_as(sender, Command::PostWith { post, extra })
+            .await?
+        {
             (revision, CommandOutcome::Message(id)) => {
                 encode_answer(revision, &self.find_message(id).await?)
             }
@@ -77,19 +84,19 @@ impl VerbHandler<'_> {
     /// mailbox of the other end.
     async fn message_replied_to(
         &self,
-        to: MessageId,
+        replied_to: MessageId,
         channel: &ChannelName,
     ) -> Result<Message, Problem> {
-        let found = self.find_message(to).await?;
+        let found = self.find_message(replied_to).await?;
         let both_private =
             bus::addressee(&found.channel).is_some() && bus::addressee(channel).is_some();
         if found.channel != *channel && !both_private {
             return Err(Problem::new(
                 422,
                 "elsewhere",
-                format!("{to} is in {}, not in {channel}", found.channel),
+                format!("{replied_to} is in {}, not in {channel}", found.channel),
                 format!(
-                    "answer it there: regatta msg send {} --reply-to {to} …",
+                    "answer it there: regatta msg send {} --reply-to {replied_to} …",
                     found.channel
                 ),
             ));
@@ -104,13 +111,13 @@ impl VerbHandler<'_> {
         if paths.is_empty() {
             return Ok(vec![]);
         }
-        let (engine, visitor, dir) = (
+        let (engine, principal, dir) = (
             self.engine().clone(),
             self.principal.clone(),
             self.shared.data_dir.clone(),
         );
         run_blocking(move || {
-            let reach = match visitor {
+            let sources = match principal {
                 Principal::Owner => AttachmentSources::Everywhere,
                 // The command may be sandboxed, so the daemon must not read files outside for it.
                 Principal::Firing { id, .. } => AttachmentSources::Within(
@@ -131,7 +138,7 @@ impl VerbHandler<'_> {
                         .collect(),
                 ),
                 Principal::Attempt { id, .. } => {
-                    let place = engine.workspace_of(id).ok().flatten().ok_or_else(|| {
+                    let workspace = engine.workspace_of(id).ok().flatten().ok_or_else(|| {
                         Problem::new(
                             422,
                             "bad_attachment",
@@ -139,30 +146,30 @@ impl VerbHandler<'_> {
                             "put the text into the message",
                         )
                     })?;
-                    AttachmentSources::Within(vec![place])
+                    AttachmentSources::Within(vec![workspace])
                 }
             };
-            attachments::store_files(&dir, &reach, &paths)
+            attachments::store_files(&dir, &sources, &paths)
         })
         .await?
     }
 
-    pub(super) async fn msg_attachment(&self, ask: input::MsgAttachment) -> VerbResult {
-        let message = self.find_message(ask.message).await?;
-        let Some(found) = message.attachments.get(ask.nth).cloned() else {
+    pub(super) async fn msg_attachment(&self, input: input::MsgAttachment) -> VerbResult {
+        let message = self.find_message(input.message).await?;
+        let Some(attachment) = message.attachments.get(input.nth).cloned() else {
             return Err(Problem::new(
                 404,
                 "no_such_attachment",
                 format!(
                     "{} has {} attachments",
-                    ask.message,
+                    input.message,
                     message.attachments.len()
                 ),
-                format!("the first is 0: regatta msg attachment {} 0", ask.message),
+                format!("the first is 0: regatta msg attachment {} 0", input.message),
             ));
         };
-        let (dir, kept) = (self.shared.data_dir.clone(), found.clone());
-        let bytes = run_blocking(move || attachments::read_stored(&dir, &kept)).await??;
+        let (dir, stored) = (self.shared.data_dir.clone(), attachment.clone());
+        let bytes = run_blocking(move || attachments::read_stored(&dir, &stored)).await??;
         let (text, hex) = match String::from_utf8(bytes) {
             Ok(text) => (Some(text), None),
             Err(other) => (
@@ -177,18 +184,18 @@ impl VerbHandler<'_> {
             ),
         };
         let view = AttachmentView {
-            message: ask.message,
-            name: found.name,
-            bytes: found.bytes,
-            sha256: found.sha256,
+            message: input.message,
+            name: attachment.name,
+            bytes: attachment.bytes,
+            sha256: attachment.sha256,
             text,
             hex,
         };
         encode_answer(self.board().revision, &view)
     }
 
-    pub(super) async fn msg_history(&self, ask: input::MsgHistory) -> VerbResult {
-        let text = match ask
+    pub(super) async fn msg_history(&self, input: input::MsgHistory) -> VerbResult {
+        let text = match input
             .search
             .as_deref()
             .map(|search| (search, SearchQuery::new(search)))
@@ -204,20 +211,20 @@ impl VerbHandler<'_> {
                 ));
             }
         };
-        let thread = self.thread_root(ask.thread).await?;
+        let thread = self.thread_root(input.thread).await?;
         let filter = MessageFilter {
-            channel: ask.channel,
-            label: ask.label,
-            from: ask.from,
-            mention: ask.mention,
-            reply_to: ask.reply_to,
+            channel: input.channel,
+            label: input.label,
+            from: input.from,
+            mention: input.mention,
+            reply_to: input.reply_to,
             thread,
             text,
-            since_unix_ms: ask.since,
-            until_unix_ms: ask.until,
-            after: ask.after,
-            before: ask.before,
-            limit: ask.limit.clamp(1, 10_000),
+            since_unix_ms: input.since,
+            until_unix_ms: input.until,
+            after: input.after,
+            before: input.before,
+            limit: input.limit.clamp(1, 10_000),
         };
         let mut messages = self
             .read_history(move |history| history.messages(&filter))
@@ -245,23 +252,23 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn msg_wait(&self, ask: input::MsgWait) -> VerbResult {
-        let mut bell = self.shared.event_fanout.watch_board();
-        let mut seen = self.board().counters.message;
-        let mut after = ask.after.unwrap_or(MessageId(seen));
-        let deadline = deadline(ask.timeout_ms);
+    pub(super) async fn msg_wait(&self, input: input::MsgWait) -> VerbResult {
+        let mut board_changes = self.shared.event_fanout.watch_board();
+        let mut last_seen = self.board().counters.message;
+        let mut after = input.after.unwrap_or(MessageId(last_seen));
+        let deadline = deadline(input.timeout_ms);
         let filter = MessageFilter {
-            channel: ask.channel,
-            label: ask.label,
-            from: ask.from,
-            mention: ask.mention,
-            reply_to: ask.reply_to,
-            thread: self.thread_root(ask.thread).await?,
+            channel: input.channel,
+            label: input.label,
+            from: input.from,
+            mention: input.mention,
+            reply_to: input.reply_to,
+            thread: self.thread_root(input.thread).await?,
             limit: 50,
             ..MessageFilter::default()
         };
         loop {
-            while seen > after.0 {
+            while last_seen > after.0 {
                 let filter = MessageFilter {
                     after: Some(after),
                     ..filter.clone()
@@ -277,16 +284,16 @@ impl VerbHandler<'_> {
                 }
                 after = last;
             }
-            let more = async {
+            let next_message = async {
                 loop {
-                    bell.mark_unchanged();
+                    board_changes.mark_unchanged();
                     match self.board().counters.message {
-                        now if now > seen => return now,
-                        _ => _ = bell.changed().await,
+                        now if now > last_seen => return now,
+                        _ => _ = board_changes.changed().await,
                     }
                 }
             };
-            let Ok(now) = tokio::time::timeout_at(deadline, more).await else {
+            let Ok(now) = tokio::time::timeout_at(deadline, next_message).await else {
                 return Err(Problem::new(
                     408,
                     "timed_out",
@@ -294,30 +301,30 @@ impl VerbHandler<'_> {
                     "wait longer: --timeout 5m",
                 ));
             };
-            seen = now;
+            last_seen = now;
         }
     }
 
-    pub(super) async fn msg_read(&self, ask: input::MsgRead) -> VerbResult {
-        let read = self
+    pub(super) async fn msg_read(&self, input: input::MsgRead) -> VerbResult {
+        let last_read = self
             .board()
             .cursors
-            .get(&(ask.agent.clone(), ask.channel.clone()))
+            .get(&(input.agent.clone(), input.channel.clone()))
             .copied()
             .unwrap_or_default();
         let filter = MessageFilter {
-            channel: Some(ask.channel.clone()),
-            after: Some(read),
+            channel: Some(input.channel.clone()),
+            after: Some(last_read),
             limit: 1_000,
             ..MessageFilter::default()
         };
         let messages = self
             .read_history(move |history| history.messages(&filter))
             .await?;
-        if let (Some(last), false) = (messages.last(), ask.keep_unread) {
+        if let (Some(last), false) = (messages.last(), input.keep_unread) {
             self.run(Command::MarkRead {
-                agent: ask.agent,
-                channel: ask.channel,
+                agent: input.agent,
+                channel: input.channel,
                 read: last.id,
             })
             .await?;
@@ -326,37 +333,37 @@ impl VerbHandler<'_> {
     }
 
     /// Counts an agent's unread messages: in its mailbox, in the channels that it has read and
-    /// those of its work, and in the channels where it was mentioned. `message.read` returns the
-    /// same messages.
-    pub(super) async fn msg_inbox(&self, ask: input::MsgInbox) -> VerbResult {
-        let (board, agent) = (self.board(), ask.agent);
+    /// those of its work, and in the channels where it was mentioned. `msg.read` returns the same
+    /// messages.
+    pub(super) async fn msg_inbox(&self, input: input::MsgInbox) -> VerbResult {
+        let (board, agent) = (self.board(), input.agent);
         let mut channels: Vec<ChannelName> = vec![mailbox_of(&agent)?];
         channels.extend(
             board
                 .cursors
                 .keys()
-                .filter(|cursor| cursor.0 == agent)
-                .map(|cursor| cursor.1.clone()),
+                .filter(|(reader, _)| *reader == agent)
+                .map(|(_, channel)| channel.clone()),
         );
-        let works = board
+        let attempts = board
             .attempts
             .values()
             .filter(|attempt| attempt.agent == agent);
         channels
-            .extend(works.filter_map(|attempt| ChannelName::new(attempt.project.as_str()).ok()));
-        let (cursors, own) = (
+            .extend(attempts.filter_map(|attempt| ChannelName::new(attempt.project.as_str()).ok()));
+        let (cursors, is_attempt) = (
             board.cursors.clone(),
             matches!(self.principal, Principal::Attempt { .. }),
         );
-        let unread = move |history: &dyn StoreHistory| {
-            let by = MessageFilter {
+        let count_unread = move |history: &dyn StoreHistory| {
+            let mention_filter = MessageFilter {
                 mention: Some(agent.clone()),
                 limit: MAX_COUNTED_MENTIONS,
                 ..MessageFilter::default()
             };
             // An agent's program must not learn about channels that it cannot read.
-            if !own {
-                let mentioned = history.messages(&by)?;
+            if !is_attempt {
+                let mentioned = history.messages(&mention_filter)?;
                 channels.extend(
                     mentioned
                         .into_iter()
@@ -366,7 +373,7 @@ impl VerbHandler<'_> {
             }
             channels.sort();
             channels.dedup();
-            let mut found = Vec::new();
+            let mut views = Vec::new();
             for channel in channels {
                 let read = cursors
                     .get(&(agent.clone(), channel.clone()))
@@ -376,20 +383,20 @@ impl VerbHandler<'_> {
                 let filter = MessageFilter {
                     channel: Some(channel.clone()),
                     after: Some(read),
-                    ..by.clone()
+                    ..mention_filter.clone()
                 };
                 let mentions = history.messages(&filter)?.len() as u64;
-                found.push(UnreadView {
+                views.push(UnreadView {
                     channel,
                     read,
                     unread,
                     mentions,
                 });
             }
-            Ok(found)
+            Ok(views)
         };
-        let found: Vec<UnreadView> = self.read_history(unread).await?;
-        encode_answer(board.revision, &found)
+        let views: Vec<UnreadView> = self.read_history(count_unread).await?;
+        encode_answer(board.revision, &views)
     }
 }
 

@@ -29,22 +29,22 @@ fn planning_facts(board: &Board, project: &ProjectName) -> PlanningFacts {
         .get(project)
         .map(|found| found.validation.clone())
         .unwrap_or_default();
-    let places: u32 = plan_request::planners(board)
+    let slots: u32 = plan_request::planners(board)
         .filter_map(|name| board.agents.get(name))
         .filter(|agent| agent.role == Role::Worker)
         .map(|agent| agent.max_tasks)
         .sum();
     PlanningFacts {
         checks,
-        workers: places.min(DEFAULT_WORKERS),
+        workers: slots.min(DEFAULT_WORKERS),
     }
 }
 
 impl VerbHandler<'_> {
-    pub(super) async fn plan_ask(&self, ask: input::PlanAsk) -> VerbResult {
-        let project = self.resolve_project(ask.project)?;
+    pub(super) async fn plan_ask(&self, input: input::PlanAsk) -> VerbResult {
+        let project = self.resolve_project(input.project)?;
         let board = self.board();
-        let planner = ask
+        let planner = input
             .planner
             .or_else(|| default_planner(&board, &project))
             .ok_or_else(|| {
@@ -59,17 +59,21 @@ impl VerbHandler<'_> {
         self.require_startable_agent(planners).await?;
         self.require_scripts(
             planners,
-            [(&*title(&ask.goal), None, ask.script.is_some())].into_iter(),
+            std::iter::once(start_checks::ScriptNeed {
+                subject: &title(&input.goal),
+                assignee: None,
+                has_script: input.script.is_some(),
+            }),
         )?;
         let facts = planning_facts(&board, &project);
-        let ask = plan_request::PlanRequest {
+        let input = plan_request::PlanRequest {
             project,
-            brief: plan::planner_brief(ask.goal.trim(), &ask.wrong, &facts),
-            goal: ask.goal,
+            brief: plan::planner_brief(input.goal.trim(), &input.wrong, &facts),
+            goal: input.goal,
             planner,
-            script: ask.script.map(|script| script.to_string()),
+            script: input.script.map(|script| script.to_string()),
         };
-        let (revision, tasks) = match self.run(Command::AskPlan(ask)).await? {
+        let (revision, tasks) = match self.run(Command::AskPlan(input)).await? {
             (revision, CommandOutcome::Mission { tasks, .. }) => (revision, tasks),
             other => return Err(unexpected_outcome(&other.1)),
         };
@@ -89,16 +93,16 @@ impl VerbHandler<'_> {
         encode_answer(self.board().revision, &view)
     }
 
-    pub(super) async fn plan_draw(&self, ask: input::PlanDraw) -> VerbResult {
-        let project = self.resolve_project(ask.project.clone())?;
-        let view = self.plan_preview(project, ask).await?;
+    pub(super) async fn plan_draw(&self, input: input::PlanDraw) -> VerbResult {
+        let project = self.resolve_project(input.project.clone())?;
+        let view = self.plan_preview(project, input).await?;
         encode_answer(self.board().revision, &view)
     }
 
     /// Returns the plan that a planning task made, or its progress.
     async fn plan_view(&self, id: TaskId) -> Result<PlanView, Problem> {
         let live = self.board().tasks.get(&id).map(|task| (**task).clone());
-        let (stored, tries) = self
+        let (stored, attempts) = self
             .read_history(move |history| Ok((history.task(id)?, history.attempts_of(id)?)))
             .await?;
         let task = live.or(stored).ok_or_else(|| {
@@ -114,7 +118,7 @@ impl VerbHandler<'_> {
             ));
         };
         let planner = task.agent.clone().or(task.assignee.clone());
-        let who = planner
+        let planner_name = planner
             .as_ref()
             .map_or("no agent yet".to_owned(), ToString::to_string);
         let title = plan_request::title(&goal);
@@ -124,13 +128,13 @@ impl VerbHandler<'_> {
         };
         (view.task, view.planner) = (Some(id), planner.clone());
         let board = self.board();
-        let again = |wrong: &str| {
-            let input = json!({ "project": task.project, "goal": goal, "planner": planner, "wrong": wrong });
+        let ask_again = |problem: &str| {
+            let action_input = json!({ "project": task.project, "goal": goal, "planner": planner, "wrong": problem });
             let cli = format!("regatta run {}", shell_quote::quote(&goal));
             let choice = crate::live::planner_choice(&board, planner.as_ref());
             PageAction {
                 choice,
-                ..plan_action("Ask again", "plan.ask", input, cli)
+                ..plan_action("Ask again", "plan.ask", action_input, cli)
             }
         };
         match task.status {
@@ -141,16 +145,16 @@ impl VerbHandler<'_> {
                     .clone()
                     .unwrap_or_else(|| "it gave no reason".into());
                 view.state = PlanState::Failed;
-                view.text = format!("{who} made no plan: {why}");
-                view.actions = vec![again("")];
+                view.text = format!("{planner_name} made no plan: {why}");
+                view.actions = vec![ask_again("")];
                 return Ok(view);
             }
             status if status.is_waiting() => {
-                let waits = schedule::wait_reasons(&board, &task, self.engine().now());
-                let why = waits
+                let wait_reasons = schedule::wait_reasons(&board, &task, self.engine().now());
+                let why = wait_reasons
                     .first()
                     .map_or("it waits", |wait_reason| wait_reason.text.as_str());
-                view.text = format!("{who} has not started: {why}");
+                view.text = format!("{planner_name} has not started: {why}");
                 return Ok(view);
             }
             _ => {
@@ -160,45 +164,45 @@ impl VerbHandler<'_> {
                     .next()
                     .filter(|progress| !progress.is_empty())
                 {
-                    Some(said) => format!("{who} is planning: {said}"),
-                    None => format!("{who} is planning"),
+                    Some(progress) => format!("{planner_name} is planning: {progress}"),
+                    None => format!("{planner_name} is planning"),
                 };
                 return Ok(view);
             }
         }
-        let detail = tries
+        let detail = attempts
             .iter()
             .rev()
             .find_map(|attempt| attempt.result.as_ref())
             .map(|work_result| work_result.detail.clone());
-        let said = detail
+        let answer = detail
             .filter(|detail| !detail.trim().is_empty())
             .or(task.output.clone())
             .unwrap_or_default();
-        let read = match (self.shared.parse_plan)(&said) {
-            Ok(read) if !read.tasks.is_empty() => read,
+        let parsed = match (self.shared.parse_plan)(&answer) {
+            Ok(parsed) if !parsed.tasks.is_empty() => parsed,
             other => {
-                let wrong = other.err().unwrap_or_else(|| "it has no tasks".into());
+                let problem = other.err().unwrap_or_else(|| "it has no tasks".into());
                 view.state = PlanState::Unusable;
-                view.text = format!("{who}'s plan cannot be used: {wrong}");
-                view.actions = vec![again(&wrong)];
+                view.text = format!("{planner_name}'s plan cannot be used: {problem}");
+                view.actions = vec![ask_again(&problem)];
                 return Ok(view);
             }
         };
-        let ask = input::PlanDraw {
+        let input = input::PlanDraw {
             project: None,
             title: title.clone(),
-            tasks: read.tasks,
+            tasks: parsed.tasks,
             agents: vec![],
         };
-        let mut drawn = self.plan_preview(task.project.clone(), ask).await?;
-        drawn.warnings.extend(read.warnings);
-        drawn.actions.push(again(""));
+        let mut preview = self.plan_preview(task.project.clone(), input).await?;
+        preview.warnings.extend(parsed.warnings);
+        preview.actions.push(ask_again(""));
         Ok(PlanView {
             task: Some(id),
             goal,
             planner,
-            ..drawn
+            ..preview
         })
     }
 
@@ -206,16 +210,18 @@ impl VerbHandler<'_> {
     async fn plan_preview(
         &self,
         name: ProjectName,
-        ask: input::PlanDraw,
+        input: input::PlanDraw,
     ) -> Result<PlanView, Problem> {
         let board = self.board();
         let project = require_project_on(&board, &name)?;
-        let many = ask.tasks.len();
-        if many == 0
-            || ask
-                .tasks
-                .iter()
-                .any(|planned_task| planned_task.after.iter().any(|on| *on >= many))
+        let task_count = input.tasks.len();
+        if task_count == 0
+            || input.tasks.iter().any(|planned_task| {
+                planned_task
+                    .after
+                    .iter()
+                    .any(|position| *position >= task_count)
+            })
         {
             let what = "the plan has no tasks, or a task depends on a task outside the plan";
             return Err(Problem::new(
@@ -225,29 +231,29 @@ impl VerbHandler<'_> {
                 "count positions from 0",
             ));
         }
-        let agents = if ask.agents.is_empty() {
+        let agents = if input.agents.is_empty() {
             working_agents(&board, &project)
         } else {
-            ask.agents
+            input.agents
         };
-        let set = &project.settings.run;
-        let wave_commits = set.commits == Some(CommitGrouping::Wave);
+        let run_settings = &project.settings.run;
+        let wave_commits = run_settings.commits == Some(CommitGrouping::Wave);
         let mode = if wave_commits {
             mission::StartMode::Waves
         } else {
-            set.mode.unwrap_or_default()
+            run_settings.mode.unwrap_or_default()
         };
         let start = input::MissionStart {
             project: Some(name.clone()),
-            title: ask.title.clone(),
+            title: input.title.clone(),
             agents: agents.clone(),
-            max_workers: set.max_workers.unwrap_or(DEFAULT_WORKERS),
+            max_workers: run_settings.max_workers.unwrap_or(DEFAULT_WORKERS),
             mode,
             isolate: false,
             wave_commits,
             team: None,
             budget: Default::default(),
-            tasks: ask.tasks,
+            tasks: input.tasks,
             adopt: vec![],
         };
         let serial = self.serial_packages(&name, &start).await?;
@@ -260,18 +266,18 @@ impl VerbHandler<'_> {
             })
             .collect();
         let rules = manifest::OwnershipRules {
-            run: set,
+            run: run_settings,
             serial: &serial,
             isolate: false,
         };
         let ownership = manifest::ownership(&parts, rules).map_err(|circle| {
-            let places: Vec<String> = circle
+            let positions: Vec<String> = circle
                 .iter()
-                .map(|circle| (circle + 1).to_string())
+                .map(|position| (position + 1).to_string())
                 .collect();
             let what = format!(
                 "deadlock: these tasks wait for each other: {}",
-                places.join(" → ")
+                positions.join(" → ")
             );
             Problem::new(422, "cycle", what, "remove one of the dependencies")
         })?;
@@ -292,30 +298,30 @@ impl VerbHandler<'_> {
             .tasks
             .iter()
             .enumerate()
-            .filter(|task| {
+            .filter(|(_, planned)| {
                 schedule::lacks_manifest(
-                    task.1.task.issue_type,
-                    task.1.task.expects,
-                    &task.1.task.files,
+                    planned.task.issue_type,
+                    planned.task.expects,
+                    &planned.task.files,
                 )
             })
-            .map(|task| {
+            .map(|(position, _)| {
                 format!(
                     "{} names no files and will not be given to an agent",
-                    task.0 + 1
+                    position + 1
                 )
             })
             .collect();
         if agents.is_empty() {
             warnings.push("there is no agent to do the work: regatta agent add".into());
         }
-        let estimate = self.estimate_text(&name, many as u64).await?;
-        let input = serde_json::to_value(&start)
+        let estimate = self.estimate_text(&name, task_count as u64).await?;
+        let action_input = serde_json::to_value(&start)
             .map_err(|error| Problem::new(500, "bug", error.to_string(), "please report this"))?;
-        let cli = format!("regatta run {}", shell_quote::quote(&ask.title));
-        let go = PageAction {
+        let cli = format!("regatta run {}", shell_quote::quote(&input.title));
+        let start_action = PageAction {
             first: true,
-            ..plan_action("Start", "mission.start", input, cli)
+            ..plan_action("Start", "mission.start", action_input, cli)
         };
         let pace = match mode {
             mission::StartMode::Flow => "each starts when it is ready",
@@ -330,9 +336,13 @@ impl VerbHandler<'_> {
             conflicts,
             warnings,
             estimate,
-            actions: if agents.is_empty() { vec![] } else { vec![go] },
+            actions: if agents.is_empty() {
+                vec![]
+            } else {
+                vec![start_action]
+            },
             agents,
-            ..empty_plan(name, ask.title)
+            ..empty_plan(name, input.title)
         })
     }
 
@@ -344,13 +354,13 @@ impl VerbHandler<'_> {
             limit: MAX_ESTIMATE_SAMPLES,
             ..TaskFilter::default()
         };
-        let done = self
+        let completed = self
             .read_history(move |history| history.tasks(&filter))
             .await?;
-        let landed = || done.iter().filter(|task| task.landed.is_some());
+        let landed = || completed.iter().filter(|task| task.landed.is_some());
         let times = landed()
             .map(|task| task.spent.wall_ms)
-            .filter(|n| *n > 0)
+            .filter(|ms| *ms > 0)
             .collect();
         let costs = landed()
             .filter_map(|task| task.spent.usage.micro_usd)
@@ -361,7 +371,7 @@ impl VerbHandler<'_> {
 
 /// Returns the default planner: the first agent that would do the work and can plan.
 fn default_planner(board: &Board, project: &ProjectName) -> Option<AgentName> {
-    let able = |agent: &AgentName| {
+    let can_plan = |agent: &AgentName| {
         board
             .agents
             .get(agent)
@@ -370,26 +380,34 @@ fn default_planner(board: &Board, project: &ProjectName) -> Option<AgentName> {
     let known = board.projects.get(project)?;
     let planners: Vec<AgentName> = working_agents(board, known)
         .into_iter()
-        .filter(able)
+        .filter(can_plan)
         .collect();
-    let works = |item: &&AgentName| {
+    let is_available = |agent: &&AgentName| {
         board
             .agents
-            .get(*item)
+            .get(*agent)
             .is_some_and(|agent| regatta_core::provider_outage::find_parked(board, agent).is_none())
     };
-    planners.iter().find(works).or(planners.first()).cloned()
+    planners
+        .iter()
+        .find(is_available)
+        .or(planners.first())
+        .cloned()
 }
 
 /// Returns a project from this board, which may be another one than the board its name was found
 /// on.
 fn require_project_on(board: &Board, name: &ProjectName) -> Result<Arc<Project>, Problem> {
-    let gone = || {
+    let no_such_project = || {
         Problem::from(&regatta_core::refusal::Refusal::NoSuchProject {
             project: name.clone(),
         })
     };
-    board.projects.get(name).cloned().ok_or_else(gone)
+    board
+        .projects
+        .get(name)
+        .cloned()
+        .ok_or_else(no_such_project)
 }
 
 fn empty_plan(project: ProjectName, title: String) -> PlanView {
@@ -443,23 +461,23 @@ fn working_agents(board: &Board, project: &Project) -> Vec<AgentName> {
             .filter(|agent| board.agents.contains_key(agent))
             .collect();
     }
-    let ours = board
+    let started_by_regatta = board
         .agents
         .values()
         .filter(|agent| !matches!(agent.runtime, Runtime::Outside));
-    ours.map(|agent| agent.name.clone()).collect()
+    started_by_regatta.map(|agent| agent.name.clone()).collect()
 }
 
 /// Returns a line of the ownership table. The task of the first sub-wave owns the file.
 fn ownership_line(owned_pattern: &OwnedPattern) -> Option<FileOwnerView> {
-    let mut wants: Vec<(u32, usize)> = owned_pattern
+    let mut claimants: Vec<(u32, usize)> = owned_pattern
         .sub_waves
         .iter()
         .copied()
         .zip(owned_pattern.owners.iter().copied())
         .collect();
-    wants.sort_unstable();
-    let ((_, owner), others) = wants.split_first()?;
+    claimants.sort_unstable();
+    let ((_, owner), others) = claimants.split_first()?;
     let why = match owned_pattern.reason {
         OwnershipReason::Manifest => "",
         OwnershipReason::Derived => " (follows from its files)",
@@ -467,7 +485,7 @@ fn ownership_line(owned_pattern: &OwnedPattern) -> Option<FileOwnerView> {
     };
     let named: Vec<String> = others
         .iter()
-        .map(|other| (other.1 + 1).to_string())
+        .map(|(_, position)| (position + 1).to_string())
         .collect();
     let text = if named.is_empty() {
         why.trim().to_owned()
@@ -477,7 +495,7 @@ fn ownership_line(owned_pattern: &OwnedPattern) -> Option<FileOwnerView> {
     Some(FileOwnerView {
         file: owned_pattern.pattern.to_string(),
         owner: *owner,
-        others: others.iter().map(|other| other.1).collect(),
+        others: others.iter().map(|(_, position)| *position).collect(),
         text,
     })
 }

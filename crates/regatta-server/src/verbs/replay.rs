@@ -1,4 +1,7 @@
-//! Verbs of past missions: replay and compare.
+//! Verbs of past missions: replay a mission at any revision, and compare missions.
+//!
+//! The board at a revision comes from the engine's timeline reader, which applies the event log
+//! again.
 
 use std::collections::BTreeMap;
 
@@ -23,15 +26,15 @@ const MAX_COMPARED_MISSIONS: usize = 8;
 const MAX_TIMELINES: usize = 60;
 
 impl VerbHandler<'_> {
-    pub(super) async fn mission_replay(&self, ask: input::MissionReplay) -> VerbResult {
-        let (shared, id): (_, MissionId) = (self.shared.clone(), parse_id(&ask.id)?);
+    pub(super) async fn mission_replay(&self, input: input::MissionReplay) -> VerbResult {
+        let (shared, id): (_, MissionId) = (self.shared.clone(), parse_id(&input.id)?);
         let until = self.board().revision;
-        let view = run_blocking(move || replay_view(&shared, id, ask.at, until)).await??;
+        let view = run_blocking(move || replay_view(&shared, id, input.at, until)).await??;
         encode_answer(until, &view)
     }
 
-    pub(super) async fn mission_compare(&self, ask: input::MissionCompare) -> VerbResult {
-        if ask.ids.is_empty() || ask.ids.len() > MAX_COMPARED_MISSIONS {
+    pub(super) async fn mission_compare(&self, input: input::MissionCompare) -> VerbResult {
+        if input.ids.is_empty() || input.ids.len() > MAX_COMPARED_MISSIONS {
             let what = format!("1 to {MAX_COMPARED_MISSIONS} missions can be compared");
             return Err(Problem::new(
                 400,
@@ -42,7 +45,8 @@ impl VerbHandler<'_> {
         }
         let (shared, until) = (self.shared.clone(), self.board().revision);
         let views = run_blocking(move || {
-            ask.ids
+            input
+                .ids
                 .iter()
                 .map(|id| mission_figures(&shared, *id, until))
                 .collect::<Result<Vec<MissionFiguresView>, Problem>>()
@@ -58,7 +62,7 @@ fn no_mission(mission: MissionId) -> Problem {
 fn replay_view(
     shared: &ServerState,
     id: MissionId,
-    at: Option<u64>,
+    requested_revision: Option<u64>,
     until: u64,
 ) -> Result<ReplayView, Problem> {
     let history = &**shared.engine.history();
@@ -71,16 +75,16 @@ fn replay_view(
         ..TaskFilter::default()
     };
     let tasks = history.tasks(&filter).map_err(problem_from_store)?;
-    let told = mission_marks(shared, id, &tasks, until)?;
-    let at = at.unwrap_or(told.last);
-    if at < told.first || at > told.last {
+    let moments = mission_marks(shared, id, &tasks, until)?;
+    let at = requested_revision.unwrap_or(moments.last);
+    if at < moments.first || at > moments.last {
         return Err(Problem::new(
             400,
             "bad_revision",
             format!(
                 "{at} is outside mission {id}, which began at revision {} and whose last revision \
                 is {}",
-                told.first, told.last
+                moments.first, moments.last
             ),
             format!("see its moments: regatta replay {id}"),
         ));
@@ -107,8 +111,8 @@ fn replay_view(
         mission: id,
         project: mission.project.clone(),
         title: mission.title.clone(),
-        first: told.first,
-        last: told.last,
+        first: moments.first,
+        last: moments.last,
         at,
         wall: now.unix_ms,
         event: event
@@ -116,7 +120,7 @@ fn replay_view(
             .unwrap_or_default(),
         tasks: task_rows_at(&board, &tasks, now),
         queue: QueueView::landings(&board, &mission.project, now),
-        marks: told.marks,
+        marks: moments.marks,
     })
 }
 
@@ -145,13 +149,14 @@ fn mission_marks(
     until: u64,
 ) -> Result<MissionMarks, Problem> {
     let history = &**shared.engine.history();
-    let mut told = MissionMarks {
+    let mut moments = MissionMarks {
         first: 0,
         last: until,
         marks: vec![],
     };
-    let mine: std::collections::BTreeSet<TaskId> = tasks.iter().map(|task| task.id).collect();
-    let mut asked: BTreeMap<regatta_core::ids::ApprovalId, TaskId> = BTreeMap::new();
+    let tasks_of_mission: std::collections::BTreeSet<TaskId> =
+        tasks.iter().map(|task| task.id).collect();
+    let mut requests: BTreeMap<regatta_core::ids::ApprovalId, TaskId> = BTreeMap::new();
     let mut after = shared
         .timeline_reader
         .newest_checkpoint_where(|board| board.counters.mission < id.0);
@@ -160,62 +165,62 @@ fn mission_marks(
         let page = history.events(after, 500).map_err(problem_from_store)?;
         let Some(last) = page.last() else { break };
         after = last.revision;
-        for item in &page {
-            if told.first == 0
-                && !matches!(&item.event, Event::MissionStarted(event) if event.mission().id == id)
+        for recorded in &page {
+            if moments.first == 0
+                && !matches!(&recorded.event, Event::MissionStarted(event) if event.mission().id == id)
             {
-                unreadable = unreadable.or(log_gap(item));
+                unreadable = unreadable.or(log_gap(recorded));
                 continue;
             }
-            if told.first == 0 {
-                told.first = item.revision;
+            if moments.first == 0 {
+                moments.first = recorded.revision;
             }
-            if let Event::ApprovalAsked(event) = &item.event
-                && mine.contains(&event.approval().task)
+            if let Event::ApprovalAsked(event) = &recorded.event
+                && tasks_of_mission.contains(&event.approval().task)
             {
-                asked.insert(event.approval().id, event.approval().task);
+                requests.insert(event.approval().id, event.approval().task);
             }
-            let text = match &item.event {
-                Event::ApprovalDecided(event) => asked.get(event.approval()).map(|task| {
+            let text = match &recorded.event {
+                Event::ApprovalDecided(event) => requests.get(event.approval()).map(|task| {
                     format!(
                         "{} of {task} was answered by {}",
                         event.approval(),
                         event.decision().by.to_string().trim_end_matches(':')
                     )
                 }),
-                _ => mark_text(item, id, &mine),
+                _ => mark_text(recorded, id, &tasks_of_mission),
             };
             if let Some(text) = text {
-                told.marks.push(ReplayMarkView {
-                    revision: item.revision,
-                    wall: item.now.unix_ms,
+                moments.marks.push(ReplayMarkView {
+                    revision: recorded.revision,
+                    wall: recorded.now.unix_ms,
                     text,
                 });
             }
-            if matches!(&item.event, Event::MissionEnded(event) if *event.mission() == id) {
-                told.last = item.revision;
+            if matches!(&recorded.event, Event::MissionEnded(event) if *event.mission() == id) {
+                moments.last = recorded.revision;
                 break 'reading;
             }
         }
     }
-    if told.first == 0 {
+    if moments.first == 0 {
         // The mission exists, so its start must be one of the unreadable events.
         match unreadable {
-            Some(revision) => told.first = revision,
+            Some(revision) => moments.first = revision,
             None => return Err(no_mission(id)),
         }
     }
-    if told.marks.len() > MAX_MARKS {
+    if moments.marks.len() > MAX_MARKS {
         // Thin the moments evenly; the first and the last stay.
-        let every = told.marks.len().div_ceil(MAX_MARKS);
-        let last = told.marks.len() - 1;
+        let every = moments.marks.len().div_ceil(MAX_MARKS);
+        let last = moments.marks.len() - 1;
         let mut nth = 0;
-        told.marks.retain(|_| {
+        moments.marks.retain(|_| {
             nth += 1;
             (nth - 1) % every == 0 || nth - 1 == last
         });
     }
-    Ok(told)
+    Ok(moments)
 }
 
 /// Returns the revision of an event that cannot be read.
@@ -225,43 +230,53 @@ fn log_gap(recorded: &Recorded) -> Option<u64> {
 
 /// Returns the description of an event, if it is a notable moment of the mission.
 fn mark_text(
-    item: &Recorded,
+    recorded: &Recorded,
     id: MissionId,
-    mine: &std::collections::BTreeSet<TaskId>,
+    tasks_of_mission: &std::collections::BTreeSet<TaskId>,
 ) -> Option<String> {
-    let of = |task: &TaskId| mine.contains(task);
-    Some(match &item.event {
+    let is_own = |task: &TaskId| tasks_of_mission.contains(task);
+    Some(match &recorded.event {
         Event::MissionStarted(event) if event.mission().id == id => "the mission begins".into(),
         Event::EventUnreadable(event) => {
-            format!("event {} cannot be read ({})", item.revision, event.why())
+            format!(
+                "event {} cannot be read ({})",
+                recorded.revision,
+                event.why()
+            )
         }
         Event::MissionEnded(event) if *event.mission() == id => "the mission ends".into(),
-        Event::TaskAdded(event) if of(&event.task().id) => format!("{} is added", event.task().id),
-        Event::TaskStarted(event) if of(event.task()) => {
+        Event::TaskAdded(event) if is_own(&event.task().id) => {
+            format!("{} is added", event.task().id)
+        }
+        Event::TaskStarted(event) if is_own(event.task()) => {
             format!("{} is started by {}", event.task(), event.agent())
         }
-        Event::TaskValidating(event) if of(event.task()) => format!("{} is checked", event.task()),
-        Event::TaskSubmitted(event) if of(event.task()) => {
+        Event::TaskValidating(event) if is_own(event.task()) => {
+            format!("{} is checked", event.task())
+        }
+        Event::TaskSubmitted(event) if is_own(event.task()) => {
             format!("{} enters the queue", event.task())
         }
-        Event::TaskReturned(event) if of(event.task()) => {
+        Event::TaskReturned(event) if is_own(event.task()) => {
             format!("{} comes back: {}", event.task(), event.reason())
         }
-        Event::TaskInReview(event) if of(event.task()) => format!("{} is in review", event.task()),
-        Event::TaskNeedsHuman(event) if of(event.task()) => {
+        Event::TaskInReview(event) if is_own(event.task()) => {
+            format!("{} is in review", event.task())
+        }
+        Event::TaskNeedsHuman(event) if is_own(event.task()) => {
             format!("{} needs you: {}", event.task(), event.reason())
         }
-        Event::TaskCompleted(event) if of(event.task()) => match event.landed() {
+        Event::TaskCompleted(event) if is_own(event.task()) => match event.landed() {
             Some(_) => format!("{} landed", event.task()),
             None => format!("{} is done", event.task()),
         },
-        Event::TaskFailed(event) if of(event.task()) => {
+        Event::TaskFailed(event) if is_own(event.task()) => {
             format!("{} failed: {}", event.task(), event.reason())
         }
-        Event::TaskCancelled(event) if of(event.task()) => {
+        Event::TaskCancelled(event) if is_own(event.task()) => {
             format!("{} was cancelled", event.task())
         }
-        Event::ApprovalAsked(event) if of(&event.approval().task) => {
+        Event::ApprovalAsked(event) if is_own(&event.approval().task) => {
             let approval = event.approval();
             format!(
                 "{} of {} asks: {}",
@@ -292,9 +307,9 @@ fn mission_figures(
     let mut attempts: Vec<Attempt> = Vec::new();
     let mut retries = 0;
     for task in &tasks {
-        let tries = history.attempts_of(task.id).map_err(problem_from_store)?;
-        retries += tries.len().saturating_sub(1);
-        attempts.extend(tries);
+        let task_attempts = history.attempts_of(task.id).map_err(problem_from_store)?;
+        retries += task_attempts.len().saturating_sub(1);
+        attempts.extend(task_attempts);
     }
     let mut time: BTreeMap<_, (u32, u64)> = BTreeMap::new();
     // Activities after the end of the mission do not count. For a very large mission only the
@@ -304,26 +319,27 @@ fn mission_figures(
             tasks.iter().map(|task| task.id).collect::<Vec<_>>(),
             mission_marks(shared, id, &tasks, until)?.last,
         );
-        for life in shared
+        for timeline in shared
             .timeline_reader
             .timelines(history, &ids, last)
             .map_err(problem_from_store)?
         {
             for ActivityTotal {
-                activity: doing,
+                activity,
                 times,
                 ms,
-            } in life.with_totals_until(shared.engine.now().unix_ms).sums
+            } in timeline.with_totals_until(shared.engine.now().unix_ms).sums
             {
-                let sum = time.entry(doing).or_default();
-                (sum.0, sum.1) = (sum.0 + times, sum.1 + ms);
+                let (total_times, total_ms) = time.entry(activity).or_default();
+                *total_times += times;
+                *total_ms += ms;
             }
         }
     }
     let mut time: Vec<ActivityTotal> = time
         .into_iter()
-        .map(|(doing, (times, ms))| ActivityTotal {
-            activity: doing,
+        .map(|(activity, (times, ms))| ActivityTotal {
+            activity,
             times,
             ms,
         })

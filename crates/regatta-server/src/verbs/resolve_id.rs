@@ -164,7 +164,7 @@ impl VerbHandler<'_> {
             let what = format!("{tasks}no task landed as commit {prefix}");
             Problem::new(404, "no_such_commit", what, "see what landed: regatta undo")
         };
-        let both = found
+        let is_task_or_commit = found
             .iter()
             .any(|reference| matches!(reference, Reference::Commit(_)))
             && found
@@ -173,7 +173,7 @@ impl VerbHandler<'_> {
         match reference::choose(found, exists) {
             Ok(Reference::Task(task)) => Ok(task),
             Ok(Reference::Commit(prefix)) => match landed[..] {
-                [one] => Ok(one),
+                [task] => Ok(task),
                 _ => {
                     let names: Vec<String> = landed.iter().map(ToString::to_string).collect();
                     let what = format!("{} landed as commit {prefix}", names.join(" and "));
@@ -187,13 +187,12 @@ impl VerbHandler<'_> {
             },
             // Both readings are the same task, so there is nothing to choose.
             Err(UnclearReference::Ambiguous(found)) => match (&found[0], &landed[..]) {
-                (Reference::Task(task), [one]) if task == one => Ok(*task),
+                (Reference::Task(task), [landed_task]) if task == landed_task => Ok(*task),
                 _ => Err(ambiguous(id, UNDO.verb, &found)),
             },
-            Err(UnclearReference::Missing(Reference::Task(task))) if both => Err(missing_commit(
-                id,
-                &format!("there is no task {task}, and "),
-            )),
+            Err(UnclearReference::Missing(Reference::Task(task))) if is_task_or_commit => Err(
+                missing_commit(id, &format!("there is no task {task}, and ")),
+            ),
             Err(UnclearReference::Missing(Reference::Commit(prefix))) => {
                 Err(missing_commit(&prefix, ""))
             }
@@ -263,13 +262,13 @@ impl VerbHandler<'_> {
     fn task_of_agent(&self, agent: &AgentName) -> Result<TaskId, Problem> {
         let board = self.board();
         agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
-        let own = board
+        let attempts = board
             .attempts
             .values()
             .filter(|attempt| attempt.agent == *agent);
-        let tasks: Vec<TaskId> = own.map(|attempt| attempt.task).collect();
+        let tasks: Vec<TaskId> = attempts.map(|attempt| attempt.task).collect();
         match tasks.as_slice() {
-            [one] => Ok(*one),
+            [task] => Ok(*task),
             [] => Err(Problem::new(
                 409,
                 "idle",
@@ -278,11 +277,11 @@ impl VerbHandler<'_> {
             )),
             _ => {
                 let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
-                let words = format!("{agent} works on several tasks: {}", names.join(", "));
+                let what = format!("{agent} works on several tasks: {}", names.join(", "));
                 Err(Problem::new(
                     409,
                     "which_task",
-                    words,
+                    what,
                     "name the task instead of the agent",
                 ))
             }
@@ -359,16 +358,16 @@ fn wrong_kind(id: &str, found: &Reference, accepts: &AcceptedIds) -> Option<Prob
     let Reference::Agent(_) = found else {
         return None;
     };
-    let other = reference::readings(id, &KINDS_WITH_LETTER, &[])
+    let intended = reference::readings(id, &KINDS_WITH_LETTER, &[])
         .ok()?
         .into_iter()
         .next()?;
-    Some(unsupported_kind(&other, accepts.verb))
+    Some(unsupported_kind(&intended, accepts.verb))
 }
 
 fn ambiguous(id: &str, verb: &str, found: &[Reference]) -> Problem {
     let names: Vec<String> = found.iter().map(ToString::to_string).collect();
-    let ways: Vec<String> = found
+    let commands: Vec<String> = found
         .iter()
         .map(|reading| format!("regatta {verb} {}", reading.unambiguous()))
         .collect();
@@ -377,7 +376,7 @@ fn ambiguous(id: &str, verb: &str, found: &[Reference]) -> Problem {
         400,
         "ambiguous",
         what,
-        format!("name one: {}", ways.join(", or ")),
+        format!("name one: {}", commands.join(", or ")),
     )
 }
 

@@ -1,4 +1,7 @@
 //! Verbs of runners on other machines: their reports, and the calls to them.
+//!
+//! A runner polls for its calls and answers them, because it may be behind a firewall. Only the
+//! token that registered a runner may act for it.
 
 use regatta_api::view::{RunnerSessionView, RunnerView};
 use regatta_core::ids::RunnerName;
@@ -17,25 +20,25 @@ const MAX_CALLS_WAIT: Duration = Duration::from_secs(60);
 impl VerbHandler<'_> {
     pub(super) fn runner_list(&self) -> VerbResult {
         let board = self.board();
-        let mut all: Vec<RunnerView> = board
+        let mut runners: Vec<RunnerView> = board
             .runners
             .values()
             .map(|runner| RunnerView::new(&board, runner))
             .collect();
-        natural_sort::sort(&mut all, |runner| runner.name.as_str());
-        encode_answer(board.revision, &all)
+        natural_sort::sort(&mut runners, |runner| runner.name.as_str());
+        encode_answer(board.revision, &runners)
     }
 
-    pub(super) async fn runner_drain(&self, ask: input::RunnerNameInput) -> VerbResult {
-        self.require_runner_caller(&ask.name)?;
+    pub(super) async fn runner_drain(&self, input: input::RunnerNameInput) -> VerbResult {
+        self.require_runner_caller(&input.name)?;
         let reason = format!("drained by {}", self.actor);
         let (revision, _) = self
             .run(Command::DrainRunner {
-                runner: ask.name.clone(),
+                runner: input.name.clone(),
                 reason,
             })
             .await?;
-        encode_answer(revision, &self.attempts_on_runner(&ask.name))
+        encode_answer(revision, &self.attempts_on_runner(&input.name))
     }
 
     /// Returns the attempts that a runner still has.
@@ -48,13 +51,13 @@ impl VerbHandler<'_> {
             .collect()
     }
 
-    pub(super) async fn runner_register(&self, ask: runner::RegisterRunner) -> VerbResult {
-        let name = ask.name.clone();
-        let ask = runner::RegisterRunner {
+    pub(super) async fn runner_register(&self, input: runner::RegisterRunner) -> VerbResult {
+        let name = input.name.clone();
+        let input = runner::RegisterRunner {
             token: self.principal.label(),
-            ..ask
+            ..input
         };
-        let (revision, outcome) = self.run(Command::RegisterRunner(ask)).await?;
+        let (revision, outcome) = self.run(Command::RegisterRunner(input)).await?;
         let CommandOutcome::Runner { session } = outcome else {
             return Err(unexpected_outcome(&outcome));
         };
@@ -69,49 +72,49 @@ impl VerbHandler<'_> {
 
     /// Renews a runner's session. Returns its attempts, because a leaving runner waits for the last
     /// one.
-    pub(super) async fn runner_beat(&self, ask: input::RunnerSession) -> VerbResult {
-        self.require_runner_caller(&ask.runner)?;
-        let name = ask.runner.clone();
+    pub(super) async fn runner_beat(&self, input: input::RunnerSession) -> VerbResult {
+        self.require_runner_caller(&input.runner)?;
+        let name = input.runner.clone();
         let (revision, _) = self
             .run(Command::BeatRunner {
-                runner: ask.runner,
-                session: ask.session,
+                runner: input.runner,
+                session: input.session,
             })
             .await?;
         encode_answer(revision, &self.attempts_on_runner(&name))
     }
 
-    pub(super) async fn runner_leave(&self, ask: input::RunnerSession) -> VerbResult {
-        self.require_runner_caller(&ask.runner)?;
+    pub(super) async fn runner_leave(&self, input: input::RunnerSession) -> VerbResult {
+        self.require_runner_caller(&input.runner)?;
         self.run_and_confirm(Command::LeaveRunner {
-            runner: ask.runner,
-            session: ask.session,
+            runner: input.runner,
+            session: input.session,
         })
         .await
     }
 
     /// Returns the open calls to a runner. Waits until there is one, the session ends, or the time
     /// is over.
-    pub(super) async fn runner_calls(&self, ask: input::RunnerCalls) -> VerbResult {
-        self.require_runner_caller(&ask.runner)?;
-        let deadline = Instant::now() + Duration::from_millis(ask.wait_ms).min(MAX_CALLS_WAIT);
-        let (mut bell, mut changes) = (
+    pub(super) async fn runner_calls(&self, input: input::RunnerCalls) -> VerbResult {
+        self.require_runner_caller(&input.runner)?;
+        let deadline = Instant::now() + Duration::from_millis(input.wait_ms).min(MAX_CALLS_WAIT);
+        let (mut new_calls, mut changes) = (
             self.engine().watch_runner_calls(),
             self.shared.event_fanout.watch_runners(),
         );
         loop {
-            bell.mark_unchanged();
+            new_calls.mark_unchanged();
             changes.mark_unchanged();
             let calls = self
                 .engine()
-                .runner_calls(&ask.runner, ask.session, ask.after);
+                .runner_calls(&input.runner, input.session, input.after);
             let calls = calls.map_err(|refusal| Problem::from(&refusal))?;
             if !calls.is_empty() || Instant::now() >= deadline {
                 return encode_answer(self.board().revision, &calls);
             }
             tokio::select! {
-                _ = bell.changed() => {}
-                _ = self.wait_for_session_end(&ask, &mut changes) => {}
+                _ = new_calls.changed() => {}
+                _ = self.wait_for_session_end(&input, &mut changes) => {}
                 () = tokio::time::sleep_until(deadline) => {}
             }
         }
@@ -119,65 +122,65 @@ impl VerbHandler<'_> {
 
     async fn wait_for_session_end(
         &self,
-        ask: &input::RunnerCalls,
+        input: &input::RunnerCalls,
         changes: &mut tokio::sync::watch::Receiver<()>,
     ) {
-        while runner::require_session(&self.board(), &ask.runner, ask.session).is_ok() {
+        while runner::require_session(&self.board(), &input.runner, input.session).is_ok() {
             if changes.changed().await.is_err() {
                 return; // the daemon is ending
             }
         }
     }
 
-    pub(super) async fn runner_answer(&self, ask: input::RunnerCallResult) -> VerbResult {
-        self.require_runner_caller(&ask.runner)?;
-        let answered = match ask.error {
+    pub(super) async fn runner_answer(&self, input: input::RunnerCallResult) -> VerbResult {
+        self.require_runner_caller(&input.runner)?;
+        let answered = match input.error {
             Some(reason) => Err(SiteError {
                 reason,
-                fault: ask.fault,
+                fault: input.fault,
             }),
-            None => Ok(ask.gave),
+            None => Ok(input.gave),
         };
         self.engine()
-            .on_runner_answer(&ask.runner, ask.session, ask.call, answered)
+            .on_runner_answer(&input.runner, input.session, input.call, answered)
             .map_err(|refusal| Problem::from(&refusal))?;
         encode_answer(self.board().revision, &"done")
     }
 
-    pub(super) async fn runner_output(&self, ask: input::RunnerOutput) -> VerbResult {
-        self.require_runner_caller(&ask.runner)?;
-        let words: SessionEvents = parse_input("runner.said", ask.words)?;
+    pub(super) async fn runner_output(&self, input: input::RunnerOutput) -> VerbResult {
+        self.require_runner_caller(&input.runner)?;
+        let events: SessionEvents = parse_input("runner.said", input.words)?;
         let engine = self.engine().clone();
-        let heard = run_blocking(move || {
-            engine.on_runner_events(&ask.runner, ask.session, ask.attempt, words)
+        let outcome = run_blocking(move || {
+            engine.on_runner_events(&input.runner, input.session, input.attempt, events)
         })
         .await?;
         encode_answer(
             self.board().revision,
-            &heard.map_err(|refusal| Problem::from(&refusal))?,
+            &outcome.map_err(|refusal| Problem::from(&refusal))?,
         )
     }
 
     /// Stores records of a journal. Returns the number of the last stored record.
-    pub(super) async fn runner_copy(&self, ask: input::JournalCopy) -> VerbResult {
-        self.require_runner_caller(&ask.runner)?;
+    pub(super) async fn runner_copy(&self, input: input::JournalCopy) -> VerbResult {
+        self.require_runner_caller(&input.runner)?;
         let board = self.board();
-        runner::require_session(&board, &ask.runner, ask.session)
+        runner::require_session(&board, &input.runner, input.session)
             .map_err(|refusal| Problem::from(&refusal))?;
-        if !self.has_run_attempt(&ask.runner, ask.attempt).await? {
+        if !self.has_run_attempt(&input.runner, input.attempt).await? {
             return Err(Problem::new(
                 403,
                 "not_yours",
-                format!("{} did not run at {}", ask.attempt, ask.runner),
+                format!("{} did not run at {}", input.attempt, input.runner),
                 "copy only the journals of your own attempts",
             ));
         }
         let records: Vec<JournalRecord> =
-            parse_input("runner.copy", serde_json::Value::Array(ask.records))?;
-        let (engine, id) = (self.engine().clone(), ask.attempt);
+            parse_input("runner.copy", serde_json::Value::Array(input.records))?;
+        let (engine, id) = (self.engine().clone(), input.attempt);
         let copied = run_blocking(move || {
             let agents = engine.agents();
-            if let Some(heading) = &ask.heading {
+            if let Some(heading) = &input.heading {
                 agents.store_heading(id, heading)?;
             }
             if records.is_empty() {

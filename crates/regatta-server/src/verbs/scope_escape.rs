@@ -1,4 +1,6 @@
 //! Verbs of scope escapes, standing rules, and results of checks.
+//!
+//! A scope escape is stored with its task, so a list of escapes reads the tasks.
 
 use regatta_api::view::{CheckResultView, EscapeView, RuleMatchView, RuleView};
 use regatta_core::pattern::PathPattern;
@@ -24,10 +26,11 @@ impl VerbHandler<'_> {
             ));
         }
         let engine = self.engine().clone();
-        let found = run_blocking(move || engine.check_evidence(attempt)).await?;
-        let found = found
-            .map_err(|found| Problem::new(500, "io", found, "check the daemon's data directory"))?;
-        let views: Vec<CheckResultView> = found
+        let results = run_blocking(move || engine.check_evidence(attempt)).await?;
+        let results = results.map_err(|results| {
+            Problem::new(500, "io", results, "check the daemon's data directory")
+        })?;
+        let views: Vec<CheckResultView> = results
             .into_iter()
             .map(|check_evidence| CheckResultView {
                 check: check_evidence.check,
@@ -40,14 +43,14 @@ impl VerbHandler<'_> {
         encode_answer(self.board().revision, &views)
     }
 
-    pub(super) async fn scope_report(&self, ask: input::ScopeReport) -> VerbResult {
+    pub(super) async fn scope_report(&self, input: input::ScopeReport) -> VerbResult {
         let input::ScopeReport {
             task,
             attempt,
             token,
             finding,
             suggested_files,
-        } = ask;
+        } = input;
         let finding = regatta_core::scope_escape::ScopeFinding {
             finding,
             suggested_files,
@@ -64,10 +67,10 @@ impl VerbHandler<'_> {
         encode_answer(revision, &EscapeView::list(std::slice::from_ref(&task)))
     }
 
-    pub(super) async fn scope_list(&self, ask: input::ProjectFilter) -> VerbResult {
-        self.require_project(ask.project.as_ref())?;
+    pub(super) async fn scope_list(&self, input: input::ProjectFilter) -> VerbResult {
+        self.require_project(input.project.as_ref())?;
         let filter = TaskFilter {
-            project: ask.project,
+            project: input.project,
             ..TaskFilter::default()
         };
         let tasks = self
@@ -86,12 +89,12 @@ impl VerbHandler<'_> {
             ));
         };
         let found = self.read_history(move |history| history.task(task)).await?;
-        let of = found
+        let origin = found
             .ok_or_else(|| Problem::from(&regatta_core::refusal::Refusal::NoSuchTask { task }))?;
-        let add = regatta_core::scope_escape::follow_up(&of, nth)
+        let add = regatta_core::scope_escape::follow_up(&origin, nth)
             .map_err(|refusal| Problem::from(&refusal))?;
         let filter = TaskFilter {
-            project: Some(of.project.clone()),
+            project: Some(origin.project.clone()),
             ..TaskFilter::default()
         };
         let alias = add.alias.clone();
@@ -99,11 +102,11 @@ impl VerbHandler<'_> {
             .read_history(move |history| history.tasks(&filter))
             .await?;
         if let Some(known) = known.iter().find(|task| task.alias == alias) {
-            let words = format!("{id} already has a follow-up task, {}", known.id);
+            let what = format!("{id} already has a follow-up task, {}", known.id);
             return Err(Problem::new(
                 409,
                 "already_exists",
-                words,
+                what,
                 format!("see regatta show {}", known.id),
             ));
         }
@@ -122,40 +125,41 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) fn rule_list(&self, ask: input::ProjectFilter) -> VerbResult {
-        self.require_project(ask.project.as_ref())?;
+    pub(super) fn rule_list(&self, input: input::ProjectFilter) -> VerbResult {
+        self.require_project(input.project.as_ref())?;
         let board = self.board();
-        let wanted = |project: &&Arc<Project>| {
-            ask.project
+        let is_selected = |project: &&Arc<Project>| {
+            input
+                .project
                 .as_ref()
                 .is_none_or(|name| *name == project.name)
         };
         let view = |project: &Arc<Project>| -> Vec<RuleView> {
-            let with = |rule: &StandingRule| RuleView {
+            let view_of = |rule: &StandingRule| RuleView {
                 project: project.name.clone(),
                 rule: rule.clone(),
             };
-            project.settings.rule.iter().map(with).collect()
+            project.settings.rule.iter().map(view_of).collect()
         };
         let views: Vec<RuleView> = board
             .projects
             .values()
-            .filter(wanted)
+            .filter(is_selected)
             .flat_map(view)
             .collect();
         encode_answer(board.revision, &views)
     }
 
-    pub(super) async fn rule_test(&self, ask: input::RuleTest) -> VerbResult {
-        let (project, issue_type, files) = match ask.task {
+    pub(super) async fn rule_test(&self, input: input::RuleTest) -> VerbResult {
+        let (project, issue_type, files) = match input.task {
             Some(id) => {
                 let found = self.task_view(id).await?.task;
                 (found.project, found.issue_type, found.files)
             }
             None => (
-                self.resolve_project(ask.project)?,
-                ask.issue_type,
-                ask.files,
+                self.resolve_project(input.project)?,
+                input.issue_type,
+                input.files,
             ),
         };
         let board = self.board();
@@ -170,7 +174,7 @@ impl VerbHandler<'_> {
             words: rule_match.sentence(),
         };
         // A rule that looks for text can only warn before a start.
-        let told =
+        let view_at_start =
             |rule_match: &RuleMatch<'_>| match (rule_match.rule.action, &rule_match.rule.pattern) {
                 (RuleAction::Block, Some(_)) => RuleMatchView {
                     action: RuleAction::Warn,
@@ -178,12 +182,13 @@ impl VerbHandler<'_> {
                 },
                 _ => view("start", rule_match),
             };
-        let mut met: Vec<RuleMatchView> = project_rules::rules_at_start(&rules, issue_type, &files)
-            .iter()
-            .map(told)
-            .collect();
-        if let Some(line) = ask.line {
-            let added = [line];
+        let mut matches: Vec<RuleMatchView> =
+            project_rules::rules_at_start(&rules, issue_type, &files)
+                .iter()
+                .map(view_at_start)
+                .collect();
+        if let Some(line) = input.line {
+            let added_lines = [line];
             // If no file is given, the line may be in any file.
             let paths = if files.is_empty() {
                 vec!["any file"]
@@ -194,15 +199,15 @@ impl VerbHandler<'_> {
                 .into_iter()
                 .map(|path| ChangedFile {
                     path,
-                    added: &added,
+                    added: &added_lines,
                 })
                 .collect();
-            met.extend(
+            matches.extend(
                 project_rules::rules_at_landing(&rules, issue_type, &changed)
                     .iter()
                     .map(|rule_match| view("landing", rule_match)),
             );
         }
-        encode_answer(board.revision, &met)
+        encode_answer(board.revision, &matches)
     }
 }

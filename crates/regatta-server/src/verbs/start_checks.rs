@@ -1,9 +1,19 @@
 //! Checks that work can be started before anything is created for it.
+//!
+//! Without these checks a mission would start and then fail with its first attempt, for example
+//! because the agent's program is not installed.
 
 use regatta_core::agent::{Agent, lacks_script};
 use regatta_engine::ports::agents::AgentError;
 
 use super::*;
+
+/// The facts about a task that decide whether it lacks a script.
+pub(super) struct ScriptNeed<'a> {
+    pub(super) subject: &'a str,
+    pub(super) assignee: Option<&'a AgentName>,
+    pub(super) has_script: bool,
+}
 
 /// Returns the hint of an error about an agent, with the agent's name in the commands to type.
 pub(super) fn hint_for(name: &AgentName, error: &AgentError) -> String {
@@ -43,21 +53,21 @@ impl VerbHandler<'_> {
         let Some(problems) = found.await? else {
             return Ok(());
         };
-        let Some((name, first)) = problems.first() else {
+        let Some((name, first_problem)) = problems.first() else {
             return Ok(());
         };
         let what = match problems.len() {
-            1 => format!("{name} cannot be started: {}", first.message),
-            many => format!(
-                "none of the {many} agents can be started; {name}: {}",
-                first.message
+            1 => format!("{name} cannot be started: {}", first_problem.message),
+            count => format!(
+                "none of the {count} agents can be started; {name}: {}",
+                first_problem.message
             ),
         };
         Err(Problem::new(
             422,
             "no_provider",
             what,
-            hint_for(name, first),
+            hint_for(name, first_problem),
         ))
     }
 
@@ -65,30 +75,27 @@ impl VerbHandler<'_> {
     pub(super) fn require_scripts<'t>(
         &self,
         agents: &[AgentName],
-        tasks: impl Iterator<Item = (&'t str, Option<&'t AgentName>, bool)>,
+        tasks: impl Iterator<Item = ScriptNeed<'t>>,
     ) -> Result<(), Problem> {
         let board = self.board();
         let lacking: Vec<&str> = tasks
-            .filter(|(_, assignee, has_script)| {
-                lacks_script(&board, agents, *assignee, *has_script)
-            })
-            .map(|(subject, ..)| subject)
+            .filter(|task| lacks_script(&board, agents, task.assignee, task.has_script))
+            .map(|task| task.subject)
             .collect();
         let Some(first) = lacking.first() else {
             return Ok(());
         };
         let what = match lacking.len() {
             1 => format!("\"{first}\" has no script, and its agent is a scripted one"),
-            many => {
+            count => {
                 format!(
-                    "{many} tasks have no script, and their agents are scripted ones; the first \
+                    "{count} tasks have no script, and their agents are scripted ones; the first \
                     is \"{first}\""
                 )
             }
         };
-        let hint = "give each task a script, as in script = [{ write = { path = \"notes.md\", text \
-                    = \"Hello\\n\" } }], \
-                    or choose another agent: regatta provider";
+        let hint = "give each task a script, as in script = [{ write = { path = \"notes.md\", \
+                    text = \"Hello\\n\" } }], or choose another agent: regatta provider";
         Err(Problem::new(422, "no_provider", what, hint))
     }
 }

@@ -1,4 +1,6 @@
-//! `stop`: ends programs and commands, and answers when they have ended.
+//! `stop`: ends programs and commands, and answers when they have ended (P10).
+//!
+//! One call can stop many tasks. Each is a command of its own with an idempotency key of its own.
 
 use std::time::Duration;
 
@@ -14,37 +16,34 @@ use super::*;
 /// it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn still_running(left: &[String]) -> Problem {
+fn still_running(unfinished: &[String]) -> Problem {
     Problem::new(
         500,
         "still_running",
-        format!(
-            "still running after being told to stop: {}",
-            left.join("; ")
-        ),
+        format!("still running after the stop: {}", unfinished.join("; ")),
         "the stop continues; check again: regatta status; end everything: regatta down",
     )
 }
 
 impl VerbHandler<'_> {
     /// Stops work and answers when its process trees have ended, or reports which still run (P10).
-    pub(super) async fn stop(&self, ask: input::StopInput) -> VerbResult {
+    pub(super) async fn stop(&self, input: input::StopInput) -> VerbResult {
         let reason = || "stopped by a person".to_owned();
-        let stopped = |task| Command::StopTask {
+        let stop_command = |task| Command::StopTask {
             task,
             reason: reason(),
-            pause: !ask.again,
+            pause: !input.again,
         };
-        let missions: Vec<MissionId> = match ask.id.as_deref() {
+        let missions: Vec<MissionId> = match input.id.as_deref() {
             Some(id) => match self.resolve_reference(id, &resolve_id::STOP)? {
                 Reference::Mission(mission) => vec![mission],
-                Reference::Agent(agent) => return self.stop_agent(&agent, stopped).await,
+                Reference::Agent(agent) => return self.stop_agent(&agent, stop_command).await,
                 Reference::Attempt(attempt) => {
                     return self
-                        .stop_task(self.task_of_live_attempt(attempt)?, stopped)
+                        .stop_task(self.task_of_live_attempt(attempt)?, stop_command)
                         .await;
                 }
-                Reference::Task(task) => return self.stop_task(task, stopped).await,
+                Reference::Task(task) => return self.stop_task(task, stop_command).await,
                 Reference::Firing(firing) => return self.stop_firing(firing).await,
                 other => return Err(resolve_id::unsupported_kind(&other, "stop")),
             },
@@ -52,7 +51,7 @@ impl VerbHandler<'_> {
         };
         let mut revision = self.board().revision;
         for mission in &missions {
-            let command = if ask.drain {
+            let command = if input.drain {
                 Command::DrainMission { mission: *mission }
             } else {
                 Command::StopMission {
@@ -65,17 +64,17 @@ impl VerbHandler<'_> {
                 .idempotency_key
                 .as_ref()
                 .and_then(|key| RequestKey::new(&format!("{key}/{mission}")).ok());
-            let by = self.actor.clone();
-            let one = VerbHandler {
+            let actor = self.actor.clone();
+            let handler = VerbHandler {
                 shared: self.shared,
                 principal: self.principal.clone(),
-                actor: by,
+                actor,
                 idempotency_key: key,
                 precondition: None,
             };
-            revision = one.run(command).await?.0;
+            revision = handler.run(command).await?.0;
         }
-        if !ask.drain {
+        if !input.drain {
             self.wait_until_stopped(|_, mission| {
                 mission.is_some_and(|mission| missions.contains(&mission))
             })
@@ -140,11 +139,11 @@ impl VerbHandler<'_> {
         &self,
         is_meant: impl Fn(TaskId, Option<MissionId>) -> bool,
     ) -> Result<(), Problem> {
-        let patience = self.engine().stop_grace() + STOP_TIMEOUT;
-        let deadline = tokio::time::Instant::now() + patience;
-        let mut bell = self.shared.event_fanout.watch_board();
+        let timeout = self.engine().stop_grace() + STOP_TIMEOUT;
+        let deadline = tokio::time::Instant::now() + timeout;
+        let mut board_changes = self.shared.event_fanout.watch_board();
         loop {
-            bell.mark_unchanged();
+            board_changes.mark_unchanged();
             let board = self.board();
             let attempts = board
                 .attempts
@@ -169,21 +168,21 @@ impl VerbHandler<'_> {
                     landing.task, landing.id
                 )
             });
-            let left: Vec<String> = attempts
+            let unfinished: Vec<String> = attempts
                 .map(|attempt| self.attempt_label(attempt))
                 .chain(trials)
                 .collect();
-            if left.is_empty() {
+            if unfinished.is_empty() {
                 return Ok(());
             }
             tokio::select! {
-                changed = bell.changed() => if changed.is_err() { return Err(still_running(&left)) },
-                () = tokio::time::sleep_until(deadline) => return Err(still_running(&left)),
+                changed = board_changes.changed() => if changed.is_err() { return Err(still_running(&unfinished)) },
+                () = tokio::time::sleep_until(deadline) => return Err(still_running(&unfinished)),
             }
         }
     }
 
-    /// Returns the name of an attempt with the command that runs for it.
+    /// Returns the name of an attempt with the commands that run for it.
     fn attempt_label(&self, attempt: &Attempt) -> String {
         let commands = self.engine().commands_of_attempt(attempt.id);
         let named = format!("{} on {}", attempt.label(), attempt.task);
@@ -198,11 +197,11 @@ impl VerbHandler<'_> {
     async fn stop_agent(&self, agent: &AgentName, stop: impl Fn(TaskId) -> Command) -> VerbResult {
         let board = self.board();
         agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
-        let own = board
+        let attempts = board
             .attempts
             .values()
             .filter(|attempt| attempt.agent == *agent && attempt.session_of.is_none());
-        let tasks: Vec<TaskId> = own.map(|attempt| attempt.task).collect();
+        let tasks: Vec<TaskId> = attempts.map(|attempt| attempt.task).collect();
         if tasks.is_empty() {
             let what = format!("{agent} has no running task");
             return Err(Problem::new(
@@ -219,15 +218,15 @@ impl VerbHandler<'_> {
                 .idempotency_key
                 .as_ref()
                 .and_then(|key| RequestKey::new(&format!("{key}/{task}")).ok());
-            let by = self.actor.clone();
-            let one = VerbHandler {
+            let actor = self.actor.clone();
+            let handler = VerbHandler {
                 shared: self.shared,
                 principal: self.principal.clone(),
-                actor: by,
+                actor,
                 idempotency_key: key,
                 precondition: None,
             };
-            revision = one.run(stop(*task)).await?.0;
+            revision = handler.run(stop(*task)).await?.0;
         }
         self.wait_until_stopped(|task, _| tasks.contains(&task))
             .await?;

@@ -1,4 +1,7 @@
-//! Verbs of tasks and missions.
+//! Verbs of tasks and missions: add, list, edit, poll, start, show and explain.
+//!
+//! A poll waits until a task is ready for its agent. `why` and `show` combine the board with the
+//! history, because the board forgets a task soon after its end.
 
 use regatta_core::reference::Reference;
 
@@ -32,27 +35,27 @@ impl Drop for WaitingPoll<'_> {
 }
 
 impl VerbHandler<'_> {
-    pub(super) async fn task_add(&self, ask: input::TaskAdd) -> VerbResult {
-        let project = self.resolve_project(ask.project)?;
+    pub(super) async fn task_add(&self, input: input::TaskAdd) -> VerbResult {
+        let project = self.resolve_project(input.project)?;
         let add = task::AddTask {
             project,
-            subject: ask.subject,
-            description: ask.description,
-            issue_type: ask.issue_type,
-            files: ask.files,
-            validation: ask.validation,
-            blocked_by: ask.blocked_by,
-            priority: ask.priority,
-            expects: ask.expects,
-            effort: ask.effort,
+            subject: input.subject,
+            description: input.description,
+            issue_type: input.issue_type,
+            files: input.files,
+            validation: input.validation,
+            blocked_by: input.blocked_by,
+            priority: input.priority,
+            expects: input.expects,
+            effort: input.effort,
             model: None,
-            provider: ask.provider,
-            script: ask.script.map(|script| script.to_string()),
-            ratchet: ask.ratchet,
-            alias: ask.alias,
-            backlog: ask.backlog,
+            provider: input.provider,
+            script: input.script.map(|script| script.to_string()),
+            ratchet: input.ratchet,
+            alias: input.alias,
+            backlog: input.backlog,
         };
-        let (assign, how) = (ask.assign, ask.how);
+        let (assign, how) = (input.assign, input.how);
         let command = match self.led_mission() {
             Some(mission) => Command::AddChild {
                 mission,
@@ -74,20 +77,20 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn task_list(&self, ask: input::TaskList) -> VerbResult {
-        self.require_project(ask.project.as_ref())?;
-        let mission = ask
+    pub(super) async fn task_list(&self, input: input::TaskList) -> VerbResult {
+        self.require_project(input.project.as_ref())?;
+        let mission = input
             .mission
             .as_deref()
             .map(parse_id::<MissionId>)
             .transpose()?;
-        let all = ask.all
-            || ask
+        let all = input.all
+            || input
                 .status
                 .iter()
                 .any(|task_status| task_status.is_terminal());
-        let statuses = match (ask.status.is_empty(), all) {
-            (false, _) => ask.status,
+        let statuses = match (input.status.is_empty(), all) {
+            (false, _) => input.status,
             (true, true) => vec![],
             (true, false) => task::TaskStatus::ALL
                 .into_iter()
@@ -95,16 +98,16 @@ impl VerbHandler<'_> {
                 .collect(),
         };
         let filter = TaskFilter {
-            project: ask.project,
+            project: input.project,
             mission,
             statuses,
             after: None,
-            limit: ask.limit,
+            limit: input.limit,
         };
         let tasks = self
             .read_history(move |history| history.tasks(&filter))
             .await?;
-        let (board, _now) = (self.board(), self.engine().now());
+        let board = self.board();
         let views: Vec<TaskView> = tasks
             .iter()
             .map(|task| {
@@ -117,18 +120,18 @@ impl VerbHandler<'_> {
         encode_answer(board.revision, &views)
     }
 
-    pub(super) async fn task_set(&self, ask: input::TaskSet) -> VerbResult {
+    pub(super) async fn task_set(&self, input: input::TaskSet) -> VerbResult {
         let edit = task::EditTask {
-            script: ask
+            script: input
                 .script
                 .map(|script| script.to_string())
-                .or(ask.edit.script),
-            ..ask.edit
+                .or(input.edit.script),
+            ..input.edit
         };
         self.run_on_task(
-            ask.task,
+            input.task,
             Command::EditTask {
-                task: ask.task,
+                task: input.task,
                 edit,
             },
         )
@@ -144,35 +147,35 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn task_poll(&self, ask: input::TaskPoll) -> VerbResult {
-        self.require_project(ask.project.as_ref())?;
-        let deadline = deadline(ask.wait_ms);
-        let by = Actor::Agent(ask.agent.clone());
+    pub(super) async fn task_poll(&self, input: input::TaskPoll) -> VerbResult {
+        self.require_project(input.project.as_ref())?;
+        let deadline = deadline(input.wait_ms);
+        let actor = Actor::Agent(input.agent.clone());
         let poll = PollRequest {
-            agent: ask.agent,
-            project: ask.project,
+            agent: input.agent,
+            project: input.project,
             mission: None,
             task: None,
-            lease_ms: ask.lease_ms,
-            no_workspace: !ask.workspace,
-            by_hand: ask.by_hand,
+            lease_ms: input.lease_ms,
+            no_workspace: !input.workspace,
+            by_hand: input.by_hand,
         };
-        let hub = &self.shared.event_fanout;
+        let fanout = &self.shared.event_fanout;
         let mut waiting = WaitingPoller {
-            changes: hub.watch_work(),
+            changes: fanout.watch_work(),
             engine: self.engine(),
             poll,
             deadline,
         };
-        let _counted = WaitingPoll::count(self.shared, ask.wait_ms);
-        let mut leave = None;
+        let _counted = WaitingPoll::count(self.shared, input.wait_ms);
+        let mut permit = None;
         loop {
             waiting.changes.mark_unchanged();
-            let asked = self
-                .run_as(by.clone(), Command::Poll(waiting.poll.clone()))
+            let result = self
+                .run_as(actor.clone(), Command::Poll(waiting.poll.clone()))
                 .await;
-            leave.take().into_iter().for_each(PollPermit::mark_used);
-            match asked? {
+            permit.take().into_iter().for_each(PollPermit::mark_used);
+            match result? {
                 (revision, CommandOutcome::Polled(Some(grant))) => {
                     let workspace = self.workspace_of(grant.attempt).await;
                     let task = self.task_view(grant.task).await?;
@@ -191,9 +194,9 @@ impl VerbHandler<'_> {
                         },
                     );
                 }
-                (revision, _) => match hub.wait_for_poll_permit(&mut waiting, |_| false).await {
+                (revision, _) => match fanout.wait_for_poll_permit(&mut waiting, |_| false).await {
                     None => return encode_answer(revision, &None::<GrantedAttempt>),
-                    Some(got) => leave = got,
+                    Some(next_permit) => permit = next_permit,
                 },
             }
         }
@@ -219,37 +222,39 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn mission_start(&self, ask: input::MissionStart) -> VerbResult {
-        let (_, mission, _) = self.start_mission(ask).await?;
+    pub(super) async fn mission_start(&self, input: input::MissionStart) -> VerbResult {
+        let mission = self.start_mission(input).await?;
         self.mission_show(&mission.to_string()).await
     }
 
-    /// Starts a mission. Returns the revision and the ids of the mission and its tasks.
-    pub(super) async fn start_mission(
-        &self,
-        ask: input::MissionStart,
-    ) -> Result<(u64, MissionId, Vec<TaskId>), Problem> {
-        let project = self.resolve_project(ask.project.clone())?;
-        self.require_startable_agent(&ask.agents).await?;
+    /// Starts a mission and returns its id.
+    async fn start_mission(&self, input: input::MissionStart) -> Result<MissionId, Problem> {
+        let project = self.resolve_project(input.project.clone())?;
+        self.require_startable_agent(&input.agents).await?;
         let board = self.board();
-        let planned = ask.tasks.iter().map(|planned_task| {
-            (
-                &*planned_task.task.subject,
-                planned_task.task.assign.as_ref(),
-                planned_task.task.script.is_some(),
-            )
-        });
-        self.require_scripts(&ask.agents, planned)?;
+        let planned = input
+            .tasks
+            .iter()
+            .map(|planned_task| start_checks::ScriptNeed {
+                subject: &planned_task.task.subject,
+                assignee: planned_task.task.assign.as_ref(),
+                has_script: planned_task.task.script.is_some(),
+            });
+        self.require_scripts(&input.agents, planned)?;
         // Tasks on the board may be of many kinds, so one that an agent can do is enough.
-        let adopted = || ask.adopt.iter().filter_map(|id| board.tasks.get(id));
-        if ask.tasks.is_empty() && adopted().all(|task| task.script.is_none()) {
+        let adopted = || input.adopt.iter().filter_map(|id| board.tasks.get(id));
+        if input.tasks.is_empty() && adopted().all(|task| task.script.is_none()) {
             self.require_scripts(
-                &ask.agents,
-                adopted().map(|task| (&*task.subject, task.assignee.as_ref(), false)),
+                &input.agents,
+                adopted().map(|task| start_checks::ScriptNeed {
+                    subject: &task.subject,
+                    assignee: task.assignee.as_ref(),
+                    has_script: false,
+                }),
             )?;
         }
-        let serial = self.serial_packages(&project, &ask).await?;
-        let tasks = ask
+        let serial = self.serial_packages(&project, &input).await?;
+        let tasks = input
             .tasks
             .into_iter()
             .map(|planned_task| PlannedTask {
@@ -277,27 +282,25 @@ impl VerbHandler<'_> {
             .collect();
         let mission = mission::StartMission {
             project,
-            title: ask.title,
-            agents: ask.agents,
-            team: ask.team,
-            max_workers: ask.max_workers,
-            mode: ask.mode,
-            isolate: ask.isolate,
-            wave_commits: ask.wave_commits,
+            title: input.title,
+            agents: input.agents,
+            team: input.team,
+            max_workers: input.max_workers,
+            mode: input.mode,
+            isolate: input.isolate,
+            wave_commits: input.wave_commits,
             serial,
-            budget: ask.budget,
+            budget: input.budget,
         };
         match self
             .run(Command::StartMission {
                 mission,
                 tasks,
-                adopt: ask.adopt,
+                adopt: input.adopt,
             })
             .await?
         {
-            (revision, CommandOutcome::Mission { mission, tasks }) => {
-                Ok((revision, mission, tasks))
-            }
+            (_, CommandOutcome::Mission { mission, .. }) => Ok(mission),
             other => Err(unexpected_outcome(&other.1)),
         }
     }
@@ -306,18 +309,18 @@ impl VerbHandler<'_> {
     pub(super) async fn serial_packages(
         &self,
         name: &ProjectName,
-        ask: &input::MissionStart,
+        input: &input::MissionStart,
     ) -> Result<Vec<PathPattern>, Problem> {
         let board = self.board();
         let Some(project) = board.projects.get(name) else {
             return Ok(vec![]);
         };
-        let adopted = ask
+        let adopted = input
             .adopt
             .iter()
             .filter_map(|id| board.tasks.get(id))
             .flat_map(|task| &task.files);
-        let files: Vec<PathPattern> = ask
+        let files: Vec<PathPattern> = input
             .tasks
             .iter()
             .flat_map(|planned_task| &planned_task.task.files)
@@ -328,22 +331,24 @@ impl VerbHandler<'_> {
             self.engine().git().clone(),
             ProjectRepo::from_project(project),
         );
-        let set = project.settings.run.serial_packages.clone();
+        let settings = project.settings.run.serial_packages.clone();
         let found = run_blocking(move || {
             let paths = git.paths_at_tip(&repo).map_err(problem_from_git)?;
-            manifest::serial_packages(paths.iter().map(String::as_str), &set).map_err(|error| {
-                Problem::new(
-                    422,
-                    "invalid",
-                    error.to_string(),
-                    "fix serial_packages under [run] in regatta.toml",
-                )
-            })
+            manifest::serial_packages(paths.iter().map(String::as_str), &settings).map_err(
+                |error| {
+                    Problem::new(
+                        422,
+                        "invalid",
+                        error.to_string(),
+                        "fix serial_packages under [run] in regatta.toml",
+                    )
+                },
+            )
         });
         Ok(found
             .await??
             .into_iter()
-            .filter(|path_pattern| files.iter().any(|has| has.overlaps(path_pattern)))
+            .filter(|package| files.iter().any(|file| file.overlaps(package)))
             .collect())
     }
 
@@ -363,7 +368,7 @@ impl VerbHandler<'_> {
                 &regatta_core::refusal::Refusal::NoSuchMission { mission: id },
             ));
         };
-        let (board, _now) = (self.board(), self.engine().now());
+        let board = self.board();
         let outlook = schedule::outlook(&board, id);
         let running = board.missions.contains_key(&id);
         let view = MissionView {
@@ -394,13 +399,13 @@ impl VerbHandler<'_> {
         id: TaskId,
     ) -> Result<regatta_core::task_timeline::TaskTimeline, Problem> {
         let (shared, until) = (self.shared.clone(), self.board().revision);
-        let told = run_blocking(move || {
+        let timeline = run_blocking(move || {
             shared
                 .timeline_reader
                 .timeline(&**shared.engine.history(), id, until)
         })
         .await?;
-        Ok(told
+        Ok(timeline
             .map_err(|error| problem_from_failure(CommandFailure::Store(error)))?
             .with_totals_until(self.engine().now().unix_ms))
     }
@@ -421,7 +426,8 @@ impl VerbHandler<'_> {
             .await?
             .with_gates(&self.board(), self.engine().now());
         task.life = Some(self.task_timeline(task.task.id).await?);
-        let clear = WhyView::passed_conditions(&self.board(), &task, self.engine().now());
+        let passed_conditions =
+            WhyView::passed_conditions(&self.board(), &task, self.engine().now());
         let id = task.task.id;
         let attempts = self
             .read_history(move |history| history.attempts_of(id))
@@ -457,7 +463,7 @@ impl VerbHandler<'_> {
             &WhyView {
                 task,
                 past,
-                clear,
+                clear: passed_conditions,
                 commands,
             },
         )
@@ -470,14 +476,14 @@ impl VerbHandler<'_> {
             .attempt
             .and_then(|id| board.attempts.get(&id))
             .map(|attempt| attempt.workspace());
-        let of = live.or_else(|| {
+        let workspace_id = live.or_else(|| {
             task.resume
                 .as_ref()
                 .map(|resume_point| resume_point.workspace)
         })?;
         let path = self.engine().git().workspace_path(
             &ProjectRepo::from_project(board.projects.get(&task.project)?),
-            of,
+            workspace_id,
         );
         path.is_dir().then(|| path.to_string_lossy().into_owned())
     }

@@ -1,4 +1,7 @@
-//! Verbs of teams. Calls that wait are woken by changes of the board, not by a clock.
+//! Verbs of teams: create, edit, launch, stop and restore.
+//!
+//! Launches and stops take time. A call that waits for one is woken by changes of the board, not by
+//! a clock.
 
 use std::collections::BTreeSet;
 
@@ -14,52 +17,59 @@ use super::*;
 const MAX_PAST_LAUNCHES: usize = 5;
 
 impl VerbHandler<'_> {
-    async fn run_team_command(&self, ask: TeamCommand) -> Result<(u64, CommandOutcome), Problem> {
-        self.run(Command::Team(Box::new(ask))).await
+    async fn run_team_command(
+        &self,
+        command: TeamCommand,
+    ) -> Result<(u64, CommandOutcome), Problem> {
+        self.run(Command::Team(Box::new(command))).await
     }
 
-    pub(super) async fn team_create(&self, ask: regatta_core::team::CreateTeam) -> VerbResult {
-        let name = ask.name.clone();
-        self.run_team_command(TeamCommand::Create(ask)).await?;
+    pub(super) async fn team_create(&self, input: regatta_core::team::CreateTeam) -> VerbResult {
+        let name = input.name.clone();
+        self.run_team_command(TeamCommand::Create(input)).await?;
         self.team_show(&name).await
     }
 
-    pub(super) async fn team_edit(&self, ask: wire::TeamEdit) -> VerbResult {
+    pub(super) async fn team_edit(&self, input: wire::TeamEdit) -> VerbResult {
         self.run_team_command(TeamCommand::Edit {
-            team: ask.team.clone(),
-            edit: ask.edit,
+            team: input.team.clone(),
+            edit: input.edit,
         })
         .await?;
-        self.team_show(&ask.team).await
+        self.team_show(&input.team).await
     }
 
     /// Runs a command on a team, and answers with the team after it.
-    pub(super) async fn run_and_show_team(&self, name: &TeamName, ask: TeamCommand) -> VerbResult {
-        self.run_team_command(ask).await?;
+    pub(super) async fn run_and_show_team(
+        &self,
+        name: &TeamName,
+        command: TeamCommand,
+    ) -> VerbResult {
+        self.run_team_command(command).await?;
         self.team_show(name).await
     }
 
-    pub(super) fn team_list(&self, ask: &wire::TeamFilter) -> VerbResult {
+    pub(super) fn team_list(&self, input: &wire::TeamFilter) -> VerbResult {
         let board = self.board();
         let shown = board
             .teams
             .values()
-            .filter(|team| ask.deleted || team.deleted_unix_ms.is_none());
-        let mut all: Vec<_> = shown.map(|team| launch::summary(&board, team)).collect();
-        natural_sort::sort(&mut all, |team_summary| team_summary.team.as_str());
-        encode_answer(board.revision, &all)
+            .filter(|team| input.deleted || team.deleted_unix_ms.is_none());
+        let mut summaries: Vec<_> = shown.map(|team| launch::summary(&board, team)).collect();
+        natural_sort::sort(&mut summaries, |team_summary| team_summary.team.as_str());
+        encode_answer(board.revision, &summaries)
     }
 
     pub(super) async fn team_show(&self, name: &TeamName) -> VerbResult {
         let board = self.board();
         let team = require_team(&board, name)?;
-        let (of, last) = (name.clone(), team.launch);
-        let past = self
-            .read_history(move |history| history.launches(&of, MAX_PAST_LAUNCHES + 1))
+        let (team_name, latest) = (name.clone(), team.launch);
+        let launches = self
+            .read_history(move |history| history.launches(&team_name, MAX_PAST_LAUNCHES + 1))
             .await?;
-        let history = past
+        let history = launches
             .into_iter()
-            .filter(|team_launch| Some(team_launch.id) != last)
+            .filter(|team_launch| Some(team_launch.id) != latest)
             .take(MAX_PAST_LAUNCHES)
             .collect();
         encode_answer(
@@ -77,7 +87,7 @@ impl VerbHandler<'_> {
             engine
                 .agents()
                 .last_record_unix_ms(id)
-                .map(|last_record_unix_m| now.saturating_sub(last_record_unix_m))
+                .map(|last_record_unix_ms| now.saturating_sub(last_record_unix_ms))
         })
     }
 
@@ -104,67 +114,73 @@ impl VerbHandler<'_> {
         )
     }
 
-    pub(super) async fn team_restore(&self, ask: wire::RestoreTeam) -> VerbResult {
-        let name = ask.backup.team.name.clone();
-        self.run_team_command(TeamCommand::Restore { backup: ask.backup })
-            .await?;
+    pub(super) async fn team_restore(&self, input: wire::RestoreTeam) -> VerbResult {
+        let name = input.backup.team.name.clone();
+        self.run_team_command(TeamCommand::Restore {
+            backup: input.backup,
+        })
+        .await?;
         self.team_show(&name).await
     }
 
-    pub(super) async fn team_launch(&self, ask: wire::StartTeam) -> VerbResult {
+    pub(super) async fn team_launch(&self, input: wire::StartTeam) -> VerbResult {
         self.run_team_command(TeamCommand::Launch {
-            team: ask.team.clone(),
-            left_out: ask.left_out,
+            team: input.team.clone(),
+            left_out: input.left_out,
         })
         .await?;
-        self.wait_for_launch(&ask.team, ask.wait_ms).await
+        self.wait_for_launch(&input.team, input.wait_ms).await
     }
 
-    pub(super) async fn team_relaunch(&self, ask: wire::RelaunchTeam) -> VerbResult {
+    pub(super) async fn team_relaunch(&self, input: wire::RelaunchTeam) -> VerbResult {
         self.run_team_command(TeamCommand::Relaunch {
-            team: ask.team.clone(),
+            team: input.team.clone(),
         })
         .await?;
-        self.wait_for_launch(&ask.team, ask.wait_ms).await
+        self.wait_for_launch(&input.team, input.wait_ms).await
     }
 
-    pub(super) async fn team_retry(&self, ask: wire::RetryTeam) -> VerbResult {
+    pub(super) async fn team_retry(&self, input: wire::RetryTeam) -> VerbResult {
         self.run_team_command(TeamCommand::Retry {
-            team: ask.team.clone(),
-            member: ask.member,
+            team: input.team.clone(),
+            member: input.member,
         })
         .await?;
-        self.wait_for_launch(&ask.team, ask.wait_ms).await
+        self.wait_for_launch(&input.team, input.wait_ms).await
     }
 
     /// Waits for the outcome of every lane of the last launch, and answers with the team.
     async fn wait_for_launch(&self, name: &TeamName, wait_ms: u64) -> VerbResult {
-        let settled = |board: &Board, team: &Team| {
+        let is_settled = |board: &Board, team: &Team| {
             !team.relaunch_after_stop
                 && launch::latest_launch(board, team)
                     .is_none_or(|team_launch| team_launch.phase() != LaunchPhase::Active)
         };
-        self.wait_for_team(name, wait_ms, settled).await?;
+        self.wait_for_team(name, wait_ms, is_settled).await?;
         self.team_show(name).await
     }
 
     /// Stops a team and waits. If a member is still running in the end, the call fails and names it
     /// (P10).
-    pub(super) async fn team_stop(&self, ask: wire::StopTeam) -> VerbResult {
-        let reason = if ask.reason.trim().is_empty() {
+    pub(super) async fn team_stop(&self, input: wire::StopTeam) -> VerbResult {
+        let reason = if input.reason.trim().is_empty() {
             format!("stopped by {}", self.actor)
         } else {
-            ask.reason
+            input.reason
         };
         self.run_team_command(TeamCommand::Stop {
-            team: ask.team.clone(),
+            team: input.team.clone(),
             reason,
         })
         .await?;
-        let down = |board: &Board, team: &Team| !launch::is_up(board, team);
-        if !self.wait_for_team(&ask.team, ask.wait_ms, down).await? && ask.wait_ms > 0 {
+        let is_down = |board: &Board, team: &Team| !launch::is_up(board, team);
+        if !self
+            .wait_for_team(&input.team, input.wait_ms, is_down)
+            .await?
+            && input.wait_ms > 0
+        {
             let board = self.board();
-            let team = require_team(&board, &ask.team)?;
+            let team = require_team(&board, &input.team)?;
             let names: BTreeSet<&str> = launch::live_attempts(&board, &team)
                 .map(|attempt| attempt.agent.as_str())
                 .collect();
@@ -174,16 +190,16 @@ impl VerbHandler<'_> {
                 "still_running",
                 format!(
                     "team {} has not stopped: {} still running",
-                    ask.team,
+                    input.team,
                     names.join(", ")
                 ),
                 format!(
                     "the team is still being stopped; see its state: regatta team show {}",
-                    ask.team
+                    input.team
                 ),
             ));
         }
-        self.team_show(&ask.team).await
+        self.team_show(&input.team).await
     }
 
     /// Waits until a team satisfies `holds`. Returns `false` if the time is over first.
@@ -194,15 +210,15 @@ impl VerbHandler<'_> {
         holds: impl Fn(&Board, &Team) -> bool,
     ) -> Result<bool, Problem> {
         let deadline = deadline(wait_ms);
-        let mut bell = self.shared.event_fanout.watch_board();
+        let mut board_changes = self.shared.event_fanout.watch_board();
         loop {
-            bell.mark_unchanged();
+            board_changes.mark_unchanged();
             let board = self.board();
             if holds(&board, &*require_team(&board, name)?) {
                 return Ok(true);
             }
             tokio::select! {
-                changed = bell.changed() => if changed.is_err() { return Ok(false) },
+                changed = board_changes.changed() => if changed.is_err() { return Ok(false) },
                 () = tokio::time::sleep_until(deadline) => return Ok(false),
             }
         }

@@ -43,7 +43,7 @@ impl SignInCodes {
     /// Creates a code. It is short enough to be typed, and nobody can guess 80 bits in ten minutes.
     pub(crate) fn create(
         &self,
-        visitor: Principal,
+        principal: Principal,
         person: String,
         now: Instant,
     ) -> std::io::Result<String> {
@@ -51,14 +51,14 @@ impl SignInCodes {
             .iter()
             .map(|byte| char::from(CODE_ALPHABET[usize::from(*byte) % CODE_ALPHABET.len()]))
             .collect();
-        let mut given = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
-        given.retain(|sign_in_code| sign_in_code.expires_at > now);
-        if given.len() == MAX_UNUSED_CODES {
-            given.remove(0);
+        let mut unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
+        unused.retain(|sign_in_code| sign_in_code.expires_at > now);
+        if unused.len() == MAX_UNUSED_CODES {
+            unused.remove(0);
         }
-        given.push(SignInCode {
+        unused.push(SignInCode {
             text: text.clone(),
-            principal: visitor,
+            principal,
             person,
             expires_at: now + CODE_LIFETIME,
         });
@@ -67,12 +67,12 @@ impl SignInCodes {
 
     /// Returns the holder of a code and removes the code, because it works only once.
     fn redeem(&self, text: &str, now: Instant) -> Option<(Principal, String)> {
-        let mut given = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
-        given.retain(|sign_in_code| sign_in_code.expires_at > now);
-        let at = given.iter().position(|sign_in_code| {
+        let mut unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
+        unused.retain(|sign_in_code| sign_in_code.expires_at > now);
+        let position = unused.iter().position(|sign_in_code| {
             bool::from(sign_in_code.text.as_bytes().ct_eq(text.as_bytes()))
         })?;
-        let code = given.remove(at);
+        let code = unused.remove(position);
         Some((code.principal, code.person))
     }
 }
@@ -92,18 +92,18 @@ pub(crate) async fn sign_in(
         .get::<ConnectionOrigin>()
         .copied()
         .ok_or_else(tokens::no_token)?;
-    let secure = is_secure(origin, request.headers());
+    let uses_tls = is_secure(origin, request.headers());
     // The router has already limited the body.
     let body = axum::body::to_bytes(request.into_body(), 4_096)
         .await
         .unwrap_or_default();
-    let shown: Option<SignInInput> = serde_json::from_slice(&body).ok();
-    let found = shown.and_then(|sign_in_input| {
+    let input: Option<SignInInput> = serde_json::from_slice(&body).ok();
+    let holder = input.and_then(|input| {
         shared
             .sign_in_codes
-            .redeem(sign_in_input.code.trim(), Instant::now())
+            .redeem(input.code.trim(), Instant::now())
     });
-    let Some((visitor, person)) = found else {
+    let Some((principal, person)) = holder else {
         shared.metrics.record_rejection("bad_code");
         return Err(Problem::new(
             401,
@@ -113,19 +113,19 @@ pub(crate) async fn sign_in(
         )
         .into());
     };
-    let pass = shared
+    let session = shared
         .tokens
-        .create_session(&visitor, &person, shared.engine.now().unix_ms);
-    let BrowserSession { cookie, key } = pass.ok_or_else(tokens::no_token)?;
-    crate::verbs::audit_other_write(&shared, &visitor, origin, ("enter", "a browser"));
+        .create_session(&principal, &person, shared.engine.now().unix_ms);
+    let BrowserSession { cookie, key } = session.ok_or_else(tokens::no_token)?;
+    crate::verbs::audit_other_write(&shared, &principal, origin, "enter", "a browser");
     let text = format!(
         "{}={cookie}; Path=/; Max-Age={}; HttpOnly; SameSite=Strict{}",
         cookie_name(origin),
         SESSION_LIFETIME_MS / 1000,
-        if secure { "; Secure" } else { "" }
+        if uses_tls { "; Secure" } else { "" }
     );
     let mut response =
-        axum::Json(serde_json::json!({ "key": key, "scope": visitor.scope() })).into_response();
+        axum::Json(serde_json::json!({ "key": key, "scope": principal.scope() })).into_response();
     let cookie = HeaderValue::from_str(&text).map_err(|_| tokens::no_token())?;
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     response
@@ -136,7 +136,7 @@ pub(crate) async fn sign_in(
 
 /// Returns whether the browser uses TLS, to us or to a proxy in front of us.
 fn is_secure(origin: ConnectionOrigin, headers: &HeaderMap) -> bool {
-    let said = headers
+    let page_origin = headers
         .get(header::ORIGIN)
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
@@ -146,7 +146,7 @@ fn is_secure(origin: ConnectionOrigin, headers: &HeaderMap) -> bool {
             is_secure: true,
             ..
         }
-    ) || said.starts_with("https://")
+    ) || page_origin.starts_with("https://")
 }
 
 /// Returns the name of the cookie. Cookies ignore ports, and each daemon on a machine needs its
@@ -165,15 +165,17 @@ pub(crate) fn session_in_request(
 ) -> Option<(String, String)> {
     let key = headers.get("x-regatta-page")?.to_str().ok()?;
     let name = cookie_name(origin);
-    let all = headers
+    let cookies = headers
         .get_all(header::COOKIE)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|header| header.split(';'));
-    let mut own = all
+    let mut own_cookies = cookies
         .filter_map(|s| s.trim().split_once('='))
-        .filter(|pair| pair.0 == name);
-    own.next().map(|own| (own.1.to_owned(), key.to_owned()))
+        .filter(|(cookie, _)| *cookie == name);
+    own_cookies
+        .next()
+        .map(|(_, value)| (value.to_owned(), key.to_owned()))
 }
 
 #[cfg(test)]
@@ -183,17 +185,17 @@ mod tests {
     #[test]
     fn s1_a_code_works_once_and_until_it_expires() {
         let (codes, now) = (SignInCodes::default(), Instant::now());
-        let one = codes.create(Principal::Owner, "ann".into(), now).unwrap();
-        let two = codes.create(Principal::Owner, "bob".into(), now).unwrap();
-        assert_ne!(one, two);
+        let first_code = codes.create(Principal::Owner, "ann".into(), now).unwrap();
+        let second_code = codes.create(Principal::Owner, "bob".into(), now).unwrap();
+        assert_ne!(first_code, second_code);
         assert_eq!(codes.redeem("", now), None);
-        assert_eq!(codes.redeem(&one[..15], now), None);
+        assert_eq!(codes.redeem(&first_code[..15], now), None);
         assert_eq!(
-            codes.redeem(&one, now),
+            codes.redeem(&first_code, now),
             Some((Principal::Owner, "ann".into()))
         );
-        assert_eq!(codes.redeem(&one, now), None);
-        assert_eq!(codes.redeem(&two, now + CODE_LIFETIME), None);
+        assert_eq!(codes.redeem(&first_code, now), None);
+        assert_eq!(codes.redeem(&second_code, now + CODE_LIFETIME), None);
         let first = codes.create(Principal::Owner, "x".into(), now).unwrap();
         for _ in 0..MAX_UNUSED_CODES {
             codes.create(Principal::Owner, "x".into(), now).unwrap();

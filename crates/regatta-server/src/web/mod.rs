@@ -43,9 +43,8 @@ const PAGE_PATHS: [&str; 12] = [
 const PAGE_PREFIXES: [&str; 3] = ["/t/", "/plan/", "/agents/"];
 
 const PAGE_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-    connect-src 'self'; \
-    worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
-    require-trusted-types-for 'script'; trusted-types regatta";
+    connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors \
+    'none'; require-trusted-types-for 'script'; trusted-types regatta";
 
 /// The source of the page's files.
 pub(crate) enum WebSource {
@@ -64,13 +63,14 @@ impl WebSource {
         match self {
             WebSource::Embedded => FILES
                 .iter()
-                .find(|pair| pair.0 == name)
-                .map(|pair| pair.1.to_vec()),
-            WebSource::Directory(dir) => name
-                .split('/')
-                .all(is_plain_name)
-                .then(|| std::fs::read(dir.join(name)).ok())
-                .flatten(),
+                .find(|(path, _)| *path == name)
+                .map(|(_, bytes)| bytes.to_vec()),
+            WebSource::Directory(dir) => {
+                if !name.split('/').all(is_plain_name) {
+                    return None;
+                }
+                std::fs::read(dir.join(name)).ok()
+            }
         }
     }
 
@@ -92,8 +92,11 @@ fn is_plain_name(part: &str) -> bool {
 }
 
 fn is_page_path(path: &str) -> bool {
-    let of_one = |s: &str| path.strip_prefix(s).is_some_and(|rest| !rest.is_empty());
-    PAGE_PATHS.contains(&path) || PAGE_PREFIXES.iter().any(|s| of_one(s))
+    let is_below = |prefix: &str| {
+        path.strip_prefix(prefix)
+            .is_some_and(|rest| !rest.is_empty())
+    };
+    PAGE_PATHS.contains(&path) || PAGE_PREFIXES.iter().any(|prefix| is_below(prefix))
 }
 
 fn is_file_path(path: &str) -> bool {
@@ -121,28 +124,28 @@ pub(crate) async fn serve(
     {
         return next.run(request).await;
     }
-    let (page, name) = (is_page_path(path), path.trim_start_matches('/').to_owned());
+    let (is_page, name) = (is_page_path(path), path.trim_start_matches('/').to_owned());
     let headers = request.headers().clone();
     let read = tokio::task::spawn_blocking(move || {
-        let found = if page {
+        let found = if is_page {
             Some(shared.web_source.index_page())
         } else {
             shared.web_source.read(&name)
         };
         // A file name with a hash of the content never gets other content.
-        let lasting = !page
+        let is_immutable = !is_page
             && matches!(shared.web_source, WebSource::Embedded)
             && name.starts_with("assets/");
         found.map(|found| {
             (
                 found,
-                content_type(if page { "index.html" } else { &name }),
-                lasting,
+                content_type(if is_page { "index.html" } else { &name }),
+                is_immutable,
             )
         })
     });
     match read.await {
-        Ok(Some((bytes, kind, lasting))) => file_response(bytes, kind, lasting, &headers),
+        Ok(Some((bytes, kind, is_immutable))) => file_response(bytes, kind, is_immutable, &headers),
         Ok(None) => problem_response(&Problem::new(
             404,
             "no_such_page",
@@ -161,7 +164,7 @@ pub(crate) async fn serve(
 fn file_response(
     bytes: Vec<u8>,
     kind: &'static str,
-    lasting: bool,
+    is_immutable: bool,
     headers: &HeaderMap,
 ) -> Response {
     let hash: String = Sha256::digest(&bytes)
@@ -170,35 +173,35 @@ fn file_response(
         .map(|byte| format!("{byte:02x}"))
         .collect();
     let tag = format!("\"{hash}\"");
-    let caching = if lasting {
+    let caching = if is_immutable {
         "public, max-age=31536000, immutable"
     } else {
         "no-cache"
     };
-    let known = headers
+    let is_unchanged = headers
         .get(header::IF_NONE_MATCH)
         .and_then(|value| value.to_str().ok())
         == Some(tag.as_str());
-    let mut response = if known {
+    let mut response = if is_unchanged {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         bytes.into_response()
     };
-    let out = response.headers_mut();
-    out.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    out.insert(header::CACHE_CONTROL, HeaderValue::from_static(caching));
+    let response_headers = response.headers_mut();
+    response_headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response_headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(caching));
     if let Ok(tag) = HeaderValue::from_str(&tag) {
-        out.insert(header::ETAG, tag);
+        response_headers.insert(header::ETAG, tag);
     }
-    out.insert(
+    response_headers.insert(
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static(PAGE_CSP),
     );
-    out.insert(
+    response_headers.insert(
         header::X_CONTENT_TYPE_OPTIONS,
         HeaderValue::from_static("nosniff"),
     );
-    out.insert(
+    response_headers.insert(
         header::REFERRER_POLICY,
         HeaderValue::from_static("no-referrer"),
     );
@@ -210,7 +213,7 @@ fn file_response(
             "camera=(), geolocation=(), microphone=()",
         ),
     ] {
-        out.insert(name, HeaderValue::from_static(value));
+        response_headers.insert(name, HeaderValue::from_static(value));
     }
     response
 }
@@ -237,7 +240,7 @@ mod tests {
     #[test]
     fn s1_only_the_pages_own_files_need_no_token() {
         let get = |path: &str| is_public(&Method::GET, path);
-        for open in [
+        for public in [
             "/",
             "/tasks",
             "/t/T9",
@@ -246,10 +249,10 @@ mod tests {
             "/agents/shop/lead",
             "/assets/x.js",
         ] {
-            assert!(get(open), "{open}");
-            assert!(!is_public(&Method::POST, open), "{open}");
+            assert!(get(public), "{public}");
+            assert!(!is_public(&Method::POST, public), "{public}");
         }
-        for shut in [
+        for private in [
             "/t/",
             "/api/v1/",
             "/api/v1/status",
@@ -261,7 +264,7 @@ mod tests {
             "/enter",
             "",
         ] {
-            assert!(!get(shut), "{shut}");
+            assert!(!get(private), "{private}");
         }
         assert!(is_public(&Method::POST, "/enter"));
     }
@@ -301,12 +304,12 @@ mod tests {
     /// built in is not found.
     #[test]
     fn s12_files_have_a_strict_content_security_policy() {
-        let asked = HeaderMap::new();
+        let request_headers = HeaderMap::new();
         let index = file_response(
             b"<!doctype html>".to_vec(),
             content_type("index.html"),
             false,
-            &asked,
+            &request_headers,
         );
         let policy = index.headers()["content-security-policy"].to_str().unwrap();
         assert!(
@@ -318,7 +321,12 @@ mod tests {
             "{policy}"
         );
         assert_eq!(index.headers()["cache-control"], "no-cache");
-        let script = file_response(b"1".to_vec(), content_type("assets/x.js"), true, &asked);
+        let script = file_response(
+            b"1".to_vec(),
+            content_type("assets/x.js"),
+            true,
+            &request_headers,
+        );
         assert_eq!(
             script.headers()["content-type"],
             "text/javascript; charset=utf-8"
@@ -329,14 +337,26 @@ mod tests {
                 .unwrap()
                 .contains("immutable")
         );
-        let mut again = HeaderMap::new();
-        again.insert(header::IF_NONE_MATCH, script.headers()["etag"].clone());
+        let mut conditional_headers = HeaderMap::new();
+        conditional_headers.insert(header::IF_NONE_MATCH, script.headers()["etag"].clone());
         assert_eq!(
-            file_response(b"1".to_vec(), content_type("x.js"), true, &again).status(),
+            file_response(
+                b"1".to_vec(),
+                content_type("x.js"),
+                true,
+                &conditional_headers
+            )
+            .status(),
             StatusCode::NOT_MODIFIED
         );
         assert_eq!(
-            file_response(b"2".to_vec(), content_type("x.js"), true, &again).status(),
+            file_response(
+                b"2".to_vec(),
+                content_type("x.js"),
+                true,
+                &conditional_headers
+            )
+            .status(),
             StatusCode::OK
         );
         assert_eq!(WebSource::Embedded.read("assets/no-such-file.js"), None);
@@ -344,7 +364,7 @@ mod tests {
             FILES.iter().any(|(name, _)| *name == "index.html"),
             "the build has no page"
         );
-        for (name, bytes) in FILES.iter().filter(|pair| pair.0.ends_with(".html")) {
+        for (name, bytes) in FILES.iter().filter(|(name, _)| name.ends_with(".html")) {
             let text = String::from_utf8_lossy(bytes);
             assert!(
                 !text.contains("<style") && !text.contains(" style=") && !text.contains(" on"),

@@ -418,7 +418,7 @@ fn missions_can_be_started_paused_resumed_and_cancelled_by_command() {
     let list = world.run_ok(&["mission", "list"]);
     assert!(list.contains("queued, position 1"), "{list}");
     let status = world.run_ok(&["status"]);
-    assert!(status.contains("in line for a lead, number 1"), "{status}");
+    assert!(status.contains("queued for a lead, position 1"), "{status}");
     assert!(
         status.contains("no task yet") && !status.contains("0 of 1 landed"),
         "a lead's turns are not counted as tasks: {status}"

@@ -1,0 +1,134 @@
+//! Verbs of the daemon itself: its end, sign-in codes, tokens, unused names, and backups.
+
+use super::*;
+
+impl VerbHandler<'_> {
+    /// Stops the agents unless they are kept, and then the daemon, but only if no agent is left
+    /// (P10).
+    pub(super) async fn down(&self, keep_agents: bool) -> VerbResult {
+        if !keep_agents {
+            let engine = self.engine().clone();
+            let still_running =
+                run_blocking(move || engine.stop_attempts("the daemon was asked to stop"))
+                    .await?
+                    .map_err(problem_from_failure)?;
+            if !still_running.is_empty() {
+                let what = format!(
+                    "the daemon stays up, because it could not stop {}",
+                    still_running.join(", ")
+                );
+                return Err(Problem::new(
+                    500,
+                    "still_running",
+                    what,
+                    "see which: regatta status; then try again: regatta down",
+                ));
+            }
+        }
+        let _first_wins = self.shared.shutdown.send(Some(ShutdownCause::Requested));
+        encode_answer(self.board().revision, &std::process::id())
+    }
+
+    /// Creates a sign-in code for a browser, with the rights of the caller's token.
+    pub(super) fn open(&self) -> VerbResult {
+        require_read_all(
+            &self.principal,
+            "open the page",
+            "use a token with the scope viewer or wider",
+        )?;
+        let person = match &self.actor {
+            Actor::Person(name) => name
+                .chars()
+                .filter(|c| c.is_ascii_alphanumeric() || "-_.@".contains(*c))
+                .collect(),
+            _ => String::new(),
+        };
+        let code = self.shared.sign_in_codes.create(
+            self.principal.clone(),
+            person,
+            std::time::Instant::now(),
+        );
+        let code = code.map_err(|error| {
+            Problem::new(
+                500,
+                "io",
+                format!("could not create a sign-in code: {error}"),
+                "try again",
+            )
+        })?;
+        let lasts_ms =
+            u64::try_from(crate::web::login::CODE_LIFETIME.as_millis()).unwrap_or(u64::MAX);
+        let url = format!("http://{}/#{code}", self.shared.address);
+        encode_answer(
+            self.board().revision,
+            &regatta_api::live_view::SignInView {
+                url,
+                code,
+                lasts_ms,
+            },
+        )
+    }
+
+    /// Creates a token. The file is written on a thread for blocking work.
+    pub(super) async fn token_add(&self, input: input::TokenAdd) -> VerbResult {
+        let (shared, wall) = (self.shared.clone(), self.engine().now().unix_ms);
+        let name = input.name.clone();
+        let created = run_blocking(move || {
+            shared
+                .tokens
+                .add(&input.name, input.scope, input.expires_ms, wall)
+        })
+        .await??;
+        tracing::info!(by = %self.actor, "created the token {name} with the scope {}", created.view.scope);
+        encode_answer(self.board().revision, &created)
+    }
+
+    pub(super) async fn token_rm(&self, input: input::TokenNameInput) -> VerbResult {
+        let shared = self.shared.clone();
+        let name = input.name.clone();
+        run_blocking(move || shared.tokens.remove(&input.name)).await??;
+        tracing::info!(by = %self.actor, "removed the token {name}");
+        encode_answer(self.board().revision, &"done")
+    }
+
+    /// Returns names that are not in use at present. They are not reserved.
+    pub(super) fn unused_names(&self, input: &input::NameQuery) -> VerbResult {
+        let (board, prefix) = (self.board(), input.prefix.as_deref().unwrap_or(""));
+        // Two callers at the same revision should get different names.
+        let request_number = self
+            .shared
+            .name_requests
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let count = usize::from(input.count.unwrap_or(1).clamp(1, 1_000));
+        let names = name_generator::unused_names(
+            &board,
+            prefix,
+            name_generator::NameLength::Two,
+            request_number,
+            count,
+        );
+        let names = names.map_err(|refusal| Problem::from(&refusal))?;
+        match input.count {
+            None => encode_answer(board.revision, &names.first()),
+            Some(_) => encode_answer(board.revision, &names),
+        }
+    }
+
+    pub(super) async fn backup(&self, input: input::FileInput) -> VerbResult {
+        let path = std::path::PathBuf::from(&input.path);
+        if !path.is_absolute() {
+            return Err(Problem::new(
+                400,
+                "bad_path",
+                "the file's path is not absolute",
+                "give a path that starts with /",
+            ));
+        }
+        let revision = self
+            .engine()
+            .backup(path)
+            .await
+            .map_err(problem_from_failure)?;
+        encode_answer(revision, &input.path)
+    }
+}
