@@ -4,6 +4,8 @@
 //! The first answer counts. A second answer is refused with the name of the person who answered
 //! first. When an attempt ends, its open permission requests are withdrawn. Its open questions stay
 //! until the task is over.
+//!
+//! Not here: the rules that answer permission requests without a person (see [`policy`]).
 
 mod unanswered; // questions that outlive their attempt
 

@@ -5,6 +5,9 @@
 //! [`identity`]. Requests that must wait form one queue in order of arrival. A new request that
 //! overlaps an earlier wait is queued behind it. A wait that would close a cycle of owners is
 //! refused and never stored, so there is no deadlock.
+//!
+//! Not here: the files that a task claims (see [`manifest`](crate::manifest)), and the test for an
+//! overlap of two patterns (see [`pattern`](crate::pattern)).
 
 mod conflict; // the holders that keep a request from being granted
 mod identity; // the task, the workspace and the agent's name that running work holds

@@ -4,10 +4,13 @@
 //! The turns of a conversation are attempts at one task. Between two turns nothing runs: the task
 //! rests, with its workspace and its session, until somebody writes again. The output for people is
 //! a list of posts with stages. A bridge shows the latest stage of each post, in order, and reports
-//! it. So an outdated stage is never sent, and a crash neither loses a post nor posts it twice.
+//! it. Therefore an outdated stage is never sent, and a crash neither loses a post nor posts it
+//! twice.
 //!
 //! Each incoming message has a delivery key. The key is recorded in the same commit as the
 //! consequences of the message, or not at all (B1).
+//!
+//! Not here: the services' own protocols. The bridges are in a crate of their own.
 
 mod incoming; // messages in a thread
 mod post; // posts for people

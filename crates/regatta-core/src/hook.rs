@@ -5,6 +5,8 @@
 //! after redeliveries and restarts. A command that a hook starts is an effect and runs once, under
 //! its own exit record. Messages of Regatta and of the hook's own agent fire no hook, and a chain
 //! of hooks that trigger each other is cut.
+//!
+//! Not here: running the command, which is the engine's work.
 
 mod firing; // the start of its command
 mod matching; // the decision if a hook fires
