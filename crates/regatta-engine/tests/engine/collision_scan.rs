@@ -116,7 +116,7 @@ fn a_repeated_report_and_unknown_attempts_change_nothing() {
     let (attempt, _) = polled(&submit(&engine, poll_for("ann")));
     let report = |attempt, other| {
         let found = vec![FoundCollision {
-            attempt,
+            one: attempt,
             other,
             paths: vec!["x".into()],
         }];

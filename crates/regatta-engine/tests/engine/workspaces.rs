@@ -245,7 +245,7 @@ fn a_project_at_its_disk_limit_starts_nothing_and_has_a_wait_reason() {
                 .any(|gate| gate.kind == Some(WaitKind::Disk))
         })
     };
-    wait_until(&engine, "the mission is held because of the disk", held);
+    wait_until(&engine, "the mission is held because of the disk", is_held);
     assert!(world.agents.program_counts().is_empty());
     let limits = regatta_core::limits::MachineLimits {
         attempt_disk_mb: 0,
