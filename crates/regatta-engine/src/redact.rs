@@ -32,7 +32,10 @@ pub(crate) fn redact_request(redact: &RedactFn, request: &mut Request) {
         Command::GiveUp { reason, .. } => reason.iter_mut().for_each(clean),
         Command::ReportEscape { finding, .. } => clean(&mut finding.finding),
         Command::Acquire(acquire) => clean(&mut acquire.memo),
-        Command::Ask { request, .. } => match &mut request.content {
+        Command::Ask {
+            request: agent_request,
+            ..
+        } => match &mut agent_request.content {
             RequestContent::Question { text, choices, .. } => {
                 clean(text);
                 choices.iter_mut().for_each(clean);
