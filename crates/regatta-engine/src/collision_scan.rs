@@ -20,7 +20,7 @@ use crate::ports::git::ProjectRepo;
 /// Starts the thread that scans all projects.
 pub(crate) fn start(engine: &Engine) {
     let engine_clone = engine.clone();
-    engine.spawn_thread("radar", move || {
+    engine.spawn_thread("collision-scan", move || {
         let mut last_scans: BTreeMap<ProjectName, Instant> = BTreeMap::new();
         while !engine_clone.is_stopping() {
             std::thread::sleep(POLL_INTERVAL);

@@ -34,7 +34,7 @@ enum PollRound {
 /// Starts the dispatcher's thread. `board_changes` is notified whenever the board may have new work.
 pub(crate) fn start(engine: &Engine, mut board_changes: watch::Receiver<u64>) {
     let engine_clone = engine.clone();
-    engine.spawn_thread("runner", move || {
+    engine.spawn_thread("dispatcher", move || {
         let mut facts_cache = StartFactsCache::default();
         while !engine_clone.is_stopping() {
             board_changes.mark_unchanged();
@@ -232,7 +232,7 @@ fn assigned_candidates(board: &Board) -> Vec<Candidate> {
 /// Returns the members of running teams that have capacity, with the ready tasks for them: their
 /// own tasks and, unless they lead, the project's tasks for any member.
 fn member_candidates(board: &Board) -> Vec<Candidate> {
-    let mut found: Vec<(u32, AgentName, TaskId)> = Vec::new();
+    let mut ready_tasks: Vec<(u32, AgentName, TaskId)> = Vec::new();
     for launch in board
         .launches
         .values()
@@ -257,15 +257,15 @@ fn member_candidates(board: &Board) -> Vec<Candidate> {
             let queue = ReadyFor::Agent(entry.agent.clone());
             let own_tasks = board.ready_for(&queue).take(MAX_TASKS_TRIED);
             let member_tasks = shared_tasks.iter().copied().filter(|_| !entry.lead);
-            found.extend(
+            ready_tasks.extend(
                 own_tasks
                     .chain(member_tasks)
                     .map(|task| (capacity.current, entry.agent.clone(), task)),
             );
         }
     }
-    found.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-    found
+    ready_tasks.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    ready_tasks
         .into_iter()
         .map(|(_, agent, task)| Candidate {
             mission: None,

@@ -242,7 +242,7 @@ fn launch(engine: &Engine, context: &AttemptContext) -> Result<StartOutcome, Sit
         recorded_usage: attempt
             .resumed_session()
             .and(attempt.resumes.as_ref())
-            .map(|resume_point| resume_point.used)
+            .map(|resume| resume.used)
             .unwrap_or_default(),
         workspace: workspace.path,
         objects: workspace.objects,

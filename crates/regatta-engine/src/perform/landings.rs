@@ -93,8 +93,8 @@ fn find_landed_commit(
     batch: &TrialBatch,
     id: LandingId,
 ) -> Result<Option<CommitId>, TrialOutcome> {
-    let found = engine.shared.git.find_landing(&batch.repo, id);
-    found.map_err(|error| TrialOutcome::Held {
+    let landing_commit = engine.shared.git.find_landing(&batch.repo, id);
+    landing_commit.map_err(|error| TrialOutcome::Held {
         landing: Some(id),
         reason: error.to_string(),
     })
@@ -162,7 +162,7 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
     if let Some(remote) = batch
         .members
         .last()
-        .and_then(|trial_member| trial_member.landing.submission.merges_remote.clone())
+        .and_then(|member| member.landing.submission.merges_remote.clone())
     {
         return remote_sync::try_remote_sync(engine, batch, &remote);
     }
@@ -220,12 +220,13 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
             if let TrialMerge::Conflict(paths) = &trial
                 && new == old
             {
-                let found = ownership::resolve_by_ownership(engine, batch, member, (&new, paths));
-                if let Some(found) = found.map_err(|reason| TrialOutcome::Held {
+                let resolved =
+                    ownership::resolve_by_ownership(engine, batch, member, (&new, paths));
+                if let Some(resolved) = resolved.map_err(|reason| TrialOutcome::Held {
                     landing: Some(landing_id),
                     reason,
                 })? {
-                    (trial, dropped, settled) = (found.trial, found.dropped, found.sides);
+                    (trial, dropped, settled) = (resolved.trial, resolved.dropped, resolved.sides);
                 }
             }
             match trial {
@@ -263,15 +264,15 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
     }
     new = wave.close(engine, (batch, &board), &mut carries, new)?;
     if new == old {
-        let known = |carried_landing: &CarriedLanding| {
+        let landed_as_of = |carried: &CarriedLanding| {
             Some((
-                carried_landing.landing,
-                carried_landing.nothing_new.as_ref()?.landed_as.clone()?,
+                carried.landing,
+                carried.nothing_new.as_ref()?.landed_as.clone()?,
             ))
         };
         return Ok(TrialOutcome::AlreadyOnTrunk {
             tip: old,
-            landed_as: carries.iter().filter_map(known).collect(),
+            landed_as: carries.iter().filter_map(landed_as_of).collect(),
         });
     }
     failpoint::hit("trial.merged");
@@ -289,14 +290,10 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
             settled,
         });
     }
-    let tasks: Vec<&Task> = batch
-        .members
-        .iter()
-        .map(|trial_member| &trial_member.task)
-        .collect();
+    let tasks: Vec<&Task> = batch.members.iter().map(|member| &member.task).collect();
     let tips: Vec<CommitId> = carries
         .iter()
-        .map(|carried_landing| carried_landing.commit.clone())
+        .map(|carried| carried.commit.clone())
         .chain([old.clone()])
         .collect();
     if validates_each_commit(batch, &board)

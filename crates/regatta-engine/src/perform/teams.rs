@@ -78,21 +78,21 @@ pub(super) fn resolve_members(engine: &Engine, key: EffectKey, id: LaunchId) {
 fn resolve_member(agents: &dyn Agents, team: &Team, entry: &LaunchEntry) -> MemberResolution {
     let environment = team
         .member(&entry.name)
-        .and_then(|team_member| team.environments.get(team_member.environment.as_ref()?));
+        .and_then(|member| team.environments.get(member.environment.as_ref()?));
     let spec = AgentSpec {
         provider: entry.effective.provider.clone(),
         backend: entry.effective.backend.clone(),
         is_fast_mode: entry.effective.fast_mode.unwrap_or_default(),
         model: entry.effective.model.clone(),
         env: environment
-            .map(|team_environment| team_environment.env.clone().into_iter().collect())
+            .map(|environment| environment.env.clone().into_iter().collect())
             .unwrap_or_default(),
         keys: environment
-            .map(|team_environment| {
-                team_environment
+            .map(|environment| {
+                environment
                     .keys
                     .iter()
-                    .map(|secret_variable| secret_variable.name.clone())
+                    .map(|variable| variable.name.clone())
                     .collect()
             })
             .unwrap_or_default(),

@@ -55,7 +55,7 @@ pub(crate) fn push_trunk(
     let pushes = &engine.shared.pushes;
     pushes.record(project, key);
     let mut pause = RETRY_DELAY;
-    let done = loop {
+    let report = loop {
         let board = engine.board();
         let target = board
             .projects
@@ -97,7 +97,7 @@ pub(crate) fn push_trunk(
         pause = (pause * 2).min(MAX_RETRY_DELAY);
     };
     failpoint::hit("push.pushed");
-    report_effect(engine, key, done);
+    report_effect(engine, key, report);
 }
 
 /// Performs `Effect::PushBranch`: pushes the branch of a conversation. A failure is posted in its

@@ -131,12 +131,12 @@ fn release_in_turn(
         }
     }
     let ReleaseTurn { claim, token, .. } = turn;
-    let done = Request {
+    let request = Request {
         by: Actor::Regatta,
         key: None,
         command: Command::Release { claim, token },
     };
-    if let Err(failure) = engine.submit(done) {
+    if let Err(failure) = engine.submit(request) {
         tracing::debug!(%claim, "could not end the release claim: {failure:?}");
     }
     true
