@@ -512,7 +512,7 @@ impl Read for WatchedPush<'_> {
 
 /// Returns the amount of a push that is in git's directory for incoming objects.
 fn incoming_bytes(objects: &Path) -> usize {
-    let mut count = 0;
+    let mut bytes = 0;
     for dir in fs::read_dir(objects).unwrap().flatten().filter(|entry| {
         entry
             .file_name()
@@ -524,10 +524,10 @@ fn incoming_bytes(objects: &Path) -> usize {
             .flatten()
             .flatten()
         {
-            count += usize::try_from(file.metadata().map_or(0, |metadata| metadata.len())).unwrap();
+            bytes += usize::try_from(file.metadata().map_or(0, |metadata| metadata.len())).unwrap();
         }
     }
-    count
+    bytes
 }
 
 #[test]
