@@ -39,7 +39,7 @@ pub struct CheckEvidence {
 /// the plan's own id where that can be a file name, otherwise the task's id. The engine's copy of a
 /// result is named after the task's id, because each run of a plan uses the same plan ids.
 pub(crate) fn result_file_name(task: &Task) -> String {
-    let plain = |s: &&String| {
+    let is_plain_name = |s: &&String| {
         !s.starts_with('.')
             && s.len() <= 100
             && s.chars()
@@ -48,7 +48,7 @@ pub(crate) fn result_file_name(task: &Task) -> String {
     let name = task
         .alias
         .as_ref()
-        .filter(plain)
+        .filter(is_plain_name)
         .cloned()
         .unwrap_or_else(|| task.id.to_string());
     format!("{name}.json")
@@ -77,10 +77,10 @@ pub(crate) fn is_protocol_path(project: &Project, path: &str) -> bool {
 /// the data directory.
 fn file_for_people(engine: &Engine, project: &Project, path: &str) -> Option<PathBuf> {
     let repo = ProjectRepo::from_project(project);
-    let inside = !path.is_empty()
+    let is_inside = !path.is_empty()
         && !path.starts_with('/')
-        && !path.split('/').any(|path| path == ".." || path == ".git");
-    if inside {
+        && !path.split('/').any(|part| part == ".." || part == ".git");
+    if is_inside {
         match engine.shared.git.is_ignored(&repo, path) {
             Ok(true) if stays_within(&repo.path, path) => return Some(repo.path.join(path)),
             Ok(_) => {}
@@ -91,14 +91,14 @@ fn file_for_people(engine: &Engine, project: &Project, path: &str) -> Option<Pat
         }
     }
     let name = Path::new(path).file_name()?;
-    let own = engine
+    let results_dir = engine
         .shared
         .settings
         .data_dir
         .as_ref()?
         .join("results")
         .join(project.name.as_str());
-    Some(own.join(name))
+    Some(results_dir.join(name))
 }
 
 /// Returns whether no symbolic link on the way leads out of `top` (S6).
@@ -106,18 +106,19 @@ fn stays_within(top: &Path, path: &str) -> bool {
     let Ok(real) = top.canonicalize() else {
         return false;
     };
-    let mut at = top.to_owned();
+    let mut walked = top.to_owned();
     for part in Path::new(path).components() {
-        at.push(part);
-        match at.symlink_metadata() {
-            Ok(found) if found.is_symlink() => return false,
+        walked.push(part);
+        match walked.symlink_metadata() {
+            Ok(metadata) if metadata.is_symlink() => return false,
             Ok(_) => {}
             Err(_) => break,
         }
     }
-    at.parent()
-        .and_then(|path| path.canonicalize().ok())
-        .is_none_or(|path| path.starts_with(&real))
+    walked
+        .parent()
+        .and_then(|parent| parent.canonicalize().ok())
+        .is_none_or(|parent| parent.starts_with(&real))
 }
 
 /// Writes a result to the place where people look for it, and returns that place.
@@ -132,12 +133,12 @@ pub(crate) fn write_result(
         project.settings.run.results.trim_end_matches('/'),
         format_args!("{}.json", task.id)
     );
-    let place = file_for_people(engine, project, &path)?;
+    let destination = file_for_people(engine, project, &path)?;
     let text = serde_json::to_string_pretty(result).ok()?;
-    match write_atomically(&place, format!("{text}\n").as_bytes()) {
-        Ok(()) => Some(place.display().to_string()),
+    match write_atomically(&destination, format!("{text}\n").as_bytes()) {
+        Ok(()) => Some(destination.display().to_string()),
         Err(error) => {
-            tracing::warn!(task = %task.id, "could not write the task's result to {}: {error}", place.display());
+            tracing::warn!(task = %task.id, "could not write the task's result to {}: {error}", destination.display());
             None
         }
     }
@@ -158,76 +159,79 @@ struct EscapeLine<'a> {
 pub(crate) fn append_escape(
     engine: &Engine,
     project: &Project,
-    by: (&Task, AttemptId, &str),
+    reporter: (&Task, AttemptId, &str),
     finding: &ScopeFinding,
-    wall: u64,
+    unix_ms: u64,
 ) {
-    let (task, attempt, worker) = by;
-    let Some(place) = file_for_people(engine, project, &escapes_file_path(project)) else {
+    let (task, attempt, worker) = reporter;
+    let Some(destination) = file_for_people(engine, project, &escapes_file_path(project)) else {
         return;
     };
     let line = EscapeLine {
         worker,
         finding: &finding.finding,
         suggested_files: &finding.suggested_files,
-        timestamp: iso8601(wall),
+        timestamp: iso8601(unix_ms),
         task: task.id.to_string(),
         attempt: attempt.to_string(),
     };
-    let done = serde_json::to_string(&line)
+    let written = serde_json::to_string(&line)
         .map_err(io::Error::other)
-        .and_then(|line| append_once(&place, &line));
-    if let Err(error) = done {
-        tracing::warn!(task = %task.id, "could not write a scope escape to {}: {error}", place.display());
+        .and_then(|line| append_once(&destination, &line));
+    if let Err(error) = written {
+        tracing::warn!(task = %task.id, "could not write a scope escape to {}: {error}", destination.display());
     }
 }
 
 /// Appends `line` to a file, unless the file has the same line with the same or another timestamp.
-pub(crate) fn append_once(place: &Path, line: &str) -> io::Result<()> {
-    let there = fs::read_to_string(place).unwrap_or_default();
+pub(crate) fn append_once(destination: &Path, line: &str) -> io::Result<()> {
+    let existing = fs::read_to_string(destination).unwrap_or_default();
     // Ignore the timestamp when comparing: after a crash the same escape is found again, later.
-    let timeless = |line: &str| {
+    let without_timestamp = |line: &str| {
         let mut value: serde_json::Value = serde_json::from_str(line).ok()?;
         value.as_object_mut()?.remove("timestamp");
         Some(value)
     };
-    let new = timeless(line);
-    if there.lines().any(|there| timeless(there) == new) {
+    let new_value = without_timestamp(line);
+    if existing
+        .lines()
+        .any(|known| without_timestamp(known) == new_value)
+    {
         return Ok(());
     }
-    if let Some(parent) = place.parent() {
+    if let Some(parent) = destination.parent() {
         fs::create_dir_all(parent)?;
     }
     let mut file = fs::OpenOptions::new()
         .create(true)
         .append(true)
-        .open(place)?;
-    let gap = if there.is_empty() || there.ends_with('\n') {
+        .open(destination)?;
+    let separator = if existing.is_empty() || existing.ends_with('\n') {
         ""
     } else {
         "\n"
     };
-    file.write_all(format!("{gap}{line}\n").as_bytes())
+    file.write_all(format!("{separator}{line}\n").as_bytes())
 }
 
 /// Writes a file atomically: first under another name beside it, then renamed.
-pub(crate) fn write_atomically(place: &Path, bytes: &[u8]) -> io::Result<()> {
-    let parent = place
+pub(crate) fn write_atomically(destination: &Path, bytes: &[u8]) -> io::Result<()> {
+    let parent = destination
         .parent()
         .ok_or_else(|| io::Error::other("the path has no directory"))?;
     fs::create_dir_all(parent)?;
-    let name = place
+    let name = destination
         .file_name()
         .ok_or_else(|| io::Error::other("the path has no file name"))?;
-    let beside = parent.join(format!(".{}.new", name.to_string_lossy()));
+    let temporary = parent.join(format!(".{}.new", name.to_string_lossy()));
     // A file of this name may be a symbolic link that somebody left.
-    drop(fs::remove_file(&beside));
+    drop(fs::remove_file(&temporary));
     fs::OpenOptions::new()
         .write(true)
         .create_new(true)
-        .open(&beside)?
+        .open(&temporary)?
         .write_all(bytes)?;
-    fs::rename(&beside, place)
+    fs::rename(&temporary, destination)
 }
 
 /// Returns the file with the check results of an attempt, if there is a data directory.
@@ -244,14 +248,14 @@ fn evidence_file(engine: &Engine, attempt: AttemptId) -> Option<PathBuf> {
 }
 
 /// Stores the results of the checks of an attempt's work.
-pub(crate) fn write_evidence(engine: &Engine, attempt: AttemptId, found: &[CheckEvidence]) {
-    let Some(place) = evidence_file(engine, attempt) else {
+pub(crate) fn write_evidence(engine: &Engine, attempt: AttemptId, evidence: &[CheckEvidence]) {
+    let Some(destination) = evidence_file(engine, attempt) else {
         return;
     };
-    let done = serde_json::to_vec(found)
+    let written = serde_json::to_vec(evidence)
         .map_err(io::Error::other)
-        .and_then(|bytes| write_atomically(&place, &bytes));
-    if let Err(error) = done {
+        .and_then(|bytes| write_atomically(&destination, &bytes));
+    if let Err(error) = written {
         tracing::warn!(%attempt, "could not store the results of the attempt's checks: {error}");
     }
 }
@@ -288,20 +292,20 @@ pub(crate) fn read_evidence(
     engine: &Engine,
     attempt: AttemptId,
 ) -> Result<Vec<CheckEvidence>, String> {
-    let Some(place) = evidence_file(engine, attempt) else {
+    let Some(destination) = evidence_file(engine, attempt) else {
         return Ok(vec![]);
     };
-    match fs::read(&place) {
+    match fs::read(&destination) {
         Ok(bytes) => serde_json::from_slice(&bytes)
-            .map_err(|error| format!("{} cannot be read: {error}", place.display())),
+            .map_err(|error| format!("{} cannot be read: {error}", destination.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
-        Err(error) => Err(format!("{} cannot be read: {error}", place.display())),
+        Err(error) => Err(format!("{} cannot be read: {error}", destination.display())),
     }
 }
 
 /// Formats milliseconds since 1970 as an ISO 8601 date in UTC.
-pub(crate) fn iso8601(wall_ms: u64) -> String {
-    let (seconds, days) = ((wall_ms / 1_000) % 86_400, (wall_ms / 86_400_000) as i64);
+pub(crate) fn iso8601(unix_ms: u64) -> String {
+    let (seconds, days) = ((unix_ms / 1_000) % 86_400, (unix_ms / 86_400_000) as i64);
     // Howard Hinnant's civil-from-days algorithm, for days after 1970.
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);

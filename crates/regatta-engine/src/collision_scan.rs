@@ -19,25 +19,28 @@ use crate::ports::git::ProjectRepo;
 
 /// Starts the thread that scans all projects.
 pub(crate) fn start(engine: &Engine) {
-    let item = engine.clone();
-    engine.spawn_thread("radar", move || {
-        let mut last: BTreeMap<ProjectName, Instant> = BTreeMap::new();
-        while !item.is_stopping() {
+    let engine_clone = engine.clone();
+    engine.spawn_thread("collision-scan", move || {
+        let mut last_scans: BTreeMap<ProjectName, Instant> = BTreeMap::new();
+        while !engine_clone.is_stopping() {
             std::thread::sleep(POLL_INTERVAL);
-            let board = item.board();
-            last.retain(|name, _| board.projects.contains_key(name));
+            let board = engine_clone.board();
+            last_scans.retain(|name, _| board.projects.contains_key(name));
             for project in board.projects.values() {
-                let every =
+                let interval =
                     Duration::from_millis(project.settings.landing.collision_scan_interval.ms());
                 // The first scan comes after one interval, when agents had time to write something.
-                let seen = last
+                let last_scan = last_scans
                     .entry(project.name.clone())
                     .or_insert_with(Instant::now);
-                if every.is_zero() || seen.elapsed() < every || item.is_stopping() {
+                if interval.is_zero()
+                    || last_scan.elapsed() < interval
+                    || engine_clone.is_stopping()
+                {
                     continue;
                 }
-                *seen = Instant::now();
-                scan_project(&item, project);
+                *last_scan = Instant::now();
+                scan_project(&engine_clone, project);
             }
         }
     });
@@ -54,32 +57,30 @@ fn scan_project(engine: &Engine, project: &Project) {
         })
         .map(|attempt| (attempt.workspace(), attempt.id))
         .collect();
-    let spaces: Vec<AttemptId> = attempts.keys().copied().collect();
+    let workspaces: Vec<AttemptId> = attempts.keys().copied().collect();
     // A single workspace can still collide with the trunk, so it is scanned too.
-    if spaces.is_empty() && project.collision_forecast.collisions.is_empty() {
+    if workspaces.is_empty() && project.collision_forecast.collisions.is_empty() {
         return;
     }
     let (git, repo) = (&engine.shared.git, ProjectRepo::from_project(project));
-    let found = match git
+    let collisions = git
         .tip(&repo)
-        .and_then(|tip| git.collisions(&repo, &spaces, &tip))
-    {
-        Ok(found) => found,
+        .and_then(|tip| git.collisions(&repo, &workspaces, &tip));
+    let collisions = match collisions {
+        Ok(collisions) => collisions,
         Err(error) => {
             return tracing::debug!(project = %project.name, "could not scan the project for \
                 collisions: {error}");
         }
     };
-    let found: Vec<FoundCollision> = found
+    let found: Vec<FoundCollision> = collisions
         .into_iter()
-        .filter_map(|workspace_collision| {
-            let other = workspace_collision
-                .other_attempt
-                .map(|id| attempts.get(&id).copied());
+        .filter_map(|collision| {
+            let other = collision.other_attempt.map(|id| attempts.get(&id).copied());
             Some(FoundCollision {
-                one: *attempts.get(&workspace_collision.attempt)?,
+                one: *attempts.get(&collision.attempt)?,
                 other: other.unwrap_or_default(),
-                paths: workspace_collision.paths,
+                paths: collision.paths,
             })
         })
         .collect();

@@ -31,21 +31,21 @@ enum PollRound {
     Failed,
 }
 
-/// Starts the dispatcher's thread.
-pub(crate) fn start(engine: &Engine, mut rings: watch::Receiver<u64>) {
-    let item = engine.clone();
-    engine.spawn_thread("runner", move || {
-        let mut scales = StartFactsCache::default();
-        while !item.is_stopping() {
-            rings.mark_unchanged();
+/// Starts the dispatcher's thread. `board_changes` is notified whenever the board may have new work.
+pub(crate) fn start(engine: &Engine, mut board_changes: watch::Receiver<u64>) {
+    let engine_clone = engine.clone();
+    engine.spawn_thread("dispatcher", move || {
+        let mut facts_cache = StartFactsCache::default();
+        while !engine_clone.is_stopping() {
+            board_changes.mark_unchanged();
             // The day is read before the polls, so that a new day that begins during them is
             // noticed.
-            let day = regatta_core::budget::day_of(item.now());
-            match poll_all(&item, &item.board(), &mut scales) {
+            let day = regatta_core::budget::day_of(engine_clone.now());
+            match poll_all(&engine_clone, &engine_clone.board(), &mut facts_cache) {
                 PollRound::Granted => {}
                 PollRound::Nothing => {
-                    let looks_different = scales.refresh(&item, &item.board());
-                    if !looks_different && !wait_for_change(&item, &mut rings, day) {
+                    let has_changed = facts_cache.refresh(&engine_clone, &engine_clone.board());
+                    if !has_changed && !wait_for_change(&engine_clone, &mut board_changes, day) {
                         return;
                     }
                 }
@@ -55,25 +55,25 @@ pub(crate) fn start(engine: &Engine, mut rings: watch::Receiver<u64>) {
     });
 }
 
-/// Blocks until the board changes, or `day` is over, on which the board was last polled. Returns
-/// `false` when the engine stops.
-fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>, day: u64) -> bool {
+/// Blocks until the board changes or `day` ends, the day on which the board was last polled.
+/// Returns `false` when the engine stops.
+fn wait_for_change(engine: &Engine, board_changes: &mut watch::Receiver<u64>, day: u64) -> bool {
     // A start gate can open without a change of the board.
-    let held = engine
+    let has_closed_gate = engine
         .board()
         .missions
         .values()
         .any(|mission| !mission.blocking_gates.is_empty());
-    let again = Instant::now() + start_facts::REFRESH_AFTER;
+    let recheck_at = Instant::now() + start_facts::REFRESH_AFTER;
     loop {
         // A new day has a new budget.
         if regatta_core::budget::day_of(engine.now()) != day {
             return true;
         }
-        if held && Instant::now() >= again {
+        if has_closed_gate && Instant::now() >= recheck_at {
             return true;
         }
-        match block_on_until(rings.changed(), Instant::now() + POLL_INTERVAL) {
+        match block_on_until(board_changes.changed(), Instant::now() + POLL_INTERVAL) {
             Some(changed) => return changed.is_ok(),
             None if engine.is_stopping() => return false,
             None => {}
@@ -82,10 +82,10 @@ fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>, day: u64) 
 }
 
 /// Polls once for every agent with free capacity, at every machine with free capacity.
-fn poll_all(engine: &Engine, board: &Board, scales: &mut StartFactsCache) -> PollRound {
+fn poll_all(engine: &Engine, board: &Board, facts_cache: &mut StartFactsCache) -> PollRound {
     let mut round = PollRound::Nothing;
-    let places = free_machines(board);
-    let all = candidates(board)
+    let machines = free_machines(board);
+    let candidates = candidates(board)
         .into_iter()
         .chain(assigned_candidates(board))
         .chain(member_candidates(board));
@@ -93,19 +93,19 @@ fn poll_all(engine: &Engine, board: &Board, scales: &mut StartFactsCache) -> Pol
         mission,
         task,
         agent,
-    } in all
+    } in candidates
     {
-        let Some(who) = board.agents.get(&agent) else {
+        let Some(agent_record) = board.agents.get(&agent) else {
             continue;
         };
-        for place in places
+        for machine in machines
             .iter()
-            .filter(|free_machine| free_machine.can_run(who))
+            .filter(|machine| machine.can_run(agent_record))
         {
             let mut facts = mission
-                .map(|id| scales.facts(engine, board, id))
+                .map(|id| facts_cache.facts(engine, board, id))
                 .unwrap_or_default();
-            if let Some(runner) = &place.0 {
+            if let Some(runner) = &machine.0 {
                 // The free memory and disk of this machine do not apply to a runner's machine.
                 (facts.memory_mb, facts.disk_mb, facts.runner) =
                     (None, None, Some(runner.name.clone()));
@@ -164,13 +164,13 @@ impl FreeMachine {
 
 /// Returns the machines with free capacity, the most free one first.
 fn free_machines(board: &Board) -> Vec<FreeMachine> {
-    let here = board
+    let running_here = board
         .attempts
         .values()
         .filter(|attempt| attempt.runner.is_none() && !attempt.takes_no_slot)
         .count() as u32;
-    let mut found = vec![(
-        board.limits.max_attempts.saturating_sub(here),
+    let mut machines = vec![(
+        board.limits.max_attempts.saturating_sub(running_here),
         FreeMachine(None),
     )];
     for runner in board
@@ -178,15 +178,15 @@ fn free_machines(board: &Board) -> Vec<FreeMachine> {
         .values()
         .filter(|runner| runner.state == runner::RunnerState::Up)
     {
-        let room = runner
+        let free_slots = runner
             .max_tasks
             .saturating_sub(runner::running_attempts(board, &runner.name));
-        found.push((room, FreeMachine(Some(runner.clone()))));
+        machines.push((free_slots, FreeMachine(Some(runner.clone()))));
     }
     // This machine is always included, because leads and answers take no slot.
-    found.retain(|found| found.0 > 0 || found.1.0.is_none());
-    found.sort_by_key(|found| std::cmp::Reverse(found.0));
-    found.into_iter().map(|found| found.1).collect()
+    machines.retain(|(free_slots, machine)| *free_slots > 0 || machine.0.is_none());
+    machines.sort_by_key(|(free_slots, _)| std::cmp::Reverse(*free_slots));
+    machines.into_iter().map(|(_, machine)| machine).collect()
 }
 
 /// The largest number of ready tasks that one round tries for an agent. The first ones may have to
@@ -196,7 +196,7 @@ const MAX_TASKS_TRIED: usize = 8;
 /// Returns the agents that were assigned ready tasks and have capacity. An assigned task starts
 /// without a mission.
 fn assigned_candidates(board: &Board) -> Vec<Candidate> {
-    let mut found = Vec::new();
+    let mut candidates = Vec::new();
     for agent in board
         .agents
         .values()
@@ -205,40 +205,40 @@ fn assigned_candidates(board: &Board) -> Vec<Candidate> {
         if agent::capacity(board, agent).available == 0 {
             continue;
         }
-        let lines = [
+        let queues = [
             ReadyFor::Offered(agent.name.clone()),
             ReadyFor::Agent(agent.name.clone()),
         ];
-        let starts = |id: &TaskId| {
+        let starts_here = |id: &TaskId| {
             board
                 .tasks
                 .get(id)
                 .is_some_and(|task| schedule::starts_by_assignment(board, task))
         };
-        let ready = lines
+        let ready = queues
             .iter()
-            .flat_map(|line| board.ready_for(line))
-            .filter(starts)
+            .flat_map(|queue| board.ready_for(queue))
+            .filter(starts_here)
             .take(MAX_TASKS_TRIED);
-        found.extend(ready.map(|task| Candidate {
+        candidates.extend(ready.map(|task| Candidate {
             mission: None,
             task: Some(task),
             agent: agent.name.clone(),
         }));
     }
-    found
+    candidates
 }
 
 /// Returns the members of running teams that have capacity, with the ready tasks for them: their
 /// own tasks and, unless they lead, the project's tasks for any member.
 fn member_candidates(board: &Board) -> Vec<Candidate> {
-    let mut found: Vec<(u32, AgentName, TaskId)> = Vec::new();
+    let mut ready_tasks: Vec<(u32, AgentName, TaskId)> = Vec::new();
     for launch in board
         .launches
         .values()
-        .filter(|team_launch| team_launch.stopping.is_none())
+        .filter(|launch| launch.stopping.is_none())
     {
-        let pool: Vec<TaskId> = board
+        let shared_tasks: Vec<TaskId> = board
             .ready_for(&ReadyFor::Pool(launch.project.clone()))
             .take(MAX_TASKS_TRIED)
             .collect();
@@ -250,21 +250,22 @@ fn member_candidates(board: &Board) -> Vec<Candidate> {
             let Some(agent) = board.agents.get(&entry.agent) else {
                 continue;
             };
-            let room = agent::capacity(board, agent);
-            if room.available == 0 {
+            let capacity = agent::capacity(board, agent);
+            if capacity.available == 0 {
                 continue;
             }
-            let line = ReadyFor::Agent(entry.agent.clone());
-            let own = board.ready_for(&line).take(MAX_TASKS_TRIED);
-            let shared = pool.iter().copied().filter(|_| !entry.lead);
-            found.extend(
-                own.chain(shared)
-                    .map(|task| (room.current, entry.agent.clone(), task)),
+            let queue = ReadyFor::Agent(entry.agent.clone());
+            let own_tasks = board.ready_for(&queue).take(MAX_TASKS_TRIED);
+            let member_tasks = shared_tasks.iter().copied().filter(|_| !entry.lead);
+            ready_tasks.extend(
+                own_tasks
+                    .chain(member_tasks)
+                    .map(|task| (capacity.current, entry.agent.clone(), task)),
             );
         }
     }
-    found.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-    found
+    ready_tasks.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    ready_tasks
         .into_iter()
         .map(|(_, agent, task)| Candidate {
             mission: None,
@@ -284,16 +285,16 @@ struct Candidate {
 /// Returns the agents to poll for: first leads and answers, then the workers of missions, least
 /// busy first, so that work spreads over a mission's agents.
 fn candidates(board: &Board) -> Vec<Candidate> {
-    let mut found: Vec<(u32, MissionId, AgentName)> = Vec::new();
+    let mut workers: Vec<(u32, MissionId, AgentName)> = Vec::new();
     for mission in board
         .missions
         .values()
         .filter(|mission| mission.state == MissionState::Active)
     {
-        let waits = |task: &Task| task.status.is_waiting() && task.is_polled();
+        let is_startable = |task: &Task| task.status.is_waiting() && task.is_polled();
         let waiting = board
             .open_tasks_of(mission.id)
-            .any(|(_, id)| board.tasks.get(&id).is_some_and(|task| waits(task)));
+            .any(|(_, id)| board.tasks.get(&id).is_some_and(|task| is_startable(task)));
         if !waiting {
             continue;
         }
@@ -302,14 +303,14 @@ fn candidates(board: &Board) -> Vec<Candidate> {
             .iter()
             .filter_map(|agent| board.agents.get(agent))
         {
-            let room = agent::capacity(board, agent);
-            if room.available > 0 && agent.is_run_by_regatta() {
-                found.push((room.current, mission.id, agent.name.clone()));
+            let capacity = agent::capacity(board, agent);
+            if capacity.available > 0 && agent.is_run_by_regatta() {
+                workers.push((capacity.current, mission.id, agent.name.clone()));
             }
         }
     }
-    found.sort();
-    let workers = found.into_iter().map(|(_, mission, agent)| Candidate {
+    workers.sort();
+    let workers = workers.into_iter().map(|(_, mission, agent)| Candidate {
         mission: Some(mission),
         task: None,
         agent,
@@ -319,7 +320,7 @@ fn candidates(board: &Board) -> Vec<Candidate> {
 
 /// Returns the leads' turns and the answers that are due.
 fn duty_candidates(board: &Board) -> Vec<Candidate> {
-    let mut found = Vec::new();
+    let mut candidates = Vec::new();
     for agent in board
         .agents
         .values()
@@ -327,24 +328,24 @@ fn duty_candidates(board: &Board) -> Vec<Candidate> {
     {
         // Only agents that Regatta derived lead and answer. In a conversation the agent itself
         // answers.
-        let ours = |task: &Task| {
+        let is_duty = |task: &Task| {
             if agent.derived_from.is_some() {
                 !task.is_polled()
             } else {
                 task.is_conversation()
             }
         };
-        let room = agent::capacity(board, agent).available as usize;
-        let line = ReadyFor::Agent(agent.name.clone());
+        let free_slots = agent::capacity(board, agent).available as usize;
+        let queue = ReadyFor::Agent(agent.name.clone());
         let due = board
-            .ready_for(&line)
-            .filter(|id| board.tasks.get(id).is_some_and(|task| ours(task)))
-            .take(room);
-        found.extend(due.map(|task| Candidate {
+            .ready_for(&queue)
+            .filter(|id| board.tasks.get(id).is_some_and(|task| is_duty(task)))
+            .take(free_slots);
+        candidates.extend(due.map(|task| Candidate {
             mission: None,
             task: Some(task),
             agent: agent.name.clone(),
         }));
     }
-    found
+    candidates
 }

@@ -30,7 +30,7 @@ impl Engine {
         for project in board.projects.values() {
             let repo = ProjectRepo::from_project(project);
             let git = &self.shared.git;
-            let mut here = 0;
+            let mut forgotten_here = 0;
             for attempt in git
                 .kept_attempts(&repo)
                 .map_err(|error| error.to_string())?
@@ -38,21 +38,21 @@ impl Engine {
                 if let Some(proof) = self.prove_dropped(&board, attempt, today_unix_ms)? {
                     git.forget_dropped(&proof, &repo)
                         .map_err(|error| error.to_string())?;
-                    here += 1;
+                    forgotten_here += 1;
                 }
             }
-            if here > 0 {
+            if forgotten_here > 0 {
                 git.collect_garbage(&repo, &self.landed_commits(project)?, MIN_GARBAGE_AGE)
                     .map_err(|error| error.to_string())?;
             }
-            forgotten += here;
+            forgotten += forgotten_here;
         }
         Ok(forgotten)
     }
 
     /// Returns all commits that ever landed in a project.
     fn landed_commits(&self, project: &Project) -> Result<Vec<CommitId>, String> {
-        let mut found = Vec::new();
+        let mut commits = Vec::new();
         let mut after = None;
         loop {
             let filter = TaskFilter {
@@ -67,10 +67,10 @@ impl Engine {
                 .tasks(&filter)
                 .map_err(|error| error.to_string())?;
             after = tasks.iter().map(|task| task.id).max();
-            let full = tasks.len() == PAGE_SIZE;
-            found.extend(tasks.into_iter().filter_map(|task| task.landed));
-            if !full {
-                return Ok(found);
+            let is_full = tasks.len() == PAGE_SIZE;
+            commits.extend(tasks.into_iter().filter_map(|task| task.landed));
+            if !is_full {
+                return Ok(commits);
             }
         }
     }
@@ -84,21 +84,21 @@ impl Engine {
         id: AttemptId,
         today_unix_ms: u64,
     ) -> Result<Option<DroppedProof>, String> {
-        let lives = board
+        let is_in_use = board
             .attempts
             .values()
             .any(|attempt| attempt.id == id || attempt.workspace() == id)
             || board.tasks.values().any(|task| {
                 task.resume
                     .as_ref()
-                    .is_some_and(|resume_point| resume_point.workspace == id)
+                    .is_some_and(|resume| resume.workspace == id)
             })
             || board.tasks.values().any(|task| {
                 task.submission
                     .as_ref()
                     .is_some_and(|submission| submission.attempt == id)
             });
-        if lives {
+        if is_in_use {
             return Ok(None);
         }
         let history = self.history();
@@ -111,11 +111,9 @@ impl Engine {
         else {
             return Ok(None);
         };
-        let over = attempt.end.is_some() && task.status == TaskStatus::Cancelled;
+        let was_dropped = attempt.end.is_some() && task.status == TaskStatus::Cancelled;
         let age = today_unix_ms.saturating_sub(task.updated_unix_ms);
-        Ok(
-            (over && u128::from(age) >= DROPPED_WORK_RETENTION.as_millis())
-                .then(|| DroppedProof::mint(id)),
-        )
+        let is_due = was_dropped && u128::from(age) >= DROPPED_WORK_RETENTION.as_millis();
+        Ok(is_due.then(|| DroppedProof::mint(id)))
     }
 }

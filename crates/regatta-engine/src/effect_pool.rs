@@ -36,20 +36,20 @@ struct State {
 
 impl EffectPool {
     /// Runs a job on an idle thread, or on a new one if none is idle.
-    pub(crate) fn spawn(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) {
+    pub(crate) fn spawn(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) {
         let mut state = self.lock();
         state.unfinished += 1;
-        state.queued.push_back(Box::new(work));
+        state.queued.push_back(Box::new(job));
         if state.idle >= state.queued.len() {
             drop(state);
             return self.job_added.notify_one();
         }
         drop(state);
-        let effect_pool = self.clone();
-        let spawned = std::thread::Builder::new()
+        let pool = self.clone();
+        let builder = std::thread::Builder::new()
             .name("perform".into())
             .stack_size(STACK_BYTES);
-        if let Err(error) = spawned.spawn(move || effect_pool.run_jobs()) {
+        if let Err(error) = builder.spawn(move || pool.run_jobs()) {
             // The job stays queued, and the next idle thread takes it.
             tracing::error!("could not start a thread to perform an effect: {error}");
         }
@@ -71,8 +71,8 @@ impl EffectPool {
     }
 
     fn run_jobs(&self) {
-        while let Some(work) = self.next_job() {
-            if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        while let Some(job) = self.next_job() {
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 tracing::error!("an effect panicked; the next start performs it again");
             }
             self.lock().unfinished -= 1;
@@ -82,20 +82,20 @@ impl EffectPool {
     fn next_job(&self) -> Option<Job> {
         let mut state = self.lock();
         loop {
-            if let Some(work) = state.queued.pop_front() {
-                return Some(work);
+            if let Some(job) = state.queued.pop_front() {
+                return Some(job);
             }
             if state.is_ended {
                 return None;
             }
             state.idle += 1;
-            let (woken, waited) = self
+            let (woken, wait) = self
                 .job_added
                 .wait_timeout(state, IDLE_TIMEOUT)
                 .unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
-            if waited.timed_out() && state.queued.is_empty() {
+            if wait.timed_out() && state.queued.is_empty() {
                 return None;
             }
         }
@@ -110,59 +110,60 @@ mod tests {
     /// A blocked job does not delay other jobs, and idle threads are reused.
     #[test]
     fn a_blocked_job_does_not_delay_others_and_idle_threads_are_reused() {
-        let hands = Arc::new(EffectPool::default());
-        let (tell, told) = channel();
+        let pool = Arc::new(EffectPool::default());
+        let (sender, receiver) = channel();
         let (mut gates, mut ends) = (Vec::new(), Vec::new());
         for nth in 0..8 {
             let (gate, opened) = channel::<()>();
             let (end, ended) = channel();
             gates.push(gate);
             ends.push(ended);
-            let tell = tell.clone();
-            hands.spawn(move || {
-                tell.send((nth, std::thread::current().id())).unwrap();
+            let sender = sender.clone();
+            pool.spawn(move || {
+                sender.send((nth, std::thread::current().id())).unwrap();
                 opened.recv().unwrap();
                 end.send(()).unwrap();
             });
         }
-        let first: std::collections::HashSet<_> = (0..8).map(|_| told.recv().unwrap().1).collect();
+        let first: std::collections::HashSet<_> =
+            (0..8).map(|_| receiver.recv().unwrap().1).collect();
         assert_eq!(first.len(), 8, "the jobs do not run at the same time");
-        assert!(hands.is_busy());
-        gates.iter().for_each(|sender| sender.send(()).unwrap());
-        ends.iter().for_each(|receiver| receiver.recv().unwrap());
+        assert!(pool.is_busy());
+        gates.iter().for_each(|gate| gate.send(()).unwrap());
+        ends.iter().for_each(|end| end.recv().unwrap());
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
-        while hands.lock().idle < 8 {
+        while pool.lock().idle < 8 {
             assert!(
                 std::time::Instant::now() < deadline,
                 "the threads do not become idle"
             );
             std::thread::yield_now();
         }
-        assert!(!hands.is_busy());
-        let again = tell.clone();
-        hands.spawn(move || again.send((9, std::thread::current().id())).unwrap());
+        assert!(!pool.is_busy());
+        let sender_clone = sender.clone();
+        pool.spawn(move || sender_clone.send((9, std::thread::current().id())).unwrap());
         assert!(
-            first.contains(&told.recv().unwrap().1),
+            first.contains(&receiver.recv().unwrap().1),
             "the job did not run on an idle thread"
         );
-        hands.end();
+        pool.end();
     }
 
     #[test]
     fn a_job_that_panics_does_not_affect_other_jobs() {
-        let hands = Arc::new(EffectPool::default());
-        let (tell, told) = channel();
-        hands.spawn(|| panic!("planted"));
-        hands.spawn(move || tell.send(()).unwrap());
-        told.recv_timeout(Duration::from_secs(30)).unwrap();
+        let pool = Arc::new(EffectPool::default());
+        let (sender, receiver) = channel();
+        pool.spawn(|| panic!("planted"));
+        pool.spawn(move || sender.send(()).unwrap());
+        receiver.recv_timeout(Duration::from_secs(30)).unwrap();
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
-        while hands.is_busy() {
+        while pool.is_busy() {
             assert!(
                 std::time::Instant::now() < deadline,
                 "the job that panicked counts as running"
             );
             std::thread::yield_now();
         }
-        hands.end();
+        pool.end();
     }
 }

@@ -56,7 +56,7 @@ static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
 pub fn hit(point: &'static str) {
     debug_assert!(
         POINTS.contains(&point) || HOOK_POINTS.contains(&point),
-        "{point} is in neither POINTS nor HOOKS"
+        "{point} is in neither POINTS nor HOOK_POINTS"
     );
     let Some(armed) = ARMED.get_or_init(read_armed_point) else {
         return;
@@ -67,8 +67,8 @@ pub fn hit(point: &'static str) {
 }
 
 fn read_armed_point() -> Option<Armed> {
-    let asked = std::env::var("REGATTA_FAILPOINT").ok()?;
-    let (point, nth) = asked.split_once(':').unwrap_or((&asked, "1"));
+    let setting = std::env::var("REGATTA_FAILPOINT").ok()?;
+    let (point, nth) = setting.split_once(':').unwrap_or((&setting, "1"));
     Some(Armed {
         point: point.to_owned(),
         hits_left: AtomicU32::new(nth.parse().unwrap_or(1)),

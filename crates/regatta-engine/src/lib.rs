@@ -15,6 +15,7 @@ pub mod writer; // decides, commits and answers
 
 mod artifacts; // files for people, beside the store
 mod brief; // the prompts of agents
+mod claim_wait; // acquires a claim and waits for it
 mod collision_scan; // searches workspaces for collisions
 mod dispatcher; // the daemon's own runner: polls for the agents whose programs it starts
 mod dropped_work_gc; // deletes work that was dropped long ago
@@ -27,9 +28,9 @@ pub mod remote_site; // the site on a runner's machine
 mod retention_date; // the date by which ages are judged
 mod running_commands; // the user's commands that run now
 mod session_sink; // the engine's side of a program's session
-mod start_facts;
+mod start_facts; // collects the facts for the start gates
 mod validation; // validates a directory
-mod worker_result; // reads a worker's result file // collects the facts for the start gates
+mod worker_result; // parses a worker's result file
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,12 +39,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use regatta_core::board::Board;
-use regatta_core::claim::{Acquire, Acquired};
-use regatta_core::command::{Actor, Command, CommandOutcome, Request};
+use regatta_core::command::{Actor, Command, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::event::Recorded;
-use regatta_core::ids::{AttemptId, CommitId, FiringId, ProjectName, RequestKey, TaskId, WaitId};
-use regatta_core::refusal::Refusal;
+use regatta_core::ids::{AttemptId, CommitId, FiringId, ProjectName, TaskId};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 pub use artifacts::{CheckEvidence, prune_evidence};
@@ -92,7 +91,7 @@ pub struct ToolServer {
 
 impl std::fmt::Debug for ToolServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Tools at {}", self.url)
+        write!(f, "ToolServer at {}", self.url)
     }
 }
 
@@ -126,7 +125,7 @@ pub struct RedactFn(pub Arc<dyn Fn(&str) -> String + Send + Sync>);
 
 impl std::fmt::Debug for RedactFn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Redact")
+        f.write_str("RedactFn")
     }
 }
 
@@ -226,26 +225,26 @@ impl Engine {
         }
         let revision = loaded.board.revision;
         let clock = Arc::new(FleetClock::new(ports.clock, loaded.board.fleet_ms));
-        let (notes, inbox) = mpsc::channel(settings.queue_capacity.max(1));
+        let (messages, inbox) = mpsc::channel(settings.queue_capacity.max(1));
         let (board_sender, board) = watch::channel(Arc::new(loaded.board.clone()));
         let (events, _) = broadcast::channel(1024);
         let alarm = Arc::new(Alarm::default());
-        let (bell, rings) = watch::channel(0);
+        let (wake_sender, wake_receiver) = watch::channel(0);
         let (effect_sender, effect_receiver) = std::sync::mpsc::channel();
         for (key, effect) in loaded.outbox {
-            let _open = effect_sender.send((key, effect));
+            let _stopping = effect_sender.send((key, effect));
         }
-        let outlets = Publishers {
+        let publishers = Publishers {
             board: board_sender,
             events: events.clone(),
             dispatch_effect: Box::new(move |key, effect| {
                 let _stopping = effect_sender.send((key, effect));
             }),
             alarm: alarm.clone(),
-            wake_dispatcher: bell,
+            wake_dispatcher: wake_sender,
         };
         let shared = Arc::new(EngineShared {
-            writer: notes,
+            writer: messages,
             board,
             events,
             history: ports.store.history(),
@@ -271,7 +270,7 @@ impl Engine {
             board: loaded.board,
             store: ports.store,
             clock: clock.clone(),
-            publishers: outlets,
+            publishers,
             abandoned_waits: Vec::new(),
             metrics: engine.shared.metrics.clone(),
             last_changed: LastChanged::default(),
@@ -291,10 +290,10 @@ impl Engine {
                 std::process::abort();
             }
         });
-        let (alarm, notes) = (engine.shared.alarm.clone(), engine.shared.writer.clone());
+        let (alarm, messages) = (engine.shared.alarm.clone(), engine.shared.writer.clone());
         engine.spawn_thread("timer", move || {
             alarm.run(&clock, || {
-                let _stopping = notes.blocking_send(WriterMessage::DeadlineReached);
+                let _stopping = messages.blocking_send(WriterMessage::DeadlineReached);
             });
         });
         let resume = Command::Resume {
@@ -309,12 +308,12 @@ impl Engine {
             return Err(failure);
         }
         perform::start(&engine, effect_receiver);
-        let comparing = engine.clone();
+        let background = engine.clone();
         engine
             .shared
             .effect_pool
-            .spawn(move || perform::compare_all_trunks(&comparing));
-        dispatcher::start(&engine, rings);
+            .spawn(move || perform::compare_all_trunks(&background));
+        dispatcher::start(&engine, wake_receiver);
         collision_scan::start(&engine);
         Ok((engine, recovered))
     }
@@ -334,7 +333,7 @@ impl Engine {
     fn submit_with_effect(
         &self,
         mut request: Request,
-        performed: Option<EffectKey>,
+        completed_effect: Option<EffectKey>,
     ) -> SubmitResult {
         redact::redact_request(&self.shared.settings.redactor, &mut request);
         let (answer, reply) = oneshot::channel();
@@ -342,7 +341,7 @@ impl Engine {
             .writer
             .blocking_send(WriterMessage::Submit {
                 request: Box::new(request),
-                completed_effect: performed,
+                completed_effect,
                 precondition: None,
                 answer,
             })
@@ -362,7 +361,7 @@ impl Engine {
     pub async fn submit_if_unchanged(
         &self,
         mut request: Request,
-        unless: Option<writer::Precondition>,
+        precondition: Option<writer::Precondition>,
     ) -> SubmitResult {
         redact::redact_request(&self.shared.settings.redactor, &mut request);
         let (answer, reply) = oneshot::channel();
@@ -371,97 +370,12 @@ impl Engine {
             .send(WriterMessage::Submit {
                 request: Box::new(request),
                 completed_effect: None,
-                precondition: unless,
+                precondition,
                 answer,
             })
             .await
             .map_err(|_| CommandFailure::Stopping)?;
         reply.await.map_err(|_| CommandFailure::Stopping)?
-    }
-
-    /// Acquires a claim, and waits for it as long as the request says. The wait ends when the
-    /// caller drops the future.
-    pub async fn acquire(&self, by: Actor, key: Option<RequestKey>, ask: Acquire) -> SubmitResult {
-        let asked = ask.clone();
-        let mut request = Request {
-            by,
-            key,
-            command: Command::Acquire(ask),
-        };
-        redact::redact_request(&self.shared.settings.redactor, &mut request);
-        let (answer, reply) = oneshot::channel();
-        let note = WriterMessage::Submit {
-            request: Box::new(request),
-            completed_effect: None,
-            precondition: None,
-            answer,
-        };
-        self.shared
-            .writer
-            .send(note)
-            .await
-            .map_err(|_| CommandFailure::Stopping)?;
-        let mut told = PendingAcquire {
-            engine: self,
-            reply,
-        };
-        let reply = (&mut told.reply)
-            .await
-            .map_err(|_| CommandFailure::Stopping)??;
-        let CommandOutcome::Claim(Acquired::Waiting { wait, .. }) = reply.outcome else {
-            return Ok(reply);
-        };
-        let mut place = QueuedWait {
-            engine: self,
-            wait,
-            is_over: false,
-        };
-        let mut board = self.shared.board.clone();
-        loop {
-            let now = board.borrow_and_update().clone();
-            if !now.waits.contains_key(&wait) {
-                place.is_over = true;
-                return match now
-                    .claims
-                    .values()
-                    .find(|claim| claim.from_wait == Some(wait))
-                {
-                    Some(claim) => {
-                        let ttl_ms = claim
-                            .expires_fleet_ms
-                            .map_or(0, |at| at.saturating_sub(self.now().fleet_ms));
-                        let outcome = CommandOutcome::Claim(Acquired::Granted {
-                            claim: claim.id,
-                            token: claim.token,
-                            ttl_ms,
-                        });
-                        Ok(CommandReply {
-                            revision: now.revision,
-                            outcome,
-                            completed_task: None,
-                        })
-                    }
-                    None => {
-                        let draft = regatta_core::board::Draft::new(&now, self.now());
-                        let holders = regatta_core::claim::conflicting_holders(
-                            &draft,
-                            &asked.uris,
-                            asked.mode,
-                            None,
-                            self.now(),
-                        );
-                        Err(CommandFailure::Refused {
-                            refusal: Refusal::ClaimHeld { holders },
-                            revision: now.revision,
-                        })
-                    }
-                };
-            }
-            board
-                .changed()
-                .await
-                .map_err(|_| CommandFailure::Stopping)?;
-        }
     }
 
     /// Returns the board as of the last commit. Reading it blocks nobody.
@@ -597,23 +511,22 @@ impl Engine {
     /// Returns the tasks for which an after-landing command runs.
     pub fn tasks_with_landing_commands(&self) -> Vec<TaskId> {
         let running = self.shared.commands.all_with_owners().into_iter();
-        let landed = running.filter_map(|(owner, _)| match owner {
+        let tasks = running.filter_map(|(owner, _)| match owner {
             CommandOwner::Landed(task) => Some(task),
             CommandOwner::Attempt(_) | CommandOwner::Firing(_) | CommandOwner::Trial(_) => None,
         });
-        landed.collect()
+        tasks.collect()
     }
 
     /// Ends the commands that run for a landed task or a hook's firing; see [`CommandOwner`].
     /// Returns when they are gone: `None` if no command ran, otherwise the commands that still run
     /// (P10).
     pub fn end_commands(&self, owner: CommandOwner) -> Option<Vec<String>> {
-        let ran = self.shared.commands.request_end(owner);
-        ran.then(|| {
-            self.shared
-                .commands
-                .wait_until_none(owner, END_COMMANDS_TIMEOUT)
-        })
+        let commands = &self.shared.commands;
+        if !commands.request_end(owner) {
+            return None;
+        }
+        Some(commands.wait_until_none(owner, END_COMMANDS_TIMEOUT))
     }
 
     /// Ends every supervised attempt and every command of the user; the tasks wait again. Returns
@@ -654,22 +567,22 @@ impl Engine {
                         program is stopped anyway: {error}");
                     is_recorded = false;
                 }
-                Err(other) => return Err(other),
+                Err(failure) => return Err(failure),
             }
         }
         if !is_recorded {
             perform::stop_unrecorded(self);
         }
         perform::wait_until_stopped(self);
-        let left = perform::still_running(self);
-        if !left.is_empty() {
+        let still_running = perform::still_running(self);
+        if !still_running.is_empty() {
             *self
                 .shared
                 .can_start
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner) = true;
         }
-        Ok(left)
+        Ok(still_running)
     }
 
     /// Ends the engine. Queued requests are answered, programs continue, and effects in progress
@@ -684,8 +597,8 @@ impl Engine {
         self.shared.agents.stop_checks();
         // Threads that only wait notice the end within a moment. Effects that are still in progress
         // are performed again at the next start.
-        let patience = Instant::now() + Duration::from_secs(4);
-        while self.shared.effect_pool.is_busy() && Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_secs(4);
+        while self.shared.effect_pool.is_busy() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
         if self.shared.effect_pool.is_busy() {
@@ -758,65 +671,6 @@ fn join_all(threads: &Mutex<Vec<JoinHandle<()>>>) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the engine panicked");
             }
-        }
-    }
-}
-
-/// The pending answer to a request for a claim. When it is dropped, a wait that the answer names is
-/// cancelled.
-struct PendingAcquire<'a> {
-    engine: &'a Engine,
-    reply: oneshot::Receiver<SubmitResult>,
-}
-
-impl Drop for PendingAcquire<'_> {
-    fn drop(&mut self) {
-        self.reply.close(); // from here on the writer sees that nobody reads the answer
-        if let Ok(Ok(CommandReply {
-            outcome: CommandOutcome::Claim(Acquired::Waiting { wait, .. }),
-            ..
-        })) = self.reply.try_recv()
-        {
-            drop(QueuedWait {
-                engine: self.engine,
-                wait,
-                is_over: false,
-            });
-        }
-    }
-}
-
-/// A wait for a claim, which is cancelled when this value is dropped.
-struct QueuedWait<'a> {
-    engine: &'a Engine,
-    wait: WaitId,
-    is_over: bool,
-}
-
-impl Drop for QueuedWait<'_> {
-    fn drop(&mut self) {
-        if self.is_over {
-            return;
-        }
-        let request = Request {
-            by: Actor::Regatta,
-            key: None,
-            command: Command::CancelWait { wait: self.wait },
-        };
-        let (answer, _) = oneshot::channel();
-        let note = WriterMessage::Submit {
-            request: Box::new(request),
-            completed_effect: None,
-            precondition: None,
-            answer,
-        };
-        if let Err(mpsc::error::TrySendError::Full(note)) = self.engine.shared.writer.try_send(note)
-        {
-            // The queue is full, so a thread waits for room to cancel the wait all the same.
-            let notes = self.engine.shared.writer.clone();
-            self.engine.spawn_thread("cancel-wait", move || {
-                let _stopping = notes.blocking_send(note);
-            });
         }
     }
 }

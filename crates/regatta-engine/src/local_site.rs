@@ -84,15 +84,16 @@ impl LocalSite {
 
     /// Makes the attempt's workspace, or finds it. The workspace of a fix-up contains the work to
     /// be fixed.
-    pub(crate) fn prepare(&self, order: &AttemptSpec) -> Result<Workspace, GitError> {
+    pub(crate) fn prepare(&self, spec: &AttemptSpec) -> Result<Workspace, GitError> {
         let AttemptSpec {
             attempt,
             task,
             project,
-        } = order;
-        let (repo, of, branch) = (self.repo_of(project), attempt.workspace(), task.branch());
+        } = spec;
+        let (repo, workspace_id, branch) =
+            (self.repo_of(project), attempt.workspace(), task.branch());
         match &task.fixup {
-            None => self.git.prepare_workspace(&repo, of, &branch),
+            None => self.git.prepare_workspace(&repo, workspace_id, &branch),
             Some(fixup) => {
                 let authorship = crate::perform::authorship(
                     task,
@@ -100,7 +101,7 @@ impl LocalSite {
                     attempt.started_unix_ms,
                 );
                 self.git
-                    .prepare_fixup(&repo, of, &branch, fixup, &authorship)
+                    .prepare_fixup(&repo, workspace_id, &branch, fixup, &authorship)
             }
         }
     }
@@ -108,15 +109,15 @@ impl LocalSite {
     /// Returns the directory and the sandbox in which an attempt's work is checked.
     fn check_dir<'a>(
         &self,
-        order: &AttemptSpec,
+        spec: &AttemptSpec,
         dir: &'a Path,
         level: Option<SandboxLevel>,
     ) -> CheckDir<'a> {
-        let shut_in = validation::check_sandbox(&*self.git, &self.repo_of(&order.project), level);
-        let env = validation::port_variables(&order.attempt.ports);
+        let sandbox = validation::check_sandbox(&*self.git, &self.repo_of(&spec.project), level);
+        let env = validation::port_variables(&spec.attempt.ports);
         CheckDir {
             dir,
-            sandbox: shut_in,
+            sandbox,
             env,
             is_wanted: None,
             entry: None,
@@ -124,14 +125,14 @@ impl LocalSite {
     }
 
     /// Records that commands run for an attempt, until the entry is dropped.
-    fn register_commands(&self, order: &AttemptSpec) -> CommandEntry<'_> {
+    fn register_commands(&self, spec: &AttemptSpec) -> CommandEntry<'_> {
         self.commands
-            .register(CommandOwner::Attempt(order.attempt.id), "its checks")
+            .register(CommandOwner::Attempt(spec.attempt.id), "its checks")
     }
 
-    fn workspace_dir(&self, order: &AttemptSpec) -> PathBuf {
+    fn workspace_dir(&self, spec: &AttemptSpec) -> PathBuf {
         self.git
-            .workspace_path(&self.repo_of(&order.project), order.attempt.workspace())
+            .workspace_path(&self.repo_of(&spec.project), spec.attempt.workspace())
     }
 }
 
@@ -148,28 +149,30 @@ impl Site for LocalSite {
     /// command, because each leaves a record under its own name.
     fn make_ready(
         &self,
-        order: &AttemptSpec,
+        spec: &AttemptSpec,
         ports: &[(String, String)],
     ) -> Result<Workspace, SiteError> {
         let AttemptSpec {
             attempt,
             task,
             project,
-        } = order;
-        let (git, of, repo) = (&self.git, attempt.workspace(), self.repo_of(project));
-        let workspace = self.prepare(order)?;
+        } = spec;
+        let (git, workspace_id, repo) = (&self.git, attempt.workspace(), self.repo_of(project));
+        let workspace = self.prepare(spec)?;
         let settings = &project.settings.workspace;
-        if (settings.copy.is_empty() && settings.setup.is_empty()) || git.is_ready(&repo, of) {
+        if (settings.copy.is_empty() && settings.setup.is_empty())
+            || git.is_ready(&repo, workspace_id)
+        {
             return Ok(workspace);
         }
-        let brought = git.copy_untracked(&repo, of, &task.files)?;
-        if !brought.skipped.is_empty() {
-            let names: Vec<&str> = brought.skipped.iter().map(String::as_str).collect();
+        let copied = git.copy_untracked(&repo, workspace_id, &task.files)?;
+        if !copied.skipped.is_empty() {
+            let names: Vec<&str> = copied.skipped.iter().map(String::as_str).collect();
             tracing::warn!(attempt = %attempt.id, "did not copy these paths of the checkout into \
                 the workspace: {}", names.join(", "));
         }
-        let entry = self.register_commands(order);
-        let wanted = || entry.is_wanted() && (self.is_wanted)(attempt.id);
+        let entry = self.register_commands(spec);
+        let is_wanted = || entry.is_wanted() && (self.is_wanted)(attempt.id);
         for (nth, command) in settings.setup.iter().enumerate() {
             entry.show_command(&format!("setup command `{command}`"));
             let check = CheckCommand {
@@ -180,10 +183,10 @@ impl Site for LocalSite {
                     .chain(ports.iter().cloned())
                     .collect(),
                 timeout: Duration::from_millis(settings.setup_timeout.ms()),
-                once_name: Some(format!("setup-{of}-{nth}")),
+                once_name: Some(format!("setup-{workspace_id}-{nth}")),
                 sandbox: validation::check_sandbox(&*self.git, &repo, project.settings.run.sandbox),
             };
-            let result = validation::run_check(&*self.agents, &check, Some(&wanted))
+            let result = validation::run_check(&*self.agents, &check, Some(&is_wanted))
                 .map_err(validation::describe_agent_error)?;
             if !result.passed() {
                 return Err(format!(
@@ -193,12 +196,12 @@ impl Site for LocalSite {
                 .into());
             }
         }
-        git.mark_ready(&repo, of, &task.files)?;
+        git.mark_ready(&repo, workspace_id, &task.files)?;
         Ok(workspace)
     }
 
-    fn write_briefing(&self, order: &AttemptSpec, briefing: Option<&str>) -> Result<bool, String> {
-        let dir = self.workspace_dir(order);
+    fn write_briefing(&self, spec: &AttemptSpec, briefing: Option<&str>) -> Result<bool, String> {
+        let dir = self.workspace_dir(spec);
         match briefing {
             None => Ok(dir.join(brief::BRIEFING_PATH).is_file()),
             Some(text) => brief::write_briefing(&dir, text)
@@ -218,9 +221,9 @@ impl Site for LocalSite {
     fn attend(
         &self,
         attempt: AttemptId,
-        desk: &dyn SessionSink,
+        sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError> {
-        self.agents.attend(attempt, desk)
+        self.agents.attend(attempt, sink)
     }
 
     fn refresh_input(&self, attempt: AttemptId) {
@@ -233,117 +236,117 @@ impl Site for LocalSite {
         let exit = self.agents.stop(attempt, grace)?;
         // Also ends commands that an earlier daemon started and for which no thread waits here.
         self.agents.end_commands(attempt)?;
-        let left = self.commands.wait_until_none(owner, COMMAND_END_TIMEOUT);
-        if left.is_empty() {
+        let still_running = self.commands.wait_until_none(owner, COMMAND_END_TIMEOUT);
+        if still_running.is_empty() {
             return Ok(exit);
         }
         Err(AgentError {
             message: format!(
-                "{attempt} was told to stop, but it still runs: {}.",
-                left.join(", ")
+                "could not stop everything of {attempt}; it still runs: {}.",
+                still_running.join(", ")
             ),
             hint: format!("See what runs: regatta why {attempt}."),
         })
     }
 
-    fn read_report(&self, order: &AttemptSpec) -> Result<WorkerReport, String> {
+    fn read_report(&self, spec: &AttemptSpec) -> Result<WorkerReport, String> {
         let AttemptSpec {
             attempt,
             task,
             project,
-        } = order;
-        let dir = self.workspace_dir(order);
+        } = spec;
+        let dir = self.workspace_dir(spec);
         let results = dir.join(project.settings.run.results.trim_matches('/'));
         let names = [
             artifacts::result_file_name(task),
             format!("{}.json", task.id),
         ];
-        let places = std::iter::once(self.agents.result_file(attempt.id))
+        let candidates = std::iter::once(self.agents.result_file(attempt.id))
             .chain(names.iter().map(|name| results.join(name)));
-        let result = places.into_iter().find_map(|path| read_result(&path));
-        let elsewhere = result
+        let result = candidates.into_iter().find_map(|path| read_result(&path));
+        let other_dir = result
             .as_ref()
             .and_then(|result| result.as_ref().ok())
-            .and_then(|parsed_result| reported_other_dir(&parsed_result.result, &dir));
+            .and_then(|parsed| reported_other_dir(&parsed.result, &dir));
         let mut escapes = Vec::new();
-        for place in [
+        for escape_file in [
             dir.join(artifacts::escapes_file_path(project)),
             results.join("scope-escapes.jsonl"),
         ] {
-            let plain = place
+            let is_plain_file = escape_file
                 .symlink_metadata()
                 .is_ok_and(|metadata| metadata.is_file() && metadata.len() <= 1 << 20);
-            if plain && let Ok(text) = std::fs::read_to_string(&place) {
+            if is_plain_file && let Ok(text) = std::fs::read_to_string(&escape_file) {
                 escapes.extend(worker_result::parse_escapes(&text));
             }
         }
         Ok(WorkerReport {
             result,
-            other_dir: elsewhere,
+            other_dir,
             escapes,
         })
     }
 
-    fn capture(&self, order: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError> {
+    fn capture(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError> {
         // A crash may have left no workspace. A new one then has no changes.
-        self.prepare(order)?;
-        let repo = self.repo_of(&order.project);
+        self.prepare(spec)?;
+        let repo = self.repo_of(&spec.project);
         Ok(self
             .git
-            .capture(&repo, order.attempt.workspace(), authorship)?)
+            .capture(&repo, spec.attempt.workspace(), authorship)?)
     }
 
-    fn run_checks(&self, order: &AttemptSpec) -> Result<Vec<CheckEvidence>, String> {
-        let dir = self.workspace_dir(order);
-        let entry = self.register_commands(order);
-        let wanted = || entry.is_wanted() && (self.is_wanted)(order.attempt.id);
-        let place = self.check_dir(order, &dir, order.project.settings.run.sandbox);
-        let place = CheckDir {
-            is_wanted: Some(&wanted),
+    fn run_checks(&self, spec: &AttemptSpec) -> Result<Vec<CheckEvidence>, String> {
+        let dir = self.workspace_dir(spec);
+        let entry = self.register_commands(spec);
+        let is_wanted = || entry.is_wanted() && (self.is_wanted)(spec.attempt.id);
+        let check_dir = self.check_dir(spec, &dir, spec.project.settings.run.sandbox);
+        let check_dir = CheckDir {
+            is_wanted: Some(&is_wanted),
             entry: Some(&entry),
-            ..place
+            ..check_dir
         };
-        validation::run_checks(&*self.agents, &order.task, &order.project, &place)
+        validation::run_checks(&*self.agents, &spec.task, &spec.project, &check_dir)
             .map_err(validation::describe_agent_error)
     }
 
-    fn run_ratchet(&self, order: &AttemptSpec) -> Result<Option<String>, String> {
-        let (of, dir) = ((&order.task, &order.project), self.workspace_dir(order));
+    fn run_ratchet(&self, spec: &AttemptSpec) -> Result<Option<String>, String> {
+        let (task_and_project, dir) = ((&spec.task, &spec.project), self.workspace_dir(spec));
         // A ratchet reports to a service outside, so it runs without a sandbox unless its settings
         // say otherwise.
-        let level = order
+        let level = spec
             .project
             .settings
             .run
             .ratchet_sandbox
             .unwrap_or(SandboxLevel::Off);
-        let entry = self.register_commands(order);
-        let wanted = || entry.is_wanted() && (self.is_wanted)(order.attempt.id);
-        let place = self.check_dir(order, &dir, Some(level));
-        let place = CheckDir {
-            is_wanted: Some(&wanted),
+        let entry = self.register_commands(spec);
+        let is_wanted = || entry.is_wanted() && (self.is_wanted)(spec.attempt.id);
+        let check_dir = self.check_dir(spec, &dir, Some(level));
+        let check_dir = CheckDir {
+            is_wanted: Some(&is_wanted),
             entry: Some(&entry),
-            ..place
+            ..check_dir
         };
-        validation::ratchet_refusal(&*self.agents, of, order.attempt.id, &place)
+        validation::ratchet_refusal(&*self.agents, task_and_project, spec.attempt.id, &check_dir)
             .map_err(validation::describe_agent_error)
     }
 
-    fn remove_workspace(&self, order: &AttemptSpec, authorship: &Authorship) -> Result<(), String> {
-        let (git, repo, id) = (&self.git, self.repo_of(&order.project), order.attempt.id);
-        let unkept = git
+    fn remove_workspace(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<(), String> {
+        let (git, repo, id) = (&self.git, self.repo_of(&spec.project), spec.attempt.id);
+        let uncaptured = git
             .uncaptured_paths(&repo, id)
             .map_err(|error| error.to_string())?;
-        if !unkept.is_empty() {
+        if !uncaptured.is_empty() {
             git.capture(&repo, id, authorship)
                 .map_err(|error| error.to_string())?;
-            let still = git
+            let remaining = git
                 .uncaptured_paths(&repo, id)
                 .map_err(|error| error.to_string())?;
-            if !still.is_empty() {
+            if !remaining.is_empty() {
                 return Err(format!(
                     "removing the workspace would lose {}",
-                    still.join(", ")
+                    remaining.join(", ")
                 ));
             }
         }
@@ -354,26 +357,26 @@ impl Site for LocalSite {
         Ok(())
     }
 
-    fn working_dir(&self, order: &AttemptSpec) -> Option<PathBuf> {
-        Some(self.workspace_dir(order))
+    fn working_dir(&self, spec: &AttemptSpec) -> Option<PathBuf> {
+        Some(self.workspace_dir(spec))
     }
 }
 
 /// Returns whether nothing listens on the port, on any address of this machine.
 fn is_free(port: u16) -> bool {
     // Without IPv6 its address cannot be bound. Only a port in use counts as taken.
-    let free = |bound: std::io::Result<TcpListener>| match bound {
+    let is_unused = |listener: std::io::Result<TcpListener>| match listener {
         Ok(_) => true,
         Err(error) => error.kind() != std::io::ErrorKind::AddrInUse,
     };
-    free(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
-        && free(TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))
+    is_unused(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
+        && is_unused(TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))
 }
 
 /// Reads a result file. Returns nothing where there is none.
 fn read_result(path: &Path) -> Option<Result<ParsedResult, String>> {
-    let found = path.symlink_metadata().ok()?;
-    if !found.is_file() || found.len() > MAX_RESULT_BYTES as u64 {
+    let metadata = path.symlink_metadata().ok()?;
+    if !metadata.is_file() || metadata.len() > MAX_RESULT_BYTES as u64 {
         return Some(Err(format!(
             "it is not a plain file of at most {MAX_RESULT_BYTES} bytes"
         )));
@@ -387,7 +390,7 @@ fn read_result(path: &Path) -> Option<Result<ParsedResult, String>> {
 
 /// Returns the directory that a worker's result names, if that is not its workspace.
 fn reported_other_dir(result: &WorkResult, dir: &Path) -> Option<String> {
-    let named = Path::new(result.worktree_path.as_ref()?);
+    let reported_dir = Path::new(result.worktree_path.as_ref()?);
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    (real(named) != real(dir)).then(|| named.display().to_string())
+    (real(reported_dir) != real(dir)).then(|| reported_dir.display().to_string())
 }

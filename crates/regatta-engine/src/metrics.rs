@@ -22,7 +22,7 @@ impl Histogram {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BUCKET_BOUNDS_US
             .iter()
-            .position(|n| us <= *n)
+            .position(|bound| us <= *bound)
             .unwrap_or(BUCKET_BOUNDS_US.len());
         self.counts[bucket].fetch_add(1, Relaxed);
         self.sum_us.fetch_add(us, Relaxed);
@@ -97,12 +97,12 @@ mod tests {
 
     #[test]
     fn a_failed_commit_counts_until_the_next_success_or_its_expiry() {
-        let (meters, now) = (WriterMetrics::default(), Instant::now());
-        assert!(meters.is_healthy(now));
-        meters.on_commit_failed(now);
-        assert!(!meters.is_healthy(now) && meters.is_healthy(now + 2 * FAILURE_WINDOW));
-        meters.on_commit(Duration::ZERO);
-        assert!(meters.is_healthy(now));
+        let (metrics, now) = (WriterMetrics::default(), Instant::now());
+        assert!(metrics.is_healthy(now));
+        metrics.on_commit_failed(now);
+        assert!(!metrics.is_healthy(now) && metrics.is_healthy(now + 2 * FAILURE_WINDOW));
+        metrics.on_commit(Duration::ZERO);
+        assert!(metrics.is_healthy(now));
     }
 
     #[test]

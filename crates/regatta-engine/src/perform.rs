@@ -49,17 +49,17 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Starts the dispatcher thread, which ends when the engine stops.
 pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
-    let item = engine.clone();
+    let engine_clone = engine.clone();
     engine.spawn_thread("perform", move || {
-        let (sweep, sweeps) = std::sync::mpsc::channel();
-        let sweeper = item.clone();
-        item.spawn_thread("sweep", move || {
-            workspaces::sweep_workspaces(&sweeper, &sweeps)
+        let (sweep_sender, sweep_receiver) = std::sync::mpsc::channel();
+        let sweep_engine = engine_clone.clone();
+        engine_clone.spawn_thread("sweep", move || {
+            workspaces::sweep_workspaces(&sweep_engine, &sweep_receiver)
         });
         loop {
             match effects.recv_timeout(POLL_INTERVAL) {
-                Ok((key, effect)) => dispatch(&item, key, effect, &sweep),
-                Err(RecvTimeoutError::Timeout) if !item.is_stopping() => {}
+                Ok((key, effect)) => dispatch(&engine_clone, key, effect, &sweep_sender),
+                Err(RecvTimeoutError::Timeout) if !engine_clone.is_stopping() => {}
                 Err(_) => return,
             }
         }
@@ -71,43 +71,45 @@ fn dispatch(
     engine: &Engine,
     key: EffectKey,
     effect: Effect,
-    sweep: &Sender<(EffectKey, AttemptId)>,
+    sweep_sender: &Sender<(EffectKey, AttemptId)>,
 ) {
-    let (item, hands) = (engine.clone(), &engine.shared.effect_pool);
+    let (engine_clone, pool) = (engine.clone(), &engine.shared.effect_pool);
     match effect {
         // Removing a workspace is never urgent and there may be many, so one thread removes them in
         // turn.
         Effect::RemoveWorkspace { attempt } => {
-            let _stopping = sweep.send((key, attempt));
+            let _stopping = sweep_sender.send((key, attempt));
         }
         Effect::RunAttempt { attempt } => {
-            hands.spawn(move || attempts::run_attempt(&item, key, attempt))
+            pool.spawn(move || attempts::run_attempt(&engine_clone, key, attempt))
         }
         // A nudge cannot fail and nothing waits for it: the session also looks for new input by
         // itself, at short intervals.
         Effect::Nudge { attempt } => {
-            let runner = item
+            let runner = engine_clone
                 .board()
                 .attempts
                 .get(&attempt)
                 .and_then(|attempt| attempt.runner.clone());
-            item.site_of_runner(runner.as_ref()).refresh_input(attempt);
-            item.complete_effect(key);
+            engine_clone
+                .site_of_runner(runner.as_ref())
+                .refresh_input(attempt);
+            engine_clone.complete_effect(key);
         }
         Effect::PrepareWorkspace { attempt } => {
-            hands.spawn(move || attempts::prepare(&item, key, attempt))
+            pool.spawn(move || attempts::prepare(&engine_clone, key, attempt))
         }
         Effect::StopAttempt { attempt } => {
-            hands.spawn(move || attempts::stop_attempt(&item, key, attempt))
+            pool.spawn(move || attempts::stop_attempt(&engine_clone, key, attempt))
         }
         Effect::Validate { attempt } => {
-            hands.spawn(move || validate_attempt::validate(&item, key, attempt))
+            pool.spawn(move || validate_attempt::validate(&engine_clone, key, attempt))
         }
         Effect::TryLanding { landing } => {
-            hands.spawn(move || landings::try_landing(&item, key, landing))
+            pool.spawn(move || landings::try_landing(&engine_clone, key, landing))
         }
         Effect::MoveTrunk { landing, fence } => {
-            hands.spawn(move || landings::move_trunk(&item, key, landing, fence))
+            pool.spawn(move || landings::move_trunk(&engine_clone, key, landing, fence))
         }
         Effect::AfterLanding {
             project,
@@ -119,20 +121,22 @@ fn dispatch(
                 task,
                 commit,
             };
-            hands.spawn(move || landings::after_landing(&item, key, &landed))
+            pool.spawn(move || landings::after_landing(&engine_clone, key, &landed))
         }
-        Effect::RunHook { firing } => hands.spawn(move || hooks::run_hook(&item, key, firing)),
+        Effect::RunHook { firing } => {
+            pool.spawn(move || hooks::run_hook(&engine_clone, key, firing))
+        }
         Effect::PushTrunk { project, commit } => {
-            hands.spawn(move || landings::push_trunk(&item, key, &project, &commit))
+            pool.spawn(move || landings::push_trunk(&engine_clone, key, &project, &commit))
         }
         Effect::PushBranch {
             conversation,
             commit,
         } => {
-            hands.spawn(move || landings::push_branch(&item, key, conversation, &commit));
+            pool.spawn(move || landings::push_branch(&engine_clone, key, conversation, &commit));
         }
         Effect::ResolveTeam { launch } => {
-            hands.spawn(move || teams::resolve_members(&item, key, launch))
+            pool.spawn(move || teams::resolve_members(&engine_clone, key, launch))
         }
     }
 }
@@ -190,8 +194,8 @@ impl AttemptContext {
 
 impl Engine {
     /// Returns the site, that is the machine, on which an attempt works.
-    pub(crate) fn site_of(&self, scene: &AttemptContext) -> Arc<dyn Site> {
-        self.site_of_runner(scene.attempt.runner.as_ref())
+    pub(crate) fn site_of(&self, context: &AttemptContext) -> Arc<dyn Site> {
+        self.site_of_runner(context.attempt.runner.as_ref())
     }
 
     /// Returns the site of a runner, or of this machine for `None`.
@@ -239,16 +243,16 @@ fn attempt_context(
 /// Returns the workspace of a live attempt, and makes it first if needed. Returns nothing when the
 /// attempt works on another machine or has no workspace.
 pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<PathBuf>, String> {
-    let Ok(Some(scene)) = attempt_context(engine, id) else {
+    let Ok(Some(context)) = attempt_context(engine, id) else {
         return Ok(None);
     };
-    if scene.attempt.runner.is_some() || scene.attempt.no_workspace {
+    if context.attempt.runner.is_some() || context.attempt.no_workspace {
         return Ok(None);
     }
     // The setup commands are performed as an effect, with the attempt's ports, so the caller does
     // not wait for them.
     LocalSite::new(engine)
-        .prepare(&scene.spec())
+        .prepare(&context.spec())
         .map(|workspace| Some(workspace.path))
         .map_err(|error| error.to_string())
 }
@@ -271,7 +275,7 @@ fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, EngineStopped
 }
 
 /// Returns the author and the message of the commit that captures an attempt's work.
-pub fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
+pub fn authorship(task: &Task, agent: &str, unix_ms: u64) -> Authorship {
     let mut message = format!("{}\n", task.subject);
     if !task.description.trim().is_empty() {
         message += &format!("\n{}\n", task.description.trim());
@@ -281,7 +285,7 @@ pub fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
         name: agent.to_owned(),
         email: format!("{}@regatta.invalid", agent.replace('/', ".")),
         message,
-        unix_seconds: wall / 1_000,
+        unix_seconds: unix_ms / 1_000,
     }
 }
 
@@ -295,9 +299,13 @@ pub(crate) fn stop_unrecorded(engine: &Engine) {
         .filter(|attempt| attempt.supervised && attempt.runner.is_none())
         .map(|attempt| attempt.id)
     {
-        let stopping = engine.clone();
+        let engine_clone = engine.clone();
         engine.shared.effect_pool.spawn(move || {
-            if let Err(error) = stopping.shared.agents.stop(id, stopping.stop_grace()) {
+            if let Err(error) = engine_clone
+                .shared
+                .agents
+                .stop(id, engine_clone.stop_grace())
+            {
                 tracing::error!(attempt = %id, "could not stop the attempt's program or record \
                     its end: {error}");
             }
@@ -324,10 +332,10 @@ pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
         .attempts
         .values()
         .filter(|attempt| attempt.supervised && is_alive(attempt));
-    let mut left: Vec<String> = attempts
+    let mut running: Vec<String> = attempts
         .map(|attempt| format!("{} by {}", attempt.id, attempt.agent))
         .collect();
-    left.extend(
+    running.extend(
         engine
             .shared
             .commands
@@ -335,7 +343,7 @@ pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
             .iter()
             .map(|(owner, command)| format!("{command} ({owner})")),
     );
-    left
+    running
 }
 
 /// Waits until no supervised attempt and no command of the user is left, at most for the grace
@@ -393,10 +401,10 @@ pub(crate) fn block_on_until<T>(future: impl Future<Output = T>, deadline: Insta
         if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
             return Some(value);
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return None;
         }
-        std::thread::park_timeout(left);
+        std::thread::park_timeout(remaining);
     }
 }

@@ -68,7 +68,7 @@ pub fn cost(prices: &[ModelPrice], model: &str, usage: &Usage) -> Option<u64> {
     let model = model.rsplit('/').next().unwrap_or(model);
     let price = prices
         .iter()
-        .find(|model_price| regatta_core::policy::matches_glob(&model_price.model, model))?;
+        .find(|price| regatta_core::policy::matches_glob(&price.model, model))?;
     let sum = usage.input as f64 * price.input
         + usage.cached_input as f64 * price.cached_input.unwrap_or(price.input / 10.0)
         + usage.cache_write as f64 * price.cache_write.unwrap_or(price.input)

@@ -24,18 +24,22 @@ const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// Returns all learnings: the project's files as they are in the user's checkout, then the facts
 /// that tasks reported.
-pub(crate) fn all_learnings(engine: &Engine, scene: &AttemptContext) -> Vec<Learning> {
-    let mut found = Vec::new();
-    for path in &scene.project.settings.knowledge.paths {
-        let plain = Path::new(path)
+pub(crate) fn all_learnings(engine: &Engine, context: &AttemptContext) -> Vec<Learning> {
+    let mut learnings = Vec::new();
+    for path in &context.project.settings.knowledge.paths {
+        let is_plain = Path::new(path)
             .components()
             .all(|component| matches!(component, std::path::Component::Normal(_)));
-        if plain {
-            collect_files(&scene.repo.path, &scene.repo.path.join(path), &mut found);
+        if is_plain {
+            collect_files(
+                &context.repo.path,
+                &context.repo.path.join(path),
+                &mut learnings,
+            );
         }
     }
-    found.extend(reported_learnings(engine, &scene.project));
-    found
+    learnings.extend(reported_learnings(engine, &context.project));
+    learnings
 }
 
 /// One line of the file of reported facts.
@@ -65,12 +69,12 @@ fn reported_learnings(engine: &Engine, project: &Project) -> Vec<Learning> {
     else {
         return vec![];
     };
-    let read = |line: &str| serde_json::from_str::<ReportedLearning>(line).ok();
-    let newest = text.lines().rev().filter_map(read).take(MAX_FILES);
+    let parse_line = |line: &str| serde_json::from_str::<ReportedLearning>(line).ok();
+    let newest = text.lines().rev().filter_map(parse_line).take(MAX_FILES);
     newest
-        .map(|reported_learning| Learning {
-            source: format!("reported by {}", reported_learning.task),
-            text: reported_learning.learning,
+        .map(|learning| Learning {
+            source: format!("reported by {}", learning.task),
+            text: learning.learning,
         })
         .collect()
 }
@@ -82,7 +86,7 @@ pub(crate) fn store_learnings(
     task: &Task,
     learnings: &[String],
 ) {
-    let Some(place) = learnings_file(engine, project) else {
+    let Some(file) = learnings_file(engine, project) else {
         return;
     };
     for learning in learnings
@@ -95,68 +99,69 @@ pub(crate) fn store_learnings(
             task: task.id.to_string(),
             learning,
         });
-        let done = line
+        let written = line
             .map_err(std::io::Error::other)
-            .and_then(|line| artifacts::append_once(&place, &line));
-        if let Err(error) = done {
+            .and_then(|line| artifacts::append_once(&file, &line));
+        if let Err(error) = written {
             tracing::warn!(task = %task.id, "could not store a learning of the task: {error}");
         }
     }
 }
 
 /// Reads the text files below a path, sorted by name. Does not follow links.
-fn collect_files(top: &Path, path: &Path, found: &mut Vec<Learning>) {
-    let Ok(kind) = path.symlink_metadata() else {
+fn collect_files(top: &Path, path: &Path, learnings: &mut Vec<Learning>) {
+    let Ok(metadata) = path.symlink_metadata() else {
         return;
     };
-    if kind.is_dir() {
+    if metadata.is_dir() {
         let Ok(entries) = path.read_dir() else { return };
         let mut entries: Vec<PathBuf> = entries
             .filter_map(|result| result.ok().map(|entry| entry.path()))
             .collect();
         entries.sort();
         for entry in entries {
-            if found.len() >= MAX_FILES {
+            if learnings.len() >= MAX_FILES {
                 return;
             }
-            collect_files(top, &entry, found);
+            collect_files(top, &entry, learnings);
         }
         return;
     }
-    let text = path.extension().is_some_and(|name| {
+    let is_text = path.extension().is_some_and(|file_extension| {
         ["md", "txt", "json", "jsonl", "toml"]
             .iter()
-            .any(|known| name == *known)
+            .any(|extension| file_extension == *extension)
     });
-    if kind.is_file()
-        && text
-        && kind.len() <= MAX_FILE_BYTES
+    if metadata.is_file()
+        && is_text
+        && metadata.len() <= MAX_FILE_BYTES
         && let Ok(text) = std::fs::read_to_string(path)
     {
-        let from = path.strip_prefix(top).unwrap_or(path).display().to_string();
-        found.push(Learning { source: from, text });
+        let source = path.strip_prefix(top).unwrap_or(path).display().to_string();
+        learnings.push(Learning { source, text });
     }
 }
 
-/// Returns the learnings that share most words with `about`, at most `most`. Leaves out those that
-/// share none.
-pub(crate) fn best_matches(learnings: &[Learning], about: &str, most: usize) -> Vec<Learning> {
-    let wanted = significant_words(about);
+/// Returns at most `limit` learnings, those that share most words with `about` first. Leaves out
+/// those that share none.
+pub(crate) fn best_matches(learnings: &[Learning], about: &str, limit: usize) -> Vec<Learning> {
+    let wanted_words = significant_words(about);
     let mut scored: Vec<(usize, &Learning)> = learnings
         .iter()
         .map(|learning| {
-            let theirs = significant_words(&format!("{} {}", learning.source, learning.text));
-            (wanted.intersection(&theirs).count(), learning)
+            let learning_words =
+                significant_words(&format!("{} {}", learning.source, learning.text));
+            (wanted_words.intersection(&learning_words).count(), learning)
         })
-        .filter(|learning| learning.0 > 0)
+        .filter(|(score, _)| *score > 0)
         .collect();
     // The sort is stable, so equal scores keep the order of the files and the same input gives the
     // same briefing.
-    scored.sort_by_key(|scored| std::cmp::Reverse(scored.0));
+    scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
     scored
         .into_iter()
-        .take(most)
-        .map(|scored| scored.1.clone())
+        .take(limit)
+        .map(|(_, learning)| learning.clone())
         .collect()
 }
 
@@ -178,11 +183,11 @@ mod tests {
 
     #[test]
     fn the_best_matching_learnings_come_first_and_unrelated_ones_are_left_out() {
-        let learning = |from: &str, text: &str| Learning {
-            source: from.into(),
+        let learning = |source: &str, text: &str| Learning {
+            source: source.into(),
             text: text.into(),
         };
-        let all = [
+        let learnings = [
             learning("a.md", "tokens expire after an hour"),
             learning("b.md", "login uses tokens and sessions"),
             learning("c.md", "the colour of the button"),
@@ -191,8 +196,8 @@ mod tests {
                 "sessions of the login page, with tokens that expire",
             ),
         ];
-        let names = |about: &str, most| {
-            best_matches(&all, about, most)
+        let names = |about: &str, limit| {
+            best_matches(&learnings, about, limit)
                 .into_iter()
                 .map(|learning| learning.source)
                 .collect::<Vec<_>>()

@@ -32,7 +32,10 @@ pub(crate) fn redact_request(redact: &RedactFn, request: &mut Request) {
         Command::GiveUp { reason, .. } => reason.iter_mut().for_each(clean),
         Command::ReportEscape { finding, .. } => clean(&mut finding.finding),
         Command::Acquire(acquire) => clean(&mut acquire.memo),
-        Command::Ask { request: ask, .. } => match &mut ask.content {
+        Command::Ask {
+            request: agent_request,
+            ..
+        } => match &mut agent_request.content {
             RequestContent::Question { text, choices, .. } => {
                 clean(text);
                 choices.iter_mut().for_each(clean);
@@ -68,42 +71,41 @@ mod tests {
 
     /// Returns every command that carries texts of an agent or a program, as its clients send it.
     fn commands() -> Vec<Value> {
-        let words = format!("words with {SECRET} inside");
-        let of_attempt = |command: &str, more: Value| {
-            let mut whole =
+        let text = format!("words with {SECRET} inside");
+        let attempt_command = |command: &str, fields: Value| {
+            let mut command_json =
                 json!({ "command": command, "task": "T1", "attempt": "A1", "token": 1 });
-            whole
+            command_json
                 .as_object_mut()
                 .unwrap()
-                .extend(more.as_object().unwrap().clone());
-            whole
+                .extend(fields.as_object().unwrap().clone());
+            command_json
         };
-        let post = json!({ "channel": "dev", "text": words, "labels": [], "reply_to": null });
-        let mut posted = post.clone();
-        posted["command"] = json!("post");
-        let tried =
-            |found: Value| json!({ "command": "report_tried", "landing": "L1", "found": found });
-        let question = json!({ "id": "1", "want": "question", "text": words, "choices": [words] });
+        let post = json!({ "channel": "dev", "text": text, "labels": [], "reply_to": null });
+        let mut post_command = post.clone();
+        post_command["command"] = json!("post");
+        let trial_report = |outcome: Value| json!({ "command": "report_tried", "landing": "L1", "found": outcome });
+        let question = json!({ "id": "1", "want": "question", "text": text, "choices": [text] });
         vec![
-            posted,
+            post_command,
             json!({ "command": "post_with", "post": post, "extra": {} }),
-            json!({ "command": "tell", "task": "T1", "text": words }),
-            json!({ "command": "revise", "task": "T1", "text": words }),
-            of_attempt("ask", json!({ "ask": question })),
-            of_attempt("go_on", json!({ "approval": "Q1", "assumed": words })),
-            of_attempt("progress", json!({ "text": words })),
-            of_attempt(
+            json!({ "command": "tell", "task": "T1", "text": text }),
+            json!({ "command": "revise", "task": "T1", "text": text }),
+            attempt_command("ask", json!({ "ask": question })),
+            attempt_command("go_on", json!({ "approval": "Q1", "assumed": text })),
+            attempt_command("progress", json!({ "text": text })),
+            attempt_command(
                 "report_escape",
-                json!({ "finding": { "finding": words, "suggested_files": [] } }),
+                json!({ "finding": { "finding": text, "suggested_files": [] } }),
             ),
-            of_attempt("finish", json!({ "output": words, "learnings": [words] })),
-            of_attempt("give_up", json!({ "reason": words })),
-            of_attempt("finish_mission", json!({ "report": words })),
+            attempt_command("finish", json!({ "output": text, "learnings": [text] })),
+            attempt_command("give_up", json!({ "reason": text })),
+            attempt_command("finish_mission", json!({ "report": text })),
             json!({ "command": "acquire", "owner": { "agent": "ann" }, "uris": ["port://1"], "mode": "exclusive",
-                "ttl_ms": 1, "wait_ms": 0, "memo": words }),
-            tried(json!({ "red": { "reason": words, "output": words } })),
-            tried(json!({ "red_step": { "reason": words } })),
-            tried(json!({ "held": { "at": null, "reason": words } })),
+                "ttl_ms": 1, "wait_ms": 0, "memo": text }),
+            trial_report(json!({ "red": { "reason": text, "output": text } })),
+            trial_report(json!({ "red_step": { "reason": text } })),
+            trial_report(json!({ "held": { "at": null, "reason": text } })),
         ]
     }
 
@@ -111,19 +113,19 @@ mod tests {
     #[test]
     fn s4_every_command_with_text_is_redacted() {
         let redact = RedactFn(Arc::new(|text| text.replace(SECRET, "[redacted]")));
-        for sent in commands() {
-            let command: Command = serde_json::from_value(sent.clone())
-                .unwrap_or_else(|error| panic!("{sent}: {error}"));
+        for command_json in commands() {
+            let command: Command = serde_json::from_value(command_json.clone())
+                .unwrap_or_else(|error| panic!("{command_json}: {error}"));
             let mut request = Request {
                 by: Actor::Regatta,
                 key: None,
                 command,
             };
             redact_request(&redact, &mut request);
-            let kept = serde_json::to_string(&request.command).unwrap();
+            let redacted = serde_json::to_string(&request.command).unwrap();
             assert!(
-                kept.contains("words with [redacted] inside") && !kept.contains(SECRET),
-                "{kept}"
+                redacted.contains("words with [redacted] inside") && !redacted.contains(SECRET),
+                "{redacted}"
             );
         }
     }

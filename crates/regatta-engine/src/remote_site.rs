@@ -184,28 +184,30 @@ impl RunnerCallTable {
     fn open(
         &self,
         runner: &RunnerName,
-        ask: RunnerRequest,
-        answer: Option<mpsc::Sender<CallMessage>>,
+        request: RunnerRequest,
+        waiter: Option<mpsc::Sender<CallMessage>>,
     ) -> u64 {
         let mut state = self.lock();
-        if let RunnerRequest::UpdateInput { attempt, .. } = &ask {
+        if let RunnerRequest::UpdateInput { attempt, .. } = &request {
             // Only the last input counts.
             let attempt = *attempt;
-            state.open.retain(|key, open_call| {
-                key.0 != *runner || !matches!(&open_call.ask, RunnerRequest::UpdateInput { attempt: old, .. } if *old == attempt)
+            state.open.retain(|(open_runner, _), open_call| {
+                let is_same_program = matches!(
+                    &open_call.ask,
+                    RunnerRequest::UpdateInput { attempt: other, .. } if *other == attempt
+                );
+                open_runner != runner || !is_same_program
             });
         }
         state.last_id += 1;
         let id = state.last_id;
-        state.open.insert(
-            (runner.clone(), id),
-            OpenCall {
-                ask,
-                waiter: answer,
-            },
-        );
+        let call = OpenCall {
+            ask: request,
+            waiter,
+        };
+        state.open.insert((runner.clone(), id), call);
         drop(state);
-        self.notifier.send_modify(|notifier| *notifier += 1);
+        self.notifier.send_modify(|version| *version += 1);
         id
     }
 
@@ -220,8 +222,8 @@ impl RunnerCallTable {
             .open
             .range(range)
             .take(64)
-            .map(|(key, open_call)| RunnerCall {
-                id: key.1,
+            .map(|((_, id), open_call)| RunnerCall {
+                id: *id,
                 ask: open_call.ask.clone(),
             })
             .collect()
@@ -254,13 +256,13 @@ impl Engine {
         answer: CallAnswer,
     ) -> Result<(), Refusal> {
         runner::require_session(&self.board(), name, session)?;
-        if let Some(waiting) = self
+        if let Some(waiter) = self
             .shared
             .runner_calls
             .close(name, id)
             .and_then(|open_call| open_call.waiter)
         {
-            let _gone = waiting.send(CallMessage::Answered(answer));
+            let _gone = waiter.send(CallMessage::Answered(answer));
         }
         Ok(())
     }
@@ -272,20 +274,20 @@ impl Engine {
         name: &RunnerName,
         session: u64,
         attempt: AttemptId,
-        words: SessionEvents,
+        events: SessionEvents,
     ) -> Result<bool, Refusal> {
         runner::require_session(&self.board(), name, session)?;
-        let own = self
+        let is_own = self
             .board()
             .attempts
             .get(&attempt)
             .is_some_and(|attempt| attempt.runner.as_ref() == Some(name));
-        let desk = self.shared.runner_calls.lock().sinks.get(&attempt).cloned();
-        let (Some(desk), true) = (desk, own) else {
+        let sink = self.shared.runner_calls.lock().sinks.get(&attempt).cloned();
+        let (Some(sink), true) = (sink, is_own) else {
             return Ok(false);
         };
-        let (heard, hears) = mpsc::channel();
-        Ok(desk.send(CallMessage::Events(words, heard)).is_ok() && hears.recv().is_ok())
+        let (handled, wait_handled) = mpsc::channel();
+        Ok(sink.send(CallMessage::Events(events, handled)).is_ok() && wait_handled.recv().is_ok())
     }
 }
 
@@ -309,19 +311,19 @@ impl RemoteSite {
             return Some("the daemon is stopping".into());
         }
         let board = self.engine.board();
-        let there = board
+        let is_connected = board
             .runners
             .get(&self.runner)
             .is_some_and(|runner| runner.is_present());
-        (!there).then(|| format!("the runner {} is not connected", self.runner))
+        (!is_connected).then(|| format!("the runner {} is not connected", self.runner))
     }
 
-    fn call<T: DeserializeOwned>(&self, ask: RunnerRequest) -> Result<T, SiteError> {
-        let (sender, words) = mpsc::channel();
+    fn call<T: DeserializeOwned>(&self, request: RunnerRequest) -> Result<T, SiteError> {
+        let (sender, messages) = mpsc::channel();
         let calls = &self.engine.shared.runner_calls;
-        let id = calls.open(&self.runner, ask, Some(sender));
+        let id = calls.open(&self.runner, request, Some(sender));
         loop {
-            match words.recv_timeout(POLL_INTERVAL) {
+            match messages.recv_timeout(POLL_INTERVAL) {
                 Ok(CallMessage::Answered(answer)) => return parse_answer(answer),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -337,46 +339,46 @@ impl RemoteSite {
 
     /// Records that commands run for an attempt on the runner's machine, until the entry is
     /// dropped.
-    fn register_commands(&self, order: &AttemptSpec, commands: &str) -> CommandEntry<'_> {
-        let what = format!("{commands}, on the runner {}", self.runner);
+    fn register_commands(&self, spec: &AttemptSpec, commands: &str) -> CommandEntry<'_> {
+        let message = format!("{commands}, on the runner {}", self.runner);
         self.engine
             .shared
             .commands
-            .register(CommandOwner::Attempt(order.attempt.id), &what)
+            .register(CommandOwner::Attempt(spec.attempt.id), &message)
     }
 
-    fn call_agents<T: DeserializeOwned>(&self, ask: RunnerRequest) -> Result<T, AgentError> {
-        self.call(ask)
+    fn call_agents<T: DeserializeOwned>(&self, request: RunnerRequest) -> Result<T, AgentError> {
+        self.call(request)
             .map_err(|error| self.runner_error(error.reason))
     }
 
     /// Returns the fault of the repository on this machine that keeps a runner from fetching it, if
     /// that is the cause. The runner itself only learns that the fetch failed.
-    fn local_repo_fault(&self, order: &AttemptSpec) -> Option<SiteError> {
+    fn local_repo_fault(&self, spec: &AttemptSpec) -> Option<SiteError> {
         let error = self
             .engine
             .shared
             .git
-            .compare_trunk(&ProjectRepo::from_project(&order.project), &[])
+            .compare_trunk(&ProjectRepo::from_project(&spec.project), &[])
             .err()?;
         Some(SiteError::from(error)).filter(|error| error.fault.is_some())
     }
 
-    fn runner_error(&self, what: String) -> AgentError {
+    fn runner_error(&self, message: String) -> AgentError {
         AgentError {
-            message: what,
+            message,
             hint: format!("look at the runner {}: regatta runner list", self.runner),
         }
     }
 }
 
 fn parse_answer<T: DeserializeOwned>(answer: CallAnswer) -> Result<T, SiteError> {
-    let read = serde_json::from_value(answer?);
-    read.map_err(|error| format!("could not read the runner's answer: {error}").into())
+    let parsed = serde_json::from_value(answer?);
+    parsed.map_err(|error| format!("could not read the runner's answer: {error}").into())
 }
 
-fn boxed_spec(order: &AttemptSpec) -> Box<AttemptSpec> {
-    Box::new(order.clone())
+fn boxed_spec(spec: &AttemptSpec) -> Box<AttemptSpec> {
+    Box::new(spec.clone())
 }
 
 impl Site for RemoteSite {
@@ -389,24 +391,24 @@ impl Site for RemoteSite {
 
     fn make_ready(
         &self,
-        order: &AttemptSpec,
+        spec: &AttemptSpec,
         ports: &[(String, String)],
     ) -> Result<Workspace, SiteError> {
-        let _entry = self.register_commands(order, "its setup commands");
+        let _entry = self.register_commands(spec, "its setup commands");
         let ready = self.call(RunnerRequest::MakeReady {
-            order: boxed_spec(order),
+            order: boxed_spec(spec),
             ports: ports.to_vec(),
         });
         ready.map_err(|error: SiteError| {
-            self.local_repo_fault(order)
+            self.local_repo_fault(spec)
                 .filter(|_| error.fault.is_none())
                 .unwrap_or(error)
         })
     }
 
-    fn write_briefing(&self, order: &AttemptSpec, briefing: Option<&str>) -> Result<bool, String> {
+    fn write_briefing(&self, spec: &AttemptSpec, briefing: Option<&str>) -> Result<bool, String> {
         self.call(RunnerRequest::WriteBriefing {
-            order: boxed_spec(order),
+            order: boxed_spec(spec),
             briefing: briefing.map(str::to_owned),
         })
         .map_err(String::from)
@@ -425,9 +427,9 @@ impl Site for RemoteSite {
     fn attend(
         &self,
         attempt: AttemptId,
-        desk: &dyn SessionSink,
+        sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError> {
-        let (sender, words) = mpsc::channel();
+        let (sender, messages) = mpsc::channel();
         let calls = &self.engine.shared.runner_calls;
         calls.lock().sinks.insert(attempt, sender.clone());
         let id = calls.open(
@@ -437,7 +439,7 @@ impl Site for RemoteSite {
         );
         let mut sent = None;
         let ended = loop {
-            if !desk.should_continue() {
+            if !sink.should_continue() {
                 break Ok(None);
             }
             if let Some(why) = self.unreachable_reason() {
@@ -450,33 +452,33 @@ impl Site for RemoteSite {
                 .get(&self.runner)
                 .map(|runner| runner.session);
             let silence_ms =
-                u64::try_from(desk.silence_threshold().as_millis()).unwrap_or(u64::MAX);
-            let wanted = (session, desk.desired_input(), silence_ms);
-            if sent.as_ref() != Some(&wanted) {
+                u64::try_from(sink.silence_threshold().as_millis()).unwrap_or(u64::MAX);
+            let desired = (session, sink.desired_input(), silence_ms);
+            if sent.as_ref() != Some(&desired) {
                 calls.open(
                     &self.runner,
                     RunnerRequest::UpdateInput {
                         attempt,
-                        wishes: wanted.1.clone(),
+                        wishes: desired.1.clone(),
                         silence_ms,
                     },
                     None,
                 );
-                sent = Some(wanted);
+                sent = Some(desired);
             }
-            match words.recv_timeout(POLL_INTERVAL) {
+            match messages.recv_timeout(POLL_INTERVAL) {
                 Ok(CallMessage::Answered(answer)) => {
                     break parse_answer::<Option<DriverVerdict>>(answer)
                         .map_err(|error| self.runner_error(error.reason));
                 }
-                Ok(CallMessage::Events(words, heard)) => {
-                    for (n, said) in words.events {
-                        desk.on_event(n, said);
+                Ok(CallMessage::Events(events, handled)) => {
+                    for (position, event) in events.events {
+                        sink.on_event(position, event);
                     }
-                    if let Some(since) = words.silent {
-                        desk.on_silence(since.map(Duration::from_millis));
+                    if let Some(since) = events.silent {
+                        sink.on_silence(since.map(Duration::from_millis));
                     }
-                    let _gone = heard.send(());
+                    let _gone = handled.send(());
                 }
                 Ok(CallMessage::RefreshInput) | Err(_) => {}
             }
@@ -487,8 +489,8 @@ impl Site for RemoteSite {
     }
 
     fn refresh_input(&self, attempt: AttemptId) {
-        if let Some(desk) = self.engine.shared.runner_calls.lock().sinks.get(&attempt) {
-            let _gone = desk.send(CallMessage::RefreshInput);
+        if let Some(sink) = self.engine.shared.runner_calls.lock().sinks.get(&attempt) {
+            let _gone = sink.send(CallMessage::RefreshInput);
         }
     }
 
@@ -497,81 +499,87 @@ impl Site for RemoteSite {
         self.call_agents(RunnerRequest::Stop { attempt, grace_ms })
     }
 
-    fn read_report(&self, order: &AttemptSpec) -> Result<WorkerReport, String> {
+    fn read_report(&self, spec: &AttemptSpec) -> Result<WorkerReport, String> {
         self.call(RunnerRequest::ReadReport {
-            order: boxed_spec(order),
+            order: boxed_spec(spec),
         })
         .map_err(String::from)
     }
 
     /// By now the runner has pushed the capture. Only what arrived in the vault counts.
-    fn capture(&self, order: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError> {
-        let said: Capture = self.call(RunnerRequest::Capture {
-            order: boxed_spec(order),
+    fn capture(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError> {
+        let reported: Capture = self.call(RunnerRequest::Capture {
+            order: boxed_spec(spec),
             authorship: authorship.clone(),
         })?;
-        let repo = ProjectRepo::from_project(&order.project);
-        let (git, of) = (&self.engine.shared.git, order.attempt.workspace());
-        let kept = git.captured(&repo, of).map_err(|error| error.to_string())?;
-        match kept {
-            Some(kept) if kept.commit == said.commit => {
-                let base = kept.base.clone();
-                let known = match &order.task.fixup {
-                    Some(fixup) => git.recognise_fixup(&repo, of, &base, fixup),
+        let repo = ProjectRepo::from_project(&spec.project);
+        let (git, workspace_id) = (&self.engine.shared.git, spec.attempt.workspace());
+        let captured = git
+            .captured(&repo, workspace_id)
+            .map_err(|error| error.to_string())?;
+        match captured {
+            Some(captured) if captured.commit == reported.commit => {
+                let base = captured.base.clone();
+                let is_known_base = match &spec.task.fixup {
+                    Some(fixup) => git.recognise_fixup(&repo, workspace_id, &base, fixup),
                     None => git
                         .tip(&repo)
                         .and_then(|tip| git.contains(&repo, &tip, &base)),
                 };
-                if known.map_err(|error| error.to_string())? {
-                    return Ok(kept);
+                if is_known_base.map_err(|error| error.to_string())? {
+                    return Ok(captured);
                 }
                 Err(
                     format!("the runner worked on {base}, which is not the base that it was given")
                         .into(),
                 )
             }
-            Some(kept) => Err(format!(
+            Some(captured) => Err(format!(
                 "the runner captured {}, but pushed {}",
-                said.commit, kept.commit
+                reported.commit, captured.commit
             )
             .into()),
-            None => Err(format!("the runner captured {}, but pushed nothing", said.commit).into()),
+            None => Err(format!(
+                "the runner captured {}, but pushed nothing",
+                reported.commit
+            )
+            .into()),
         }
     }
 
-    fn run_checks(&self, order: &AttemptSpec) -> Result<Vec<CheckEvidence>, String> {
-        let _entry = self.register_commands(order, "its checks");
+    fn run_checks(&self, spec: &AttemptSpec) -> Result<Vec<CheckEvidence>, String> {
+        let _entry = self.register_commands(spec, "its checks");
         self.call(RunnerRequest::RunChecks {
-            order: boxed_spec(order),
+            order: boxed_spec(spec),
         })
         .map_err(String::from)
     }
 
-    fn run_ratchet(&self, order: &AttemptSpec) -> Result<Option<String>, String> {
-        let ratchet = order.task.ratchet.as_ref();
+    fn run_ratchet(&self, spec: &AttemptSpec) -> Result<Option<String>, String> {
+        let ratchet = spec.task.ratchet.as_ref();
         let _entry = ratchet
-            .map(|argv| self.register_commands(order, &format!("ratchet `{}`", argv.join(" "))));
+            .map(|argv| self.register_commands(spec, &format!("ratchet `{}`", argv.join(" "))));
         self.call(RunnerRequest::RunRatchet {
-            order: boxed_spec(order),
+            order: boxed_spec(spec),
         })
         .map_err(String::from)
     }
 
-    fn remove_workspace(&self, order: &AttemptSpec, authorship: &Authorship) -> Result<(), String> {
+    fn remove_workspace(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<(), String> {
         if !self.engine.board().runners.contains_key(&self.runner) {
-            let id = order.attempt.id;
+            let id = spec.attempt.id;
             tracing::warn!(attempt = %id, "the files of the attempt stay on the machine of the \
                 runner {}, which was removed", self.runner);
             return Ok(());
         }
         self.call(RunnerRequest::RemoveWorkspace {
-            order: boxed_spec(order),
+            order: boxed_spec(spec),
             authorship: authorship.clone(),
         })
         .map_err(String::from)
     }
 
-    fn working_dir(&self, _order: &AttemptSpec) -> Option<PathBuf> {
+    fn working_dir(&self, _spec: &AttemptSpec) -> Option<PathBuf> {
         None
     }
 }

@@ -44,21 +44,21 @@ pub fn retention_date(data_dir: &Path, clock: &dyn Clock) -> io::Result<u64> {
         boot_clock_ms: clock.steady_ms(),
         boot_id,
     };
-    let mark = advance(last.as_ref(), now);
-    let beside = file.with_extension("new");
-    let mut new = fs::OpenOptions::new()
+    let reading = advance(last.as_ref(), now);
+    let temporary = file.with_extension("new");
+    let mut file_handle = fs::OpenOptions::new()
         .create(true)
         .truncate(true)
         .write(true)
         .mode(0o600)
-        .open(&beside)?;
-    new.write_all(&serde_json::to_vec(&mark)?)?;
-    fs::rename(&beside, &file)?;
-    Ok(mark.date_unix_ms)
+        .open(&temporary)?;
+    file_handle.write_all(&serde_json::to_vec(&reading)?)?;
+    fs::rename(&temporary, &file)?;
+    Ok(reading.date_unix_ms)
 }
 
-/// Returns the mark to store: `now`, with its date limited to the time that can have passed since
-/// `last`.
+/// Returns the reading to store: `now`, with its date limited to the time that can have passed
+/// since `last`.
 fn advance(last: Option<&ClockReading>, now: ClockReading) -> ClockReading {
     let Some(last) = last else { return now };
     let passed_ms = if last.boot_id == now.boot_id {
@@ -82,31 +82,35 @@ mod tests {
     /// L12: the date advances only by the time that passed, even if the machine's date is changed.
     #[test]
     fn l12_a_change_of_the_machines_date_does_not_move_the_retention_date() {
-        let mark = |date: u64, clock: u64, boot: &str| ClockReading {
+        let reading = |date: u64, clock: u64, boot: &str| ClockReading {
             date_unix_ms: date,
             boot_clock_ms: clock,
             boot_id: boot.to_owned(),
         };
-        let last = mark(1_000 * DAY, 500, "a");
+        let last = reading(1_000 * DAY, 500, "a");
         for (now, expected, why) in [
             (
-                mark(1_000 * DAY + 7, 507, "a"),
+                reading(1_000 * DAY + 7, 507, "a"),
                 1_000 * DAY + 7,
                 "time passes",
             ),
             (
-                mark(1_400 * DAY, 507, "a"),
+                reading(1_400 * DAY, 507, "a"),
                 1_000 * DAY + 7,
                 "the date is set a year ahead",
             ),
-            (mark(600 * DAY, 507, "a"), 600 * DAY, "the date is set back"),
             (
-                mark(1_000 * DAY + 9, 100, "b"),
+                reading(600 * DAY, 507, "a"),
+                600 * DAY,
+                "the date is set back",
+            ),
+            (
+                reading(1_000 * DAY + 9, 100, "b"),
                 1_000 * DAY + 9,
                 "a quick reboot",
             ),
             (
-                mark(1_400 * DAY, 100, "b"),
+                reading(1_400 * DAY, 100, "b"),
                 1_001 * DAY,
                 "a reboot with a wrong date",
             ),

@@ -99,28 +99,26 @@ impl RunningCommands {
         if let CommandOwner::Attempt(attempt) = owner {
             state.stopped.insert(attempt);
         }
-        let mut found = false;
-        for running in state
-            .running
-            .iter_mut()
-            .filter(|running| running.owner == owner)
-        {
-            running.must_end = true;
-            found = true;
+        let mut any_ran = false;
+        for running in &mut state.running {
+            if running.owner == owner {
+                running.must_end = true;
+                any_ran = true;
+            }
         }
-        found
+        any_ran
     }
 
     /// Waits until no command of `owner` runs. Returns the commands that still run after
-    /// `patience`.
-    pub(crate) fn wait_until_none(&self, owner: CommandOwner, patience: Duration) -> Vec<String> {
-        let deadline = Instant::now() + patience;
+    /// `timeout`.
+    pub(crate) fn wait_until_none(&self, owner: CommandOwner, timeout: Duration) -> Vec<String> {
+        let deadline = Instant::now() + timeout;
         let mut state = self.lock();
         loop {
-            let left: Vec<String> = commands_of(&state, |other| other == owner);
+            let still_running: Vec<String> = commands_of(&state, |candidate| candidate == owner);
             let now = Instant::now();
-            if left.is_empty() || now >= deadline {
-                return left;
+            if still_running.is_empty() || now >= deadline {
+                return still_running;
             }
             let waited = self.changed.wait_timeout(state, deadline - now);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -129,18 +127,19 @@ impl RunningCommands {
 
     /// Describes the commands that run for `owner`.
     pub(crate) fn describe_commands_of(&self, owner: CommandOwner) -> Vec<String> {
-        commands_of(&self.lock(), |other| other == owner)
+        commands_of(&self.lock(), |candidate| candidate == owner)
     }
 
     /// Returns every running command with its owner, except the checks of the queue, which end with
     /// the engine.
     pub(crate) fn all_with_owners(&self) -> Vec<(CommandOwner, String)> {
         let state = self.lock();
-        let all = state
+        let commands = state
             .running
             .iter()
             .filter(|running| !matches!(running.owner, CommandOwner::Trial(_)));
-        all.map(|running| (running.owner, running.command.clone()))
+        commands
+            .map(|running| (running.owner, running.command.clone()))
             .collect()
     }
 
@@ -158,12 +157,12 @@ impl RunningCommands {
     }
 }
 
-fn commands_of(state: &State, is_meant: impl Fn(CommandOwner) -> bool) -> Vec<String> {
-    let meant = state
+fn commands_of(state: &State, has_owner: impl Fn(CommandOwner) -> bool) -> Vec<String> {
+    let commands = state
         .running
         .iter()
-        .filter(|running| is_meant(running.owner));
-    meant.map(|running| running.command.clone()).collect()
+        .filter(|running| has_owner(running.owner));
+    commands.map(|running| running.command.clone()).collect()
 }
 
 impl CommandEntry<'_> {
@@ -208,16 +207,16 @@ mod tests {
     #[test]
     fn p11_a_command_that_must_end_is_waited_for() {
         let table = RunningCommands::default();
-        let (owner, other) = (
+        let (owner, other_owner) = (
             CommandOwner::Attempt(AttemptId(1)),
             CommandOwner::Attempt(AttemptId(2)),
         );
         let entry = table.register(owner, "check `make test`");
-        let beside = table.register(other, "check `make test`");
-        assert!(entry.is_wanted() && beside.is_wanted());
+        let other_entry = table.register(other_owner, "check `make test`");
+        assert!(entry.is_wanted() && other_entry.is_wanted());
         assert!(table.request_end(owner));
         assert!(
-            !entry.is_wanted() && beside.is_wanted(),
+            !entry.is_wanted() && other_entry.is_wanted(),
             "commands of another attempt were ended"
         );
         assert_eq!(
@@ -228,9 +227,9 @@ mod tests {
         entry.show_command("ratchet `ol gate`");
         assert_eq!(table.describe_commands_of(owner), ["ratchet `ol gate`"]);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| table.wait_until_none(owner, Duration::from_secs(300)));
+            let waiter = scope.spawn(|| table.wait_until_none(owner, Duration::from_secs(300)));
             drop(entry);
-            assert!(waits.join().unwrap().is_empty());
+            assert!(waiter.join().unwrap().is_empty());
         });
         assert!(
             !table.register(owner, "check `make lint`").is_wanted(),

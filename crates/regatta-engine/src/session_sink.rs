@@ -116,9 +116,9 @@ impl<'a> LocalSink<'a> {
     }
 
     /// Collects the messages of a turn, up to the size of a summary.
-    fn collect_message(&self, said: &AgentEvent) {
+    fn collect_message(&self, event: &AgentEvent) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        match said {
+        match event {
             AgentEvent::TurnStarted { .. } => pending.turn_text.clear(),
             AgentEvent::Message { text } if pending.turn_text.len() < 16 * 1024 => {
                 pending.turn_text.push_str(text)
@@ -127,23 +127,24 @@ impl<'a> LocalSink<'a> {
         }
     }
 
-    fn submit_event(&self, n: u64, said: AgentEvent) {
+    fn submit_event(&self, position: u64, event: AgentEvent) {
         self.submit(Command::ReportAgentEvent {
             attempt: self.id,
             token: self.token,
-            n,
-            event: said,
+            n: position,
+            event,
         });
     }
 
-    /// Records the last use and context, if there are any and it is time.
-    fn flush_usage(&self, now: bool) {
+    /// Records the last use and context, if there are any. Without `force`, waits until
+    /// [`USAGE_INTERVAL`] has passed since the last record.
+    fn flush_usage(&self, force: bool) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = now
+        let is_due = force
             || pending
                 .last_written
                 .is_none_or(|instant| instant.elapsed() >= USAGE_INTERVAL);
-        let mut owed: Vec<(u64, AgentEvent)> = if due {
+        let mut due_events: Vec<(u64, AgentEvent)> = if is_due {
             pending
                 .context
                 .take()
@@ -153,69 +154,69 @@ impl<'a> LocalSink<'a> {
         } else {
             vec![]
         };
-        if !owed.is_empty() {
+        if !due_events.is_empty() {
             pending.last_written = Some(Instant::now());
         }
         drop(pending);
         // In the order of the events, because the board ignores events older than its last one.
-        owed.sort_by_key(|owed| owed.0);
-        for (n, said) in owed {
-            self.submit_event(n, said);
+        due_events.sort_by_key(|(position, _)| *position);
+        for (position, event) in due_events {
+            self.submit_event(position, event);
         }
     }
 
     /// Returns a path relative to the workspace. Other paths stay as they are, and are recognised
     /// as outside.
     fn relative_path(&self, path: &str) -> String {
-        let plain = path.strip_prefix("file://").unwrap_or(path);
-        let plain = policy::plain_path(plain);
-        match std::path::Path::new(&plain).strip_prefix(&self.workspace) {
-            Ok(inside) => inside.to_string_lossy().into_owned(),
-            Err(_) => plain,
+        let path = path.strip_prefix("file://").unwrap_or(path);
+        let path = policy::plain_path(path);
+        match std::path::Path::new(&path).strip_prefix(&self.workspace) {
+            Ok(relative) => relative.to_string_lossy().into_owned(),
+            Err(_) => path,
         }
     }
 }
 
 impl SessionSink for LocalSink<'_> {
-    fn on_event(&self, n: u64, said: AgentEvent) {
-        self.collect_message(&said);
-        if !said.changes_state() {
+    fn on_event(&self, position: u64, event: AgentEvent) {
+        self.collect_message(&event);
+        if !event.changes_state() {
             return;
         }
         let board = self.engine.board();
         let Some(attempt) = board.attempts.get(&self.id) else {
             return;
         };
-        if n < attempt.session.last_record {
+        if position < attempt.session.last_record {
             return; // read again after a restart
         }
-        match said {
+        match event {
             AgentEvent::Usage { session, usage } => {
                 let model = attempt.session.model.as_deref().or(self.model.as_deref());
                 let usage = with_price(&self.engine.shared.settings.prices, model, usage);
                 self.pending
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
-                    .usage = Some((n, AgentEvent::Usage { session, usage }));
+                    .usage = Some((position, AgentEvent::Usage { session, usage }));
                 self.flush_usage(false);
             }
             AgentEvent::Context { .. } => {
                 self.pending
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
-                    .context = Some((n, said));
+                    .context = Some((position, event));
                 self.flush_usage(false);
             }
-            AgentEvent::RequestMade(mut ask) => {
+            AgentEvent::RequestMade(mut request) => {
                 self.flush_usage(true);
-                if let RequestContent::Permission { tool, .. } = &mut ask.content {
+                if let RequestContent::Permission { tool, .. } = &mut request.content {
                     tool.paths = tool
                         .paths
                         .iter()
                         .map(|path| self.relative_path(path))
                         .collect();
                 }
-                self.submit_event(n, AgentEvent::RequestMade(ask));
+                self.submit_event(position, AgentEvent::RequestMade(request));
             }
             AgentEvent::TurnEnded {
                 stop,
@@ -223,15 +224,15 @@ impl SessionSink for LocalSink<'_> {
                 detail,
             } if attempt.session.summary_turn.is_some() => {
                 self.flush_usage(true);
-                let words = self
+                let turn_text = self
                     .pending
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .turn_text
                     .clone();
-                let detail = non_empty_output(&words).unwrap_or(detail);
+                let detail = non_empty_output(&turn_text).unwrap_or(detail);
                 self.submit_event(
-                    n,
+                    position,
                     AgentEvent::TurnEnded {
                         stop,
                         class,
@@ -239,9 +240,9 @@ impl SessionSink for LocalSink<'_> {
                     },
                 );
             }
-            other => {
+            event => {
                 self.flush_usage(true);
-                self.submit_event(n, other);
+                self.submit_event(position, event);
             }
         }
     }
@@ -266,10 +267,10 @@ impl SessionSink for LocalSink<'_> {
                 ..SessionInput::default()
             };
         };
-        let talk = &attempt.session;
+        let session = &attempt.session;
         let stopping = attempt.stopping.is_some();
         let mut prompts = vec![self.brief.clone()];
-        prompts.extend(talk.follow_ups.iter().cloned());
+        prompts.extend(session.follow_ups.iter().cloned());
         let answers = board
             .approvals
             .values()
@@ -284,9 +285,9 @@ impl SessionSink for LocalSink<'_> {
         SessionInput {
             prompts,
             answers,
-            cancels: talk.cancels + u32::from(stopping),
-            should_hold_prompts: talk.hold_reason.is_some() || stopping,
-            should_close_input: talk.closing || stopping || !attempt.accepts_follow_ups,
+            cancels: session.cancels + u32::from(stopping),
+            should_hold_prompts: session.hold_reason.is_some() || stopping,
+            should_close_input: session.closing || stopping || !attempt.accepts_follow_ups,
         }
     }
 
@@ -310,10 +311,11 @@ fn with_price(prices: &[prices::ModelPrice], model: Option<&str>, usage: Usage) 
     }
 }
 
-/// Translates the end of an attended program into the end of its attempt.
+/// Translates the end of an attended program into the end of its attempt. `agent_detail` is the
+/// agent's own description of its work, `tail` the last part of the program's output.
 pub(crate) fn program_exit(
     verdict: DriverVerdict,
-    said: Option<String>,
+    detail_from_agent: Option<String>,
     tail: &str,
 ) -> ProgramExit {
     let detail = if verdict.detail.trim().is_empty() {
@@ -333,15 +335,15 @@ pub(crate) fn program_exit(
         },
         (Exit::Lost, _) => ProgramExit::Lost,
         (_, None) => ProgramExit::Done {
-            output: said.or_else(|| non_empty_output(&verdict.detail)),
+            output: detail_from_agent.or_else(|| non_empty_output(&verdict.detail)),
         },
         (exit, Some(class)) => {
-            let words = said.unwrap_or_else(|| detail.to_owned());
-            let what = match &exit {
+            let explanation = detail_from_agent.unwrap_or_else(|| detail.to_owned());
+            let ending = match &exit {
                 // The program's own explanation is better than the class of its error.
-                Exit::Code(0) if !words.is_empty() => {
+                Exit::Code(0) if !explanation.is_empty() => {
                     return ProgramExit::Failed {
-                        reason: words,
+                        reason: explanation,
                         class: Some(class),
                     };
                 }
@@ -352,14 +354,18 @@ pub(crate) fn program_exit(
             };
             // A driver's report of the same end adds only the text after the end itself.
             let report = match exit {
-                Exit::Code(code) => words.strip_prefix(&format!("It ended with exit code {code} ")),
-                Exit::Signal(signal) => words.strip_prefix(&format!("Signal {signal} ended it ")),
+                Exit::Code(code) => {
+                    explanation.strip_prefix(&format!("It ended with exit code {code} "))
+                }
+                Exit::Signal(signal) => {
+                    explanation.strip_prefix(&format!("Signal {signal} ended it "))
+                }
                 Exit::NotStarted(_) | Exit::Lost => None,
             };
             let reason = match report {
-                Some(report) => format!("{what} {}", report.trim_end_matches('.')),
-                None if words.is_empty() => what,
-                None => format!("{what}: {words}"),
+                Some(report) => format!("{ending} {}", report.trim_end_matches('.')),
+                None if explanation.is_empty() => ending,
+                None => format!("{ending}: {explanation}"),
             };
             ProgramExit::Failed {
                 reason,
@@ -378,7 +384,7 @@ fn non_empty_output(text: &str) -> Option<String> {
     if text.len() > MAX_OUTPUT_BYTES {
         let end = (0..=MAX_OUTPUT_BYTES)
             .rev()
-            .find(|n| text.is_char_boundary(*n))
+            .find(|index| text.is_char_boundary(*index))
             .unwrap_or(0);
         text.truncate(end);
     }
@@ -401,10 +407,10 @@ mod tests {
             };
             match program_exit(verdict, None, "") {
                 ProgramExit::Failed { reason, .. } => reason,
-                other => panic!("{other:?}"),
+                exit => panic!("{exit:?}"),
             }
         };
-        for (exit, detail, words) in [
+        for (exit, detail, expected) in [
             (
                 Exit::Code(127),
                 "It ended with exit code 127 before it had done its work. Its last words: sh: \
@@ -434,7 +440,7 @@ mod tests {
             ),
             (Exit::Code(3), "", "its program exited with 3"),
         ] {
-            assert_eq!(reason(exit, detail), words);
+            assert_eq!(reason(exit, detail), expected);
         }
     }
 }

@@ -71,7 +71,9 @@ impl StartFactsCache {
     ) -> StartFacts {
         match self.by_mission.get(&mission) {
             // A new landing may have made tasks ready that build on all earlier landings.
-            Some((at, facts)) if at.elapsed() < MAX_AGE && !self.has_landed(board, mission) => {
+            Some((collected_at, facts))
+                if collected_at.elapsed() < MAX_AGE && !self.has_landed(board, mission) =>
+            {
                 facts.clone()
             }
             _ => self.collect_facts(engine, board, mission),
@@ -87,7 +89,7 @@ impl StartFactsCache {
         let old: Vec<(MissionId, StartFacts)> = self
             .by_mission
             .iter()
-            .filter(|(_, (at, _))| at.elapsed() >= REFRESH_AFTER)
+            .filter(|(_, (collected_at, _))| collected_at.elapsed() >= REFRESH_AFTER)
             .map(|(id, (_, facts))| (*id, facts.clone()))
             .collect();
         let mut changed = false;
@@ -129,7 +131,7 @@ impl StartFactsCache {
         let project = board.projects.get(&mission.project)?;
         let repo = ProjectRepo::from_project(project);
         let ancestry = self.ancestry.entry(id).or_default();
-        let mut look = || -> Result<TrunkState, GitError> {
+        let mut read_state = || -> Result<TrunkState, GitError> {
             // The landings are read before the tip. In the other order, a landing of just now would
             // seem to be missing from an older trunk.
             ancestry.read_landings(engine, board, mission);
@@ -143,7 +145,7 @@ impl StartFactsCache {
                 lost,
             })
         };
-        Some(look().unwrap_or_else(|error| TrunkState::Broken {
+        Some(read_state().unwrap_or_else(|error| TrunkState::Broken {
             reason: format!("{}: {}", error.message, error.hint),
         }))
     }
@@ -159,13 +161,13 @@ impl Ancestry {
         let blockers: BTreeSet<TaskId> = open
             .flat_map(|task| task.blocked_by.iter().copied())
             .collect();
-        let now = (mission.landed.last.clone(), blockers);
-        if self.read_for == now {
+        let current = (mission.landed.last.clone(), blockers);
+        if self.read_for == current {
             return;
         }
-        match mission_landings(engine, board, mission, &now.1) {
+        match mission_landings(engine, board, mission, &current.1) {
             Ok(landings) => {
-                (self.landings, self.read_for, self.computed_for) = (landings, now, None)
+                (self.landings, self.read_for, self.computed_for) = (landings, current, None)
             }
             // The next check reads them again.
             Err(error) => {
@@ -183,8 +185,8 @@ impl Ancestry {
         project: &Project,
         (repo, tip): (&ProjectRepo, &CommitId),
     ) -> Result<(), GitError> {
-        let now = (tip.clone(), project.queue.accepted.len());
-        if self.computed_for.as_ref() == Some(&now) {
+        let current = (tip.clone(), project.queue.accepted.len());
+        if self.computed_for.as_ref() == Some(&current) {
             return Ok(());
         }
         let commits: Vec<CommitId> = self
@@ -205,17 +207,19 @@ impl Ancestry {
                     && !landing
                         .submitted
                         .as_ref()
-                        .is_some_and(|own| undone.contains(own))
+                        .is_some_and(|submitted| undone.contains(submitted))
             });
         }
         if !lost.is_empty() {
             let commits: Vec<CommitId> =
                 lost.iter().map(|landing| landing.commit.clone()).collect();
             match compare_trunk_with(engine, project, &commits) {
-                Ok(seen) => {
-                    let gone: Vec<&TrunkCommit> =
-                        trunk_check::lost_commits(project, &seen).collect();
-                    lost.retain(|landing| gone.iter().any(|gone| landing.is_commit(gone)));
+                Ok(differences) => {
+                    let lost_commits: Vec<&TrunkCommit> =
+                        trunk_check::lost_commits(project, &differences).collect();
+                    lost.retain(|landing| {
+                        lost_commits.iter().any(|commit| landing.is_commit(commit))
+                    });
                 }
                 // It is unknown whether the trunk has rewritten versions of these commits, so their
                 // dependants wait.
@@ -232,7 +236,7 @@ impl Ancestry {
                 commit: landing.commit.clone(),
             })
             .collect();
-        self.computed_for = Some(now);
+        self.computed_for = Some(current);
         Ok(())
     }
 }
@@ -272,7 +276,7 @@ fn mission_landings(
                 .filter(|task| task.project == mission.project),
         );
     }
-    let landing = |task: Task| {
+    let to_landing = |task: Task| {
         let submitted = task.submission.map(|submission| submission.commit);
         Some(MissionLanding {
             task: task.id,
@@ -280,7 +284,7 @@ fn mission_landings(
             submitted,
         })
     };
-    Ok(tasks.into_iter().filter_map(landing).collect())
+    Ok(tasks.into_iter().filter_map(to_landing).collect())
 }
 
 /// Returns the commits that people undid. They are read only when a landing is missing.
@@ -302,20 +306,20 @@ fn undone_commits(engine: &Engine, project: &ProjectName) -> BTreeSet<CommitId> 
 
 /// Reads all completed tasks that match `filter`.
 fn completed_tasks(engine: &Engine, filter: TaskFilter) -> Result<Vec<Task>, StoreError> {
-    let mut found: Vec<Task> = Vec::new();
+    let mut tasks: Vec<Task> = Vec::new();
     loop {
-        let after = found.last().map(|task| task.id);
-        let page = TaskFilter {
+        let after = tasks.last().map(|task| task.id);
+        let page_filter = TaskFilter {
             statuses: vec![TaskStatus::Completed],
             after,
             limit: PAGE_SIZE,
             ..filter.clone()
         };
-        let tasks = engine.history().tasks(&page)?;
-        let is_full = tasks.len() == PAGE_SIZE;
-        found.extend(tasks);
+        let page = engine.history().tasks(&page_filter)?;
+        let is_full = page.len() == PAGE_SIZE;
+        tasks.extend(page);
         if !is_full {
-            return Ok(found);
+            return Ok(tasks);
         }
     }
 }
@@ -327,12 +331,12 @@ fn available_disk_mb(engine: &Engine, board: &Board, id: MissionId) -> Option<u6
         .missions
         .get(&id)
         .and_then(|mission| board.projects.get(&mission.project));
-    let bound = project.and_then(|item| {
-        workspaces::remaining_space_mb(engine, item).unwrap_or_else(|error| {
-            tracing::warn!(project = %item.name, "could not measure the project's workspaces: \
+    let limit = project.and_then(|project| {
+        workspaces::remaining_space_mb(engine, project).unwrap_or_else(|error| {
+            tracing::warn!(project = %project.name, "could not measure the project's workspaces: \
                 {error}");
             None
         })
     });
-    free.into_iter().chain(bound).min()
+    free.into_iter().chain(limit).min()
 }

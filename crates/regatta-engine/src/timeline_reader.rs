@@ -43,29 +43,25 @@ impl TimelineCache {
     /// Keeps a board as a checkpoint if it is far enough from the others.
     fn add_checkpoint(&mut self, board: &Board) {
         self.checkpoint_distance = self.checkpoint_distance.max(MIN_CHECKPOINT_DISTANCE);
-        let last = self
-            .checkpoints
-            .range(..=board.revision)
-            .next_back()
-            .map_or(0, |checkpoint| *checkpoint.0);
-        let next = self
-            .checkpoints
-            .range(board.revision..)
-            .next()
-            .map(|checkpoint| *checkpoint.0);
-        if board.revision < last + self.checkpoint_distance
-            || next.is_some_and(|n| n < board.revision + self.checkpoint_distance)
+        let previous = self.checkpoints.range(..=board.revision).next_back();
+        let next = self.checkpoints.range(board.revision..).next();
+        let previous_revision = previous.map_or(0, |(revision, _)| *revision);
+        if board.revision < previous_revision + self.checkpoint_distance
+            || next
+                .is_some_and(|(revision, _)| *revision < board.revision + self.checkpoint_distance)
         {
             return;
         }
         self.checkpoints.insert(board.revision, board.clone());
         if self.checkpoints.len() > MAX_CHECKPOINTS {
             self.checkpoint_distance *= 2;
-            let (mut before, apart) = (0, self.checkpoint_distance);
-            self.checkpoints.retain(|at, _| {
-                let stays = *at >= before + apart;
-                before = if stays { *at } else { before };
-                stays
+            let (mut last_kept, distance) = (0, self.checkpoint_distance);
+            self.checkpoints.retain(|revision, _| {
+                let is_kept = *revision >= last_kept + distance;
+                if is_kept {
+                    last_kept = *revision;
+                }
+                is_kept
             });
         }
     }
@@ -84,7 +80,7 @@ impl TimelineReader {
             .checkpoints
             .range(..=revision)
             .next_back()
-            .map(|checkpoint| checkpoint.1.clone())
+            .map(|(_, board)| board.clone())
             .unwrap_or_default();
         let after = board.revision;
         read_events(history, after, revision, |page| {
@@ -111,27 +107,27 @@ impl TimelineReader {
             .rev()
             .find(|board| board.counters.task < first.0)
             .cloned();
-        let mut telling = TimelineFold::new(before.unwrap_or_default(), tasks);
-        read_events(history, telling.board().revision, until, |page| {
-            page.iter().for_each(|event| telling.apply(event));
-            self.lock_cache().add_checkpoint(telling.board());
+        let mut fold = TimelineFold::new(before.unwrap_or_default(), tasks);
+        read_events(history, fold.board().revision, until, |page| {
+            page.iter().for_each(|event| fold.apply(event));
+            self.lock_cache().add_checkpoint(fold.board());
         })?;
-        telling.finish_commit();
-        Ok(telling
+        fold.finish_commit();
+        Ok(fold
             .timelines()
             .iter()
-            .map(|timeline| timeline.1.clone())
+            .map(|(_, timeline)| timeline.clone())
             .collect())
     }
 
     /// Returns the revision of the newest checkpoint for which `earlier` holds, or 0. Everything
     /// that such a board lacks comes after that revision.
-    pub fn newest_checkpoint_where(&self, earlier: impl Fn(&Board) -> bool) -> u64 {
+    pub fn newest_checkpoint_where(&self, is_earlier: impl Fn(&Board) -> bool) -> u64 {
         self.lock_cache()
             .checkpoints
             .values()
             .rev()
-            .find(|board| earlier(board))
+            .find(|board| is_earlier(board))
             .map_or(0, |board| board.revision)
     }
 
@@ -142,17 +138,17 @@ impl TimelineReader {
         task: TaskId,
         until: u64,
     ) -> Result<TaskTimeline, StoreError> {
-        let mut telling = {
-            let mut kept = self.lock_cache();
-            match kept
+        let mut fold = {
+            let mut cache = self.lock_cache();
+            match cache
                 .timelines
                 .remove(&task)
-                .filter(|timeline| timeline.0.board().revision <= until)
+                .filter(|(fold, _)| fold.board().revision <= until)
             {
-                Some((telling, _)) => telling,
+                Some((fold, _)) => fold,
                 None => {
                     // The last board on which the task did not exist yet.
-                    let before = kept
+                    let before = cache
                         .checkpoints
                         .values()
                         .rev()
@@ -161,30 +157,30 @@ impl TimelineReader {
                 }
             }
         };
-        read_events(history, telling.board().revision, until, |page| {
-            page.iter().for_each(|event| telling.apply(event));
-            self.lock_cache().add_checkpoint(telling.board());
+        read_events(history, fold.board().revision, until, |page| {
+            page.iter().for_each(|event| fold.apply(event));
+            self.lock_cache().add_checkpoint(fold.board());
         })?;
-        telling.finish_commit();
-        let life = telling
+        fold.finish_commit();
+        let timeline = fold
             .timelines()
             .first()
-            .map(|timeline| timeline.1.clone())
+            .map(|(_, timeline)| timeline.clone())
             .unwrap_or_default();
-        let mut kept = self.lock_cache();
-        kept.read_count += 1;
-        let asked = kept.read_count;
-        kept.timelines.insert(task, (telling, asked));
-        if kept.timelines.len() > MAX_TIMELINES
-            && let Some(oldest) = kept
+        let mut cache = self.lock_cache();
+        cache.read_count += 1;
+        let read_number = cache.read_count;
+        cache.timelines.insert(task, (fold, read_number));
+        if cache.timelines.len() > MAX_TIMELINES
+            && let Some(oldest) = cache
                 .timelines
                 .iter()
-                .min_by_key(|timeline| timeline.1.1)
-                .map(|timeline| *timeline.0)
+                .min_by_key(|(_, (_, read_number))| *read_number)
+                .map(|(task, _)| *task)
         {
-            kept.timelines.remove(&oldest);
+            cache.timelines.remove(&oldest);
         }
-        Ok(life)
+        Ok(timeline)
     }
 }
 
@@ -219,32 +215,34 @@ mod tests {
     /// the log.
     #[test]
     fn checkpoints_thin_out_as_the_log_grows() {
-        let mut kept = TimelineCache::default();
+        let mut cache = TimelineCache::default();
         for revision in (0..1_000_000).step_by(500) {
-            kept.add_checkpoint(&board(revision));
+            cache.add_checkpoint(&board(revision));
         }
         assert!(
-            kept.checkpoints.len() <= MAX_CHECKPOINTS
-                && kept.checkpoints.len() >= MAX_CHECKPOINTS / 3,
+            cache.checkpoints.len() <= MAX_CHECKPOINTS
+                && cache.checkpoints.len() >= MAX_CHECKPOINTS / 3,
             "{:?}",
-            kept.checkpoints.keys()
+            cache.checkpoints.keys()
         );
-        let at: Vec<u64> = kept.checkpoints.keys().copied().collect();
+        let revisions: Vec<u64> = cache.checkpoints.keys().copied().collect();
         assert!(
-            at.windows(2)
-                .all(|at| at[1] - at[0] >= kept.checkpoint_distance),
-            "{at:?}"
+            revisions
+                .windows(2)
+                .all(|pair| pair[1] - pair[0] >= cache.checkpoint_distance),
+            "{revisions:?}"
         );
         assert!(
-            at.last()
-                .is_some_and(|at| *at >= 1_000_000 - 2 * kept.checkpoint_distance),
-            "no checkpoint is near the end: {at:?}"
+            revisions
+                .last()
+                .is_some_and(|last| *last >= 1_000_000 - 2 * cache.checkpoint_distance),
+            "no checkpoint is near the end: {revisions:?}"
         );
         // A repeated query adds no second checkpoint beside the first.
-        let before = at.len();
+        let before = revisions.len();
         (0..1_000_000)
             .step_by(500)
-            .for_each(|n| kept.add_checkpoint(&board(n)));
-        assert_eq!(kept.checkpoints.len(), before);
+            .for_each(|revision| cache.add_checkpoint(&board(revision)));
+        assert_eq!(cache.checkpoints.len(), before);
     }
 }

@@ -78,17 +78,14 @@ struct AlarmState {
 
 impl Alarm {
     /// Sets the next deadline, on the fleet clock; `None` means that there is none.
-    pub(crate) fn set(&self, due_at: Option<u64>) {
+    pub(crate) fn set(&self, due_fleet_ms: Option<u64>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // A thread that wakes too early computes its wait anew, so only an earlier deadline must
         // wake it.
-        let sooner = due_at.is_some_and(|due| {
-            state
-                .due_fleet_ms
-                .is_none_or(|due_fleet_m| due < due_fleet_m)
-        });
-        state.due_fleet_ms = due_at;
-        if sooner {
+        let is_sooner =
+            due_fleet_ms.is_some_and(|new| state.due_fleet_ms.is_none_or(|current| new < current));
+        state.due_fleet_ms = due_fleet_ms;
+        if is_sooner {
             self.changed.notify_one();
         }
     }
@@ -101,8 +98,8 @@ impl Alarm {
         self.changed.notify_one();
     }
 
-    /// Calls `ring` each time a deadline has come, until [`Alarm::end`].
-    pub(crate) fn run(&self, clock: &FleetClock, ring: impl Fn()) {
+    /// Calls `wake_writer` each time a deadline has come, until [`Alarm::end`].
+    pub(crate) fn run(&self, clock: &FleetClock, wake_writer: impl Fn()) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.is_ended {
             let now = clock.now().fleet_ms;
@@ -110,14 +107,14 @@ impl Alarm {
                 Some(due) if due <= now => {
                     state.due_fleet_ms = None;
                     drop(state);
-                    ring();
+                    wake_writer();
                     state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 }
                 Some(due) => {
-                    let patience = Duration::from_millis(due - now);
+                    let wait = Duration::from_millis(due - now);
                     state = self
                         .changed
-                        .wait_timeout(state, patience)
+                        .wait_timeout(state, wait)
                         .unwrap_or_else(PoisonError::into_inner)
                         .0;
                 }

@@ -45,7 +45,7 @@ pub(crate) fn parse_result(bytes: &[u8]) -> Result<ParsedResult, String> {
         )?,
         detail: string_field(&fields, &["detail"])?.unwrap_or_default(),
         artifacts: string_list_field(&fields, "artifacts")?,
-        worktree_path: string_field(&fields, &DIR_FIELDS)?.filter(|s| !s.trim().is_empty()),
+        worktree_path: string_field(&fields, &DIR_FIELDS)?.filter(|path| !path.trim().is_empty()),
         learnings: string_list_field(&fields, "learnings")?,
         copy_path: None,
     };
@@ -55,27 +55,27 @@ pub(crate) fn parse_result(bytes: &[u8]) -> Result<ParsedResult, String> {
             format!("its scope_escapes are not a list of {{finding, suggested_files}}: {error}")
         })?,
     };
-    let says_no_workspace =
-        result.worktree_path.is_none() && DIR_FIELDS.iter().any(|s| fields.contains_key(*s));
+    let is_workspace_empty =
+        result.worktree_path.is_none() && DIR_FIELDS.iter().any(|name| fields.contains_key(*name));
     Ok(ParsedResult {
         result,
         findings,
-        is_workspace_empty: says_no_workspace,
+        is_workspace_empty,
     })
 }
 
 /// Parses a file of scope escapes with one finding per line. Skips lines without a finding.
 pub(crate) fn parse_escapes(text: &str) -> Vec<ScopeFinding> {
-    let line = |line: &str| serde_json::from_str::<ScopeFinding>(line.trim()).ok();
+    let parse_line = |line: &str| serde_json::from_str::<ScopeFinding>(line.trim()).ok();
     text.lines()
         .take(1_000)
-        .filter_map(line)
-        .filter(|scope_finding| !scope_finding.finding.trim().is_empty())
+        .filter_map(parse_line)
+        .filter(|escape| !escape.finding.trim().is_empty())
         .collect()
 }
 
-fn parse_status(word: &str) -> Result<ResultStatus, String> {
-    match word.trim().to_ascii_lowercase().as_str() {
+fn parse_status(status: &str) -> Result<ResultStatus, String> {
+    match status.trim().to_ascii_lowercase().as_str() {
         "" | "done" | "complete" | "completed" | "success" | "succeeded" | "ok" | "pass"
         | "passed" => Ok(ResultStatus::Done),
         "not_needed" | "unneeded" | "nothing_needed" | "no_change_needed" => {
@@ -83,8 +83,8 @@ fn parse_status(word: &str) -> Result<ResultStatus, String> {
         }
         "blocked" | "needs_human" | "waiting" => Ok(ResultStatus::Blocked),
         "failed" | "fail" | "failure" | "error" | "partial" => Ok(ResultStatus::Failed),
-        other => Err(format!(
-            "its status is {other:?}; it must be done, not_needed, blocked or failed"
+        unknown => Err(format!(
+            "its status is {unknown:?}; it must be done, not_needed, blocked or failed"
         )),
     }
 }
@@ -105,10 +105,11 @@ fn string_list_field(fields: &Map<String, Value>, name: &str) -> Result<Vec<Stri
     match fields.get(name) {
         None | Some(Value::Null) => Ok(vec![]),
         Some(Value::String(text)) => Ok(vec![text.clone()]),
-        Some(Value::Array(list)) => list
+        Some(Value::Array(values)) => values
             .iter()
-            .map(|list| {
-                list.as_str()
+            .map(|value| {
+                value
+                    .as_str()
                     .map(str::to_owned)
                     .ok_or_else(|| format!("its {name} are not a list of texts"))
             })
@@ -127,19 +128,19 @@ mod tests {
             let json = format!(
                 r#"{{"type":"completion","issue_id":"T1","status":"done","detail":"d","artifacts":["a.rs"],"{name}":"/w"}}"#
             );
-            let read = parse_result(json.as_bytes()).unwrap().result;
-            assert_eq!(read.worktree_path.as_deref(), Some("/w"), "{name}");
+            let result = parse_result(json.as_bytes()).unwrap().result;
+            assert_eq!(result.worktree_path.as_deref(), Some("/w"), "{name}");
             assert_eq!(
-                (read.kind.as_str(), read.issue_id.as_str()),
+                (result.kind.as_str(), result.issue_id.as_str()),
                 ("completion", "T1")
             );
             assert_eq!(
-                (read.status, read.detail.as_str()),
+                (result.status, result.detail.as_str()),
                 (ResultStatus::Done, "d")
             );
-            assert_eq!(read.artifacts, ["a.rs"]);
+            assert_eq!(result.artifacts, ["a.rs"]);
             assert!(
-                serde_json::to_string(&read)
+                serde_json::to_string(&result)
                     .unwrap()
                     .contains("\"worktree_path\":\"/w\""),
                 "the result is not written with worktree_path"
@@ -149,19 +150,19 @@ mod tests {
 
     #[test]
     fn result_may_state_that_it_had_no_workspace() {
-        let says = |json: &str| parse_result(json.as_bytes()).unwrap().is_workspace_empty;
-        assert!(says(r#"{"worktreePath":null}"#) && says(r#"{"worktree_path":" "}"#));
+        let is_empty = |json: &str| parse_result(json.as_bytes()).unwrap().is_workspace_empty;
+        assert!(is_empty(r#"{"worktreePath":null}"#) && is_empty(r#"{"worktree_path":" "}"#));
         assert!(
-            !says(r#"{"worktree_path":"/w"}"#) && !says("{}"),
+            !is_empty(r#"{"worktree_path":"/w"}"#) && !is_empty("{}"),
             "a result without the field counts as one without a workspace"
         );
     }
 
     #[test]
     fn each_status_word_is_read_as_its_status() {
-        let of = |word: &str| {
+        let status_of = |word: &str| {
             parse_result(format!(r#"{{"status":"{word}"}}"#).as_bytes())
-                .map(|parsed_result| parsed_result.result.status)
+                .map(|parsed| parsed.result.status)
         };
         for (word, status) in [
             ("done", ResultStatus::Done),
@@ -170,9 +171,9 @@ mod tests {
             ("failed", ResultStatus::Failed),
             ("partial", ResultStatus::Failed),
         ] {
-            assert_eq!(of(word), Ok(status), "{word}");
+            assert_eq!(status_of(word), Ok(status), "{word}");
         }
-        assert!(of("who knows").is_err());
+        assert!(status_of("who knows").is_err());
     }
 
     #[test]
@@ -185,8 +186,8 @@ mod tests {
             (r#"{"learnings": 1}"#, "learnings are not a list"),
             (r#"{"scope_escapes": 1}"#, "scope_escapes"),
         ] {
-            let said = parse_result(bytes.as_bytes()).unwrap_err();
-            assert!(said.contains(why), "{bytes}: {said}");
+            let error = parse_result(bytes.as_bytes()).unwrap_err();
+            assert!(error.contains(why), "{bytes}: {error}");
         }
         assert!(
             parse_result(&vec![b' '; MAX_RESULT_BYTES + 1])

@@ -101,17 +101,17 @@ impl LastChanged {
         }
     }
 
-    fn check(&self, unless: &Precondition) -> Result<(), Refusal> {
-        let at = self
+    fn check(&self, precondition: &Precondition) -> Result<(), Refusal> {
+        let changed_at = self
             .by_subject
-            .get(&unless.subject)
+            .get(&precondition.subject)
             .copied()
             .unwrap_or(self.floor_revision);
-        if at > unless.unchanged_since {
+        if changed_at > precondition.unchanged_since {
             return Err(Refusal::Changed {
-                what: unless.subject.clone(),
-                seen_revision: unless.unchanged_since,
-                current_revision: at,
+                what: precondition.subject.clone(),
+                seen_revision: precondition.unchanged_since,
+                current_revision: changed_at,
             });
         }
         Ok(())
@@ -205,7 +205,7 @@ impl Writer {
     /// Runs until a stop message, or until all senders are gone.
     pub(crate) fn run(mut self, mut inbox: mpsc::Receiver<WriterMessage>) {
         self.last_changed.floor_revision = self.board.revision;
-        let mut notes = Vec::with_capacity(MAX_BATCH_COMMANDS);
+        let mut messages = Vec::with_capacity(MAX_BATCH_COMMANDS);
         let mut callers = 0;
         loop {
             let due = self
@@ -214,34 +214,36 @@ impl Writer {
                 .into_iter()
                 .chain(self.flush_idle_at)
                 .min();
-            let came = match due {
-                None => Some(inbox.blocking_recv_many(&mut notes, MAX_BATCH_COMMANDS)),
-                Some(due) => block_on_until(inbox.recv_many(&mut notes, MAX_BATCH_COMMANDS), due),
+            let received = match due {
+                None => Some(inbox.blocking_recv_many(&mut messages, MAX_BATCH_COMMANDS)),
+                Some(due) => {
+                    block_on_until(inbox.recv_many(&mut messages, MAX_BATCH_COMMANDS), due)
+                }
             };
-            if came == Some(0) {
+            if received == Some(0) {
                 self.completed_effects.flush_at =
                     self.completed_effects.flush_at.map(|_| Instant::now());
-                self.process_batch(&mut notes);
+                self.process_batch(&mut messages);
                 return;
             }
-            gather_messages(&mut inbox, &mut notes, callers);
+            gather_messages(&mut inbox, &mut messages, callers);
             // Completed effects do not force a batch of their own, and no caller waits for them.
-            notes.retain(|note| match note {
+            messages.retain(|message| match message {
                 WriterMessage::EffectCompleted { key } => {
                     self.completed_effects.add(*key);
                     false
                 }
                 _ => true,
             });
-            if notes.is_empty() && !self.completed_effects.is_due() {
+            if messages.is_empty() && !self.completed_effects.is_due() {
                 self.flush_if_idle();
                 continue;
             }
-            callers = notes.len() + inbox.len();
-            let mut stop = self.process_batch(&mut notes);
+            callers = messages.len() + inbox.len();
+            let mut stop = self.process_batch(&mut messages);
             if !self.abandoned_waits.is_empty() {
-                notes.extend(self.abandoned_waits.drain(..).map(cancel_wait));
-                stop |= self.process_batch(&mut notes);
+                messages.extend(self.abandoned_waits.drain(..).map(cancel_wait));
+                stop |= self.process_batch(&mut messages);
             }
             if stop {
                 inbox.close();
@@ -250,15 +252,15 @@ impl Writer {
     }
 
     /// Decides and commits one batch. Returns whether it contained a stop message.
-    fn process_batch(&mut self, notes: &mut Vec<WriterMessage>) -> bool {
+    fn process_batch(&mut self, messages: &mut Vec<WriterMessage>) -> bool {
         let now = self.clock.now();
         let before = self.board.clone();
         let mut batch = StoreBatch {
             base_revision: before.revision,
             ..StoreBatch::default()
         };
-        let mut answers = Vec::with_capacity(notes.len());
-        let mut after = Vec::new();
+        let mut answers = Vec::with_capacity(messages.len());
+        let mut deferred = Vec::new();
         let mut stop = false;
         // A lease began somewhere within its millisecond, so it is over only when its last
         // millisecond has passed too (L5).
@@ -282,24 +284,26 @@ impl Writer {
                 );
             }
         }
-        for note in notes.drain(..) {
-            match note {
+        for message in messages.drain(..) {
+            match message {
                 WriterMessage::Submit {
                     request,
-                    completed_effect: performed,
-                    precondition: unless,
+                    completed_effect: effect,
+                    precondition,
                     answer,
                 } => {
                     // A command that was carried out before gets the same answer, whatever has
                     // changed since (J9).
-                    let known = request
+                    let is_repeated = request
                         .key
                         .as_ref()
                         .is_some_and(|key| self.board.answers.contains_key(key));
-                    let may = unless.filter(|_| !known).map_or(Ok(()), |precondition| {
-                        self.last_changed.check(&precondition)
-                    });
-                    let decided = may
+                    let allowed = precondition
+                        .filter(|_| !is_repeated)
+                        .map_or(Ok(()), |precondition| {
+                            self.last_changed.check(&precondition)
+                        });
+                    let decided = allowed
                         .and_then(|()| decide_owned(&self.board, *request, now))
                         .map(|commit| (completed_task(&commit), self.apply(commit, &mut batch)));
                     let revision = self.board.revision;
@@ -320,22 +324,22 @@ impl Writer {
                             }
                         },
                     ));
-                    batch.completed_effects.extend(performed);
+                    batch.completed_effects.extend(effect);
                 }
                 WriterMessage::EffectCompleted { .. } | WriterMessage::DeadlineReached => {}
                 WriterMessage::Stop => stop = true,
-                other => after.push(other),
+                other => deferred.push(other),
             }
         }
-        let along = self.completed_effects.is_due()
+        let includes_completed = self.completed_effects.is_due()
             || !batch.events.is_empty()
             || !batch.completed_effects.is_empty();
-        if along {
+        if includes_completed {
             batch.completed_effects.extend(&self.completed_effects.keys);
         }
         match self.store_and_publish(&mut batch, before.revision) {
             Ok(()) => {
-                if along {
+                if includes_completed {
                     self.completed_effects = CompletedEffects::default();
                 }
                 for (answer, reply) in answers {
@@ -354,7 +358,7 @@ impl Writer {
                 }
                 self.publishers
                     .alarm
-                    .set(self.board.next_deadline(past).map(|board| board + 1));
+                    .set(self.board.next_deadline(past).map(|fleet_ms| fleet_ms + 1));
             }
             Err(error) => {
                 tracing::error!(code = error.code, "could not commit a batch: {error}");
@@ -371,8 +375,8 @@ impl Writer {
                 self.publishers.alarm.set(Some(now.fleet_ms + 1_000));
             }
         }
-        for note in after {
-            match note {
+        for message in deferred {
+            match message {
                 WriterMessage::Backup { to, answer } => {
                     let _gone = answer.send(self.store.backup(&to).map(|()| self.board.revision));
                 }
@@ -394,11 +398,11 @@ impl Writer {
             .flush_idle_at
             .is_some_and(|instant| instant <= Instant::now())
         {
-            let rested = self.store.flush_idle();
-            self.flush_idle_at = rested
+            let flushed = self.store.flush_idle();
+            self.flush_idle_at = flushed
                 .is_err()
                 .then(|| Instant::now() + Writer::FLUSH_RETRY_DELAY);
-            if let Err(error) = rested {
+            if let Err(error) = flushed {
                 tracing::warn!(
                     code = error.code,
                     "could not update the store's rows from its log, trying again later: {error}"
@@ -419,7 +423,11 @@ impl Writer {
 
     /// Writes the batch to the store and publishes it. This is the only place where state is
     /// written.
-    fn store_and_publish(&mut self, batch: &mut StoreBatch, before: u64) -> Result<(), StoreError> {
+    fn store_and_publish(
+        &mut self,
+        batch: &mut StoreBatch,
+        base_revision: u64,
+    ) -> Result<(), StoreError> {
         if batch.events.is_empty() && batch.completed_effects.is_empty() {
             return Ok(());
         }
@@ -429,12 +437,12 @@ impl Writer {
         if let Err(error) = self.store.commit(batch) {
             // The batch may be stored although the call failed. Then it stands, and everybody is
             // notified of it.
-            let kept = self.board.revision != before
+            let was_stored = self.board.revision != base_revision
                 && self
                     .store
                     .revision()
-                    .is_ok_and(|store| store == self.board.revision);
-            if !kept {
+                    .is_ok_and(|revision| revision == self.board.revision);
+            if !was_stored {
                 return Err(error);
             }
             tracing::warn!(
@@ -487,7 +495,7 @@ fn completed_task(commit: &Commit) -> Option<Arc<Task>> {
 /// With few callers the wait gains nothing, so it is skipped.
 fn gather_messages(
     inbox: &mut mpsc::Receiver<WriterMessage>,
-    notes: &mut Vec<WriterMessage>,
+    messages: &mut Vec<WriterMessage>,
     callers: usize,
 ) {
     const MIN_CALLERS: usize = 8;
@@ -498,14 +506,14 @@ fn gather_messages(
         return;
     }
     let began = Instant::now();
-    let mut heard = began;
-    while notes.len() < expected {
+    let mut last_received = began;
+    while messages.len() < expected {
         match inbox.try_recv() {
-            Ok(note) => {
-                notes.push(note);
-                heard = Instant::now();
+            Ok(message) => {
+                messages.push(message);
+                last_received = Instant::now();
             }
-            Err(_) if heard.elapsed() > MAX_SILENCE || began.elapsed() > MAX_WAIT => return,
+            Err(_) if last_received.elapsed() > MAX_SILENCE || began.elapsed() > MAX_WAIT => return,
             // The callers may need this very processor.
             Err(_) => std::thread::yield_now(),
         }

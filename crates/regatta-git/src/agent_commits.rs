@@ -3,7 +3,8 @@
 //! The workspace's `.git` belongs to the agent, so no git runs in it. Its HEAD is read as text, its
 //! objects are copied as plain files to a scratch directory, and git checks every object before it
 //! becomes the vault's. A history is left out if it is not a plain line from the base (merges, too
-//! many commits, missing objects), or if it has a file from before the attempt (`copy.rs`). The
+//! many commits, missing objects), or if it has a file from before the attempt
+//! (`untracked_files.rs`). The
 //! files are captured anyway.
 
 use std::collections::HashSet;
@@ -40,14 +41,14 @@ impl GitAdapter {
             .find_object(vault, &format!("{head}^{{commit}}"))?
             .is_some()
         {
-            let fits = self.is_linear(vault, None, base, &head)?
+            let is_valid = self.is_linear(vault, None, base, &head)?
                 && self.is_free_of_foreign_files(vault, None, (base, &head), foreign)?;
-            return Ok(fits.then_some(head));
+            return Ok(is_valid.then_some(head));
         }
         let copy = self.layout.scratch_objects(vault);
-        let taken = self.import_objects(vault, &git_dir, &copy, (base, &head, foreign));
+        let is_imported = self.import_objects(vault, &git_dir, &copy, (base, &head, foreign));
         disk::remove_tree(&copy)?;
-        Ok(taken?.then_some(head))
+        Ok(is_imported?.then_some(head))
     }
 
     fn import_objects(
@@ -63,7 +64,7 @@ impl GitAdapter {
         {
             return Ok(false);
         }
-        let packed = self
+        let pack = self
             .git
             .in_vault(vault, "read the agent's commits")
             .alternate_objects(copy)
@@ -76,7 +77,7 @@ impl GitAdapter {
             ])
             .input(format!("{head}\n^{base}\n").into_bytes())
             .run()?;
-        self.import_pack(vault, packed)
+        self.import_pack(vault, pack)
     }
 
     /// Imports a commit from the git directory of an agent's submodule, with everything it needs.
@@ -88,13 +89,13 @@ impl GitAdapter {
         commit: &CommitId,
     ) -> Result<bool, GitError> {
         let copy = self.layout.scratch_objects(vault);
-        let taken = if copy_objects(&git_dir.join("objects"), &copy) {
+        let is_imported = if copy_objects(&git_dir.join("objects"), &copy) {
             self.import_complete_commit(vault, &copy, commit)
         } else {
             Ok(false)
         };
         disk::remove_tree(&copy)?;
-        taken
+        is_imported
     }
 
     fn import_complete_commit(
@@ -111,7 +112,7 @@ impl GitAdapter {
                 "refs/regatta/modules/",
             ])
             .run_for_line()?;
-        let packed = self
+        let pack = self
             .git
             .in_vault(vault, "read the agent's commits")
             .alternate_objects(copy)
@@ -124,21 +125,21 @@ impl GitAdapter {
             ])
             .input(format!("{commit}\n{listed}\n").into_bytes())
             .run()?;
-        self.import_pack(vault, packed)
+        self.import_pack(vault, pack)
     }
 
     /// Imports the objects of a pack that was just made, after git has checked each of them.
-    fn import_pack(&self, vault: &Path, packed: GitOutput) -> Result<bool, GitError> {
-        if packed.status != Some(0) {
+    fn import_pack(&self, vault: &Path, pack: GitOutput) -> Result<bool, GitError> {
+        if pack.status != Some(0) {
             // an object is missing or broken, which only costs the agent's own commits
             return Ok(false);
         }
-        let taken = self.git.in_vault(vault, "check the agent's commits").args([
+        let unpack = self.git.in_vault(vault, "check the agent's commits").args([
             "unpack-objects",
             "-q",
             "--strict",
         ]);
-        if taken.input(packed.stdout).run()?.status != Some(0) {
+        if unpack.input(pack.stdout).run()?.status != Some(0) {
             return Ok(false);
         }
         disk::sync_objects(vault)?;
@@ -161,14 +162,14 @@ impl GitAdapter {
         let call = copy
             .into_iter()
             .fold(call, |call, copy| call.alternate_objects(copy));
-        let said = call
+        let output = call
             .args(["log", "--format=", "--name-only", "--no-renames", "-z"])
             .args([head.as_str(), &format!("^{base}"), "--"])
             .run()?;
-        Ok(said.status == Some(0)
-            && !split_nul(&said.stdout)
+        Ok(output.status == Some(0)
+            && !split_nul(&output.stdout)
                 .iter()
-                .any(|bytes| foreign.contains(bytes)))
+                .any(|path| foreign.contains(path)))
     }
 
     /// Returns whether the commits from `base` to `head` follow one another without merges.
@@ -183,24 +184,24 @@ impl GitAdapter {
         let call = copy
             .into_iter()
             .fold(call, |call, copy| call.alternate_objects(copy));
-        let said = call
+        let output = call
             .args(["rev-list", "--parents", "--topo-order"])
             .arg(format!("--max-count={}", MAX_OWN_COMMITS + 1))
             .args([head.as_str(), &format!("^{base}")])
             .run()?;
-        if said.status != Some(0) {
+        if output.status != Some(0) {
             return Ok(false);
         }
-        let text = String::from_utf8_lossy(&said.stdout).into_owned();
-        let lines: Vec<Vec<&str>> = text.lines().map(|text| text.split(' ').collect()).collect();
-        let mut wanted = head.as_str();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
+        let mut expected = head.as_str();
         for line in &lines {
             match line[..] {
-                [commit, parent] if commit == wanted => wanted = parent,
+                [commit, parent] if commit == expected => expected = parent,
                 _ => return Ok(false),
             }
         }
-        Ok(lines.len() <= MAX_OWN_COMMITS && wanted == base.as_str())
+        Ok(lines.len() <= MAX_OWN_COMMITS && expected == base.as_str())
     }
 }
 
@@ -214,17 +215,17 @@ pub(crate) fn submodule_head(workspace: &Path, submodule: &Path) -> Option<Commi
 /// It is in the tree itself, or below the workspace's own git directory, as `git submodule update`
 /// makes it. Other places are ignored.
 pub(crate) fn git_dir_of(workspace: &Path, tree: &Path) -> Option<PathBuf> {
-    let place = tree.join(".git");
-    if disk::is_real_dir(&place) {
-        return Some(place);
+    let dot_git = tree.join(".git");
+    if disk::is_real_dir(&dot_git) {
+        return Some(dot_git);
     }
-    let text = String::from_utf8(read_plain_file(&place, 4 << 10)?).ok()?;
-    let named = tree.join(text.trim_end().strip_prefix("gitdir: ")?);
-    let (real, modules) = (
-        named.canonicalize().ok()?,
+    let text = String::from_utf8(read_plain_file(&dot_git, 4 << 10)?).ok()?;
+    let git_dir = tree.join(text.trim_end().strip_prefix("gitdir: ")?);
+    let (real_dir, modules) = (
+        git_dir.canonicalize().ok()?,
         workspace.join(".git/modules").canonicalize().ok()?,
     );
-    real.starts_with(&modules).then_some(real)
+    real_dir.starts_with(&modules).then_some(real_dir)
 }
 
 /// Returns the commit that HEAD names, read as text.
@@ -239,17 +240,18 @@ fn head_of(git_dir: &Path) -> Option<CommitId> {
     };
     // An accepted name contains no `..`.
     let branch = BranchName::new(name.strip_prefix("refs/heads/")?).ok()?;
-    let loose = read_plain_file(&git_dir.join("refs/heads").join(branch.as_str()), 4 << 10);
-    if let Some(id) =
-        loose.and_then(|loose| CommitId::new(String::from_utf8_lossy(&loose).trim_end()).ok())
+    let loose_ref = read_plain_file(&git_dir.join("refs/heads").join(branch.as_str()), 4 << 10);
+    if let Some(id) = loose_ref
+        .and_then(|loose_ref| CommitId::new(String::from_utf8_lossy(&loose_ref).trim_end()).ok())
     {
         return Some(id);
     }
-    let packed = String::from_utf8_lossy(&read_plain_file(&git_dir.join("packed-refs"), 1 << 20)?)
-        .into_owned();
-    packed
+    let packed_refs =
+        String::from_utf8_lossy(&read_plain_file(&git_dir.join("packed-refs"), 1 << 20)?)
+            .into_owned();
+    packed_refs
         .lines()
-        .find_map(|packed| CommitId::new(packed.strip_suffix(name)?.strip_suffix(' ')?).ok())
+        .find_map(|line| CommitId::new(line.strip_suffix(name)?.strip_suffix(' ')?).ok())
 }
 
 /// Reads a file, if it is a plain file of at most `limit` bytes and not a link, a pipe or a device.
@@ -260,9 +262,11 @@ pub(crate) fn read_plain_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
         .custom_flags(flags)
         .open(path)
         .ok()?;
-    let found = file.metadata().ok()?;
+    let metadata = file.metadata().ok()?;
+    if !metadata.is_file() || metadata.len() > limit {
+        return None;
+    }
     let mut bytes = Vec::new();
-    (found.is_file() && found.len() <= limit).then_some(())?;
     file.take(limit).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
@@ -271,37 +275,37 @@ pub(crate) fn read_plain_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
 /// cannot be read.
 fn copy_objects(from: &Path, to: &Path) -> bool {
     let (mut files, mut bytes) = (0, 0);
-    let Ok(folders) = fs::read_dir(from) else {
+    let Ok(dirs) = fs::read_dir(from) else {
         return false;
     };
-    for folder in folders.flatten() {
-        let name = folder.file_name();
+    for dir in dirs.flatten() {
+        let name = dir.file_name();
         let name = name.to_string_lossy();
-        let wanted = name == "pack"
+        let is_object_dir = name == "pack"
             || (name.len() == 2 && name.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        if !wanted || !disk::is_real_dir(&folder.path()) {
+        if !is_object_dir || !disk::is_real_dir(&dir.path()) {
             continue;
         }
-        let to: PathBuf = to.join(&*name);
-        let Ok(entries) = fs::read_dir(folder.path()) else {
+        let target: PathBuf = to.join(&*name);
+        let Ok(entries) = fs::read_dir(dir.path()) else {
             return false;
         };
         for entry in entries.flatten() {
-            let Ok(found) = entry.metadata() else {
+            let Ok(metadata) = entry.metadata() else {
                 return false;
             };
-            if !found.is_file() {
+            if !metadata.is_file() {
                 continue;
             }
-            (files, bytes) = (files + 1, bytes + found.len());
+            (files, bytes) = (files + 1, bytes + metadata.len());
             if files > MAX_FILES || bytes > MAX_BYTES {
                 return false;
             }
             let Some(content) = read_plain_file(&entry.path(), MAX_BYTES) else {
                 return false;
             };
-            if disk::make_dirs(&to).is_err()
-                || fs::write(to.join(entry.file_name()), content).is_err()
+            if disk::make_dirs(&target).is_err()
+                || fs::write(target.join(entry.file_name()), content).is_err()
             {
                 return false;
             }

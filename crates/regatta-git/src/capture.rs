@@ -12,7 +12,8 @@
 //!   the agent's index or own commits name, otherwise at the base's. If it is gone, or contains
 //!   plain files, that is captured; the guard refuses such files. Files inside a checked-out
 //!   submodule are handled by `submodule_work.rs`.
-//! - Files from before the attempt (`copy.rs`) are left out, whatever `.gitignore` says now.
+//! - Files from before the attempt (`untracked_files.rs`) are left out, whatever `.gitignore` says
+//!   now.
 //! - If a file cannot be read, or has a name that git does not store, the error names it and
 //!   nothing is captured, because a partial capture would look complete.
 //! - A pipe, a socket or a device has no content. It is removed where git would read it as a file
@@ -42,12 +43,12 @@ const MAX_PATH_BYTES: usize = 3072;
 
 /// Returns the path that git could not open because it is too long. Git truncates such a message
 /// before its reason.
-fn overlong_path(complaints: &str) -> Option<&str> {
-    let named = complaints
+fn overlong_path(messages: &str) -> Option<&str> {
+    let quoted = messages
         .lines()
         .filter_map(|line| line.split_once('\''))
         .map(|(_, rest)| rest);
-    named
+    quoted
         .map(|rest| rest.split('\'').next().unwrap_or(rest))
         .find(|path| path.len() > MAX_PATH_BYTES)
 }
@@ -99,11 +100,11 @@ enum SpecialEntry {
 }
 
 impl WorkspaceReader<'_> {
-    pub(crate) fn command(&self, doing: &'static str) -> GitCommand {
+    pub(crate) fn command(&self, operation: &'static str) -> GitCommand {
         let call = self
             .adapter
             .git
-            .in_vault(self.vault, doing)
+            .in_vault(self.vault, operation)
             .work_tree(self.tree)
             .index(self.index);
         match self.objects {
@@ -116,23 +117,21 @@ impl WorkspaceReader<'_> {
 
     /// Runs a call that reads files. Treats a file that git skipped as an error.
     fn run_reading(&self, call: GitCommand) -> Result<GitOutput, GitError> {
-        let said = call.run_expecting_success();
-        let complaints = match &said {
-            Ok(said) => &said.stderr,
+        let output = call.run_expecting_success();
+        let messages = match &output {
+            Ok(output) => &output.stderr,
             Err(error) => &error.message,
         };
-        if let Some(path) = overlong_path(complaints) {
+        if let Some(path) = overlong_path(messages) {
             return Err(errors::path_too_long(self.tree, path));
         }
-        if complaints.contains("Permission denied")
-            || complaints.contains("could not open directory")
-        {
-            return Err(errors::unreadable(self.tree, complaints));
+        if messages.contains("Permission denied") || messages.contains("could not open directory") {
+            return Err(errors::unreadable(self.tree, messages));
         }
-        if complaints.contains("Ignoring path") {
-            return Err(errors::unstorable(self.tree, complaints));
+        if messages.contains("Ignoring path") {
+            return Err(errors::unstorable(self.tree, messages));
         }
-        said
+        output
     }
 
     /// Returns the base's entries that are not plain files on disk.
@@ -141,20 +140,20 @@ impl WorkspaceReader<'_> {
             .command("list the base's files")
             .args(["ls-files", "-t", "--stage", "-z"])
             .run_for_list()?;
-        let special = |bytes: Vec<u8>| {
+        let parse_entry = |bytes: Vec<u8>| {
             let tab = bytes.iter().position(|byte| *byte == b'\t')?;
-            let (about, path) = (&bytes[..tab], bytes[tab + 1..].to_vec());
-            if about.starts_with(b"S ") {
+            let (info, path) = (&bytes[..tab], bytes[tab + 1..].to_vec());
+            if info.starts_with(b"S ") {
                 return Some(SpecialEntry::Absent(path));
             }
-            let commit = about
+            let commit = info
                 .get(2..)?
                 .strip_prefix(b"160000 ")?
                 .split(|byte| *byte == b' ')
                 .next()?;
             Some(SpecialEntry::Submodule(path_to_text(commit), path))
         };
-        Ok(entries.into_iter().filter_map(special).collect())
+        Ok(entries.into_iter().filter_map(parse_entry).collect())
     }
 
     /// Marks in a fresh index the files of the base that were never checked out.
@@ -163,12 +162,12 @@ impl WorkspaceReader<'_> {
             .command("list the base's files")
             .args(["ls-files", "-z"])
             .run_for_list()?;
-        let absent = |bytes: &&Vec<u8>| {
+        let is_absent = |bytes: &&Vec<u8>| {
             !sparse.includes(bytes) && !disk::is_occupied(&self.tree.join(path_from_bytes(bytes)))
         };
         self.update_index(
             &["--skip-worktree", "--stdin"],
-            join_nul(files.iter().filter(absent).map(Vec::as_slice)),
+            join_nul(files.iter().filter(is_absent).map(Vec::as_slice)),
         )
     }
 
@@ -185,39 +184,39 @@ impl WorkspaceReader<'_> {
             ]);
             call.arg("--exclude=/.regatta/")
         };
-        let found = split_nul(&self.run_reading(list())?.stdout);
+        let listed = split_nul(&self.run_reading(list())?.stdout);
         // Git names a nested repository with a slash and does not list its files.
         let (mut nested, mut files): (Vec<_>, Vec<_>) =
-            found.into_iter().partition(|found| found.ends_with(b"/"));
-        nested.retain(|nested| !submodules.contains(nested));
-        let mut within = Vec::new();
-        let nothing = self.index.with_extension("nothing");
+            listed.into_iter().partition(|path| path.ends_with(b"/"));
+        nested.retain(|path| !submodules.contains(path));
+        let mut inner_files = Vec::new();
+        let missing_index = self.index.with_extension("nothing");
         while let Some(top) = nested.pop() {
-            let found = self.run_reading(
+            let listed = self.run_reading(
                 list()
                     .work_tree(&self.tree.join(path_from_bytes(&top)))
-                    .index(&nothing),
+                    .index(&missing_index),
             )?;
-            for path in split_nul(&found.stdout) {
+            for path in split_nul(&listed.stdout) {
                 let path = [top.as_slice(), &path].concat();
                 if path.ends_with(b"/") {
                     nested.push(path)
                 } else {
-                    within.push(path)
+                    inner_files.push(path)
                 }
             }
         }
-        if !within.is_empty() {
+        if !inner_files.is_empty() {
             // Git did not apply the ignore rules of the directories above while listing from
             // inside.
-            let ignored = self.ignored_paths(&within)?;
+            let ignored = self.ignored_paths(&inner_files)?;
             files.extend(
-                within
+                inner_files
                     .into_iter()
-                    .filter(|within| !ignored.contains(within)),
+                    .filter(|path| !ignored.contains(path)),
             );
         }
-        files.retain(|files| !self.foreign.contains(files));
+        files.retain(|path| !self.foreign.contains(path));
         match files.iter().find(|path| path.len() > MAX_PATH_BYTES) {
             Some(path) => Err(errors::path_too_long(self.tree, &path_to_text(path))),
             None => Ok(files),
@@ -226,22 +225,22 @@ impl WorkspaceReader<'_> {
 
     /// Returns those of these paths that git ignores.
     fn ignored_paths(&self, paths: &[Vec<u8>]) -> Result<HashSet<Vec<u8>>, GitError> {
-        const OPERATION: &str = "ask which files are ignored";
+        const OPERATION: &str = "find out which files are ignored";
         // The prefix keeps git from interpreting a name that starts with `:`.
-        let asked: Vec<_> = paths
+        let prefixed: Vec<_> = paths
             .iter()
-            .map(|paths| [b"./", paths.as_slice()].concat())
+            .map(|path| [b"./", path.as_slice()].concat())
             .collect();
         let call = self
             .command(OPERATION)
             .args(["check-ignore", "-z", "--stdin"]);
-        let said = call
-            .input(join_nul(asked.iter().map(Vec::as_slice)))
+        let output = call
+            .input(join_nul(prefixed.iter().map(Vec::as_slice)))
             .run()?;
-        if !matches!(said.status, Some(0 | 1)) {
-            return Err(errors::git_failed(OPERATION, &said.stderr));
+        if !matches!(output.status, Some(0 | 1)) {
+            return Err(errors::git_failed(OPERATION, &output.stderr));
         }
-        Ok(split_nul(&said.stdout)
+        Ok(split_nul(&output.stdout)
             .iter()
             .filter_map(|bytes| bytes.strip_prefix(b"./").map(<[u8]>::to_vec))
             .collect())
@@ -280,7 +279,7 @@ impl WorkspaceReader<'_> {
 
     /// Returns the submodules that the agent's own commits name, by path.
     fn own_submodules(&self) -> Result<BTreeMap<Vec<u8>, String>, GitError> {
-        let Some(own) = &self.own_commit else {
+        let Some(own_commit) = &self.own_commit else {
             return Ok(BTreeMap::new());
         };
         let call = self
@@ -288,14 +287,14 @@ impl WorkspaceReader<'_> {
             .git
             .in_vault(self.vault, "list the agent's submodules");
         let entries = call
-            .args(["ls-tree", "-r", "-z", "--full-tree", own.as_str()])
+            .args(["ls-tree", "-r", "-z", "--full-tree", own_commit.as_str()])
             .run_for_list()?;
-        let submodule = |entry: Vec<u8>| {
+        let parse_entry = |entry: Vec<u8>| {
             let tab = entry.iter().position(|byte| *byte == b'\t')?;
             let commit = entry[..tab].strip_prefix(b"160000 commit ")?;
             Some((entry[tab + 1..].to_vec(), path_to_text(commit)))
         };
-        Ok(entries.into_iter().filter_map(submodule).collect())
+        Ok(entries.into_iter().filter_map(parse_entry).collect())
     }
 
     /// Returns the submodules that the agent's index names, by path, or none if git cannot read
@@ -316,82 +315,82 @@ impl WorkspaceReader<'_> {
             .git
             .in_vault(self.vault, "list the agent's submodules")
             .index(&copy);
-        let said = call.args(["ls-files", "--stage", "-z"]).run();
+        let output = call.args(["ls-files", "--stage", "-z"]).run();
         disk::remove_tree(&copy)?;
-        let submodule = |entry: Vec<u8>| {
+        let parse_entry = |entry: Vec<u8>| {
             let tab = entry.iter().position(|byte| *byte == b'\t')?;
             let commit = entry[..tab].strip_prefix(b"160000 ")?.strip_suffix(b" 0")?;
             Some((entry[tab + 1..].to_vec(), path_to_text(commit)))
         };
-        Ok(split_nul(&said?.stdout)
+        Ok(split_nul(&output?.stdout)
             .into_iter()
-            .filter_map(submodule)
+            .filter_map(parse_entry)
             .collect())
     }
 
     /// Returns the base's submodules in which a repository is checked out.
     pub(crate) fn checked_out_submodules(&self) -> Result<Vec<Vec<u8>>, GitError> {
-        let path = |special| match special {
-            SpecialEntry::Submodule(_, path) => Some(path),
+        let path_of = |entry| match entry {
+            SpecialEntry::Submodule(_, path_of) => Some(path_of),
             SpecialEntry::Absent(_) => None,
         };
         let is_repository = |path: &Vec<u8>| is_repository(&self.tree.join(path_from_bytes(path)));
         Ok(self
             .special_entries()?
             .into_iter()
-            .filter_map(path)
+            .filter_map(path_of)
             .filter(is_repository)
             .collect())
     }
 
     pub(crate) fn snapshot(&self) -> Result<Snapshot, GitError> {
-        let (mut links, mut there) = (Vec::new(), Vec::new());
-        for special in self.special_entries()? {
-            match special {
-                SpecialEntry::Submodule(commit, path) => links.push((commit, path)),
+        let (mut base_submodules, mut existing_absent) = (Vec::new(), Vec::new());
+        for entry in self.special_entries()? {
+            match entry {
+                SpecialEntry::Submodule(commit, path) => base_submodules.push((commit, path)),
                 SpecialEntry::Absent(path)
                     if disk::is_occupied(&self.tree.join(path_from_bytes(&path))) =>
                 {
-                    there.push(path)
+                    existing_absent.push(path)
                 }
                 SpecialEntry::Absent(_) => {}
             }
         }
         self.update_index(
             &["--no-skip-worktree", "--stdin"],
-            join_nul(there.iter().map(Vec::as_slice)),
+            join_nul(existing_absent.iter().map(Vec::as_slice)),
         )?;
         // With a submodule in the index git would run `git status` in it, under the agent's
         // configuration.
         self.update_index(
             &["--force-remove", "--stdin"],
-            join_nul(links.iter().map(|(_, path)| path.as_slice())),
+            join_nul(base_submodules.iter().map(|(_, path)| path.as_slice())),
         )?;
         self.run_reading(
             self.command("read the workspace's files")
                 .args(["add", "--update"]),
         )?;
-        let mut named = self.own_submodules()?;
-        let mut staged = if links.is_empty() {
+        let mut own_submodules = self.own_submodules()?;
+        let mut staged = if base_submodules.is_empty() {
             BTreeMap::new()
         } else {
             self.staged_submodules()?
         };
         let mut candidates = Vec::new();
-        for (base, path) in links {
+        for (base, path) in base_submodules {
             let is_moved = |commit: &String| *commit != base;
-            let committed = named.remove(&path).filter(is_moved);
+            let committed = own_submodules.remove(&path).filter(is_moved);
             let moved = staged.remove(&path).filter(is_moved).or(committed);
             candidates.push((Some(base), moved, path));
         }
         // A new path is a submodule only if the agent committed it as one. Otherwise it is captured
         // as plain files.
         candidates.extend(
-            named
+            own_submodules
                 .into_iter()
                 .map(|(path, commit)| (None, Some(commit), path)),
         );
-        let (mut submodules, mut held) = (Vec::new(), Vec::new());
+        let (mut submodules, mut index_info) = (Vec::new(), Vec::new());
         for (base, moved, path) in candidates {
             let dir = self.tree.join(path_from_bytes(&path));
             let is_checked_out = is_repository(&dir);
@@ -413,9 +412,9 @@ impl WorkspaceReader<'_> {
                 .or(moved)
                 .or_else(|| base.clone())
                 .unwrap_or_default();
-            held.extend_from_slice(format!("160000 {commit} 0\t").as_bytes());
-            held.extend_from_slice(&path);
-            held.push(0);
+            index_info.extend_from_slice(format!("160000 {commit} 0\t").as_bytes());
+            index_info.extend_from_slice(&path);
+            index_info.push(0);
             let is_moved = base.as_ref() != Some(&commit);
             let commit = CommitId::new(&commit)
                 .map_err(|_| errors::unexpected("read the workspace's submodules"))?;
@@ -433,7 +432,7 @@ impl WorkspaceReader<'_> {
         let files = self.untracked_paths(&repositories)?;
         let files = join_nul(files.iter().map(Vec::as_slice));
         self.update_index(&["--add", "--remove", "--replace", "--stdin"], files)?;
-        self.update_index(&["--index-info"], held)?;
+        self.update_index(&["--index-info"], index_info)?;
         let tree = self
             .command("write the captured tree")
             .arg("write-tree")
@@ -448,21 +447,21 @@ fn is_repository(dir: &Path) -> bool {
 }
 
 impl GitAdapter {
-    /// Runs `look` on an attempt's workspace, with an index that is a copy of its base's.
+    /// Runs `action` on an attempt's workspace, with an index that is a copy of its base's.
     fn with_workspace_reader<T>(
         &self,
         repo: &ProjectRepo,
         attempt: AttemptId,
         vault: &Path,
-        (base, own): (Option<&CommitId>, Option<&CommitId>),
-        look: impl FnOnce(&WorkspaceReader<'_>) -> Result<T, GitError>,
+        (base, own_commit): (Option<&CommitId>, Option<&CommitId>),
+        action: impl FnOnce(&WorkspaceReader<'_>) -> Result<T, GitError>,
     ) -> Result<T, GitError> {
         let tree = self.layout.workspace(&repo.project, attempt);
         if !disk::is_real_dir(&tree) {
             return Err(errors::no_workspace(attempt, &tree));
         }
         let index = self.layout.scratch(&repo.project);
-        let lens = WorkspaceReader {
+        let reader = WorkspaceReader {
             adapter: self,
             vault,
             workspace: &tree,
@@ -470,23 +469,24 @@ impl GitAdapter {
             index: index.path(),
             objects: None,
             foreign: self.foreign_paths(repo, attempt)?,
-            own_commit: own.cloned(),
+            own_commit: own_commit.cloned(),
         };
         if let Some(base) = base {
-            let kept = self.layout.base_index(&repo.project, attempt);
+            let saved_index = self.layout.base_index(&repo.project, attempt);
             // Without the saved index every file is read again, which is slower but gives the same
             // result.
-            if disk::copy_index(&kept, index.path()).is_err() {
+            if disk::copy_index(&saved_index, index.path()).is_err() {
                 disk::remove_tree(index.path())?;
-                lens.command("read the base")
+                reader
+                    .command("read the base")
                     .args(["read-tree", base.as_str()])
                     .run_expecting_success()?;
                 if let Some(sparse) = SparseDirs::parse(&repo.workspace.sparse)? {
-                    lens.mark_absent(&sparse)?;
+                    reader.mark_absent(&sparse)?;
                 }
             }
         }
-        look(&lens)
+        action(&reader)
     }
 
     fn snapshot_workspace(
@@ -494,11 +494,11 @@ impl GitAdapter {
         repo: &ProjectRepo,
         attempt: AttemptId,
         vault: &Path,
-        seen: (Option<&CommitId>, Option<&CommitId>),
+        base_and_own: (Option<&CommitId>, Option<&CommitId>),
     ) -> Result<Snapshot, GitError> {
-        self.with_workspace_reader(repo, attempt, vault, seen, |lens| {
-            lens.remove_blocking_files()?;
-            lens.snapshot()
+        self.with_workspace_reader(repo, attempt, vault, base_and_own, |reader| {
+            reader.remove_blocking_files()?;
+            reader.snapshot()
         })
     }
 
@@ -511,13 +511,13 @@ impl GitAdapter {
         vault: &Path,
     ) -> Result<Vec<Vec<u8>>, GitError> {
         let base = self.find_object(vault, &base_ref(attempt))?;
-        self.with_workspace_reader(repo, attempt, vault, (base.as_ref(), None), |lens| {
-            lens.remove_blocking_files()?;
-            let mut found = lens.untracked_paths(&[])?;
-            for path in lens.checked_out_submodules()? {
-                found.extend(self.new_submodule_files(repo, lens, &path)?);
+        self.with_workspace_reader(repo, attempt, vault, (base.as_ref(), None), |reader| {
+            reader.remove_blocking_files()?;
+            let mut files = reader.untracked_paths(&[])?;
+            for path in reader.checked_out_submodules()? {
+                files.extend(self.new_submodule_files(repo, reader, &path)?);
             }
-            Ok(found)
+            Ok(files)
         })
     }
 
@@ -529,9 +529,9 @@ impl GitAdapter {
         vault: &Path,
         (base, objects): (&CommitId, &Path),
     ) -> Result<CommitId, GitError> {
-        self.with_workspace_reader(repo, attempt, vault, (Some(base), None), |lens| {
+        self.with_workspace_reader(repo, attempt, vault, (Some(base), None), |reader| {
             // The agent is working here, so nothing may be changed.
-            if let Some(pipe) = lens.blocking_files()?.first() {
+            if let Some(pipe) = reader.blocking_files()?.first() {
                 return Err(errors::no_file(pipe));
             }
             let WorkspaceReader {
@@ -541,10 +541,10 @@ impl GitAdapter {
                 tree,
                 index,
                 ..
-            } = *lens;
-            let foreign = lens.foreign.clone();
-            let own = None;
-            let glance = WorkspaceReader {
+            } = *reader;
+            let foreign = reader.foreign.clone();
+            let own_commit = None;
+            let scan_reader = WorkspaceReader {
                 adapter,
                 vault,
                 workspace,
@@ -552,9 +552,9 @@ impl GitAdapter {
                 index,
                 objects: Some(objects),
                 foreign,
-                own_commit: own,
+                own_commit,
             };
-            glance.snapshot().map(|snapshot| snapshot.tree)
+            scan_reader.snapshot().map(|snapshot| snapshot.tree)
         })
     }
 
@@ -580,15 +580,20 @@ impl GitAdapter {
                 } else {
                     HashSet::new()
                 };
-                let own = self.import_own_history(&vault, &workspace, (&base, &foreign))?;
-                let snapshot =
-                    self.snapshot_workspace(repo, attempt, &vault, (Some(&base), own.as_ref()))?;
+                let own_commit = self.import_own_history(&vault, &workspace, (&base, &foreign))?;
+                let snapshot = self.snapshot_workspace(
+                    repo,
+                    attempt,
+                    &vault,
+                    (Some(&base), own_commit.as_ref()),
+                )?;
                 let commit = if snapshot.tree == self.tree_of_commit(&vault, &base)? {
                     base.clone()
                 } else {
                     // The base is the first parent. The agent's own commits follow, for landings
                     // that replay them one by one.
-                    let parents: Vec<&CommitId> = [&base].into_iter().chain(own.as_ref()).collect();
+                    let parents: Vec<&CommitId> =
+                        [&base].into_iter().chain(own_commit.as_ref()).collect();
                     self.commit_tree(&vault, &snapshot.tree, &parents, authorship)?
                 };
                 disk::sync_objects(&vault)?;
@@ -615,7 +620,7 @@ impl GitAdapter {
                     ])
                     .run_for_list()?
                     .iter()
-                    .map(|args| path_to_text(args))
+                    .map(|path| path_to_text(path))
                     .collect();
                 changed.sort_unstable();
                 Ok(Capture {
@@ -662,23 +667,23 @@ impl GitAdapter {
                 let snapshot =
                     self.snapshot_workspace(repo, attempt, &vault, (base.as_ref(), None))?;
                 let keep = keep_ref(attempt);
-                let mut keepers = self
+                let mut kept_commits = self
                     .git
                     .in_vault(&vault, "list what is kept")
                     .args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"])
                     .run_for_line()?
                     .lines()
-                    .filter(|arg| {
-                        arg.strip_prefix(&keep)
-                            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+                    .filter(|name| {
+                        name.strip_prefix(&keep)
+                            .is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('-'))
                     })
                     .map(str::to_owned)
                     .collect::<Vec<_>>();
-                keepers.push(self.refresh_trunk(repo)?.to_string());
-                keepers.extend(base.map(|id| id.to_string()));
-                let mut unkept: Option<BTreeSet<Vec<u8>>> = None;
-                for keeper in keepers {
-                    let differ: BTreeSet<Vec<u8>> = self
+                kept_commits.push(self.refresh_trunk(repo)?.to_string());
+                kept_commits.extend(base.map(|id| id.to_string()));
+                let mut uncaptured: Option<BTreeSet<Vec<u8>>> = None;
+                for kept in kept_commits {
+                    let differing: BTreeSet<Vec<u8>> = self
                         .git
                         .in_vault(&vault, "compare the workspace with what is kept")
                         .args([
@@ -689,16 +694,16 @@ impl GitAdapter {
                             "--no-renames",
                             "--diff-filter=d",
                         ])
-                        .args([keeper.as_str(), snapshot.tree.as_str()])
+                        .args([kept.as_str(), snapshot.tree.as_str()])
                         .run_for_list()?
                         .into_iter()
                         .collect();
-                    unkept = Some(match unkept {
-                        Some(before) => before.intersection(&differ).cloned().collect(),
-                        None => differ,
+                    uncaptured = Some(match uncaptured {
+                        Some(before) => before.intersection(&differing).cloned().collect(),
+                        None => differing,
                     });
                 }
-                let unkept = unkept.unwrap_or_default();
+                let uncaptured = uncaptured.unwrap_or_default();
                 let (workspace, foreign) = (
                     self.layout.workspace(&repo.project, attempt),
                     self.foreign_paths(repo, attempt)?,
@@ -711,7 +716,7 @@ impl GitAdapter {
                     foreign: &foreign,
                 };
                 let submodules = self.uncaptured_in_submodules(&work, snapshot.submodules)?;
-                Ok(unkept
+                Ok(uncaptured
                     .iter()
                     .chain(&submodules)
                     .map(|path| path_to_text(path))

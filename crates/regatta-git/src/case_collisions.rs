@@ -34,11 +34,11 @@ impl GitAdapter {
         {
             return Ok(false);
         }
-        let asked = self.git.in_checkout(top, "read core.ignorecase");
-        let said = asked
+        let call = self.git.in_checkout(top, "read core.ignorecase");
+        let output = call
             .args(["config", "--type=bool", "--get", "core.ignorecase"])
             .run()?;
-        Ok(path_to_text(&said.stdout).trim() == "true")
+        Ok(path_to_text(&output.stdout).trim() == "true")
     }
 }
 
@@ -72,26 +72,26 @@ fn case_collision(
     tree: &CommitId,
     path: &[u8],
 ) -> Result<Option<Vec<u8>>, GitError> {
-    let (mut tree, mut begin) = (tree.clone(), 0);
+    let (mut tree, mut start) = (tree.clone(), 0);
     loop {
-        let end = path[begin..]
+        let end = path[start..]
             .iter()
             .position(|byte| *byte == b'/')
-            .map_or(path.len(), |path| begin + path);
-        let name = &path[begin..end];
+            .map_or(path.len(), |length| start + length);
+        let name = &path[start..end];
         let folded = path_to_text(name).to_lowercase();
         let entries = odb.tree(&tree)?;
         if let Some(other) = entries
             .iter()
-            .find(|tree| tree.name != name && path_to_text(&tree.name).to_lowercase() == folded)
+            .find(|entry| entry.name != name && path_to_text(&entry.name).to_lowercase() == folded)
         {
-            return Ok(Some([&path[..begin], &other.name].concat()));
+            return Ok(Some([&path[..start], &other.name].concat()));
         }
         match entries
             .into_iter()
-            .find(|tree| tree.name == name && tree.mode == DIRECTORY)
+            .find(|entry| entry.name == name && entry.mode == DIRECTORY)
         {
-            Some(inner) if end < path.len() => (tree, begin) = (inner.id, end + 1),
+            Some(inner) if end < path.len() => (tree, start) = (inner.id, end + 1),
             _ => return Ok(None),
         }
     }

@@ -67,96 +67,95 @@ impl GitAdapter {
         tip: &CommitId,
     ) -> Result<Vec<WorkspaceCollision>, GitError> {
         let vault = self.vault_with(repo, tip)?;
-        let mut sight = self
+        let previous = self
             .scans
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&repo.project);
-        let sight_now = sight.get_or_insert_with(ProjectScan::default);
-        let found = self.scan_project(repo, &vault, sight_now, (attempts, tip));
-        // After an error everything is scanned anew.
-        match (&found, sight) {
-            (Ok(_), Some(sight)) => {
-                self.scans
-                    .0
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(repo.project.clone(), sight);
-            }
-            (_, sight) => {
-                if let Some(objects) = sight.and_then(|project_scan| project_scan.objects) {
-                    disk::remove_tree(&objects)?;
-                }
-            }
+        let mut scan = previous.unwrap_or_default();
+        let collisions = self.scan_project(repo, &vault, &mut scan, (attempts, tip));
+        if collisions.is_ok() {
+            self.scans
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(repo.project.clone(), scan);
+        } else if let Some(objects) = scan.objects {
+            // After an error everything is scanned anew.
+            disk::remove_tree(&objects)?;
         }
-        found
+        collisions
     }
 
     fn scan_project(
         &self,
         repo: &ProjectRepo,
         vault: &Path,
-        sight: &mut ProjectScan,
+        scan: &mut ProjectScan,
         (attempts, tip): (&[AttemptId], &CommitId),
     ) -> Result<Vec<WorkspaceCollision>, GitError> {
-        if sight.capture_count > MAX_CAPTURES {
-            if let Some(objects) = sight.objects.take() {
+        if scan.capture_count > MAX_CAPTURES {
+            if let Some(objects) = scan.objects.take() {
                 disk::remove_tree(&objects)?;
             }
-            *sight = ProjectScan::default();
+            *scan = ProjectScan::default();
         }
-        let objects = sight
+        let objects = scan
             .objects
             .get_or_insert_with(|| self.layout.scratch_objects(vault))
             .clone();
         disk::make_dirs(&objects)?;
-        sight.workspaces.retain(|id, _| attempts.contains(id));
+        scan.workspaces.retain(|id, _| attempts.contains(id));
         for attempt in attempts {
             let dir = self.layout.workspace(&repo.project, *attempt);
-            let before = sight.workspaces.get(attempt);
-            let sign =
-                before.and_then(|workspace_scan| fingerprint(&dir, &workspace_scan.ignored_dirs));
-            if sign.is_some() && sign == before.map(|workspace_scan| workspace_scan.fingerprint) {
+            let before = scan.workspaces.get(attempt);
+            let new_fingerprint =
+                before.and_then(|workspace| fingerprint(&dir, &workspace.ignored_dirs));
+            if new_fingerprint.is_some()
+                && new_fingerprint == before.map(|workspace| workspace.fingerprint)
+            {
                 continue;
             }
             match self.capture_for_scan(repo, vault, *attempt, &objects) {
-                Ok(Some(seen)) => drop(sight.workspaces.insert(*attempt, seen)),
+                Ok(Some(workspace)) => drop(scan.workspaces.insert(*attempt, workspace)),
                 // The workspace was removed, or does not exist yet.
-                Ok(None) => drop(sight.workspaces.remove(attempt)),
+                Ok(None) => drop(scan.workspaces.remove(attempt)),
                 // The workspace is half written or unusual. It must not hide the others, and is
                 // scanned again the next time.
                 Err(error) => {
                     tracing::debug!(%attempt, "could not scan the attempt's workspace for \
                         collisions: {error}");
-                    sight.workspaces.remove(attempt);
+                    scan.workspaces.remove(attempt);
                 }
             }
-            sight.capture_count += 1;
+            scan.capture_count += 1;
         }
-        let pairs = self.overlapping_pairs(vault, &sight.workspaces, tip)?;
+        let pairs = self.overlapping_pairs(vault, &scan.workspaces, tip)?;
         let current: BTreeSet<_> = pairs
             .iter()
-            .map(|pair| (pair.2.clone(), pair.3.clone()))
+            .map(|(_, _, ours, theirs)| (ours.clone(), theirs.clone()))
             .collect();
-        sight
-            .outcomes
-            .retain(|outcome, _| current.contains(outcome));
-        let new: Vec<_> = current
+        scan.outcomes.retain(|pair, _| current.contains(pair));
+        let new_pairs: Vec<_> = current
             .into_iter()
-            .filter(|current| !sight.outcomes.contains_key(current))
+            .filter(|pair| !scan.outcomes.contains_key(pair))
             .collect();
-        let outcomes = self.merge_pairs(vault, &objects, &new)?;
-        sight.outcomes.extend(new.into_iter().zip(outcomes));
-        let collision =
-            |(one, other, ours, theirs): (AttemptId, Option<AttemptId>, CommitId, CommitId)| {
-                let paths = sight.outcomes.get(&(ours, theirs))?.clone();
-                (!paths.is_empty()).then_some(WorkspaceCollision {
-                    attempt: one,
-                    other_attempt: other,
-                    paths,
-                })
-            };
+        let outcomes = self.merge_pairs(vault, &objects, &new_pairs)?;
+        scan.outcomes.extend(new_pairs.into_iter().zip(outcomes));
+        let collision = |(attempt, other_attempt, ours, theirs): (
+            AttemptId,
+            Option<AttemptId>,
+            CommitId,
+            CommitId,
+        )| {
+            let paths = scan.outcomes.get(&(ours, theirs))?.clone();
+            (!paths.is_empty()).then_some(WorkspaceCollision {
+                attempt,
+                other_attempt,
+                paths,
+            })
+        };
         Ok(pairs.into_iter().filter_map(collision).collect())
     }
 
@@ -177,8 +176,8 @@ impl GitAdapter {
                 if !disk::is_real_dir(&dir) {
                     return Ok(None);
                 }
-                // The sign is computed before the files are read, so that a change in between is
-                // noticed by the next scan.
+                // The fingerprint is computed before the files are read, so that a change in between
+                // is noticed by the next scan.
                 let listed = self
                     .git
                     .in_vault(vault, "list ignored directories")
@@ -193,15 +192,15 @@ impl GitAdapter {
                         "-z",
                     ])
                     .run_for_list()?;
-                let ignored: BTreeSet<Vec<u8>> = listed
+                let ignored_dirs: BTreeSet<Vec<u8>> = listed
                     .into_iter()
-                    .filter_map(|listed| listed.strip_suffix(b"/").map(<[u8]>::to_vec))
+                    .filter_map(|path| path.strip_suffix(b"/").map(<[u8]>::to_vec))
                     .collect();
-                let sign = fingerprint(&dir, &ignored).unwrap_or_default();
+                let new_fingerprint = fingerprint(&dir, &ignored_dirs).unwrap_or_default();
                 let tree = self.write_scan_tree(repo, attempt, vault, (&base, objects))?;
                 let changed = self
                     .git
-                    .in_vault(vault, "list what a workspace changed")
+                    .in_vault(vault, "list the changes of a workspace")
                     .alternate_objects(objects)
                     .args([
                         "diff-tree",
@@ -213,24 +212,24 @@ impl GitAdapter {
                         tree.as_str(),
                     ])
                     .run_for_list()?;
-                let by = Authorship {
+                let authorship = Authorship {
                     name: String::new(),
                     email: String::new(),
-                    message: "radar".into(),
+                    message: "collision scan".into(),
                     unix_seconds: 0,
                 };
                 let commit = self
                     .git
-                    .in_vault(vault, "note what a workspace holds")
+                    .in_vault(vault, "commit the files of a workspace")
                     .without_sync()
                     .object_dirs(objects, &vault.join("objects"))
-                    .authorship(&by)
+                    .authorship(&authorship)
                     .args(["commit-tree", "-p", base.as_str(), tree.as_str()])
-                    .input(by.message.clone().into_bytes())
+                    .input(authorship.message.clone().into_bytes())
                     .run_for_object()?;
                 Ok(Some(WorkspaceScan {
-                    fingerprint: sign,
-                    ignored_dirs: ignored,
+                    fingerprint: new_fingerprint,
+                    ignored_dirs,
                     commit,
                     base,
                     changed: changed.into_iter().collect(),
@@ -247,40 +246,40 @@ impl GitAdapter {
     fn overlapping_pairs(
         &self,
         vault: &Path,
-        seen: &BTreeMap<AttemptId, WorkspaceScan>,
+        workspaces: &BTreeMap<AttemptId, WorkspaceScan>,
         tip: &CommitId,
     ) -> Result<Vec<(AttemptId, Option<AttemptId>, CommitId, CommitId)>, GitError> {
         let mut pairs = Vec::new();
-        let mut trunk: BTreeMap<CommitId, BTreeSet<Vec<u8>>> = BTreeMap::new();
-        for (one, mine) in seen {
-            if mine.changed.is_empty() {
+        let mut trunk_changes: BTreeMap<CommitId, BTreeSet<Vec<u8>>> = BTreeMap::new();
+        for (attempt, scan) in workspaces {
+            if scan.changed.is_empty() {
                 continue;
             }
-            for (other, theirs) in seen.range(*one..).skip(1) {
-                if overlap(&mine.changed, &theirs.changed) {
+            for (other_attempt, other_scan) in workspaces.range(*attempt..).skip(1) {
+                if overlap(&scan.changed, &other_scan.changed) {
                     pairs.push((
-                        *one,
-                        Some(*other),
-                        mine.commit.clone(),
-                        theirs.commit.clone(),
+                        *attempt,
+                        Some(*other_attempt),
+                        scan.commit.clone(),
+                        other_scan.commit.clone(),
                     ));
                 }
             }
-            if mine.base == *tip {
+            if scan.base == *tip {
                 continue;
             }
-            if !trunk.contains_key(&mine.base) {
-                let moved = self.with_object_store(vault, |odb| {
-                    let (old, new) = (odb.commit(&mine.base)?.tree, odb.commit(tip)?.tree);
+            if !trunk_changes.contains_key(&scan.base) {
+                let difference = self.with_object_store(vault, |odb| {
+                    let (old, new) = (odb.commit(&scan.base)?.tree, odb.commit(tip)?.tree);
                     crate::tree_diff::TreeDiff::between(odb, Some(&old), &new)
                 })?;
-                trunk.insert(mine.base.clone(), moved.files.into_keys().collect());
+                trunk_changes.insert(scan.base.clone(), difference.files.into_keys().collect());
             }
-            if trunk
-                .get(&mine.base)
-                .is_some_and(|trunk| overlap(&mine.changed, trunk))
+            if trunk_changes
+                .get(&scan.base)
+                .is_some_and(|changed| overlap(&scan.changed, changed))
             {
-                pairs.push((*one, None, tip.clone(), mine.commit.clone()));
+                pairs.push((*attempt, None, tip.clone(), scan.commit.clone()));
             }
         }
         Ok(pairs)
@@ -297,7 +296,7 @@ impl GitAdapter {
         if pairs.is_empty() {
             return Ok(Vec::new());
         }
-        let asked: String = pairs
+        let input: String = pairs
             .iter()
             .map(|(ours, theirs)| format!("{ours} {theirs}\n"))
             .collect();
@@ -314,17 +313,17 @@ impl GitAdapter {
             "--no-messages",
             "--stdin",
         ]);
-        let said = call.input(asked.into()).run_expecting_success()?;
-        let mut parts = said.stdout.split(|byte| *byte == 0);
+        let output = call.input(input.into()).run_expecting_success()?;
+        let mut fields = output.stdout.split(|byte| *byte == 0);
         let mut outcomes = Vec::new();
         for _ in pairs {
             // For each pair: a clean flag, the tree, the paths, and an empty field.
-            let (Some(clean), Some(_tree)) = (parts.next(), parts.next()) else {
+            let (Some(clean), Some(_tree)) = (fields.next(), fields.next()) else {
                 return Err(errors::unexpected(OPERATION));
             };
-            let paths: Vec<Vec<u8>> = parts
+            let paths: Vec<Vec<u8>> = fields
                 .by_ref()
-                .take_while(|parts| !parts.is_empty())
+                .take_while(|field| !field.is_empty())
                 .map(<[u8]>::to_vec)
                 .collect();
             outcomes.push(if clean == b"1" {
@@ -340,24 +339,25 @@ impl GitAdapter {
 /// Returns whether two sets of paths share a path, or one has a file where the other has a
 /// directory.
 fn overlap(one: &BTreeSet<Vec<u8>>, other: &BTreeSet<Vec<u8>>) -> bool {
-    let under = |paths: &BTreeSet<Vec<u8>>, path: &Vec<u8>| {
+    let overlaps_path = |paths: &BTreeSet<Vec<u8>>, path: &Vec<u8>| {
         let inner = [path.as_slice(), b"/"].concat();
         paths.contains(path)
             || paths
                 .range(inner.clone()..)
                 .next()
-                .is_some_and(|paths| paths.starts_with(&inner))
+                .is_some_and(|found| found.starts_with(&inner))
     };
-    one.iter().any(|one| under(other, one)) || other.iter().any(|other| under(one, other))
+    one.iter().any(|path| overlaps_path(other, path))
+        || other.iter().any(|path| overlaps_path(one, path))
 }
 
 /// Returns a number that changes when a file changes, or nothing if the directory cannot be read.
 fn fingerprint(top: &Path, ignored: &BTreeSet<Vec<u8>>) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     let mut entries = 0;
-    let mut left = vec![Vec::new()];
-    while let Some(prefix) = left.pop() {
-        let mut here: u64 = 0;
+    let mut pending = vec![Vec::new()];
+    while let Some(prefix) = pending.pop() {
+        let mut dir_hash: u64 = 0;
         for entry in fs::read_dir(top.join(path_from_bytes(&prefix)))
             .ok()?
             .flatten()
@@ -367,28 +367,28 @@ fn fingerprint(top: &Path, ignored: &BTreeSet<Vec<u8>>) -> Option<u64> {
                 continue;
             }
             entries += 1;
-            let Ok(found) = entry.metadata() else {
+            let Ok(metadata) = entry.metadata() else {
                 continue;
             };
-            let mut of = DefaultHasher::new();
-            (&path, found.mode()).hash(&mut of);
-            if found.is_dir() {
-                left.push([path.as_slice(), b"/"].concat());
+            let mut entry_hasher = DefaultHasher::new();
+            (&path, metadata.mode()).hash(&mut entry_hasher);
+            if metadata.is_dir() {
+                pending.push([path.as_slice(), b"/"].concat());
             } else {
                 (
-                    found.ino(),
-                    found.size(),
-                    found.mtime(),
-                    found.mtime_nsec(),
-                    found.ctime(),
-                    found.ctime_nsec(),
+                    metadata.ino(),
+                    metadata.size(),
+                    metadata.mtime(),
+                    metadata.mtime_nsec(),
+                    metadata.ctime(),
+                    metadata.ctime_nsec(),
                 )
-                    .hash(&mut of);
+                    .hash(&mut entry_hasher);
             }
             // The order in which a directory lists its entries is irrelevant.
-            here = here.wrapping_add(of.finish());
+            dir_hash = dir_hash.wrapping_add(entry_hasher.finish());
         }
-        (prefix, here).hash(&mut hasher);
+        (prefix, dir_hash).hash(&mut hasher);
         if entries > MAX_ENTRIES {
             break;
         }

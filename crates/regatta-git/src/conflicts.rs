@@ -62,27 +62,27 @@ pub(crate) fn parse_conflicts(fields: &[&[u8]]) -> MergeConflicts {
         known.entries[stage - 1] = Some((mode.to_owned(), object.to_owned()));
     }
     let messages = parse_messages(&fields[(end + 1).min(fields.len())..]);
-    let mut found: BTreeMap<String, ConflictKind> = BTreeMap::new();
+    let mut kinds: BTreeMap<String, ConflictKind> = BTreeMap::new();
     let mut invented = BTreeSet::new();
     for (path, stages) in &stages {
-        let about: Vec<&MergeMessage> = messages
+        let path_messages: Vec<&MergeMessage> = messages
             .iter()
             .filter(|message| message.paths.contains(path))
             .collect();
-        let real = about
+        let original = path_messages
             .iter()
             .find_map(|message| original_name(path, &message.paths));
         // Git always reports an invented name, but older versions may not name the original path
         // with it.
-        let real = real.or_else(|| original_of_tilde_name(path, stages));
-        if let Some(real) = real {
+        let original = original.or_else(|| original_of_tilde_name(path, stages));
+        if let Some(original) = original {
             invented.insert(path.clone());
-            let types = about
+            let is_type_conflict = path_messages
                 .iter()
                 .any(|message| message.kind.contains("distinct"));
-            found.insert(
-                real,
-                if types {
+            kinds.insert(
+                original,
+                if is_type_conflict {
                     ConflictKind::Type
                 } else {
                     ConflictKind::FileAndDirectory
@@ -90,11 +90,11 @@ pub(crate) fn parse_conflicts(fields: &[&[u8]]) -> MergeConflicts {
             );
             continue;
         }
-        found
+        kinds
             .entry(path.clone())
-            .or_insert_with(|| conflict_kind(stages, &about));
+            .or_insert_with(|| conflict_kind(stages, &path_messages));
     }
-    let paths = found
+    let paths = kinds
         .into_iter()
         .map(|(path, kind)| Conflict { path, kind })
         .collect();
@@ -112,7 +112,7 @@ struct MergeMessage {
 
 /// Parses messages: the number of paths, the paths, the type, the text.
 fn parse_messages(mut fields: &[&[u8]]) -> Vec<MergeMessage> {
-    let mut found = Vec::new();
+    let mut messages = Vec::new();
     while let Some((count, rest)) = fields.split_first() {
         let Ok(count) = path_to_text(count).parse::<usize>() else {
             break;
@@ -124,43 +124,43 @@ fn parse_messages(mut fields: &[&[u8]]) -> Vec<MergeMessage> {
             .iter()
             .map(|path| path_to_text(path))
             .collect();
-        found.push(MergeMessage {
+        messages.push(MergeMessage {
             paths,
             kind: path_to_text(rest[count]),
             text: path_to_text(rest[count + 1]),
         });
         fields = &rest[count + 2..];
     }
-    found
+    messages
 }
 
 /// Returns the original path of an invented name: `notes` for `notes~65b4a72`, if the message names
 /// both.
-fn original_name(path: &str, named: &[String]) -> Option<String> {
-    let (real, _) = path.rsplit_once('~')?;
-    named.iter().find(|other| *other == real).cloned()
+fn original_name(path: &str, message_paths: &[String]) -> Option<String> {
+    let (original, _) = path.rsplit_once('~')?;
+    message_paths.iter().find(|name| *name == original).cloned()
 }
 
 /// Returns the original path if the name ends in a tilde and an object id, and only one side has
 /// the file.
 fn original_of_tilde_name(path: &str, stages: &IndexStages) -> Option<String> {
-    let (real, suffix) = path.rsplit_once('~')?;
+    let (original, suffix) = path.rsplit_once('~')?;
     let is_object =
         matches!(suffix.len(), 40 | 64) && suffix.bytes().all(|byte| byte.is_ascii_hexdigit());
     let sides = stages.entries[1..].iter().flatten().count();
-    (is_object && sides == 1).then(|| real.to_owned())
+    (is_object && sides == 1).then(|| original.to_owned())
 }
 
 /// Returns the kind of a conflict from its stages and messages.
-fn conflict_kind(stages: &IndexStages, about: &[&MergeMessage]) -> ConflictKind {
-    let says = |word: &str| about.iter().any(|message| message.kind.contains(word));
+fn conflict_kind(stages: &IndexStages, messages: &[&MergeMessage]) -> ConflictKind {
+    let has_message = |word: &str| messages.iter().any(|message| message.kind.contains(word));
     let is_link = |entry: &(String, String)| entry.0 == "120000" || entry.0 == "160000";
     match &stages.entries {
-        _ if says("rename") => ConflictKind::Renamed,
-        _ if says("file/directory") => ConflictKind::FileAndDirectory,
-        _ if says("distinct") => ConflictKind::Type,
-        _ if says("binary")
-            || about
+        _ if has_message("rename") => ConflictKind::Renamed,
+        _ if has_message("file/directory") => ConflictKind::FileAndDirectory,
+        _ if has_message("distinct") => ConflictKind::Type,
+        _ if has_message("binary")
+            || messages
                 .iter()
                 .any(|message| message.text.contains("Cannot merge binary")) =>
         {
@@ -180,26 +180,26 @@ mod tests {
     use super::*;
 
     fn fields(text: &str) -> MergeConflicts {
-        let all: Vec<&[u8]> = text.split('|').map(str::as_bytes).collect();
-        parse_conflicts(&all)
+        let all_fields: Vec<&[u8]> = text.split('|').map(str::as_bytes).collect();
+        parse_conflicts(&all_fields)
     }
 
     #[test]
     fn name_invented_by_git_is_reported_as_the_original_path() {
         let object = "65b4a72ac9b99ec3868ffdb44f7cb2def30ee25b";
-        let said = format!(
+        let output = format!(
             "100644 aaaa 3\tnotes~{object}||2|notes~{object}|notes|CONFLICT \
             (file/directory)|directory in the way"
         );
-        let found = fields(&said);
-        assert_eq!(found.path_names(), ["notes"]);
-        assert_eq!(found.conflicts[0].kind, ConflictKind::FileAndDirectory);
-        assert_eq!(found.invented_names, [format!("notes~{object}")]);
+        let conflicts = fields(&output);
+        assert_eq!(conflicts.path_names(), ["notes"]);
+        assert_eq!(conflicts.conflicts[0].kind, ConflictKind::FileAndDirectory);
+        assert_eq!(conflicts.invented_names, [format!("notes~{object}")]);
         // A file whose own name has a tilde is not an invented name.
-        let found =
+        let conflicts =
             fields("100644 a 1\tx~1|100644 b 2\tx~1|100644 c 3\tx~1||1|x~1|CONFLICT (contents)|x");
         assert_eq!(
-            (found.path_names(), found.invented_names.len()),
+            (conflicts.path_names(), conflicts.invented_names.len()),
             (vec!["x~1".to_owned()], 0)
         );
     }
@@ -236,15 +236,15 @@ mod tests {
                 ConflictKind::Renamed,
             ),
         ];
-        for (said, kind) in cases {
-            let found = fields(said);
+        for (output, kind) in cases {
+            let conflicts = fields(output);
             assert_eq!(
-                found.conflicts,
+                conflicts.conflicts,
                 [Conflict {
                     path: "x".into(),
                     kind
                 }],
-                "{said}"
+                "{output}"
             );
         }
         assert_eq!(fields(""), MergeConflicts::default());

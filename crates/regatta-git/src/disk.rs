@@ -54,13 +54,13 @@ pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), G
     let paths: Vec<PathBuf> = paths.into_iter().collect();
     for part in paths.chunks(MAX_CONCURRENT_SYNCS) {
         std::thread::scope(|scope| {
-            let waits: Vec<_> = part
+            let threads: Vec<_> = part
                 .iter()
                 .map(|path| scope.spawn(|| sync_dir(path)))
                 .collect();
-            waits
+            threads
                 .into_iter()
-                .try_for_each(|scoped_join_handle| scoped_join_handle.join().unwrap_or(Ok(())))
+                .try_for_each(|thread| thread.join().unwrap_or(Ok(())))
         })?;
     }
     Ok(())
@@ -117,17 +117,17 @@ pub(crate) fn is_real_dir(path: &Path) -> bool {
 
 /// Removes a file or a whole tree without following links. A missing path is fine.
 pub(crate) fn remove_tree(path: &Path) -> Result<(), GitError> {
-    let failed = |cause: io::Error| errors::io_error("remove", path, &cause);
+    let to_error = |cause: io::Error| errors::io_error("remove", path, &cause);
     match fs::symlink_metadata(path) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(cause) => return Err(failed(cause)),
-        Ok(found) if !found.is_dir() => return fs::remove_file(path).map_err(failed),
+        Err(cause) => return Err(to_error(cause)),
+        Ok(metadata) if !metadata.is_dir() => return fs::remove_file(path).map_err(to_error),
         Ok(_) => {}
     }
     match fs::remove_dir_all(path) {
         Ok(()) => Ok(()),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound && !is_occupied(path) => Ok(()),
-        Err(_) => remove_stubborn_tree(path).map_err(failed),
+        Err(_) => remove_stubborn_tree(path).map_err(to_error),
     }
 }
 
@@ -136,9 +136,9 @@ pub(crate) fn remove_tree(path: &Path) -> Result<(), GitError> {
 /// So each directory is made writable and its subdirectories are moved to the top, until there are
 /// none.
 fn remove_stubborn_tree(top: &Path) -> io::Result<()> {
-    let open_up = |dir: &Path| fs::set_permissions(dir, fs::Permissions::from_mode(0o700));
-    let mut numbers = 0_u64..;
-    open_up(top)?;
+    let make_writable = |dir: &Path| fs::set_permissions(dir, fs::Permissions::from_mode(0o700));
+    let mut unused_numbers = 0_u64..;
+    make_writable(top)?;
     loop {
         let mut dirs = Vec::new();
         for entry in fs::read_dir(top)? {
@@ -153,19 +153,19 @@ fn remove_stubborn_tree(top: &Path) -> io::Result<()> {
             return fs::remove_dir(top);
         }
         for dir in dirs {
-            open_up(&dir)?;
+            make_writable(&dir)?;
             for entry in fs::read_dir(&dir)? {
                 let path = entry?.path();
                 if !is_real_dir(&path) {
                     fs::remove_file(&path)?;
                     continue;
                 }
-                open_up(&path)?; // moving a directory writes to it
-                let free = numbers
+                make_writable(&path)?; // moving a directory writes to it
+                let unused = unused_numbers
                     .by_ref()
                     .map(|number| top.join(format!(".{number}")))
                     .find(|path| !is_occupied(path));
-                free.map_or(Ok(()), |to| fs::rename(&path, to))?;
+                unused.map_or(Ok(()), |to| fs::rename(&path, to))?;
             }
             fs::remove_dir(&dir)?;
         }
@@ -176,18 +176,18 @@ fn remove_stubborn_tree(top: &Path) -> io::Result<()> {
 /// because agents may be working in it and the result is only an estimate.
 pub(crate) fn disk_size(top: &Path) -> u64 {
     let mut bytes = 0;
-    let mut left = vec![top.to_path_buf()];
-    while let Some(dir) = left.pop() {
+    let mut pending = vec![top.to_path_buf()];
+    while let Some(dir) = pending.pop() {
         let Ok(entries) = fs::read_dir(&dir) else {
             continue;
         };
         for entry in entries.flatten() {
-            let Ok(found) = entry.metadata() else {
+            let Ok(metadata) = entry.metadata() else {
                 continue;
             };
-            bytes += found.blocks() * 512;
-            if found.is_dir() {
-                left.push(entry.path());
+            bytes += metadata.blocks() * 512;
+            if metadata.is_dir() {
+                pending.push(entry.path());
             }
         }
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use regatta_core::ids::{AttemptId, BranchName, CommitId};
 use regatta_engine::ports::git::GitError;
 
-fn git_error(code: &'static str, what: String, hint: impl Into<String>) -> GitError {
+fn git_error(code: &'static str, message: String, hint: impl Into<String>) -> GitError {
     GitError {
         code,
-        message: what,
+        message,
         hint: hint.into(),
     }
 }
@@ -23,7 +23,7 @@ pub(crate) fn git_missing() -> GitError {
     )
 }
 
-pub(crate) fn io_error(doing: &str, path: &Path, cause: &io::Error) -> GitError {
+pub(crate) fn io_error(operation: &str, path: &Path, cause: &io::Error) -> GitError {
     let hint = match cause.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "Free some disk space, then try again."
@@ -35,19 +35,19 @@ pub(crate) fn io_error(doing: &str, path: &Path, cause: &io::Error) -> GitError 
     };
     git_error(
         "io",
-        format!("Regatta could not {doing} {}: {cause}.", path.display()),
+        format!("Regatta could not {operation} {}: {cause}.", path.display()),
         hint,
     )
 }
 
 /// Turns git's output into an error, with a code of its own where a person can fix the cause.
-pub(crate) fn git_failed(doing: &str, printed: &str) -> GitError {
+pub(crate) fn git_failed(operation: &str, printed: &str) -> GitError {
     let reason = first_error_line(printed);
-    let what = format!("Git could not {doing}: {reason}.");
+    let message = format!("Git could not {operation}: {reason}.");
     if printed.contains("dubious ownership") {
         return git_error(
             "unsafe_repository",
-            what,
+            message,
             "The repository belongs to another user. If you trust it, run `git config --global \
             --add safe.directory PATH`.",
         );
@@ -55,7 +55,7 @@ pub(crate) fn git_failed(doing: &str, printed: &str) -> GitError {
     if printed.contains(".lock': File exists") {
         return git_error(
             "busy",
-            what,
+            message,
             "Another git program is running there. If none is, remove the lock file named above, \
             then try again.",
         );
@@ -66,44 +66,48 @@ pub(crate) fn git_failed(doing: &str, printed: &str) -> GitError {
     {
         return git_error(
             "unencodable",
-            what,
+            message,
             "The working-tree-encoding in .gitattributes does not fit the file: correct the \
             attribute or the file, then retry.",
         );
     }
     if printed.contains("No space left on device") {
-        return git_error("git_failed", what, "Free some disk space, then try again.");
+        return git_error(
+            "git_failed",
+            message,
+            "Free some disk space, then try again.",
+        );
     }
     git_error(
         "git_failed",
-        what,
+        message,
         "Run `git fsck` in the repository to see whether it is sound, then try again.",
     )
 }
 
-pub(crate) fn not_started(doing: &str, cause: &io::Error) -> GitError {
+pub(crate) fn not_started(operation: &str, cause: &io::Error) -> GitError {
     git_error(
         "git_failed",
-        format!("Git could not {doing}: {cause}."),
+        format!("Git could not {operation}: {cause}."),
         "Try again.",
     )
 }
 
-pub(crate) fn too_much_output(doing: &str, limit: usize) -> GitError {
+pub(crate) fn too_much_output(operation: &str, limit: usize) -> GitError {
     git_error(
         "git_failed",
         format!(
-            "Git printed more than {} MiB when asked to {doing}.",
+            "Git printed more than {} MiB when asked to {operation}.",
             limit >> 20
         ),
         "The repository has more files than Regatta can handle; please report it.",
     )
 }
 
-pub(crate) fn unexpected(doing: &str) -> GitError {
+pub(crate) fn unexpected(operation: &str) -> GitError {
     git_error(
         "git_failed",
-        format!("Git gave an unexpected answer when asked to {doing}."),
+        format!("Git gave an unexpected answer when asked to {operation}."),
         "Check that `git --version` says 2.39 or newer.",
     )
 }
@@ -185,39 +189,34 @@ pub(crate) fn isolation_failed(path: &Path) -> GitError {
     )
 }
 
-pub(crate) fn bad_sparse(text: &str, why: &str) -> GitError {
+pub(crate) fn bad_sparse(text: &str, reason: &str) -> GitError {
     git_error(
         "bad_sparse",
-        format!("`workspace.sparse` contains {text:?}, but {why}."),
+        format!("`workspace.sparse` contains {text:?}, but {reason}."),
         "Name directories relative to the repository's top in regatta.toml, for example `sparse = \
         [\"server\"]`.",
     )
 }
 
-pub(crate) fn too_much_to_copy(
-    files: u64,
-    bytes: u64,
-    most_files: u64,
-    most_bytes: u64,
-) -> GitError {
+pub(crate) fn too_much_to_copy(files: u64, bytes: u64, max_files: u64, max_bytes: u64) -> GitError {
     git_error(
         "too_much_to_copy",
         format!(
             "`workspace.copy` matches {files} files with {} MiB; a workspace gets at most \
-            {most_files} files and {} MiB.",
+            {max_files} files and {} MiB.",
             bytes >> 20,
-            most_bytes >> 20
+            max_bytes >> 20
         ),
         "Name less in regatta.toml: only what a fresh clone lacks and cannot make quickly.",
     )
 }
 
-pub(crate) fn took_too_long(doing: &str, patience: Duration) -> GitError {
+pub(crate) fn took_too_long(operation: &str, limit: Duration) -> GitError {
     git_error(
         "git_slow",
         format!(
-            "Git did not {doing} within {} s, so Regatta ended it.",
-            patience.as_secs()
+            "Git did not {operation} within {} s, so Regatta ended it.",
+            limit.as_secs()
         ),
         "Check that the disk and the other machine respond, then try again.",
     )
@@ -250,19 +249,19 @@ pub(crate) fn unreadable(path: &Path, printed: &str) -> GitError {
 pub(crate) fn path_too_long(workspace: &Path, path: &str) -> GitError {
     const SHOWN: usize = 60;
     let letters: Vec<char> = path.trim_end_matches('/').chars().collect();
-    let (begin, end) = (
+    let (beginning, end) = (
         &letters[..letters.len().min(SHOWN)],
         &letters[letters.len().saturating_sub(SHOWN)..],
     );
-    let text = |letters: &[char]| letters.iter().collect::<String>();
+    let to_text = |letters: &[char]| letters.iter().collect::<String>();
     git_error(
         "path_too_long",
         format!(
             "A file in {} has a path of {} bytes or more, which cannot be stored: {}…{}.",
             workspace.display(),
             path.len(),
-            text(begin),
-            text(end)
+            to_text(beginning),
+            to_text(end)
         ),
         "Move or remove it, then try again.",
     )
@@ -307,11 +306,11 @@ pub(crate) fn submodule_missing(path: &str, commit: &CommitId, printed: &str) ->
     )
 }
 
-pub(crate) fn too_many_submodules(path: &str, most: usize) -> GitError {
+pub(crate) fn too_many_submodules(path: &str, max_submodules: usize) -> GitError {
     git_error(
         "too_many_submodules",
         format!(
-            "The checkout has more than {most} submodules, including nested ones; {path} exceeds \
+            "The checkout has more than {max_submodules} submodules, including nested ones; {path} exceeds \
             the limit."
         ),
         "Move the submodule back to a commit with fewer submodules, then try again.",
@@ -334,11 +333,11 @@ pub(crate) fn submodule_commit_missing(path: &str, commit: &CommitId) -> GitErro
 
 pub(crate) fn submodule_edited(paths: &[String]) -> GitError {
     const SHOWN: usize = 5;
-    let more = paths.len().saturating_sub(SHOWN);
-    let more = if more == 0 {
+    let hidden = paths.len().saturating_sub(SHOWN);
+    let more = if hidden == 0 {
         String::new()
     } else {
-        format!(" and {more} more")
+        format!(" and {hidden} more")
     };
     let named = paths
         .iter()
@@ -357,10 +356,10 @@ pub(crate) fn submodule_edited(paths: &[String]) -> GitError {
     )
 }
 
-pub(crate) fn wrong_permit(permitted: &str, asked: &str) -> GitError {
+pub(crate) fn wrong_permit(permitted: &str, requested: &str) -> GitError {
     git_error(
         "wrong_permit",
-        format!("The permit is for the trunk of {permitted}, not of {asked}."),
+        format!("The permit is for the trunk of {permitted}, not of {requested}."),
         "This is a bug in Regatta; please report it.",
     )
 }
@@ -405,11 +404,11 @@ pub(crate) fn index_locked(lock: &Path) -> GitError {
     )
 }
 
-pub(crate) fn operation_in_progress(of: &str, path: &Path) -> GitError {
+pub(crate) fn operation_in_progress(current: &str, path: &Path) -> GitError {
     git_error(
         "busy",
         format!(
-            "The checkout of the trunk at {} is in the middle of {of}.",
+            "The checkout of the trunk at {} is in the middle of {current}.",
             path.display()
         ),
         "Finish or abort it; Regatta then continues by itself.",
@@ -479,11 +478,11 @@ pub(crate) fn no_such_remote(remote: &str, path: &Path) -> String {
     )
 }
 
-pub(crate) fn push_failed(remote: &str, refused: &str, printed: &str) -> String {
-    let reason = refused.rsplit_once('[').map_or_else(
-        || first_error_line(printed),
-        |refused| refused.1.replace(']', ""),
-    );
+pub(crate) fn push_failed(remote: &str, refused_line: &str, printed: &str) -> String {
+    let reason = match refused_line.rsplit_once('[') {
+        Some((_, reason)) => reason.replace(']', ""),
+        None => first_error_line(printed),
+    };
     format!("`git push {remote}` failed: {}", reason.trim())
 }
 
@@ -508,29 +507,29 @@ pub(crate) fn unrelated_histories(remote: &str, trunk: &BranchName) -> GitError 
     )
 }
 
-pub(crate) fn too_far_apart(commits: usize, most: usize) -> GitError {
+pub(crate) fn too_far_apart(commits: usize, max_commits: usize) -> GitError {
     git_error(
         "too_far_apart",
         format!(
             "{commits} commits are only here and not at the remote; Regatta rebases at most \
-            {most} by itself."
+            {max_commits} by itself."
         ),
         "Rebase by hand: git pull --rebase.",
     )
 }
 
-pub(crate) fn transfer_interrupted(doing: &str, cause: &io::Error) -> GitError {
+pub(crate) fn transfer_interrupted(operation: &str, cause: &io::Error) -> GitError {
     git_error(
         "cut",
-        format!("The connection to the other machine broke when git was to {doing}: {cause}."),
+        format!("The connection to the other machine broke when git was to {operation}: {cause}."),
         "Nothing was changed partially; the other machine can try again.",
     )
 }
 
-pub(crate) fn bad_push(why: &str) -> GitError {
+pub(crate) fn bad_push(reason: &str) -> GitError {
     git_error(
         "bad_request",
-        format!("This server does not accept the push: {why}."),
+        format!("This server does not accept the push: {reason}."),
         "Push with a runner of the same version.",
     )
 }
@@ -543,10 +542,10 @@ pub(crate) fn bad_protocol() -> GitError {
     )
 }
 
-pub(crate) fn bad_remote(why: &str) -> GitError {
+pub(crate) fn bad_remote(reason: &str) -> GitError {
     git_error(
         "bad_remote",
-        format!("The runner cannot use this server: {why}."),
+        format!("The runner cannot use this server: {reason}."),
         "Start the runner with the address that `regatta up` prints, and a token of its own.",
     )
 }
@@ -579,11 +578,10 @@ pub(crate) fn remote_trunk_missing(trunk: &BranchName, url: &str) -> GitError {
 }
 
 pub(crate) fn push_refused(attempt: AttemptId, line: &str) -> GitError {
-    let reason = line
-        .rsplit_once('(')
-        .map_or("the server gave no reason", |line| {
-            line.1.trim_end_matches(')')
-        });
+    let reason = match line.rsplit_once('(') {
+        Some((_, reason)) => reason.trim_end_matches(')'),
+        None => "the server gave no reason",
+    };
     git_error(
         "ref_refused",
         format!("The server did not accept the work of {attempt}: {reason}."),
@@ -594,13 +592,13 @@ pub(crate) fn push_refused(attempt: AttemptId, line: &str) -> GitError {
 
 /// Turns git's output about another machine into an error, with a code that tells who can fix the
 /// cause.
-pub(crate) fn remote_failed(doing: &str, url: &str, printed: &str) -> GitError {
-    let has = |words: &[&str]| words.iter().any(|word| printed.contains(word));
-    let what = format!(
-        "Git could not {doing} ({url}): {}.",
+pub(crate) fn remote_failed(operation: &str, url: &str, printed: &str) -> GitError {
+    let has_any = |words: &[&str]| words.iter().any(|word| printed.contains(word));
+    let message = format!(
+        "Git could not {operation} ({url}): {}.",
         first_error_line(printed)
     );
-    if has(&[
+    if has_any(&[
         "error: 401",
         "error: 403",
         "HTTP 401",
@@ -611,18 +609,18 @@ pub(crate) fn remote_failed(doing: &str, url: &str, printed: &str) -> GitError {
     ]) {
         return git_error(
             "unauthorized",
-            what,
+            message,
             "Give the runner a token that is valid: `regatta token add --scope runner`.",
         );
     }
-    if has(&["not our ref"]) {
+    if has_any(&["not our ref"]) {
         return git_error(
             "no_such_commit",
-            what,
+            message,
             "The server no longer has that commit: ask for the work again.",
         );
     }
-    if has(&[
+    if has_any(&[
         "Could not resolve",
         "Failed to connect",
         "Could not connect",
@@ -632,7 +630,7 @@ pub(crate) fn remote_failed(doing: &str, url: &str, printed: &str) -> GitError {
     ]) {
         return git_error(
             "unreachable",
-            what,
+            message,
             "Check the address, the network and the server's certificate, then try again.",
         );
     }
@@ -646,17 +644,17 @@ pub(crate) fn remote_failed(doing: &str, url: &str, printed: &str) -> GitError {
         "Operation too slow",
         "reset by peer",
     ];
-    if has(&broken) {
-        return git_error("cut", what, "Nothing was changed partially; try again.");
+    if has_any(&broken) {
+        return git_error("cut", message, "Nothing was changed partially; try again.");
     }
-    if has(&["The requested URL returned error"]) {
+    if has_any(&["The requested URL returned error"]) {
         return git_error(
             "unreachable",
-            what,
+            message,
             "Check the server's log, then try again.",
         );
     }
-    git_failed(doing, printed)
+    git_failed(operation, printed)
 }
 
 /// Returns the line in which git names the error, short enough to show.
@@ -665,12 +663,12 @@ fn first_error_line(printed: &str) -> String {
         printed
             .lines()
             .map(str::trim)
-            .filter(|printed| !printed.is_empty())
+            .filter(|line| !line.is_empty())
     };
     let line = lines()
-        .find_map(|s| {
-            s.strip_prefix("fatal: ")
-                .or_else(|| s.strip_prefix("error: "))
+        .find_map(|line| {
+            line.strip_prefix("fatal: ")
+                .or_else(|| line.strip_prefix("error: "))
         })
         .or_else(|| lines().next())
         .unwrap_or("git gave no reason");
@@ -683,12 +681,12 @@ mod tests {
 
     #[test]
     fn git_error_output_becomes_one_sentence_with_a_code() {
-        let told = git_failed(
+        let error = git_failed(
             "read the trunk",
             "warning: x\nfatal: bad object HEAD.\nmore\n",
         );
         assert_eq!(
-            (told.code, told.message.as_str()),
+            (error.code, error.message.as_str()),
             (
                 "git_failed",
                 "Git could not read the trunk: bad object HEAD."

@@ -69,24 +69,24 @@ impl GitAdapter {
             odb.adopt()?;
             Ok((ours, change.tree, merged))
         })?;
-        let (tree, found) = match merged {
+        let (tree, conflicts) = match merged {
             MergedTree::Clean(tree) => return Ok(tree),
-            MergedTree::Conflict(tree, found) => (tree, found),
+            MergedTree::Conflict(tree, conflicts) => (tree, conflicts),
         };
-        let of_types = found
+        let type_conflicts = conflicts
             .conflicts
             .iter()
             .filter(|conflict| conflict.kind == ConflictKind::Type);
         let is_settled = |path: &str| fixup.settled.iter().find(|settled| settled.path == path);
-        let settled = found
+        let settled_conflicts = conflicts
             .conflicts
             .iter()
             .filter(|conflict| is_settled(&conflict.path).is_some());
-        let mut paths: Vec<String> = settled
-            .chain(of_types)
+        let mut paths: Vec<String> = settled_conflicts
+            .chain(type_conflicts)
             .map(|conflict| conflict.path.clone())
             .collect();
-        paths.extend(found.invented_names);
+        paths.extend(conflicts.invented_names);
         if paths.is_empty() {
             return Ok(tree);
         }
@@ -108,12 +108,12 @@ impl GitAdapter {
     ) -> Result<bool, GitError> {
         let tip = self.refresh_trunk(repo)?;
         let vault = self.vault_with(repo, &fixup.commit)?;
-        let found = self.with_object_store(&vault, |odb| odb.commit(base))?;
-        let [onto] = found.parents.as_slice() else {
+        let base_commit = self.with_object_store(&vault, |odb| odb.commit(base))?;
+        let [onto] = base_commit.parents.as_slice() else {
             return Ok(false);
         };
         if !self.history_contains(&vault, &tip, onto)?
-            || self.fixup_base_tree(repo, &vault, onto, fixup)? != found.tree
+            || self.fixup_base_tree(repo, &vault, onto, fixup)? != base_commit.tree
         {
             return Ok(false);
         }

@@ -20,14 +20,14 @@ impl GitAdapter {
         &self,
         repo: &ProjectRepo,
     ) -> Result<Vec<AttemptId>, GitError> {
-        let mut found: Vec<AttemptId> = self
+        let mut attempts: Vec<AttemptId> = self
             .keep_refs(repo)?
             .iter()
-            .filter_map(|keep_ref| attempt_of_ref(keep_ref))
+            .filter_map(|name| attempt_of_ref(name))
             .collect();
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
+        attempts.sort_unstable();
+        attempts.dedup();
+        Ok(attempts)
     }
 
     /// Returns the kept commits of an attempt. Its base is recorded as long as its workspace
@@ -48,15 +48,15 @@ impl GitAdapter {
             Some(base) => base,
             None => {
                 const OPERATION: &str = "find where the work began";
-                let found = self
+                let base = self
                     .git
                     .in_vault(&vault, OPERATION)
                     .args(["merge-base", TRUNK_REF, commit.as_str()])
                     .run_for_line()?;
-                CommitId::new(found.trim()).map_err(|_| errors::unexpected(OPERATION))?
+                CommitId::new(base.trim()).map_err(|_| errors::unexpected(OPERATION))?
             }
         };
-        let count = |commit: &CommitId| -> Result<usize, GitError> {
+        let count_changes = |commit: &CommitId| -> Result<usize, GitError> {
             let listed = self.git.in_vault(&vault, "compare what is kept");
             let listed = listed.args([
                 "diff-tree",
@@ -68,7 +68,7 @@ impl GitAdapter {
             ]);
             Ok(listed.arg(commit.as_str()).run_for_list()?.len())
         };
-        let (mut whole, mut most) = (commit.clone(), count(&commit)?);
+        let (mut whole, mut max_changes) = (commit.clone(), count_changes(&commit)?);
         let refs = self.keep_refs(repo)?;
         for name in refs
             .iter()
@@ -77,9 +77,9 @@ impl GitAdapter {
             let Some(earlier) = self.find_object(&vault, name)? else {
                 continue;
             };
-            let changes = count(&earlier)?;
-            if changes > most {
-                (whole, most) = (earlier, changes);
+            let changes = count_changes(&earlier)?;
+            if changes > max_changes {
+                (whole, max_changes) = (earlier, changes);
             }
         }
         Ok(Some(KeptWork {
@@ -116,16 +116,18 @@ impl GitAdapter {
                     return Err(errors::workspace_in_use(attempt, &workspace));
                 }
                 let refs = self.keep_refs(repo)?;
-                let own = refs.iter().filter(|s| attempt_of_ref(s) == Some(attempt));
-                let mut order: String = own.map(|own| format!("delete {own}\n")).collect();
+                let own_refs = refs
+                    .iter()
+                    .filter(|name| attempt_of_ref(name) == Some(attempt));
+                let mut changes: String = own_refs.map(|name| format!("delete {name}\n")).collect();
                 let vault = self.vault(repo)?;
                 if self.find_object(&vault, &base_ref(attempt))?.is_some() {
-                    order += &format!("delete {}\n", base_ref(attempt));
+                    changes += &format!("delete {}\n", base_ref(attempt));
                 }
-                if order.is_empty() {
+                if changes.is_empty() {
                     Ok(())
                 } else {
-                    self.update_refs(&vault, order)
+                    self.update_refs(&vault, changes)
                 }
             })
     }
@@ -146,18 +148,18 @@ impl GitAdapter {
             .in_vault(&vault, "list what refs lead to")
             .args(["rev-list", "--all"])
             .run_for_line()?;
-        let known: HashSet<&str> = listed.lines().collect();
-        let mut order = String::new();
-        for commit in landed.iter().filter(|id| !known.contains(id.as_str())) {
+        let reachable: HashSet<&str> = listed.lines().collect();
+        let mut changes = String::new();
+        for commit in landed.iter().filter(|id| !reachable.contains(id.as_str())) {
             if self
                 .find_object(&vault, &format!("{commit}^{{commit}}"))?
                 .is_some()
             {
-                order += &format!("update {} {commit}\n", kept_trunk_ref(commit));
+                changes += &format!("update {} {commit}\n", kept_trunk_ref(commit));
             }
         }
-        if !order.is_empty() {
-            self.update_refs(&vault, order)?;
+        if !changes.is_empty() {
+            self.update_refs(&vault, changes)?;
         }
         let prune = self
             .git
@@ -176,11 +178,11 @@ const KEEP_REF_PREFIX: &str = "refs/regatta/keep/";
 fn attempt_of_ref(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix(KEEP_REF_PREFIX)?;
     let attempt = name.split('-').next()?.parse().ok()?;
-    let whole = keep_ref(attempt);
-    (reference == whole
+    let attempt_ref = keep_ref(attempt);
+    (reference == attempt_ref
         || reference
-            .strip_prefix(&whole)
-            .is_some_and(|reference| reference.starts_with('-')))
+            .strip_prefix(&attempt_ref)
+            .is_some_and(|suffix| suffix.starts_with('-')))
     .then_some(attempt)
 }
 
@@ -190,11 +192,11 @@ mod tests {
 
     #[test]
     fn keep_ref_belongs_to_the_attempt_in_its_name() {
-        let of = |name: &str| attempt_of_ref(&format!("{KEEP_REF_PREFIX}{name}"));
-        assert_eq!(of("A7"), Some(AttemptId(7)));
-        assert_eq!(of("A7-0123456789ab"), Some(AttemptId(7)));
+        let attempt_of = |name: &str| attempt_of_ref(&format!("{KEEP_REF_PREFIX}{name}"));
+        assert_eq!(attempt_of("A7"), Some(AttemptId(7)));
+        assert_eq!(attempt_of("A7-0123456789ab"), Some(AttemptId(7)));
         for other in ["trunk-0123", "A", "7x", "A7/x", ""] {
-            assert_eq!(of(other), None, "{other}");
+            assert_eq!(attempt_of(other), None, "{other}");
         }
         assert_eq!(attempt_of_ref("refs/regatta/base/A7"), None);
     }

@@ -14,13 +14,15 @@
 //!
 //! Hooks, file-system monitors, background maintenance, signing and remote helpers are off in both.
 
+mod process;
+
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -31,6 +33,8 @@ use regatta_engine::ports::git::{Authorship, GitError, GitRemote};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
+
+pub(crate) use process::GitProcess;
 
 use crate::errors;
 use crate::git_stream::{self, PeerStreams, StreamFault};
@@ -135,22 +139,22 @@ impl GitLauncher {
     }
 
     /// Returns a call under Regatta's configuration on the repository `git_dir`.
-    pub(crate) fn in_vault(&self, git_dir: &Path, doing: &'static str) -> GitCommand {
-        let mut call = self.regatta_command(doing);
+    pub(crate) fn in_vault(&self, git_dir: &Path, operation: &'static str) -> GitCommand {
+        let mut call = self.regatta_command(operation);
         call.command.env("GIT_DIR", git_dir).current_dir(git_dir);
         call
     }
 
     /// Returns a call under Regatta's configuration that finds its repository from `dir`.
-    pub(crate) fn in_dir(&self, dir: &Path, doing: &'static str) -> GitCommand {
-        let mut call = self.regatta_command(doing);
+    pub(crate) fn in_dir(&self, dir: &Path, operation: &'static str) -> GitCommand {
+        let mut call = self.regatta_command(operation);
         call.command.current_dir(dir);
         call
     }
 
     /// Returns a call under the user's configuration that finds its repository from `dir`.
-    pub(crate) fn in_checkout(&self, dir: &Path, doing: &'static str) -> GitCommand {
-        let mut call = self.new_command(doing);
+    pub(crate) fn in_checkout(&self, dir: &Path, operation: &'static str) -> GitCommand {
+        let mut call = self.new_command(operation);
         call.command
             .envs(self.user_env.iter().map(|(name, value)| (name, value)))
             .current_dir(dir);
@@ -159,8 +163,8 @@ impl GitLauncher {
 
     /// Returns a call like [`GitLauncher::in_checkout`] that may also connect to remotes as the
     /// user's own git would.
-    pub(crate) fn in_checkout_online(&self, dir: &Path, doing: &'static str) -> GitCommand {
-        let mut call = self.in_checkout(dir, doing);
+    pub(crate) fn in_checkout_online(&self, dir: &Path, operation: &'static str) -> GitCommand {
+        let mut call = self.in_checkout(dir, operation);
         call.command.args([
             "-c",
             "protocol.allow=user",
@@ -182,7 +186,7 @@ impl GitLauncher {
         call.command.envs(
             ["SSH_AUTH_SOCK", "GIT_SSH_COMMAND"]
                 .into_iter()
-                .filter_map(|s| Some((s, env::var_os(s)?))),
+                .filter_map(|name| Some((name, env::var_os(name)?))),
         );
         call
     }
@@ -195,16 +199,16 @@ impl GitLauncher {
     pub(crate) fn in_submodule_online(
         &self,
         git_dir: &Path,
-        files: bool,
-        doing: &'static str,
+        allow_files: bool,
+        operation: &'static str,
     ) -> GitCommand {
-        let mut call = self.in_checkout(git_dir, doing);
-        let files = if files {
+        let mut call = self.in_checkout(git_dir, operation);
+        let file_setting = if allow_files {
             "protocol.file.allow=always"
         } else {
             "protocol.file.allow=never"
         };
-        for setting in SUBMODULE_ONLINE_SETTINGS.iter().chain([&files]) {
+        for setting in SUBMODULE_ONLINE_SETTINGS.iter().chain([&file_setting]) {
             call.command.args(["-c", setting]);
         }
         call.command
@@ -227,15 +231,16 @@ impl GitLauncher {
         &self,
         git_dir: &Path,
         remote: &GitRemote,
-        doing: &'static str,
+        operation: &'static str,
     ) -> GitCommand {
-        let mut call = self.in_vault(git_dir, doing).with_long_timeout();
-        let secure = remote.url.starts_with("https:");
-        for setting in ONLINE_SETTINGS.iter().chain([if secure {
-            &"protocol.https.allow=always"
+        let mut call = self.in_vault(git_dir, operation).with_long_timeout();
+        let is_secure = remote.url.starts_with("https:");
+        let protocol = if is_secure {
+            "protocol.https.allow=always"
         } else {
-            &"protocol.http.allow=always"
-        }]) {
+            "protocol.http.allow=always"
+        };
+        for setting in ONLINE_SETTINGS.iter().chain([&protocol]) {
             call.command.args(["-c", setting]);
         }
         if let Some(ca) = &remote.ca {
@@ -243,7 +248,7 @@ impl GitLauncher {
             setting.push(ca);
             call.command.arg("-c").arg(setting);
         }
-        if secure {
+        if is_secure {
             let proxies = ["https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"];
             call.command.envs(
                 proxies
@@ -261,8 +266,8 @@ impl GitLauncher {
         call
     }
 
-    fn regatta_command(&self, doing: &'static str) -> GitCommand {
-        let mut call = self.new_command(doing);
+    fn regatta_command(&self, operation: &'static str) -> GitCommand {
+        let mut call = self.new_command(operation);
         call.command
             .args([
                 "-c",
@@ -279,7 +284,7 @@ impl GitLauncher {
         call
     }
 
-    fn new_command(&self, doing: &'static str) -> GitCommand {
+    fn new_command(&self, operation: &'static str) -> GitCommand {
         let mut command = Command::new(&self.program);
         command
             .env_clear()
@@ -302,7 +307,7 @@ impl GitLauncher {
         }
         GitCommand {
             command,
-            operation: doing,
+            operation,
             input: None,
             started_count: Arc::clone(&self.started_count),
             timeout: self.timeout,
@@ -347,17 +352,20 @@ impl GitCommand {
         self.command.env("GIT_INDEX_FILE", index);
         self
     }
-    /// Writes new objects to `objects`, and also finds those of `others`.
-    pub(crate) fn object_dirs(mut self, objects: &Path, others: &Path) -> GitCommand {
-        self.command
-            .env("GIT_OBJECT_DIRECTORY", objects)
-            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_object_dir(others));
+    /// Writes new objects to `objects`, and also finds those of `alternates`.
+    pub(crate) fn object_dirs(mut self, objects: &Path, alternates: &Path) -> GitCommand {
+        self.command.env("GIT_OBJECT_DIRECTORY", objects).env(
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+            quote_object_dir(alternates),
+        );
         self
     }
-    /// Also finds the objects of `others`.
-    pub(crate) fn alternate_objects(mut self, others: &Path) -> GitCommand {
-        self.command
-            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_object_dir(others));
+    /// Also finds the objects of `alternates`.
+    pub(crate) fn alternate_objects(mut self, alternates: &Path) -> GitCommand {
+        self.command.env(
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+            quote_object_dir(alternates),
+        );
         self
     }
     /// Writes without syncing, for objects that are made again after a crash. Call this before the
@@ -394,20 +402,20 @@ impl GitCommand {
         }
         self
     }
-    pub(crate) fn authorship(mut self, by: &Authorship) -> GitCommand {
-        let date = format!("@{} +0000", by.unix_seconds);
+    pub(crate) fn authorship(mut self, authorship: &Authorship) -> GitCommand {
+        let date = format!("@{} +0000", authorship.unix_seconds);
         // Git refuses an empty name; it removes `<`, `>` and newlines by itself.
-        let name = if by.name.trim().is_empty() {
+        let name = if authorship.name.trim().is_empty() {
             "Regatta"
         } else {
-            &by.name
+            &authorship.name
         };
         self.command
             .env("GIT_AUTHOR_NAME", name)
-            .env("GIT_AUTHOR_EMAIL", &by.email)
+            .env("GIT_AUTHOR_EMAIL", &authorship.email)
             .env("GIT_AUTHOR_DATE", &date)
             .env("GIT_COMMITTER_NAME", name)
-            .env("GIT_COMMITTER_EMAIL", &by.email)
+            .env("GIT_COMMITTER_EMAIL", &authorship.email)
             .env("GIT_COMMITTER_DATE", &date);
         self
     }
@@ -420,12 +428,12 @@ impl GitCommand {
         self.started_count.fetch_add(1, Ordering::Relaxed);
         self.command.spawn().map_err(|cause| {
             // A missing working directory is also reported as "not found".
-            let here = self.command.get_current_dir().is_none_or(Path::is_dir);
-            if cause.kind() == io::ErrorKind::NotFound && here {
+            let dir_exists = self.command.get_current_dir().is_none_or(Path::is_dir);
+            if cause.kind() == io::ErrorKind::NotFound && dir_exists {
                 return errors::git_missing();
             }
             match self.command.get_current_dir() {
-                Some(dir) if !here => errors::io_error("go to", dir, &cause),
+                Some(dir) if !dir_exists => errors::io_error("go to", dir, &cause),
                 _ => errors::not_started(self.operation, &cause),
             }
         })
@@ -434,26 +442,12 @@ impl GitCommand {
     /// Starts the process and leaves it running for repeated queries.
     pub(crate) fn start_process(mut self) -> Result<GitProcess, GitError> {
         self.command.stdin(Stdio::piped()).stderr(Stdio::null());
-        let mut child = self.spawn()?;
-        match (child.stdin.take(), child.stdout.take()) {
-            (Some(stdin), Some(pipe)) => {
-                let stdout = BufReader::new(TimeLimitedReads {
-                    pipe,
-                    timeout: self.timeout,
-                });
-                Ok(GitProcess {
-                    child,
-                    operation: self.operation,
-                    stdin: Some(stdin),
-                    stdout,
-                })
-            }
-            _ => Err(errors::unexpected(self.operation)),
-        }
+        let child = self.spawn()?;
+        GitProcess::new(child, self.operation, self.timeout)
     }
 
     /// Runs the process between the other side's two streams, and expects success.
-    pub(crate) fn stream(mut self, ends: PeerStreams<'_>) -> Result<(), GitError> {
+    pub(crate) fn stream(mut self, peer: PeerStreams<'_>) -> Result<(), GitError> {
         self.command.stdin(Stdio::piped());
         let mut child = self.spawn()?;
         let (Some(stdin), Some(stdout), stderr) =
@@ -462,11 +456,11 @@ impl GitCommand {
             return Err(errors::unexpected(self.operation));
         };
         thread::scope(|scope| {
-            let complaints = scope.spawn(move || read_stderr(stderr));
+            let stderr_reader = scope.spawn(move || read_stderr(stderr));
             let fault = git_stream::transfer(
                 &child,
                 (stdin, stdout),
-                ends,
+                peer,
                 (Instant::now() + self.timeout, CLEANUP_TIMEOUT),
             );
             if matches!(fault, Some(StreamFault::SystemCall(_))) {
@@ -475,7 +469,7 @@ impl GitCommand {
             let status = child
                 .wait()
                 .map_err(|cause| errors::not_started(self.operation, &cause))?;
-            let printed = complaints.join().unwrap_or_default();
+            let stderr_text = stderr_reader.join().unwrap_or_default();
             match fault {
                 Some(StreamFault::TimedOut) => {
                     Err(errors::took_too_long(self.operation, self.timeout))
@@ -487,7 +481,7 @@ impl GitCommand {
                     Err(errors::not_started(self.operation, &cause))
                 }
                 None if status.success() => Ok(()),
-                None => Err(errors::git_failed(self.operation, &printed)),
+                None => Err(errors::git_failed(self.operation, &stderr_text)),
             }
         })
     }
@@ -506,9 +500,9 @@ impl GitCommand {
                 // If git stops reading, its status and its output say why.
                 scope.spawn(move || drop(pipe.write_all(&input)));
             }
-            let complaints = scope.spawn(move || read_stderr(stderr));
-            let mut printed = Vec::new();
-            let (mut flooded, mut hung) = (false, false);
+            let stderr_reader = scope.spawn(move || read_stderr(stderr));
+            let mut stdout_bytes = Vec::new();
+            let (mut is_too_long, mut has_timed_out) = (false, false);
             if let Some(pipe) = stdout {
                 let mut pipe = TimeLimitedOutput {
                     pipe,
@@ -519,26 +513,27 @@ impl GitCommand {
                 let read = pipe
                     .by_ref()
                     .take(MAX_STDOUT_BYTES as u64 + 1)
-                    .read_to_end(&mut printed);
+                    .read_to_end(&mut stdout_bytes);
                 read.map_err(|cause| errors::not_started(self.operation, &cause))?;
-                (flooded, hung) = (printed.len() > MAX_STDOUT_BYTES, pipe.signals_sent > 0);
+                (is_too_long, has_timed_out) =
+                    (stdout_bytes.len() > MAX_STDOUT_BYTES, pipe.signals_sent > 0);
             }
-            if flooded {
+            if is_too_long {
                 let _ = child.kill();
             }
             let status = child
                 .wait()
                 .map_err(|cause| errors::not_started(self.operation, &cause))?;
-            if hung {
+            if has_timed_out {
                 return Err(errors::took_too_long(self.operation, self.timeout));
             }
-            if flooded {
+            if is_too_long {
                 return Err(errors::too_much_output(self.operation, MAX_STDOUT_BYTES));
             }
-            let stderr = complaints.join().unwrap_or_default();
+            let stderr = stderr_reader.join().unwrap_or_default();
             Ok(GitOutput {
                 status: status.code(),
-                stdout: printed,
+                stdout: stdout_bytes,
                 stderr,
             })
         })
@@ -546,53 +541,53 @@ impl GitCommand {
 
     /// Runs the process and expects success.
     pub(crate) fn run_expecting_success(self) -> Result<GitOutput, GitError> {
-        let doing = self.operation;
-        let said = self.run()?;
-        if said.status == Some(0) {
-            Ok(said)
+        let operation = self.operation;
+        let output = self.run()?;
+        if output.status == Some(0) {
+            Ok(output)
         } else {
-            Err(errors::git_failed(doing, &said.stderr))
+            Err(errors::git_failed(operation, &output.stderr))
         }
     }
 
     /// Runs the process and returns whether it succeeded, where status 1 means "no".
     pub(crate) fn run_yes_or_no(self) -> Result<bool, GitError> {
-        let doing = self.operation;
-        let said = self.run()?;
-        match said.status {
+        let operation = self.operation;
+        let output = self.run()?;
+        match output.status {
             Some(0) => Ok(true),
             Some(1) => Ok(false),
-            _ => Err(errors::git_failed(doing, &said.stderr)),
+            _ => Err(errors::git_failed(operation, &output.stderr)),
         }
     }
 
     /// Runs the process and returns the one line that it prints.
     pub(crate) fn run_for_line(self) -> Result<String, GitError> {
-        let said = self.run_expecting_success()?;
-        Ok(String::from_utf8_lossy(&said.stdout)
+        let output = self.run_expecting_success()?;
+        Ok(String::from_utf8_lossy(&output.stdout)
             .trim_end_matches('\n')
             .to_owned())
     }
 
     /// Runs the process and returns the object that it names.
     pub(crate) fn run_for_object(self) -> Result<CommitId, GitError> {
-        let doing = self.operation;
-        CommitId::new(&self.run_for_line()?).map_err(|_| errors::unexpected(doing))
+        let operation = self.operation;
+        CommitId::new(&self.run_for_line()?).map_err(|_| errors::unexpected(operation))
     }
 
     /// Runs a `rev-parse --verify --quiet` and returns the object, if there is one.
     pub(crate) fn run_for_optional_object(self) -> Result<Option<CommitId>, GitError> {
-        let doing = self.operation;
-        let said = self.run()?;
-        match said.status {
+        let operation = self.operation;
+        let output = self.run()?;
+        match output.status {
             Some(0) => {
-                let text = String::from_utf8_lossy(&said.stdout);
+                let text = String::from_utf8_lossy(&output.stdout);
                 CommitId::new(text.trim_end())
                     .map(Some)
-                    .map_err(|_| errors::unexpected(doing))
+                    .map_err(|_| errors::unexpected(operation))
             }
             Some(1) => Ok(None),
-            _ => Err(errors::git_failed(doing, &said.stderr)),
+            _ => Err(errors::git_failed(operation, &output.stderr)),
         }
     }
 
@@ -604,12 +599,12 @@ impl GitCommand {
 
 /// Reads a process's error output and keeps its beginning.
 fn read_stderr(pipe: Option<ChildStderr>) -> String {
-    let mut kept = Vec::new();
+    let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {
-        let _ = pipe.by_ref().take(MAX_STDERR_BYTES).read_to_end(&mut kept);
+        let _ = pipe.by_ref().take(MAX_STDERR_BYTES).read_to_end(&mut bytes);
         let _ = io::copy(&mut pipe, &mut io::sink());
     }
-    path_to_text(&kept)
+    path_to_text(&bytes)
 }
 
 /// Reads the output of a process up to its time limit, then ends the process so that it closes its
@@ -623,19 +618,19 @@ struct TimeLimitedOutput<'a> {
 }
 
 impl Read for TimeLimitedOutput<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            let left = self.deadline.saturating_duration_since(Instant::now());
+            let remaining = self.deadline.saturating_duration_since(Instant::now());
             let wait = Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: i64::from(left.subsec_nanos()),
+                tv_sec: remaining.as_secs() as i64,
+                tv_nsec: i64::from(remaining.subsec_nanos()),
             };
             let ready = match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&wait)) {
                 Err(Errno::INTR) => continue,
                 ready => ready?,
             };
             if ready > 0 {
-                return self.pipe.read(into);
+                return self.pipe.read(buffer);
             }
             if self.signals_sent > 1 {
                 return Ok(0); // another process holds its output open
@@ -650,98 +645,6 @@ impl Read for TimeLimitedOutput<'_> {
             // The process leads a group of its own. It may have just ended, which is fine.
             let _gone = kill_process_group(Pid::from_child(self.child), signal);
         }
-    }
-}
-
-/// A git process that answers repeated queries. Dropping this ends the process.
-#[derive(Debug)]
-pub(crate) struct GitProcess {
-    child: Child,
-    operation: &'static str,
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<TimeLimitedReads>,
-}
-
-/// The output of such a process, with a time limit for each read, because a hanging process must
-/// not block Regatta.
-#[derive(Debug)]
-struct TimeLimitedReads {
-    pipe: ChildStdout,
-    timeout: Duration,
-}
-
-impl Read for TimeLimitedReads {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let until = Instant::now() + self.timeout;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let wait = Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: i64::from(left.subsec_nanos()),
-            };
-            match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&wait)) {
-                Err(Errno::INTR) => {}
-                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-                ready => {
-                    return ready
-                        .map_err(io::Error::from)
-                        .and_then(|_| self.pipe.read(into));
-                }
-            }
-        }
-    }
-}
-
-impl GitProcess {
-    fn read_failure(&self, cause: &io::Error) -> GitError {
-        if cause.kind() == io::ErrorKind::TimedOut {
-            // The caller drops the process because of this error, which ends it.
-            return errors::took_too_long(self.operation, self.stdout.get_ref().timeout);
-        }
-        errors::not_started(self.operation, cause)
-    }
-    /// Sends a query. The last answer must have been read completely.
-    pub(crate) fn send(&mut self, question: &[u8]) -> Result<(), GitError> {
-        let Some(stdin) = &mut self.stdin else {
-            return Err(errors::unexpected(self.operation));
-        };
-        stdin
-            .write_all(question)
-            .and_then(|()| stdin.flush())
-            .map_err(|cause| self.read_failure(&cause))
-    }
-    /// Reads the next line, without its end.
-    pub(crate) fn read_line(&mut self) -> Result<String, GitError> {
-        let mut line = Vec::new();
-        self.stdout
-            .read_until(b'\n', &mut line)
-            .map_err(|cause| self.read_failure(&cause))?;
-        match line.pop() {
-            Some(b'\n') => Ok(path_to_text(&line)),
-            // The process ended in the middle of a line. A new process may succeed.
-            _ => Err(errors::unexpected(self.operation)),
-        }
-    }
-    /// Reads the next `size` bytes.
-    pub(crate) fn read_bytes(&mut self, size: usize) -> Result<Vec<u8>, GitError> {
-        if size > MAX_STDOUT_BYTES {
-            return Err(errors::too_much_output(self.operation, MAX_STDOUT_BYTES));
-        }
-        let mut bytes = vec![0; size];
-        self.stdout
-            .read_exact(&mut bytes)
-            .map_err(|cause| self.read_failure(&cause))?;
-        Ok(bytes)
-    }
-}
-
-impl Drop for GitProcess {
-    fn drop(&mut self) {
-        // The process ends by itself when its input ends, but a stuck one must not block this
-        // thread.
-        drop(self.stdin.take());
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -789,183 +692,4 @@ pub(crate) fn path_to_text(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn launcher() -> GitLauncher {
-        GitLauncher::new("/nonexistent/gitconfig".into())
-    }
-
-    #[test]
-    fn missing_program_and_missing_directory_have_different_errors() {
-        let mut missing = launcher();
-        missing.program = "/nonexistent/git".into();
-        assert_eq!(
-            missing
-                .in_dir(Path::new("/"), "x")
-                .arg("version")
-                .run()
-                .unwrap_err()
-                .code,
-            "git_missing"
-        );
-        assert_eq!(
-            launcher()
-                .in_dir(Path::new("/nonexistent"), "x")
-                .arg("version")
-                .run()
-                .unwrap_err()
-                .code,
-            "io"
-        );
-    }
-
-    /// A hanging process is ended with its children, after a chance to clean up.
-    #[test]
-    fn hanging_git_process_is_ended() {
-        let dir = tempfile::tempdir().unwrap();
-        let (program, tidied) = (dir.path().join("git"), dir.path().join("tidied"));
-        let script = format!(
-            "#!/bin/sh\ntrap 'touch {}; exit 1' TERM\nsleep 600 & wait\n",
-            tidied.display()
-        );
-        executable(&program, &script);
-        let hangs = GitLauncher {
-            program: program.into(),
-            timeout: Duration::from_millis(300),
-            ..launcher()
-        };
-        let error = hangs
-            .in_dir(Path::new("/"), "wait")
-            .arg("version")
-            .run()
-            .unwrap_err();
-        assert_eq!(error.code, "git_slow", "{error}");
-        assert!(tidied.exists());
-        let quick = GitLauncher {
-            timeout: Duration::from_secs(60),
-            ..launcher()
-        };
-        assert!(
-            quick
-                .in_dir(Path::new("/"), "x")
-                .arg("version")
-                .run_for_line()
-                .unwrap()
-                .starts_with("git version")
-        );
-    }
-
-    /// A process that answers several queries may hang too.
-    #[test]
-    fn git_process_that_does_not_answer_a_query_is_ended() {
-        let dir = tempfile::tempdir().unwrap();
-        let program = dir.path().join("git");
-        executable(&program, "#!/bin/sh\necho here\nexec sleep 600\n");
-        let hangs = GitLauncher {
-            program: program.into(),
-            timeout: Duration::from_millis(300),
-            ..launcher()
-        };
-        let mut talk = hangs.in_dir(Path::new("/"), "ask").start_process().unwrap();
-        talk.send(b"anybody?\n").unwrap();
-        assert_eq!(talk.read_line().unwrap(), "here");
-        let error = talk.read_line().unwrap_err();
-        assert_eq!(error.code, "git_slow", "{error}");
-        let pid = talk.child.id();
-        drop(talk);
-        assert!(!Path::new("/proc").join(pid.to_string()).exists());
-    }
-
-    fn executable(program: &Path, script: &str) {
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::write(program, script).unwrap();
-        std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    }
-
-    #[test]
-    fn s3_the_environment_is_built_from_nothing() {
-        let call = launcher().in_vault(Path::new("/"), "x");
-        let names: Vec<_> = call
-            .command
-            .get_envs()
-            .filter_map(|(name, _)| name.to_str())
-            .collect();
-        assert!(
-            names
-                .iter()
-                .all(|name| name.starts_with("GIT_") || ["PATH", "HOME", "LC_ALL"].contains(name)),
-            "{names:?}"
-        );
-        let shown = call
-            .args(["config", "--get", "core.hooksPath"])
-            .run_for_line()
-            .unwrap();
-        assert_eq!(shown, "/dev/null");
-    }
-
-    /// S4: no token is in the list of processes. Only the protocol of the server's URL is allowed,
-    /// and only the given certificate authority is trusted.
-    #[test]
-    fn s4_a_request_has_no_token_on_the_command_line_and_allows_one_protocol() {
-        let (url, token) = ("https://host/git/shop".to_owned(), "rt_secret".to_owned());
-        let secure = GitRemote {
-            url,
-            token,
-            ca: Some("/etc/my ca.pem".into()),
-        };
-        let call = launcher().in_vault_online(Path::new("/"), &secure, "x");
-        let args: Vec<_> = call.command.get_args().filter_map(OsStr::to_str).collect();
-        assert!(
-            args.contains(&"http.sslCAInfo=/etc/my ca.pem")
-                && args.contains(&"protocol.https.allow=always")
-        );
-        assert!(
-            !args
-                .iter()
-                .any(|arg| arg.contains("secret") || *arg == "protocol.http.allow=always"),
-            "{args:?}"
-        );
-        let shown = |key: &'static str| {
-            launcher()
-                .in_vault_online(Path::new("/"), &secure, "x")
-                .args(["config", "--get", key])
-        };
-        assert_eq!(
-            shown("http.extraHeader").run_for_line().unwrap(),
-            "Authorization: Bearer rt_secret"
-        );
-        assert_eq!(shown("credential.helper").run_for_line().unwrap(), "");
-        assert_eq!(
-            shown("http.followRedirects").run_for_line().unwrap(),
-            "false"
-        );
-        assert_eq!(shown("protocol.allow").run_for_line().unwrap(), "never");
-        let plain = GitRemote {
-            url: "http://host/git/shop".into(),
-            ca: None,
-            ..secure
-        };
-        let call = launcher().in_vault_online(Path::new("/"), &plain, "x");
-        let names: Vec<_> = call
-            .command
-            .get_envs()
-            .filter_map(|(name, _)| name.to_str())
-            .collect();
-        assert!(
-            !names
-                .iter()
-                .any(|name| name.to_lowercase().contains("proxy")),
-            "{names:?}"
-        );
-    }
-
-    #[test]
-    fn nul_separated_lists_are_joined_and_split() {
-        assert_eq!(
-            split_nul(&join_nul([b"a b".as_slice(), b"-c"])),
-            [b"a b".to_vec(), b"-c".to_vec()]
-        );
-        assert!(split_nul(b"").is_empty());
-    }
-}
+mod tests;

@@ -58,31 +58,32 @@ enum TerminationStep {
 pub(crate) fn transfer(
     child: &Child,
     (stdin, mut stdout): (ChildStdin, ChildStdout),
-    ends: PeerStreams<'_>,
-    (mut until, grace): (Instant, Duration),
+    peer: PeerStreams<'_>,
+    (mut deadline, grace): (Instant, Duration),
 ) -> Option<StreamFault> {
     if let Err(error) = ioctl_fionbio(&stdin, true) {
         return Some(StreamFault::SystemCall(error.into()));
     }
-    let (mut stdin, mut fault, mut forced) = (Some(stdin), None, TerminationStep::NotForced);
-    let (mut piece, mut pending, mut left) = (vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES], 0..0);
+    let (mut stdin, mut fault, mut step) = (Some(stdin), None, TerminationStep::NotForced);
+    let (mut buffer, mut request_buffer, mut unsent) =
+        (vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES], 0..0);
     loop {
-        let ready = wait(&stdout, stdin.as_ref(), until);
-        let (says, takes) = match ready {
+        let ready = wait(&stdout, stdin.as_ref(), deadline);
+        let (has_output, accepts_input) = match ready {
             Ok(ready) => ready,
             Err(error) => (
                 set_first_fault(&mut fault, StreamFault::SystemCall(error)),
                 false,
             ),
         };
-        let mut failed = None;
-        if says {
-            match stdout.read(&mut piece) {
+        let mut new_fault = None;
+        if has_output {
+            match stdout.read(&mut buffer) {
                 Ok(0) => return fault,
                 Ok(length) if fault.is_none() => {
-                    failed = ends
+                    new_fault = peer
                         .answer
-                        .write_all(&piece[..length])
+                        .write_all(&buffer[..length])
                         .err()
                         .map(StreamFault::Answer)
                 }
@@ -90,17 +91,17 @@ pub(crate) fn transfer(
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return fault.or(Some(StreamFault::SystemCall(error))),
             }
-        } else if let Some(pipe) = stdin.as_mut().filter(|_| takes) {
-            if left.is_empty() {
-                match ends.request.read(&mut pending) {
+        } else if let Some(pipe) = stdin.as_mut().filter(|_| accepts_input) {
+            if unsent.is_empty() {
+                match peer.request.read(&mut request_buffer) {
                     Ok(0) => stdin = None,
-                    Ok(length) => left = 0..length,
+                    Ok(length) => unsent = 0..length,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => failed = Some(StreamFault::Request(error)),
+                    Err(error) => new_fault = Some(StreamFault::Request(error)),
                 }
             } else {
-                match pipe.write(&pending[left.clone()]) {
-                    Ok(length) => left.start += length,
+                match pipe.write(&request_buffer[unsent.clone()]) {
+                    Ok(length) => unsent.start += length,
                     Err(error)
                         if matches!(
                             error.kind(),
@@ -111,35 +112,35 @@ pub(crate) fn transfer(
                 }
             }
         } else {
-            match forced {
-                TerminationStep::NotForced => failed = Some(StreamFault::TimedOut),
+            match step {
+                TerminationStep::NotForced => new_fault = Some(StreamFault::TimedOut),
                 TerminationStep::InputClosed => {
-                    (forced, until) = (TerminationStep::Terminated, Instant::now() + grace);
+                    (step, deadline) = (TerminationStep::Terminated, Instant::now() + grace);
                     signal(child, Signal::TERM);
                 }
                 TerminationStep::Terminated => {
-                    (forced, until) = (TerminationStep::Killed, Instant::now() + grace);
+                    (step, deadline) = (TerminationStep::Killed, Instant::now() + grace);
                     signal(child, Signal::KILL);
                 }
                 TerminationStep::Killed => return fault, // another process holds its output open
             }
         }
-        if let Some(failed) = failed {
-            let is_cut_off = matches!(failed, StreamFault::Request(_));
-            set_first_fault(&mut fault, failed);
-            (stdin, until) = (None, Instant::now() + grace);
+        if let Some(new_fault) = new_fault {
+            let is_cut_off = matches!(new_fault, StreamFault::Request(_));
+            set_first_fault(&mut fault, new_fault);
+            (stdin, deadline) = (None, Instant::now() + grace);
             if is_cut_off {
-                forced = TerminationStep::InputClosed;
+                step = TerminationStep::InputClosed;
             } else {
-                forced = TerminationStep::Terminated;
+                step = TerminationStep::Terminated;
                 signal(child, Signal::TERM);
             }
         }
     }
 }
 
-fn set_first_fault(fault: &mut Option<StreamFault>, why: StreamFault) -> bool {
-    fault.get_or_insert(why);
+fn set_first_fault(fault: &mut Option<StreamFault>, new_fault: StreamFault) -> bool {
+    fault.get_or_insert(new_fault);
     false
 }
 
@@ -147,25 +148,23 @@ fn set_first_fault(fault: &mut Option<StreamFault>, why: StreamFault) -> bool {
 fn wait(
     stdout: &ChildStdout,
     stdin: Option<&ChildStdin>,
-    until: Instant,
+    deadline: Instant,
 ) -> io::Result<(bool, bool)> {
     loop {
-        let left = until.saturating_duration_since(Instant::now());
+        let remaining = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: i64::from(left.subsec_nanos()),
+            tv_sec: remaining.as_secs() as i64,
+            tv_nsec: i64::from(remaining.subsec_nanos()),
         };
         let mut fds = vec![PollFd::new(stdout, PollFlags::IN)];
-        fds.extend(stdin.map(|child_stdin| PollFd::new(child_stdin, PollFlags::OUT)));
+        fds.extend(stdin.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
         match poll(&mut fds, Some(&timeout)) {
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
             Ok(_) => {
-                let ready = |at: usize| {
-                    fds.get(at)
-                        .is_some_and(|poll_fd| !poll_fd.revents().is_empty())
-                };
-                return Ok((ready(0), ready(1)));
+                let is_ready =
+                    |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+                return Ok((is_ready(0), is_ready(1)));
             }
         }
     }
@@ -207,14 +206,14 @@ mod tests {
             .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let pipes = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let ends = PeerStreams {
+        let peer = PeerStreams {
             request: &mut CutOff(false),
             answer: &mut io::sink(),
         };
         let fault = transfer(
             &child,
             pipes,
-            ends,
+            peer,
             (Instant::now() + Duration::from_secs(3_600), grace),
         );
         assert!(matches!(fault, Some(StreamFault::Request(_))), "{fault:?}");

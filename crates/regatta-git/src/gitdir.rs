@@ -48,17 +48,17 @@ pub(crate) fn make_git_dir(
     alternates.push(b'\n');
     write("objects/info/alternates", &alternates)?;
     write("info/exclude", b".regatta/\n")?;
-    let long = commit.as_str().len() == 64;
+    let is_sha256 = commit.as_str().len() == 64;
     let mut config = format!(
         "[core]\n\trepositoryformatversion = {}\n\tfilemode = true\n\tbare = \
         false\n\tlogallrefupdates = true\n",
-        u8::from(long)
+        u8::from(is_sha256)
     );
     if let Some(sparse) = sparse {
         config += "\tsparseCheckout = true\n\tsparseCheckoutCone = true\n";
         write("info/sparse-checkout", sparse.cone_patterns().as_bytes())?;
     }
-    if long {
+    if is_sha256 {
         config += "[extensions]\n\tobjectFormat = sha256\n";
     }
     write("config", (config + WORKSPACE_CONFIG).as_bytes())?;
@@ -71,11 +71,12 @@ pub(crate) fn make_git_dir(
         HeadTarget::Detached => write("HEAD", format!("{commit}\n").as_bytes()),
         HeadTarget::Branch { name, trunk } => {
             write("HEAD", format!("ref: refs/heads/{name}\n").as_bytes())?;
-            let nested = |a: &BranchName, b: &BranchName| a.as_str().starts_with(&format!("{b}/"));
+            let is_inside =
+                |a: &BranchName, b: &BranchName| a.as_str().starts_with(&format!("{b}/"));
             for branch in [*name, *trunk] {
                 // Git cannot have both `a` and `a/b`. The workspace's own branch is the one that
                 // must exist.
-                if branch == *name || !(nested(name, trunk) || nested(trunk, name)) {
+                if branch == *name || !(is_inside(name, trunk) || is_inside(trunk, name)) {
                     let path = git_dir.join("refs/heads").join(branch.as_str());
                     path.parent().map_or(Ok(()), disk::make_dirs)?;
                     disk::write_unsynced(&path, format!("{commit}\n").as_bytes())?;
@@ -101,34 +102,35 @@ impl SparseDirs {
     pub(crate) fn parse(setting: &[String]) -> Result<Option<SparseDirs>, GitError> {
         let mut dirs = Vec::new();
         for text in setting {
-            let bad = |why| Err(errors::bad_sparse(text, why));
+            let refuse = |why| Err(errors::bad_sparse(text, why));
             if text.starts_with('/') {
-                return bad("it is absolute");
+                return refuse("it is absolute");
             }
             let dir = text.strip_suffix("/**").unwrap_or(text);
             if dir.contains(['*', '?', '\0', '\n', '\r']) {
-                return bad("an entry must be one directory without wildcards");
+                return refuse("an entry must be one directory without wildcards");
             }
-            let parts: Vec<&str> = dir
+            let names: Vec<&str> = dir
                 .split('/')
-                .filter(|dir| !dir.is_empty() && *dir != ".")
+                .filter(|name| !name.is_empty() && *name != ".")
                 .collect();
-            if parts
+            if names
                 .iter()
-                .any(|part| *part == ".." || part.eq_ignore_ascii_case(".git"))
+                .any(|name| *name == ".." || name.eq_ignore_ascii_case(".git"))
             {
-                return bad("it leads out of the working tree");
+                return refuse("it leads out of the working tree");
             }
-            if parts.is_empty() {
+            if names.is_empty() {
                 return Ok(None); // the top directory means everything
             }
-            dirs.push(parts.join("/"));
+            dirs.push(names.join("/"));
         }
         dirs.sort();
         dirs.dedup();
-        let all = dirs.clone();
+        let all_dirs = dirs.clone();
         dirs.retain(|dir| {
-            !all.iter()
+            !all_dirs
+                .iter()
                 .any(|other| dir.starts_with(&format!("{other}/")))
         });
         Ok((!dirs.is_empty()).then_some(SparseDirs(dirs)))
@@ -138,13 +140,16 @@ impl SparseDirs {
     fn cone_patterns(&self) -> String {
         let mut lines: BTreeMap<&str, bool> = BTreeMap::new();
         for dir in &self.0 {
-            lines.extend(dir.match_indices('/').map(|(at, _)| (&dir[..at], false)));
+            lines.extend(
+                dir.match_indices('/')
+                    .map(|(slash, _)| (&dir[..slash], false)),
+            );
             lines.insert(dir, true);
         }
         let mut text = "/*\n!/*/\n".to_owned();
-        for (dir, whole) in lines {
+        for (dir, is_whole) in lines {
             let dir = dir.replace('\\', "\\\\").replace('[', "\\[");
-            text += &if whole {
+            text += &if is_whole {
                 format!("/{dir}/\n")
             } else {
                 format!("/{dir}/\n!/{dir}/*/\n")
@@ -159,8 +164,8 @@ impl SparseDirs {
         let parent = path
             .iter()
             .rposition(|byte| *byte == b'/')
-            .map_or(&[][..], |at| &path[..at]);
-        let below = |outer: &[u8], inner: &[u8]| {
+            .map_or(&[][..], |slash| &path[..slash]);
+        let contains = |outer: &[u8], inner: &[u8]| {
             inner
                 .strip_prefix(outer)
                 .is_some_and(|inner| matches!(inner, [] | [b'/', ..]))
@@ -169,12 +174,12 @@ impl SparseDirs {
             || self
                 .0
                 .iter()
-                .any(|s| below(s.as_bytes(), parent) || below(parent, s.as_bytes()))
+                .any(|dir| contains(dir.as_bytes(), parent) || contains(parent, dir.as_bytes()))
     }
 
     /// Returns a text that is equal for equal directories.
     pub(crate) fn fingerprint(sparse: Option<&SparseDirs>) -> String {
-        sparse.map_or(String::new(), |sparse_dirs| sparse_dirs.0.join("\n"))
+        sparse.map_or(String::new(), |dirs| dirs.0.join("\n"))
     }
 }
 
@@ -182,32 +187,32 @@ impl SparseDirs {
 mod tests {
     use super::*;
 
-    fn of(dirs: &[&str]) -> Result<Option<SparseDirs>, GitError> {
+    fn sparse_dirs(dirs: &[&str]) -> Result<Option<SparseDirs>, GitError> {
         SparseDirs::parse(&dirs.iter().map(|dir| (*dir).to_owned()).collect::<Vec<_>>())
     }
 
     #[test]
     fn sparse_directories_are_normalised() {
-        assert_eq!(of(&[]).unwrap(), None);
-        assert_eq!(of(&["src", "."]).unwrap(), None);
+        assert_eq!(sparse_dirs(&[]).unwrap(), None);
+        assert_eq!(sparse_dirs(&["src", "."]).unwrap(), None);
         assert_eq!(
-            of(&["./b//c/", "b/c/d", "a/**"]).unwrap(),
+            sparse_dirs(&["./b//c/", "b/c/d", "a/**"]).unwrap(),
             Some(SparseDirs(vec!["a".into(), "b/c".into()]))
         );
         assert_eq!(
-            of(&["a/b/c"]).unwrap().unwrap().cone_patterns(),
+            sparse_dirs(&["a/b/c"]).unwrap().unwrap().cone_patterns(),
             "/*\n!/*/\n/a/\n!/a/*/\n/a/b/\n!/a/b/*/\n/a/b/c/\n"
         );
         assert_eq!(
-            of(&["app/[id]"]).unwrap().unwrap().cone_patterns(),
+            sparse_dirs(&["app/[id]"]).unwrap().unwrap().cone_patterns(),
             "/*\n!/*/\n/app/\n!/app/*/\n/app/\\[id]/\n"
         );
     }
 
     #[test]
     fn files_in_parent_directories_are_checked_out_too() {
-        let sparse = of(&["a/b"]).unwrap().unwrap();
-        for (path, there) in [
+        let sparse = sparse_dirs(&["a/b"]).unwrap().unwrap();
+        for (path, is_included) in [
             ("x", true),
             ("a/x", true),
             ("a/b/x", true),
@@ -215,7 +220,7 @@ mod tests {
             ("a/bc/x", false),
             ("b/x", false),
         ] {
-            assert_eq!(sparse.includes(path.as_bytes()), there, "{path}");
+            assert_eq!(sparse.includes(path.as_bytes()), is_included, "{path}");
         }
     }
 
@@ -230,7 +235,7 @@ mod tests {
             "a/*",
             "a\nb",
         ] {
-            assert_eq!(of(&[bad]).unwrap_err().code, "bad_sparse", "{bad}");
+            assert_eq!(sparse_dirs(&[bad]).unwrap_err().code, "bad_sparse", "{bad}");
         }
     }
 }

@@ -63,7 +63,7 @@ impl GitAdapter {
         self.locks
             .with_lock(LockKey::Trunk(repo.project.clone()), || {
                 let user = self.discover_at(&repo.path)?;
-                let step = TrunkMove {
+                let trunk_move = TrunkMove {
                     repo,
                     user: &user,
                     old,
@@ -72,36 +72,39 @@ impl GitAdapter {
                 };
                 let tip = self.trunk_tip(&user, repo)?;
                 if tip == *new {
-                    self.finish_checkouts(&step)?;
+                    self.finish_checkouts(&trunk_move)?;
                     return Ok(TrunkMoveResult::Moved);
                 }
                 if tip != *old {
                     return Ok(TrunkMoveResult::TrunkElsewhere(tip));
                 }
                 // The process starts while the objects are transferred.
-                let mover = self.ref_update_command(&step, permit).start_process()?;
-                let cargo = self.transfer_new_objects(&step)?;
+                let mover = self
+                    .ref_update_command(&trunk_move, permit)
+                    .start_process()?;
+                let transfer = self.transfer_new_objects(&trunk_move)?;
                 failpoint::hit("move.objects");
-                let checkouts = self.checkouts(&step)?;
-                let mut blocked = BTreeSet::new();
+                let checkouts = self.checkouts(&trunk_move)?;
+                let mut blocking = BTreeSet::new();
                 for checkout in &checkouts {
-                    blocked.append(&mut self.blocking_paths(&step, checkout, &cargo.diff)?);
+                    blocking.append(&mut self.blocking_paths(
+                        &trunk_move,
+                        checkout,
+                        &transfer.diff,
+                    )?);
                 }
-                if !blocked.is_empty() {
+                if !blocking.is_empty() {
                     return Ok(TrunkMoveResult::CheckoutDirty(
-                        blocked
-                            .iter()
-                            .map(|blocked| path_to_text(blocked))
-                            .collect(),
+                        blocking.iter().map(|path| path_to_text(path)).collect(),
                     ));
                 }
                 failpoint::hit("move.checked");
-                if let Some(elsewhere) = self.swap_ref(&step, mover, permit)? {
+                if let Some(elsewhere) = self.swap_ref(&trunk_move, mover, permit)? {
                     return Ok(TrunkMoveResult::TrunkElsewhere(elsewhere));
                 }
                 failpoint::hit("move.ref");
                 for checkout in &checkouts {
-                    self.update_checkout(&step, checkout)?;
+                    self.update_checkout(&trunk_move, checkout)?;
                 }
                 failpoint::hit("move.checkout");
                 Ok(TrunkMoveResult::Moved)
@@ -110,35 +113,44 @@ impl GitAdapter {
 
     /// Copies the objects of the new commit into the user's repository, where no ref reaches them
     /// yet.
-    fn transfer_new_objects(&self, step: &TrunkMove<'_>) -> Result<ObjectTransfer, GitError> {
-        let vault = self.vault_with(step.repo, step.new)?;
-        self.vault_with(step.repo, step.old)?;
-        let cargo = match self.object_transfer(&vault, step.old, step.new)? {
-            Some(cargo) => cargo,
-            None if step.allows_rebase => {
+    fn transfer_new_objects(&self, trunk_move: &TrunkMove<'_>) -> Result<ObjectTransfer, GitError> {
+        let vault = self.vault_with(trunk_move.repo, trunk_move.new)?;
+        self.vault_with(trunk_move.repo, trunk_move.old)?;
+        let transfer = match self.object_transfer(&vault, trunk_move.old, trunk_move.new)? {
+            Some(transfer) => transfer,
+            None if trunk_move.allows_rebase => {
                 // The old trunk is kept before any ref drops it (Q3).
                 self.update_refs(
                     &vault,
-                    format!("update {} {}\n", kept_trunk_ref(step.old), step.old),
+                    format!(
+                        "update {} {}\n",
+                        kept_trunk_ref(trunk_move.old),
+                        trunk_move.old
+                    ),
                 )?;
-                self.object_transfer_across(&vault, step.old, step.new)?
+                self.object_transfer_across(&vault, trunk_move.old, trunk_move.new)?
             }
-            None => return Err(errors::not_a_descendant(step.old, step.new)),
+            None => return Err(errors::not_a_descendant(trunk_move.old, trunk_move.new)),
         };
         // Trials refuse such names one by one. This check covers all other ways.
-        if step.user.confuses_case() {
+        if trunk_move.user.confuses_case() {
             self.with_object_store(&vault, |odb| {
-                refuse_case_collisions(odb, step.old, step.new)
+                refuse_case_collisions(odb, trunk_move.old, trunk_move.new)
             })?;
         }
-        self.transfer_objects(&vault, &step.user.common_dir, &cargo, step.new)?;
-        Ok(cargo)
+        self.transfer_objects(
+            &vault,
+            &trunk_move.user.common_dir,
+            &transfer,
+            trunk_move.new,
+        )?;
+        Ok(transfer)
     }
 
     /// Returns the call that moves the ref when it gets its input.
-    fn ref_update_command(&self, step: &TrunkMove<'_>, permit: &TrunkPermit) -> GitCommand {
+    fn ref_update_command(&self, trunk_move: &TrunkMove<'_>, permit: &TrunkPermit) -> GitCommand {
         self.git
-            .in_vault(&step.user.common_dir, "move the trunk")
+            .in_vault(&trunk_move.user.common_dir, "move the trunk")
             .args(["update-ref", "--create-reflog", "-m"])
             .arg(format!("regatta: landing {}", permit.landing()))
             .arg("--stdin")
@@ -147,8 +159,8 @@ impl GitAdapter {
     /// Moves the ref if it is still at the old commit, and otherwise returns where it is.
     fn swap_ref(
         &self,
-        step: &TrunkMove<'_>,
-        mut waiting: GitProcess,
+        trunk_move: &TrunkMove<'_>,
+        mut process: GitProcess,
         permit: &TrunkPermit,
     ) -> Result<Option<CommitId>, GitError> {
         let TrunkMove {
@@ -156,22 +168,22 @@ impl GitAdapter {
             user,
             old,
             new,
-            allows_rebase: replants,
-        } = step;
+            allows_rebase,
+        } = trunk_move;
         let name = format!("refs/heads/{}", repo.trunk);
-        let keep = if *replants {
+        let keep = if *allows_rebase {
             format!("update {} {old}\n", kept_trunk_ref(old))
         } else {
             String::new()
         };
-        let order = format!("start\nupdate {name} {new} {old}\n{keep}prepare\ncommit\n");
-        let told = waiting.send(order.as_bytes()).is_ok();
-        let moved = told
+        let commands = format!("start\nupdate {name} {new} {old}\n{keep}prepare\ncommit\n");
+        let is_sent = process.send(commands.as_bytes()).is_ok();
+        let is_moved = is_sent
             && ["start", "prepare", "commit"]
                 .iter()
-                .all(|s| waiting.read_line() == Ok(format!("{s}: ok")));
-        drop(waiting);
-        if !moved {
+                .all(|command| process.read_line() == Ok(format!("{command}: ok")));
+        drop(process);
+        if !is_moved {
             // Another process may have moved the ref, perhaps to this very commit, which the
             // trunk's tip shows. If nobody did, the move is repeated with a process that reports
             // its error.
@@ -179,40 +191,40 @@ impl GitAdapter {
                 tip if tip == **new => return Ok(None),
                 tip if tip != **old => return Ok(Some(tip)),
                 _ => self
-                    .ref_update_command(step, permit)
-                    .input(order.into())
+                    .ref_update_command(trunk_move, permit)
+                    .input(commands.into())
                     .run_expecting_success()?,
             };
         }
         // The directory is missing where refs are not stored as files.
-        if let Some(folder) = user
+        if let Some(dir) = user
             .common_dir
             .join(&name)
             .parent()
             .filter(|path| path.is_dir())
         {
-            disk::sync_dir(folder)?;
+            disk::sync_dir(dir)?;
         }
         Ok(None)
     }
 
     /// Returns every working tree of the user in which the trunk is checked out.
-    fn checkouts(&self, step: &TrunkMove<'_>) -> Result<Vec<Checkout>, GitError> {
-        let TrunkMove { repo, user, .. } = step;
+    fn checkouts(&self, trunk_move: &TrunkMove<'_>) -> Result<Vec<Checkout>, GitError> {
+        let TrunkMove { repo, user, .. } = trunk_move;
         let name = format!("refs/heads/{}", repo.trunk);
         if !repo.should_update_checkout {
             return Ok(Vec::new()); // the user's settings say that working trees are not updated
         }
-        refuse_during_rebase(step, &name)?;
-        let mut found = Vec::new();
+        refuse_during_rebase(trunk_move, &name)?;
+        let mut checkouts = Vec::new();
         if !user.is_bare && self.head_branch(user)?.as_ref() == Some(&name) {
-            found.push(Checkout {
+            checkouts.push(Checkout {
                 top: user.top.clone(),
                 git_dir: user.git_dir.clone(),
             });
         }
         if !user.common_dir.join("worktrees").is_dir() && !user.is_bare {
-            return Ok(found);
+            return Ok(checkouts);
         }
         let listed = self
             .git
@@ -223,16 +235,16 @@ impl GitAdapter {
             if let Some(path) = line.strip_prefix(b"worktree ") {
                 top = path_from_bytes(path).to_path_buf();
             }
-            let here = line
+            let is_trunk_checkout = line
                 .strip_prefix(b"branch ")
-                .is_some_and(|line| line == name.as_bytes());
+                .is_some_and(|branch| branch == name.as_bytes());
             // A worktree that was deleted by hand is still listed.
-            if !here || !top.is_dir() || is_same_path(&top, &user.top) {
+            if !is_trunk_checkout || !top.is_dir() || is_same_path(&top, &user.top) {
                 continue;
             }
             match self.discover_at(&top) {
                 Ok(other) if other.is_bare => {}
-                Ok(other) => found.push(Checkout {
+                Ok(other) => checkouts.push(Checkout {
                     top: other.top,
                     git_dir: other.git_dir,
                 }),
@@ -241,63 +253,67 @@ impl GitAdapter {
                 Err(error) => return Err(error),
             }
         }
-        Ok(found)
+        Ok(checkouts)
     }
 
     /// Returns the paths of a checkout that keep it from being updated from the old commit to the
     /// new one.
     fn blocking_paths(
         &self,
-        step: &TrunkMove<'_>,
+        trunk_move: &TrunkMove<'_>,
         checkout: &Checkout,
         difference: &TreeDiff,
     ) -> Result<BTreeSet<Vec<u8>>, GitError> {
-        if let Some(what) = operation_in_progress(&checkout.git_dir).filter(|s| *s != "a bisect") {
-            return Err(errors::operation_in_progress(what, &checkout.top));
+        if let Some(operation) =
+            operation_in_progress(&checkout.git_dir).filter(|name| *name != "a bisect")
+        {
+            return Err(errors::operation_in_progress(operation, &checkout.top));
         }
         wait_for_index_lock(checkout)?;
         // Staged changes show against HEAD, except those of submodules, which that comparison
         // leaves out.
         let changes = self.modified_files(&checkout.top)?;
         let is_clean = changes.is_empty();
-        let at_old = self.trunk_tip(step.user, step.repo)? == *step.old;
+        let is_at_old = self.trunk_tip(trunk_move.user, trunk_move.repo)? == *trunk_move.old;
         let changes = changes
             .into_iter()
-            .filter(|modified_file| at_old || modified_file.is_edited || modified_file.is_unmerged);
-        let mut blocked = BTreeSet::new();
+            .filter(|file| is_at_old || file.is_edited || file.is_unmerged);
+        let mut blocking = BTreeSet::new();
         for ModifiedFile {
             path,
-            is_staged: staged,
-            is_unmerged: unmerged,
+            is_staged,
+            is_unmerged,
             ..
         } in changes
         {
             // Git updates no checkout with an unmerged path, wherever that path is.
-            let in_the_way = unmerged || overlaps_diff(difference, &path);
-            if in_the_way || (staged && at_old && self.is_stale_in_index(checkout, &path)?) {
-                blocked.insert(path);
+            let is_in_the_way = is_unmerged || overlaps_diff(difference, &path);
+            if is_in_the_way
+                || (is_staged && is_at_old && self.is_stale_in_index(checkout, &path)?)
+            {
+                blocking.insert(path);
             }
         }
-        if !at_old || disk::is_occupied(&checkout.top.join(".gitmodules")) {
-            blocked.append(&mut self.staged_paths(step.old, checkout, difference)?);
+        if !is_at_old || disk::is_occupied(&checkout.top.join(".gitmodules")) {
+            blocking.append(&mut self.staged_paths(trunk_move.old, checkout, difference)?);
         }
-        blocked.append(&mut untracked_collisions(difference, checkout));
-        if blocked.is_empty() && !(is_clean && changes_content_only(difference)) {
+        blocking.append(&mut untracked_collisions(difference, checkout));
+        if blocking.is_empty() && !(is_clean && changes_content_only(difference)) {
             // A dry run of git decides.
-            let mut said = self.read_tree(step, checkout, &["--dry-run"])?;
-            if said.0 != Some(0) {
+            let (mut status, mut stderr) = self.read_tree(trunk_move, checkout, &["--dry-run"])?;
+            if status != Some(0) {
                 // Git takes a touched file for a changed one until its index is refreshed.
                 self.refresh_index(checkout)?;
-                said = self.read_tree(step, checkout, &["--dry-run"])?;
+                (status, stderr) = self.read_tree(trunk_move, checkout, &["--dry-run"])?;
             }
-            if said.0 != Some(0) {
-                blocked.extend(path_in_error(&said.1));
-                if blocked.is_empty() {
-                    return Err(errors::git_failed("check your working tree", &said.1));
+            if status != Some(0) {
+                blocking.extend(path_in_error(&stderr));
+                if blocking.is_empty() {
+                    return Err(errors::git_failed("check your working tree", &stderr));
                 }
             }
         }
-        Ok(blocked)
+        Ok(blocking)
     }
 
     /// Returns whether the index has a file as it was before the trunk's last change of it. An
@@ -308,12 +324,12 @@ impl GitAdapter {
             .git
             .in_checkout(&checkout.top, "find the last change of a file")
             .arg("--literal-pathspecs");
-        let last = call
+        let last_change = call
             .args(["log", "-1", "--first-parent", "--format=%H", "HEAD", "--"])
             .arg(path_from_bytes(path))
             .run()?;
-        let last = path_to_text(last.stdout.trim_ascii());
-        if last.is_empty() {
+        let last_change = path_to_text(last_change.stdout.trim_ascii());
+        if last_change.is_empty() {
             return Ok(false);
         }
         let call = self
@@ -322,7 +338,7 @@ impl GitAdapter {
             .arg("--literal-pathspecs");
         let call = call
             .args(["diff-index", "--cached", "--quiet"])
-            .arg(format!("{last}^"))
+            .arg(format!("{last_change}^"))
             .arg("--");
         // The call fails where that commit has no parent.
         Ok(call.arg(path_from_bytes(path)).run()?.status == Some(0))
@@ -364,10 +380,10 @@ impl GitAdapter {
         difference: &TreeDiff,
     ) -> Result<BTreeSet<Vec<u8>>, GitError> {
         let changes = self.modified_files(&checkout.top)?;
-        let edited = changes.into_iter().filter(|modified_file| {
-            modified_file.is_edited && overlaps_diff(difference, &modified_file.path)
-        });
-        Ok(edited.map(|modified_file| modified_file.path).collect())
+        let edited = changes
+            .into_iter()
+            .filter(|file| file.is_edited && overlaps_diff(difference, &file.path));
+        Ok(edited.map(|file| file.path).collect())
     }
 
     /// Refreshes the index for files that were touched but not changed.
@@ -381,7 +397,7 @@ impl GitAdapter {
 
     fn read_tree(
         &self,
-        step: &TrunkMove<'_>,
+        trunk_move: &TrunkMove<'_>,
         checkout: &Checkout,
         flags: &[&str],
     ) -> Result<(Option<i32>, String), GitError> {
@@ -390,69 +406,78 @@ impl GitAdapter {
             .in_checkout(&checkout.top, "update your working tree")
             .args(["read-tree", "-m", "-u"]);
         let call = flags.iter().fold(call, |call, flag| call.arg(flag));
-        let said = call.args([step.old.as_str(), step.new.as_str()]).run()?;
-        Ok((said.status, said.stderr))
+        let output = call
+            .args([trunk_move.old.as_str(), trunk_move.new.as_str()])
+            .run()?;
+        Ok((output.status, output.stderr))
     }
 
     /// Updates a checkout from the old commit to the new one. Changes in other files stay.
-    fn update_checkout(&self, step: &TrunkMove<'_>, checkout: &Checkout) -> Result<(), GitError> {
-        let since = Instant::now();
-        let mut refreshed = false;
+    fn update_checkout(
+        &self,
+        trunk_move: &TrunkMove<'_>,
+        checkout: &Checkout,
+    ) -> Result<(), GitError> {
+        let began = Instant::now();
+        let mut is_refreshed = false;
         loop {
             wait_for_index_lock(checkout)?;
-            let (status, stderr) = self.read_tree(step, checkout, &[])?;
+            let (status, stderr) = self.read_tree(trunk_move, checkout, &[])?;
             if status == Some(0) {
                 return Ok(());
             }
-            if !stderr.contains("index.lock") && !refreshed {
+            if !stderr.contains("index.lock") && !is_refreshed {
                 // Git takes a touched file for a changed one until its index is refreshed.
-                refreshed = true;
+                is_refreshed = true;
                 self.refresh_index(checkout)?;
                 continue;
             }
             if !stderr.contains("index.lock") {
                 return Err(errors::checkout_behind(
                     &checkout.top,
-                    step.old,
-                    step.new,
+                    trunk_move.old,
+                    trunk_move.new,
                     &stderr,
                 ));
             }
             // Another process took the index between this module's check and git's.
-            if since.elapsed() > LOCK_TIMEOUT {
+            if began.elapsed() > LOCK_TIMEOUT {
                 return Err(errors::index_locked(&checkout.git_dir.join("index.lock")));
             }
         }
     }
 
     /// Finishes the checkouts after the ref has moved, where no change of a person prevents it.
-    fn finish_checkouts(&self, step: &TrunkMove<'_>) -> Result<(), GitError> {
-        let checkouts = self.checkouts(step)?;
+    fn finish_checkouts(&self, trunk_move: &TrunkMove<'_>) -> Result<(), GitError> {
+        let checkouts = self.checkouts(trunk_move)?;
         if checkouts.is_empty() {
             return Ok(());
         }
-        let vault = self.vault_with(step.repo, step.new)?;
-        self.vault_with(step.repo, step.old)?;
+        let vault = self.vault_with(trunk_move.repo, trunk_move.new)?;
+        self.vault_with(trunk_move.repo, trunk_move.old)?;
         let difference = self.with_object_store(&vault, |odb| {
-            let (old, new) = (odb.commit(step.old)?.tree, odb.commit(step.new)?.tree);
+            let (old, new) = (
+                odb.commit(trunk_move.old)?.tree,
+                odb.commit(trunk_move.new)?.tree,
+            );
             TreeDiff::between(odb, Some(&old), &new)
         })?;
         for checkout in checkouts {
             wait_for_index_lock(&checkout)?;
             if operation_in_progress(&checkout.git_dir).is_some()
                 || !self
-                    .staged_paths(step.old, &checkout, &difference)?
+                    .staged_paths(trunk_move.old, &checkout, &difference)?
                     .is_empty()
             {
                 // The checkout was updated already, or a person is working in it.
                 continue;
             }
             if self
-                .blocking_paths(step, &checkout, &difference)?
+                .blocking_paths(trunk_move, &checkout, &difference)?
                 .is_empty()
-                || self.repair_index(step, &checkout, &difference)?
+                || self.repair_index(trunk_move, &checkout, &difference)?
             {
-                self.update_checkout(step, &checkout)?;
+                self.update_checkout(trunk_move, &checkout)?;
             }
         }
         Ok(())
@@ -464,7 +489,7 @@ impl GitAdapter {
     /// is a person's.
     fn repair_index(
         &self,
-        step: &TrunkMove<'_>,
+        trunk_move: &TrunkMove<'_>,
         checkout: &Checkout,
         difference: &TreeDiff,
     ) -> Result<bool, GitError> {
@@ -487,29 +512,29 @@ impl GitAdapter {
             .input(input.clone())
             .run_expecting_success()
         };
-        self.vault(step.repo)?;
-        let real = checkout.git_dir.join("index");
-        let trial = self.layout.scratch(&step.repo.project);
-        disk::copy_index(&real, trial.path())
-            .map_err(|cause| errors::io_error("copy", &real, &cause))?;
-        update(trial.path())?;
+        self.vault(trunk_move.repo)?;
+        let real_index = checkout.git_dir.join("index");
+        let trial_index = self.layout.scratch(&trunk_move.repo.project);
+        disk::copy_index(&real_index, trial_index.path())
+            .map_err(|cause| errors::io_error("copy", &real_index, &cause))?;
+        update(trial_index.path())?;
         let wrong = self
             .git
             .in_checkout(&checkout.top, "compare the index with the new commit")
-            .index(trial.path())
+            .index(trial_index.path())
             .args([
                 "diff-index",
                 "--cached",
                 "--name-only",
                 "-z",
                 "--no-renames",
-                step.new.as_str(),
+                trunk_move.new.as_str(),
             ])
             .run_for_list()?;
-        if wrong.iter().any(|wrong| differing.contains(wrong)) {
+        if wrong.iter().any(|path| differing.contains(path)) {
             return Ok(false);
         }
-        update(&real)?;
+        update(&real_index)?;
         Ok(true)
     }
 }
@@ -517,35 +542,35 @@ impl GitAdapter {
 /// Returns whether a changed path conflicts with a path of the move: both are equal, or one is
 /// below the other.
 fn overlaps_diff(difference: &TreeDiff, path: &[u8]) -> bool {
-    let folders = path
+    let parent_dirs = path
         .iter()
         .enumerate()
         .filter(|(_, byte)| **byte == b'/')
         .map(|(end, _)| &path[..end]);
-    let below = [path, b"/"].concat();
+    let inner = [path, b"/"].concat();
     difference.files.contains_key(path)
-        || folders
+        || parent_dirs
             .into_iter()
-            .any(|folder| difference.files.contains_key(folder))
+            .any(|dir| difference.files.contains_key(dir))
         || difference
             .files
-            .range(below.clone()..)
+            .range(inner.clone()..)
             .next()
-            .is_some_and(|(found, _)| found.starts_with(&below))
+            .is_some_and(|(found, _)| found.starts_with(&inner))
 }
 
 /// Returns whether only the content or the mode of files changes. In a checkout without changes
 /// nothing can prevent that, so git's dry run is skipped.
 fn changes_content_only(difference: &TreeDiff) -> bool {
     const REGULAR_FILE: u32 = 0o100_000;
-    let plain = |pair: &Option<TreeFile>| {
-        pair.as_ref()
-            .is_some_and(|pair| pair.0 & 0o170_000 == REGULAR_FILE)
+    let is_regular = |file: &Option<TreeFile>| {
+        file.as_ref()
+            .is_some_and(|(mode, _)| mode & 0o170_000 == REGULAR_FILE)
     };
     difference
         .files
         .values()
-        .all(|(old, new)| plain(old) && plain(new))
+        .all(|(old, new)| is_regular(old) && is_regular(new))
 }
 
 /// Returns the untracked files, including ignored ones, at paths where the new commit has a file.
@@ -575,18 +600,19 @@ fn untracked_collisions(difference: &TreeDiff, checkout: &Checkout) -> BTreeSet<
 
 /// Refuses a move while the trunk is being rebased: the branch is then checked out nowhere, but is
 /// about to be moved.
-fn refuse_during_rebase(step: &TrunkMove<'_>, name: &str) -> Result<(), GitError> {
-    let mut git_dirs = vec![step.user.common_dir.clone()];
-    if let Ok(entries) = fs::read_dir(step.user.common_dir.join("worktrees")) {
+fn refuse_during_rebase(trunk_move: &TrunkMove<'_>, name: &str) -> Result<(), GitError> {
+    let mut git_dirs = vec![trunk_move.user.common_dir.clone()];
+    if let Ok(entries) = fs::read_dir(trunk_move.user.common_dir.join("worktrees")) {
         git_dirs.extend(entries.flatten().map(|entry| entry.path()));
     }
-    let rebased = |dir: &PathBuf| {
+    let is_rebasing = |dir: &PathBuf| {
         ["rebase-merge", "rebase-apply"].iter().any(|kind| {
-            fs::read_to_string(dir.join(kind).join("head-name")).is_ok_and(|s| s.trim() == name)
+            fs::read_to_string(dir.join(kind).join("head-name"))
+                .is_ok_and(|text| text.trim() == name)
         })
     };
-    if git_dirs.iter().any(rebased) {
-        Err(errors::being_rebased(&step.repo.trunk))
+    if git_dirs.iter().any(is_rebasing) {
+        Err(errors::being_rebased(&trunk_move.repo.trunk))
     } else {
         Ok(())
     }
@@ -595,9 +621,9 @@ fn refuse_during_rebase(step: &TrunkMove<'_>, name: &str) -> Result<(), GitError
 /// Waits a moment while another git program holds the checkout's index.
 fn wait_for_index_lock(checkout: &Checkout) -> Result<(), GitError> {
     let lock = checkout.git_dir.join("index.lock");
-    let since = Instant::now();
+    let began = Instant::now();
     while disk::is_occupied(&lock) {
-        if since.elapsed() > LOCK_TIMEOUT {
+        if began.elapsed() > LOCK_TIMEOUT {
             return Err(errors::index_locked(&lock));
         }
         thread::sleep(LOCK_POLL_INTERVAL);
@@ -612,12 +638,12 @@ fn collision_at(top: &Path, path: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<
         .iter()
         .enumerate()
         .filter(|(_, byte)| **byte == b'/')
-        .map(|(at, _)| at)
+        .map(|(slash, _)| slash)
         .chain([path.len()]);
     for end in ends {
         let part = &path[..end];
-        let found = fs::symlink_metadata(top.join(path_from_bytes(part))).ok()?;
-        if !found.is_dir() {
+        let metadata = fs::symlink_metadata(top.join(path_from_bytes(part))).ok()?;
+        if !metadata.is_dir() {
             return (!leaving.contains(part)).then(|| part.to_vec());
         }
     }
@@ -628,15 +654,15 @@ fn collision_at(top: &Path, path: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<
 /// Returns the first file below `dir` that the move does not remove.
 fn untracked_file_below(top: &Path, dir: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt;
-    let mut left = vec![dir.to_vec()];
-    while let Some(dir) = left.pop() {
+    let mut pending = vec![dir.to_vec()];
+    while let Some(dir) = pending.pop() {
         for entry in fs::read_dir(top.join(path_from_bytes(&dir)))
             .ok()?
             .flatten()
         {
             let path = [dir.as_slice(), b"/", entry.file_name().as_bytes()].concat();
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                left.push(path);
+                pending.push(path);
             } else if !leaving.contains(&path) {
                 return Some(path);
             }
@@ -647,9 +673,7 @@ fn untracked_file_below(top: &Path, dir: &[u8], leaving: &BTreeSet<Vec<u8>>) -> 
 
 /// Returns the path that git names in its error message.
 fn path_in_error(stderr: &str) -> Option<Vec<u8>> {
-    let line = stderr
-        .lines()
-        .find(|stderr| stderr.starts_with("error: "))?;
+    let line = stderr.lines().find(|line| line.starts_with("error: "))?;
     let (first, last) = (line.find('\'')?, line.rfind('\'')?);
     (first < last).then(|| line.as_bytes()[first + 1..last].to_vec())
 }
@@ -699,39 +723,42 @@ mod tests {
             workspace: Default::default(),
         };
         let user = adapter.discover_at(&path).unwrap();
-        let step = TrunkMove {
+        let trunk_move = TrunkMove {
             repo: &repo,
             user: &user,
             old: &old,
             new: &new,
             allows_rebase: false,
         };
-        let checkout = adapter.checkouts(&step).unwrap().remove(0);
+        let checkout = adapter.checkouts(&trunk_move).unwrap().remove(0);
         let vault = adapter.vault_with(&repo, &new).unwrap();
-        let cargo = adapter
+        let transfer = adapter
             .object_transfer(&vault, &old, &new)
             .unwrap()
             .unwrap();
         assert!(
             adapter
-                .blocking_paths(&step, &checkout, &cargo.diff)
+                .blocking_paths(&trunk_move, &checkout, &transfer.diff)
                 .unwrap()
                 .is_empty()
         );
         fs::write(path.join("b"), "a person's").unwrap();
         assert_eq!(
-            adapter.update_checkout(&step, &checkout).unwrap_err().code,
+            adapter
+                .update_checkout(&trunk_move, &checkout)
+                .unwrap_err()
+                .code,
             "checkout_behind"
         );
         assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "a person's");
         assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "old");
         // On the second call the trunk is already in place, and the person's file still has
         // priority.
-        adapter.finish_checkouts(&step).unwrap();
+        adapter.finish_checkouts(&trunk_move).unwrap();
         assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "a person's");
         // After the steps in the hint, the update succeeds.
         fs::write(path.join("b"), "old").unwrap();
-        adapter.finish_checkouts(&step).unwrap();
+        adapter.finish_checkouts(&trunk_move).unwrap();
         assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "new");
     }
 }

@@ -31,10 +31,10 @@ impl DataLayout {
     }
     /// Returns the free disk space here, in mebibytes.
     pub(crate) fn free_mb(&self) -> Option<u64> {
-        let there = self.data_dir.ancestors().find(|path| path.is_dir())?;
-        rustix::fs::statvfs(there)
+        let existing = self.data_dir.ancestors().find(|path| path.is_dir())?;
+        rustix::fs::statvfs(existing)
             .ok()
-            .map(|stat_vfs| stat_vfs.f_bavail.saturating_mul(stat_vfs.f_frsize) >> 20)
+            .map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) >> 20)
     }
     pub(crate) fn vault(&self, project: &ProjectName) -> PathBuf {
         self.data_dir.join("vaults").join(format!("{project}.git"))
@@ -87,7 +87,7 @@ impl DataLayout {
                 .to_string_lossy()
                 .split('-')
                 .next()
-                .and_then(|s| s.parse::<u32>().ok());
+                .and_then(|text| text.parse::<u32>().ok());
             if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
                 // A directory that cannot be removed is tried again the next time.
                 let _ = crate::disk::remove_tree(&entry.path());
@@ -159,11 +159,11 @@ pub(crate) enum LockKey {
 pub(crate) struct Locks(Mutex<HashMap<LockKey, Arc<Mutex<()>>>>);
 
 impl Locks {
-    /// Runs `work` while nobody else works on `key`.
-    pub(crate) fn with_lock<T>(&self, key: LockKey, work: impl FnOnce() -> T) -> T {
+    /// Runs `action` while nobody else works on `key`.
+    pub(crate) fn with_lock<T>(&self, key: LockKey, action: impl FnOnce() -> T) -> T {
         let lock = Arc::clone(self.lock_table().entry(key.clone()).or_default());
         let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = work();
+        let result = action();
         drop(guard);
         drop(lock);
         // The last user removes the lock, because the number of attempts is unlimited.
@@ -174,7 +174,7 @@ impl Locks {
         {
             table.remove(&key);
         }
-        done
+        result
     }
 
     fn lock_table(&self) -> MutexGuard<'_, HashMap<LockKey, Arc<Mutex<()>>>> {

@@ -10,28 +10,30 @@
 //! | a runner's mirror | `mirrors/<project>.git` | this crate: the server's trunk, in the place of the user's |
 //! | a workspace's own | `workspaces/<project>/<attempt>/.git` | the agent; this crate creates it and never trusts it |
 //!
-//! In reading order:
+//! Where to find what:
 //!
-//! - `git_command` is the only module that starts git. `object_store` reads and writes objects, and
-//!   `difference`
-//!   compares trees.
-//! - `layout` has the directory layout. `inspect` reads the user's repository and `look` its trunk.
-//!   `vault` is Regatta's own repository.
-//! - `workspace` makes and removes working trees, and `gitdir` the disposable `.git` in each.
-//!   `untracked_files` copies the user's untracked files, and `pool` keeps finished workspaces for reuse.
-//! - `capture` captures the files of a workspace, `agent_commits` the agent's own commits, and
-//!   `restrict` a
-//!   part of a capture. `submodules` checks submodules out, and `submodule_work` captures the work
-//!   in them.
-//! - `merge` and `revert` try a merge, and `tree_merge` makes it where no file was changed twice.
-//!   `fixup` prepares a conflict for an agent. `stage` checks a trial out for its checks.
-//! - `transfer_objects` transfers objects to the user, `land` moves the trunk, `push` pushes it,
-//!   and `rebase_trunk`
-//!   rebases it onto a remote's trunk. `gc` deletes dropped work.
-//! - `serve` gives the vault to other machines: `git_stream` streams the data, and `pktline` parses
-//!   untrusted input. `remote` is the runner's side. `read_commit` reads commits, and `errors` has
-//!   the
-//!   messages for people.
+//! - Starting git: `git_command` is the only module that does. `object_store` reads and writes
+//!   objects, and `tree_diff` compares trees.
+//! - The repositories: `layout` has the directory layout. `user_repo` reads the user's repository
+//!   and `trunk_facts` its trunk. `vault` is Regatta's own repository.
+//! - Working trees: `workspace` makes and removes them, and `gitdir` makes the disposable `.git` in
+//!   each. `untracked_files` copies the user's untracked files, and `workspace_pool` keeps finished
+//!   workspaces for reuse.
+//! - Captures: `capture` captures the files of a workspace, `agent_commits` the agent's own commits,
+//!   and `restrict` takes a part of a capture. `submodules` checks submodules out, and
+//!   `submodule_work` captures the work in them. `special` and `special_files` find files that are
+//!   more than plain content.
+//! - Merges: `merge` and `revert` try a merge, `tree_merge` makes it where no file was changed
+//!   twice, and `conflicts` parses what git reports. `fixup` prepares a conflict for an agent,
+//!   `staging` checks a trial out for its checks, and `collision_scan` tries workspaces against each
+//!   other.
+//! - The trunk: `transfer_objects` transfers objects to the user, `land` moves the trunk, `push`
+//!   pushes it, and `rebase_trunk` rebases it onto a remote's trunk. `case_collisions` refuses names
+//!   that the user's file system would confuse.
+//! - Deleting: `gc` deletes dropped work.
+//! - Other machines: `serve` gives the vault to them, `git_stream` streams the data, and `pktline`
+//!   parses untrusted input. `runner_mirror` is the runner's side.
+//! - For people: `read_commit` reads commits, and `errors` has the messages.
 //!
 //! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's
 //! repository), alternates that point at the user's repository (a `git gc` there could delete
@@ -149,11 +151,11 @@ impl GitAdapter {
 
 /// Returns the git program's version, and whether it is new enough (2.39 or later).
 pub fn version() -> Result<(String, bool), GitError> {
-    let said = GitLauncher::new("/dev/null".into())
-        .in_dir(Path::new("/"), "ask git for its version")
+    let output = GitLauncher::new("/dev/null".into())
+        .in_dir(Path::new("/"), "print its version")
         .args(["version"])
         .run_expecting_success()?;
-    let text = String::from_utf8_lossy(&said.stdout)
+    let text = String::from_utf8_lossy(&output.stdout)
         .trim()
         .trim_start_matches("git version ")
         .to_owned();
@@ -356,8 +358,8 @@ impl Git for GitAdapter {
         style: CommitStyle,
     ) -> Result<TrialMerge, GitError> {
         let change = [(commit.clone(), authorship.clone())];
-        let found = self.merge_all_onto(repo, tip, &change, style)?.pop();
-        found.ok_or_else(|| errors::no_such_commit(commit))
+        let merges = self.merge_all_onto(repo, tip, &change, style)?.pop();
+        merges.ok_or_else(|| errors::no_such_commit(commit))
     }
     fn trial_merges(
         &self,
@@ -526,26 +528,31 @@ impl Git for GitAdapter {
     fn disk_use(&self, repo: &ProjectRepo) -> Result<DiskUse, GitError> {
         self.measure_disk_use(repo)
     }
-    fn shrink_pool(&self, repo: &ProjectRepo, most: u64) -> Result<(), GitError> {
-        self.shrink_pool_to(repo, most)
+    fn shrink_pool(&self, repo: &ProjectRepo, max_bytes: u64) -> Result<(), GitError> {
+        self.shrink_pool_to(repo, max_bytes)
     }
     fn advertise(
         &self,
         repo: &ProjectRepo,
-        wire: &GitHttpRequest<'_>,
+        http_request: &GitHttpRequest<'_>,
         may_write: &dyn Fn(&str) -> bool,
     ) -> Result<Vec<u8>, GitError> {
-        self.advertise_refs(repo, wire, may_write)
+        self.advertise_refs(repo, http_request, may_write)
     }
     fn serve(
         &self,
         repo: &ProjectRepo,
-        wire: &GitHttpRequest<'_>,
+        http_request: &GitHttpRequest<'_>,
         may_write: &dyn Fn(&str) -> bool,
         request: &mut dyn Read,
         answer: &mut dyn Write,
     ) -> Result<(), GitError> {
-        self.serve_request(repo, wire, may_write, PeerStreams { request, answer })
+        self.serve_request(
+            repo,
+            http_request,
+            may_write,
+            PeerStreams { request, answer },
+        )
     }
     fn mirror_path(&self, project: &ProjectName) -> PathBuf {
         self.layout.mirror(project)

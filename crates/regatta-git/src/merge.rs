@@ -59,26 +59,26 @@ impl GitAdapter {
         for (commit, _) in changes {
             vault = self.vault_with(repo, commit)?;
         }
-        let mixes_names = self.discover_at(&repo.path)?.confuses_case();
+        let confuses_case = self.discover_at(&repo.path)?.confuses_case();
         self.with_object_store(&vault, |odb| {
-            let mut at = tip.clone();
-            let mut found = Vec::with_capacity(changes.len());
+            let mut tip = tip.clone();
+            let mut merges = Vec::with_capacity(changes.len());
             for change in changes {
-                let trial = self.merge_next(odb, &vault, &at, change, style)?;
+                let trial = self.merge_next(odb, &vault, &tip, change, style)?;
                 if let TrialMerge::Clean(next) = &trial {
-                    if mixes_names {
-                        refuse_case_collisions(odb, &at, next)?;
+                    if confuses_case {
+                        refuse_case_collisions(odb, &tip, next)?;
                     }
-                    at = next.clone();
+                    tip = next.clone();
                 }
                 let conflicts = matches!(trial, TrialMerge::Conflict(_));
-                found.push(trial);
+                merges.push(trial);
                 if conflicts {
-                    return Ok(found);
+                    return Ok(merges);
                 }
             }
             odb.adopt()?;
-            Ok(found)
+            Ok(merges)
         })
     }
 
@@ -111,7 +111,9 @@ impl GitAdapter {
         let merged = match self.merge_trees(odb, vault, &sides)? {
             MergedTree::Clean(tree) if tree == tip_tree => return Ok(TrialMerge::Empty),
             MergedTree::Clean(tree) => tree,
-            MergedTree::Conflict(_, found) => return Ok(TrialMerge::Conflict(found.path_names())),
+            MergedTree::Conflict(_, conflicts) => {
+                return Ok(TrialMerge::Conflict(conflicts.path_names()));
+            }
         };
         let landed = match style {
             // One parent: the attempt's own commits are kept under its keep-ref, and the trunk
@@ -136,16 +138,16 @@ impl GitAdapter {
         vault: &Path,
         (tip, tip_tree): (&CommitId, &CommitId),
         change: &CommitObject,
-        (merged, by): (&CommitId, &Authorship),
+        (merged, authorship): (&CommitId, &Authorship),
     ) -> Result<CommitId, GitError> {
         let mut tree = tip_tree.clone();
         let mut steps: Vec<(CommitId, Vec<String>)> = Vec::new();
-        let mut waiting: Vec<String> = Vec::new();
+        let mut pending_messages: Vec<String> = Vec::new();
         for own in own_commits(odb, change)? {
             let Some(parent) = own.parents.first() else {
                 continue;
             };
-            waiting.push(own.message);
+            pending_messages.push(own.message);
             let sides = MergeSides {
                 base: parent,
                 ours: &tree,
@@ -155,33 +157,33 @@ impl GitAdapter {
                 continue;
             };
             if next == tree {
-                waiting.clear();
+                pending_messages.clear();
                 continue;
             }
-            steps.push((next.clone(), std::mem::take(&mut waiting)));
+            steps.push((next.clone(), std::mem::take(&mut pending_messages)));
             tree = next;
         }
         if tree != *merged {
             steps.push((merged.clone(), vec![]));
         }
-        let (mut at, count) = (tip.clone(), steps.len());
+        let (mut tip, count) = (tip.clone(), steps.len());
         for (nth, (tree, messages)) in steps.into_iter().enumerate() {
             let is_last = nth + 1 == count;
             let message = if is_last {
-                with_trailers(&messages, &by.message)
+                with_trailers(&messages, &authorship.message)
             } else {
-                with_trailers(&messages, &intermediate_message(&by.message))
+                with_trailers(&messages, &intermediate_message(&authorship.message))
             };
-            at = odb.write_commit(
+            tip = odb.write_commit(
                 &tree,
-                &[&at],
+                &[&tip],
                 &Authorship {
                     message,
-                    ..by.clone()
+                    ..authorship.clone()
                 },
             )?;
         }
-        Ok(at)
+        Ok(tip)
     }
 
     /// Returns whether the history of `tip` contains `commit`.
@@ -191,9 +193,8 @@ impl GitAdapter {
         tip: &CommitId,
         commit: &CommitId,
     ) -> Result<bool, GitError> {
-        let asked = self.git.in_vault(vault, "look for a commit on the trunk");
-        asked
-            .args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()])
+        let call = self.git.in_vault(vault, "look for a commit on the trunk");
+        call.args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()])
             .run_yes_or_no()
     }
 
@@ -205,10 +206,8 @@ impl GitAdapter {
         tip: &CommitId,
         commit: &CommitId,
     ) -> Result<bool, GitError> {
-        let asked =
-            odb.write_to_scratch(self.git.in_vault(vault, "look for a commit on the trunk"));
-        asked
-            .args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()])
+        let call = odb.write_to_scratch(self.git.in_vault(vault, "look for a commit on the trunk"));
+        call.args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()])
             .run_yes_or_no()
     }
 
@@ -234,11 +233,11 @@ impl GitAdapter {
             "--messages",
             "--end-of-options",
         ]);
-        let said = odb
+        let output = odb
             .write_to_scratch(call.args([ours.as_str(), theirs.as_str()]))
             .run()?;
-        let fields: Vec<&[u8]> = said.stdout.split(|byte| *byte == 0).collect();
-        match (said.status, fields.split_first()) {
+        let fields: Vec<&[u8]> = output.stdout.split(|byte| *byte == 0).collect();
+        match (output.status, fields.split_first()) {
             (Some(clean @ (0 | 1)), Some((tree, rest))) => {
                 let tree = CommitId::new(path_to_text(tree).trim())
                     .map_err(|_| errors::unexpected(OPERATION))?;
@@ -248,7 +247,7 @@ impl GitAdapter {
                     MergedTree::Conflict(tree, conflicts::parse_conflicts(rest))
                 })
             }
-            _ => Err(errors::git_failed(OPERATION, &said.stderr)),
+            _ => Err(errors::git_failed(OPERATION, &output.stderr)),
         }
     }
 
@@ -273,7 +272,7 @@ impl GitAdapter {
             };
             Ok(match self.merge_trees(odb, &vault, &sides)? {
                 MergedTree::Clean(_) => vec![],
-                MergedTree::Conflict(_, found) => found.conflicts,
+                MergedTree::Conflict(_, conflicts) => conflicts.conflicts,
             })
         })
     }
@@ -288,7 +287,7 @@ impl GitAdapter {
         authorship: &Authorship,
     ) -> Result<OwnershipMerge, GitError> {
         let change = [(commit.clone(), authorship.clone())];
-        let open = match self
+        let conflicting = match self
             .merge_all_onto(repo, tip, &change, CommitStyle::Squash)?
             .pop()
         {
@@ -301,14 +300,14 @@ impl GitAdapter {
             }
             None => return Err(errors::no_such_commit(commit)),
         };
-        let unsettled: Vec<String> = open
+        let without_side: Vec<String> = conflicting
             .iter()
-            .filter(|open| !sides.contains_key(*open))
+            .filter(|path| !sides.contains_key(*path))
             .cloned()
             .collect();
-        if !unsettled.is_empty() {
+        if !without_side.is_empty() {
             return Ok(OwnershipMerge {
-                trial: TrialMerge::Conflict(unsettled),
+                trial: TrialMerge::Conflict(without_side),
                 dropped: None,
             });
         }
@@ -320,18 +319,19 @@ impl GitAdapter {
             self.tree_of_commit(&vault, tip)?,
             self.tree_of_commit(&vault, commit)?,
         );
-        // With the same version of these paths on all three sides, the rest merges as before.
-        let take = |from: MergeSide| -> Result<CommitId, GitError> {
+        // With the same version of these paths on all three sides, the other paths merge as before.
+        let merge_taking = |trunk_side: MergeSide| -> Result<CommitId, GitError> {
             let version = |path: &str| {
-                let taken = sides.get(path).copied().unwrap_or(MergeSide::Trunk);
-                let trunks = (taken == MergeSide::Trunk) == (from == MergeSide::Trunk);
-                if trunks { &ours } else { &theirs }
+                let chosen = sides.get(path).copied().unwrap_or(MergeSide::Trunk);
+                let is_trunk = (chosen == MergeSide::Trunk) == (trunk_side == MergeSide::Trunk);
+                if is_trunk { &ours } else { &theirs }
             };
-            let of = |tree: &CommitId| self.replace_paths(repo, &vault, tree, &open, &version);
+            let replaced =
+                |tree: &CommitId| self.replace_paths(repo, &vault, tree, &conflicting, &version);
             let (base_tree, ours, theirs) = (
-                of(&self.tree_of_commit(&vault, &base)?)?,
-                of(&ours)?,
-                of(&theirs)?,
+                replaced(&self.tree_of_commit(&vault, &base)?)?,
+                replaced(&ours)?,
+                replaced(&theirs)?,
             );
             self.with_object_store(&vault, |odb| {
                 let base = odb.write_merge_only_commit(&base_tree, &[])?;
@@ -348,33 +348,35 @@ impl GitAdapter {
                         odb.adopt()?;
                         Ok(tree)
                     }
-                    MergedTree::Conflict(_, found) => {
-                        Err(errors::still_conflicts(&found.path_names()))
+                    MergedTree::Conflict(_, conflicts) => {
+                        Err(errors::still_conflicts(&conflicts.path_names()))
                     }
                 }
             })
         };
-        let (taken, other) = (take(MergeSide::Trunk)?, take(MergeSide::Change)?);
-        let new = self.commit_tree(&vault, &taken, &[tip], authorship)?;
-        let told = Authorship {
-            message: errors::dropped_message(&open),
+        let taken_tree = merge_taking(MergeSide::Trunk)?;
+        let other_tree = merge_taking(MergeSide::Change)?;
+        let merged = self.commit_tree(&vault, &taken_tree, &[tip], authorship)?;
+        let dropped_authorship = Authorship {
+            message: errors::dropped_message(&conflicting),
             ..authorship.clone()
         };
         // The change itself is a parent as well, so that none of it is ever deleted.
-        let kept = self.commit_tree(&vault, &other, &[&new, commit], &told)?;
-        let reference = format!("refs/regatta/dropped/{new}");
-        self.update_refs(&vault, format!("update {reference} {kept}\n"))?;
-        let trial = if taken == ours {
+        let dropped_commit =
+            self.commit_tree(&vault, &other_tree, &[&merged, commit], &dropped_authorship)?;
+        let reference = format!("refs/regatta/dropped/{merged}");
+        self.update_refs(&vault, format!("update {reference} {dropped_commit}\n"))?;
+        let trial = if taken_tree == ours {
             TrialMerge::Empty
         } else {
-            TrialMerge::Clean(new)
+            TrialMerge::Clean(merged)
         };
         Ok(OwnershipMerge {
             trial,
             dropped: Some(DroppedVersions {
                 reference,
-                commit: kept,
-                paths: open,
+                commit: dropped_commit,
+                paths: conflicting,
             }),
         })
     }
@@ -389,7 +391,7 @@ impl GitAdapter {
         version: &dyn Fn(&str) -> &'t CommitId,
     ) -> Result<CommitId, GitError> {
         let index = self.layout.scratch(&repo.project);
-        let git = |doing| self.git.in_vault(vault, doing).index(index.path());
+        let git = |operation| self.git.in_vault(vault, operation).index(index.path());
         git("read a side of the merge")
             .args(["read-tree", tree.as_str()])
             .run_expecting_success()?;
@@ -408,11 +410,11 @@ impl GitAdapter {
                 }
             }
         }
-        git("settle a conflict")
+        git("choose a side of a conflict")
             .args(["update-index", "--replace", "-z", "--index-info"])
             .input(changes)
             .run_expecting_success()?;
-        git("write the settled tree")
+        git("write the merged tree")
             .arg("write-tree")
             .run_for_object()
     }
@@ -427,32 +429,35 @@ fn own_commits(
     let [base, head, ..] = change.parents.as_slice() else {
         return Ok(Vec::new());
     };
-    let (mut found, mut at) = (Vec::new(), head.clone());
-    while at != *base && found.len() < MAX_OWN_COMMITS {
-        let commit = odb.commit(&at)?;
+    let (mut commits, mut current) = (Vec::new(), head.clone());
+    while current != *base && commits.len() < MAX_OWN_COMMITS {
+        let commit = odb.commit(&current)?;
         let Some(parent) = commit.parents.first() else {
             break;
         };
-        at = parent.clone();
-        found.push(commit);
+        current = parent.clone();
+        commits.push(commit);
     }
-    found.reverse();
+    commits.reverse();
     // The guard examined only the whole change, so a commit that contains anything else does not
     // land separately.
     let mut before = odb.commit(base)?.tree;
-    let whole = TreeDiff::between(odb, Some(&before), &change.tree)?;
-    for own in &found {
-        if !is_covered_by(&whole, &TreeDiff::between(odb, Some(&before), &own.tree)?) {
+    let whole_change = TreeDiff::between(odb, Some(&before), &change.tree)?;
+    for own in &commits {
+        if !is_covered_by(
+            &whole_change,
+            &TreeDiff::between(odb, Some(&before), &own.tree)?,
+        ) {
             return Ok(Vec::new());
         }
         before = own.tree.clone();
     }
-    Ok(found)
+    Ok(commits)
 }
 
 /// Returns paths as text, sorted and without duplicates.
 pub(crate) fn path_names(paths: &[Vec<u8>]) -> Vec<String> {
-    let mut paths: Vec<String> = paths.iter().map(|paths| path_to_text(paths)).collect();
+    let mut paths: Vec<String> = paths.iter().map(|path| path_to_text(path)).collect();
     paths.sort_unstable();
     paths.dedup();
     paths
@@ -466,13 +471,13 @@ fn intermediate_message(whole: &str) -> String {
         .rev()
         .find_map(|line| line.strip_prefix("Regatta-Landing: "))
         .unwrap_or_default();
-    let line = |line: &str| {
+    let rewrite_line = |line: &str| {
         if line.starts_with("Regatta-Validation: ") {
             return format!("Regatta-Validation-Tip: {landing}\n");
         }
         format!("{line}\n")
     };
-    whole.lines().map(line).collect()
+    whole.lines().map(rewrite_line).collect()
 }
 
 /// Joins commit messages, and appends the last paragraph of `whole` if it consists of trailers.
@@ -484,13 +489,13 @@ fn with_trailers(messages: &[String], whole: &str) -> String {
         .collect();
     let is_trailer = |line: &str| {
         line.split_once(": ")
-            .is_some_and(|line| !line.0.contains(' ') && !line.0.is_empty())
+            .is_some_and(|(name, _)| !name.contains(' ') && !name.is_empty())
     };
     let trailers = whole
         .trim_end()
         .rsplit_once("\n\n")
-        .map(|whole| whole.1)
-        .filter(|whole| whole.lines().all(is_trailer));
+        .map(|(_, last_paragraph)| last_paragraph)
+        .filter(|paragraph| paragraph.lines().all(is_trailer));
     match (own.is_empty(), trailers) {
         (true, _) => whole.to_owned(),
         (false, None) => format!("{}\n", own.join("\n\n")),
@@ -505,9 +510,9 @@ mod tests {
     #[test]
     fn message_of_an_agents_commit_gets_the_tasks_trailers() {
         let whole = "Add a cart\n\nLong story.\n\nRegatta-Task: T1\nRegatta-Agent: amber\n";
-        let told = with_trailers(&["one\n".into(), "two".into()], whole);
+        let message = with_trailers(&["one\n".into(), "two".into()], whole);
         assert_eq!(
-            told,
+            message,
             "one\n\ntwo\n\nRegatta-Task: T1\nRegatta-Agent: amber\n"
         );
         assert_eq!(
@@ -521,8 +526,8 @@ mod tests {
     #[test]
     fn q14_an_intermediate_commit_names_the_validated_landing() {
         let whole = "Add\n\nRegatta-Task: T1\nRegatta-Landing: L4\nRegatta-Validation: abc\n";
-        let step = "Add\n\nRegatta-Task: T1\nRegatta-Landing: L4\nRegatta-Validation-Tip: L4\n";
-        assert_eq!(intermediate_message(whole), step);
+        let expected = "Add\n\nRegatta-Task: T1\nRegatta-Landing: L4\nRegatta-Validation-Tip: L4\n";
+        assert_eq!(intermediate_message(whole), expected);
         let unvalidated = "Add\n\nRegatta-Landing: L4\nRegatta-Validation-Tip: L5\n";
         assert_eq!(intermediate_message(unvalidated), unvalidated);
     }

@@ -105,31 +105,31 @@ impl ProcessPool {
 
     /// Ends the idle processes.
     pub(crate) fn end_all(&self) {
-        let waiting = std::mem::take(&mut *self.lock());
-        drop(waiting);
+        let idle = std::mem::take(&mut *self.lock());
+        drop(idle);
     }
 }
 
 impl GitAdapter {
-    /// Runs `work` with the vault's objects. Discards objects that were written and not adopted.
+    /// Runs `action` with the vault's objects. Discards objects that were written and not adopted.
     pub(crate) fn with_object_store<T>(
         &self,
         vault: &Path,
-        work: impl FnOnce(&mut ObjectStore) -> Result<T, GitError>,
+        action: impl FnOnce(&mut ObjectStore) -> Result<T, GitError>,
     ) -> Result<T, GitError> {
-        let waiting = self.processes.lock().get_mut(vault).and_then(Vec::pop);
-        let mut odb = match waiting {
+        let idle = self.processes.lock().get_mut(vault).and_then(Vec::pop);
+        let mut odb = match idle {
             Some(odb) => odb,
             None => self.open_object_store(vault)?,
         };
-        let done = work(&mut odb)?;
+        let result = action(&mut odb)?;
         odb.discard()?;
         let mut table = self.processes.lock();
-        let waiting = table.entry(vault.to_path_buf()).or_default();
-        if odb.query_count < MAX_QUERIES_PER_PROCESS && waiting.len() < MAX_IDLE_PROCESSES {
-            waiting.push(odb);
+        let idle = table.entry(vault.to_path_buf()).or_default();
+        if odb.query_count < MAX_QUERIES_PER_PROCESS && idle.len() < MAX_IDLE_PROCESSES {
+            idle.push(odb);
         }
-        Ok(done)
+        Ok(result)
     }
 
     fn open_object_store(&self, vault: &Path) -> Result<ObjectStore, GitError> {
@@ -186,24 +186,24 @@ impl ObjectStore {
     pub(crate) fn find_object(&mut self, name: &str) -> Result<Option<CommitId>, GitError> {
         self.query_count += 1;
         self.reader.send(format!("info {name}\n").as_bytes())?;
-        Ok(parse_header(&self.reader.read_line()?).map(|row| row.0))
+        Ok(parse_header(&self.reader.read_line()?).map(|(id, _, _)| id))
     }
 
     fn read_object(&mut self, name: &str, kind: &str) -> Result<Option<Vec<u8>>, GitError> {
         self.query_count += 1;
         self.reader.send(format!("contents {name}\n").as_bytes())?;
-        let Some((_, found, size)) = parse_header(&self.reader.read_line()?) else {
+        let Some((_, found_kind, size)) = parse_header(&self.reader.read_line()?) else {
             return Ok(None);
         };
         let mut bytes = self.reader.read_bytes(size + 1)?;
         bytes.pop();
-        Ok((found == kind).then_some(bytes))
+        Ok((found_kind == kind).then_some(bytes))
     }
 
     /// Reads a commit.
     pub(crate) fn commit(&mut self, id: &CommitId) -> Result<CommitObject, GitError> {
-        if let Some(known) = self.cache.commits.get(id) {
-            return Ok(known.clone());
+        if let Some(cached) = self.cache.commits.get(id) {
+            return Ok(cached.clone());
         }
         let bytes = self
             .read_object(id.as_str(), "commit")?
@@ -226,21 +226,21 @@ impl ObjectStore {
         ids: impl Iterator<Item = &'a CommitId>,
     ) -> Result<Vec<Vec<TreeEntry>>, GitError> {
         let ids: Vec<&CommitId> = ids.collect();
-        let unknown: Vec<&CommitId> = ids
+        let uncached: Vec<&CommitId> = ids
             .iter()
             .copied()
             .filter(|id| !self.cache.trees.contains_key(*id))
             .collect();
-        self.query_count += unknown.len() as u32;
+        self.query_count += uncached.len() as u32;
         // The queries are few enough to fit into the pipe, because the answers are read only
         // afterwards.
-        let questions: String = unknown
+        let queries: String = uncached
             .iter()
             .map(|id| format!("contents {id}\n"))
             .collect();
-        self.reader.send(questions.as_bytes())?;
-        let mut read = HashMap::new();
-        for id in unknown {
+        self.reader.send(queries.as_bytes())?;
+        let mut read_trees = HashMap::new();
+        for id in uncached {
             let (_, kind, size) = parse_header(&self.reader.read_line()?)
                 .ok_or_else(|| errors::no_such_object(id))?;
             let mut bytes = self.reader.read_bytes(size + 1)?;
@@ -248,20 +248,25 @@ impl ObjectStore {
             let entries = (kind == "tree")
                 .then(|| parse_tree(&bytes, id.as_str().len() / 2))
                 .flatten();
-            read.insert(
+            read_trees.insert(
                 id,
                 entries.ok_or_else(|| errors::unexpected("read a tree"))?,
             );
         }
-        let known = |id: &CommitId| read.get(id).or_else(|| self.cache.trees.get(id)).cloned();
-        let found = ids
+        let tree_of = |id: &CommitId| {
+            read_trees
+                .get(id)
+                .or_else(|| self.cache.trees.get(id))
+                .cloned()
+        };
+        let trees = ids
             .iter()
-            .map(|id| known(id).ok_or_else(|| errors::no_such_object(id)))
+            .map(|id| tree_of(id).ok_or_else(|| errors::no_such_object(id)))
             .collect();
-        for (id, entries) in read {
+        for (id, entries) in read_trees {
             self.cache.add_tree(id, &entries);
         }
-        found
+        trees
     }
 
     /// Reads a file's content.
@@ -275,22 +280,22 @@ impl ObjectStore {
         &mut self,
         tree: &CommitId,
         parents: &[&CommitId],
-        by: &Authorship,
+        authorship: &Authorship,
     ) -> Result<CommitId, GitError> {
         self.query_count += 1;
         let mut text = format!("tree {tree}\n");
         for parent in parents {
             text += &format!("parent {parent}\n");
         }
-        let who = format!(
+        let signature = format!(
             "{} <{}> {} +0000",
-            sanitize_name(&by.name),
-            sanitize(&by.email),
-            by.unix_seconds
+            sanitize_name(&authorship.name),
+            sanitize(&authorship.email),
+            authorship.unix_seconds
         );
         text += &format!(
-            "author {who}\ncommitter {who}\n\n{}\n",
-            by.message.replace('\0', "").trim_end()
+            "author {signature}\ncommitter {signature}\n\n{}\n",
+            authorship.message.replace('\0', "").trim_end()
         );
         self.write_whole_commit(text.as_bytes())
     }
@@ -298,12 +303,12 @@ impl ObjectStore {
     fn write_whole_commit(&mut self, bytes: &[u8]) -> Result<CommitId, GitError> {
         let name = self.write_content_file("commit", bytes)?;
         self.writer.send(format!("{name}\n").as_bytes())?;
-        let made = CommitId::new(&self.writer.read_line()?)
+        let id = CommitId::new(&self.writer.read_line()?)
             .map_err(|_| errors::unexpected("make a commit"))?;
         if let Some(commit) = parse_commit(bytes) {
-            self.cache.add_commit(&made, &commit);
+            self.cache.add_commit(&id, &commit);
         }
-        Ok(made)
+        Ok(id)
     }
 
     /// Makes a copy of a commit with another tree and another first parent.
@@ -326,14 +331,14 @@ impl ObjectStore {
     pub(crate) fn write_tree(&mut self, mut entries: Vec<TreeEntry>) -> Result<CommitId, GitError> {
         self.query_count += 1;
         // Git compares directories as if their names ended in a slash.
-        let key = |tree: &TreeEntry| {
+        let sort_key = |entry: &TreeEntry| {
             [
-                tree.name.as_slice(),
-                if tree.mode == DIRECTORY { b"/" } else { b"" },
+                entry.name.as_slice(),
+                if entry.mode == DIRECTORY { b"/" } else { b"" },
             ]
             .concat()
         };
-        entries.sort_by_cached_key(key);
+        entries.sort_by_cached_key(sort_key);
         let mut bytes = Vec::new();
         for TreeEntry { mode, name, id } in &entries {
             bytes.extend(format!("{mode:o} ").bytes());
@@ -343,10 +348,10 @@ impl ObjectStore {
         }
         let name = self.write_content_file("tree", &bytes)?;
         self.tree_writer.send(format!("{name}\n").as_bytes())?;
-        let made = CommitId::new(&self.tree_writer.read_line()?)
+        let id = CommitId::new(&self.tree_writer.read_line()?)
             .map_err(|_| errors::unexpected("make a tree"))?;
-        self.cache.add_tree(&made, &entries);
-        Ok(made)
+        self.cache.add_tree(&id, &entries);
+        Ok(id)
     }
 
     /// Writes an object's content to a file for the writing process, and returns the file's path.
@@ -368,21 +373,21 @@ impl ObjectStore {
         tree: &CommitId,
         parents: &[&CommitId],
     ) -> Result<CommitId, GitError> {
-        let by = Authorship {
+        let authorship = Authorship {
             name: String::new(),
             email: String::new(),
             message: "side".into(),
             unix_seconds: 0,
         };
-        let made = self.write_commit(tree, parents, &by)?;
-        self.merge_only_commits.push(made.clone());
-        Ok(made)
+        let commit = self.write_commit(tree, parents, &authorship)?;
+        self.merge_only_commits.push(commit.clone());
+        Ok(commit)
     }
 
     /// Moves the written objects into the vault, and waits until they are on disk.
     pub(crate) fn adopt(&mut self) -> Result<(), GitError> {
-        for passing in std::mem::take(&mut self.merge_only_commits) {
-            disk::remove_tree(&loose_path(&self.scratch, &passing))?;
+        for commit in std::mem::take(&mut self.merge_only_commits) {
+            disk::remove_tree(&loose_path(&self.scratch, &commit))?;
         }
         let mut names = Vec::new();
         for folder in object_dirs(&self.scratch)? {
@@ -400,33 +405,33 @@ impl ObjectStore {
         // Content is synced before names, so a name on disk always means a whole object.
         disk::sync_all(names.iter().map(|path| self.scratch.join(path)))?;
         let objects = self.vault.join("objects");
-        let mut touched = BTreeSet::new();
+        let mut changed_dirs = BTreeSet::new();
         for name in names {
             let (from, to) = (self.scratch.join(&name), objects.join(&name));
-            let folder = to.parent().unwrap_or(&objects).to_path_buf();
-            if !folder.is_dir() {
-                disk::make_dirs(&folder)?;
-                touched.insert(objects.clone());
+            let dir = to.parent().unwrap_or(&objects).to_path_buf();
+            if !dir.is_dir() {
+                disk::make_dirs(&dir)?;
+                changed_dirs.insert(objects.clone());
             }
             fs::rename(&from, &to).map_err(|cause| errors::io_error("move", &from, &cause))?;
-            touched.insert(folder);
+            changed_dirs.insert(dir);
         }
-        disk::sync_all(touched)
+        disk::sync_all(changed_dirs)
     }
 
     /// Discards the written objects.
     fn discard(&mut self) -> Result<(), GitError> {
         self.merge_only_commits.clear();
-        let mut left = false;
+        let mut had_objects = false;
         for folder in object_dirs(&self.scratch)? {
             let entries =
                 fs::read_dir(&folder).map_err(|cause| errors::io_error("read", &folder, &cause))?;
             for entry in entries.flatten() {
                 disk::remove_tree(&entry.path())?;
-                left = true;
+                had_objects = true;
             }
         }
-        if left {
+        if had_objects {
             self.cache = ObjectCache::default(); // some cached objects no longer exist
         }
         Ok(())
@@ -458,7 +463,7 @@ pub(crate) fn raw_bytes(id: &CommitId) -> impl Iterator<Item = u8> + '_ {
     id.as_str()
         .as_bytes()
         .chunks_exact(2)
-        .map(move |id| nibble(id[0]) << 4 | nibble(id[1]))
+        .map(move |pair| nibble(pair[0]) << 4 | nibble(pair[1]))
 }
 
 /// Parses git's header of an object. Returns nothing if the object does not exist.
@@ -474,8 +479,8 @@ fn parse_commit(bytes: &[u8]) -> Option<CommitObject> {
     let mut lines = head.lines();
     let tree = CommitId::new(lines.next()?.strip_prefix("tree ")?).ok()?;
     let parents = lines
-        .map_while(|s| s.strip_prefix("parent "))
-        .map(|s| CommitId::new(s).ok());
+        .map_while(|line| line.strip_prefix("parent "))
+        .map(|id| CommitId::new(id).ok());
     Some(CommitObject {
         tree,
         parents: parents.collect::<Option<_>>()?,
@@ -487,28 +492,28 @@ fn parse_commit(bytes: &[u8]) -> Option<CommitObject> {
 /// removed, because they no longer fit.
 fn rewrite_commit_bytes(bytes: &[u8], tree: &CommitId, parent: &CommitId) -> Option<Vec<u8>> {
     let end = bytes.windows(2).position(|bytes| bytes == b"\n\n")?;
-    let (head, rest) = bytes.split_at(end);
-    let mut made = format!("tree {tree}\nparent {parent}").into_bytes();
-    let (mut parents, mut drops) = (0, false);
+    let (head, message) = bytes.split_at(end);
+    let mut rewritten = format!("tree {tree}\nparent {parent}").into_bytes();
+    let (mut parents, mut is_dropped) = (0, false);
     for line in head.split(|byte| *byte == b'\n') {
-        let goes_on = line.starts_with(b" ");
-        drops = match line {
-            _ if goes_on => drops,
+        let is_continuation = line.starts_with(b" ");
+        is_dropped = match line {
+            _ if is_continuation => is_dropped,
             _ if line.starts_with(b"parent ") => {
                 parents += 1;
                 parents == 1
             }
             _ => [&b"tree "[..], b"gpgsig", b"mergetag "]
                 .iter()
-                .any(|bytes| line.starts_with(bytes)),
+                .any(|prefix| line.starts_with(prefix)),
         };
-        if !drops {
-            made.push(b'\n');
-            made.extend(line);
+        if !is_dropped {
+            rewritten.push(b'\n');
+            rewritten.extend(line);
         }
     }
-    made.extend(rest);
-    Some(made)
+    rewritten.extend(message);
+    Some(rewritten)
 }
 
 fn parse_tree(mut bytes: &[u8], size: usize) -> Option<Vec<TreeEntry>> {
@@ -562,12 +567,12 @@ mod tests {
             id('b'),
             id('c')
         );
-        let found = parse_commit(text.as_bytes()).unwrap();
+        let commit = parse_commit(text.as_bytes()).unwrap();
         assert_eq!(
-            (found.tree, found.parents),
+            (commit.tree, commit.parents),
             (id('a'), vec![id('b'), id('c')])
         );
-        assert_eq!(found.message, "parent x\n\nmore");
+        assert_eq!(commit.message, "parent x\n\nmore");
         assert_eq!(parse_commit(b"tree x\n\n"), None);
         assert_eq!(parse_commit(b""), None);
 
@@ -575,12 +580,12 @@ mod tests {
         tree.extend([0xaa; 20]);
         tree.extend(b"40000 c\0");
         tree.extend([0xbb; 20]);
-        let found = parse_tree(&tree, 20).unwrap();
+        let entries = parse_tree(&tree, 20).unwrap();
         assert_eq!(
-            (found[0].name.as_slice(), found[0].mode),
+            (entries[0].name.as_slice(), entries[0].mode),
             (b"a b".as_slice(), 0o100_644)
         );
-        assert_eq!((found[1].mode, &found[1].id), (DIRECTORY, &id('b')));
+        assert_eq!((entries[1].mode, &entries[1].id), (DIRECTORY, &id('b')));
         assert_eq!(parse_tree(&tree[..tree.len() - 1], 20), None);
         assert_eq!(parse_header("nope missing"), None);
         assert_eq!(parse_header("nope"), None);
@@ -595,13 +600,13 @@ mod tests {
              +0000\ngpgsig -----BEGIN\n \n \
              abc\n -----END\nencoding latin1\n\ntree is a word\n\ngpgsig too\n"
         );
-        let made = rewrite_commit_bytes(signed.as_bytes(), &two, &three).unwrap();
-        let wanted = format!(
+        let rewritten = rewrite_commit_bytes(signed.as_bytes(), &two, &three).unwrap();
+        let expected = format!(
             "tree {two}\nparent {three}\nparent {two}\nauthor A <a> 1 +0100\ncommitter B <b> 2 \
              +0000\nencoding \
              latin1\n\ntree is a word\n\ngpgsig too\n"
         );
-        assert_eq!(String::from_utf8(made).unwrap(), wanted);
+        assert_eq!(String::from_utf8(rewritten).unwrap(), expected);
         assert_eq!(rewrite_commit_bytes(b"tree x", &two, &three), None);
     }
 

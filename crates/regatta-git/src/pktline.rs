@@ -60,12 +60,13 @@ impl PushHead {
                     .push(CommitId::new(id).map_err(|_| "a shallow commit has no id")?);
                 continue;
             }
-            let (line, wishes) = line
-                .split_once('\0')
-                .map_or((line, None), |line| (line.0, Some(line.1)));
-            match wishes {
-                Some(wishes) if head.updates.is_empty() => {
-                    head.capabilities = accepted_capabilities(wishes)?
+            let (line, requested) = match line.split_once('\0') {
+                Some((line, requested)) => (line, Some(requested)),
+                None => (line, None),
+            };
+            match requested {
+                Some(requested) if head.updates.is_empty() => {
+                    head.capabilities = accepted_capabilities(requested)?
                 }
                 Some(_) => return Err("a later line has capabilities"),
                 None => {}
@@ -73,23 +74,23 @@ impl PushHead {
             if head.updates.len() == MAX_REF_UPDATES {
                 return Err("it names too many refs");
             }
-            let command = parse_update(line)?;
+            let update = parse_update(line)?;
             if head
                 .updates
                 .iter()
-                .any(|ref_update| ref_update.reference == command.reference)
+                .any(|known| known.reference == update.reference)
             {
                 return Err("it names a ref twice");
             }
-            head.updates.push(command);
+            head.updates.push(update);
         }
         Ok(head)
     }
 
-    pub(crate) fn has_capability(&self, wish: &str) -> bool {
+    pub(crate) fn has_capability(&self, name: &str) -> bool {
         self.capabilities
             .iter()
-            .any(|capability| capability == wish)
+            .any(|capability| capability == name)
     }
 
     /// Returns the head in the format that git reads.
@@ -98,15 +99,15 @@ impl PushHead {
         for id in &self.shallow {
             append_line(&mut text, format!("shallow {id}\n").as_bytes());
         }
-        let mut wishes = format!("\0{}", self.capabilities.join(" "));
-        for command in &self.updates {
-            let zero = "0".repeat(command.new.as_str().len());
-            let old = command.old.as_ref().map_or(zero.as_str(), CommitId::as_str);
+        let mut capabilities = format!("\0{}", self.capabilities.join(" "));
+        for update in &self.updates {
+            let zero = "0".repeat(update.new.as_str().len());
+            let old = update.old.as_ref().map_or(zero.as_str(), CommitId::as_str);
             let line = format!(
                 "{old} {} {}{}",
-                command.new,
-                command.reference,
-                std::mem::take(&mut wishes)
+                update.new,
+                update.reference,
+                std::mem::take(&mut capabilities)
             );
             append_line(&mut text, line.as_bytes());
         }
@@ -114,37 +115,37 @@ impl PushHead {
         text
     }
 
-    /// Returns the answer to a push that was refused completely. `why` returns the reason for each
-    /// ref.
-    pub(crate) fn refusal(&self, why: impl Fn(&RefUpdate) -> &'static str) -> Vec<u8> {
+    /// Returns the answer to a push that was refused completely. `reason_for` returns the reason for
+    /// each ref.
+    pub(crate) fn refusal(&self, reason_for: impl Fn(&RefUpdate) -> &'static str) -> Vec<u8> {
         if !self.has_capability("report-status") && !self.has_capability("report-status-v2") {
             return Vec::new();
         }
         let mut report = Vec::new();
         append_line(&mut report, b"unpack ok\n");
-        for command in &self.updates {
+        for update in &self.updates {
             append_line(
                 &mut report,
-                format!("ng {} {}\n", command.reference, why(command)).as_bytes(),
+                format!("ng {} {}\n", update.reference, reason_for(update)).as_bytes(),
             );
         }
         report.extend(b"0000");
         if !self.has_capability("side-band-64k") {
             return report;
         }
-        let mut banded = Vec::new();
+        let mut packets = Vec::new();
         for part in report.chunks(SIDE_BAND_BYTES) {
-            append_line(&mut banded, &[b"\x01", part].concat());
+            append_line(&mut packets, &[b"\x01", part].concat());
         }
-        banded.extend(b"0000");
-        banded
+        packets.extend(b"0000");
+        packets
     }
 }
 
 /// Appends one line of the protocol.
-pub(crate) fn append_line(to: &mut Vec<u8>, line: &[u8]) {
-    to.extend(format!("{:04x}", line.len() + 4).as_bytes());
-    to.extend(line);
+pub(crate) fn append_line(text: &mut Vec<u8>, line: &[u8]) {
+    text.extend(format!("{:04x}", line.len() + 4).as_bytes());
+    text.extend(line);
 }
 
 /// Reads one line of the protocol, or nothing at the end of a section.
@@ -158,7 +159,7 @@ fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, PushHeadError> {
     }
     let length = std::str::from_utf8(&length)
         .ok()
-        .and_then(|s| usize::from_str_radix(s, 16).ok());
+        .and_then(|digits| usize::from_str_radix(digits, 16).ok());
     match length {
         Some(0) => Ok(None),
         Some(length @ 5..=MAX_LINE_BYTES) => {
@@ -172,26 +173,26 @@ fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, PushHeadError> {
 
 /// Returns the accepted ones of the requested capabilities. Refuses those that would change the
 /// meaning of a line.
-fn accepted_capabilities(wishes: &str) -> Result<Vec<String>, PushHeadError> {
-    let mut taken = Vec::new();
-    for wish in wishes.split([' ', '\0']).filter(|wish| !wish.is_empty()) {
-        if wish == "push-options" || wish.starts_with("push-cert") {
+fn accepted_capabilities(requested: &str) -> Result<Vec<String>, PushHeadError> {
+    let mut accepted = Vec::new();
+    for name in requested.split([' ', '\0']).filter(|name| !name.is_empty()) {
+        if name == "push-options" || name.starts_with("push-cert") {
             return Err("it has options or a certificate, which are not taken");
         }
-        let format = wish == "object-format=sha1" || wish == "object-format=sha256";
-        if (format || ACCEPTED_CAPABILITIES.contains(&wish))
-            && !taken.iter().any(|taken| taken == wish)
+        let is_object_format = name == "object-format=sha1" || name == "object-format=sha256";
+        if (is_object_format || ACCEPTED_CAPABILITIES.contains(&name))
+            && !accepted.iter().any(|accepted| accepted == name)
         {
-            taken.push(wish.to_owned());
+            accepted.push(name.to_owned());
         }
     }
-    Ok(taken)
+    Ok(accepted)
 }
 
 fn parse_update(line: &str) -> Result<RefUpdate, PushHeadError> {
     const MALFORMED: PushHeadError = "a line does not name two ids and a ref";
-    let mut words = line.splitn(3, ' ');
-    let (Some(old), Some(new), Some(reference)) = (words.next(), words.next(), words.next()) else {
+    let mut parts = line.splitn(3, ' ');
+    let (Some(old), Some(new), Some(reference)) = (parts.next(), parts.next(), parts.next()) else {
         return Err(MALFORMED);
     };
     let (old, new) = (
@@ -220,16 +221,19 @@ fn is_zero(id: &CommitId) -> bool {
 
 /// Returns whether a name is a ref without special meaning for git, a shell or a file system.
 fn is_plain_ref(reference: &str) -> bool {
-    let part = |s: &str| {
-        !s.is_empty()
-            && !s.starts_with(['.', '-'])
-            && !s.ends_with('.')
-            && !s.ends_with(".lock")
-            && !s.contains("..")
-            && s.bytes()
+    let is_plain_part = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with(['.', '-'])
+            && !part.ends_with('.')
+            && !part.ends_with(".lock")
+            && !part.contains("..")
+            && part
+                .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
     };
-    reference.len() <= 200 && reference.starts_with("refs/") && reference.split('/').all(part)
+    reference.len() <= 200
+        && reference.starts_with("refs/")
+        && reference.split('/').all(is_plain_part)
 }
 
 #[cfg(test)]
@@ -244,7 +248,7 @@ mod tests {
         let mut text = Vec::new();
         lines
             .iter()
-            .for_each(|s| append_line(&mut text, s.as_bytes()));
+            .for_each(|line| append_line(&mut text, line.as_bytes()));
         text.extend(b"0000");
         text
     }
@@ -265,14 +269,17 @@ mod tests {
             &format!("{A} {B} refs/regatta/keep/A1-x\n"),
         ]);
         text.extend(b"PACK");
-        let mut rest = text.as_slice();
-        let head = PushHead::read(&mut rest).unwrap();
-        assert_eq!(rest, b"PACK", "the bytes after the head are not read");
+        let mut unread = text.as_slice();
+        let head = PushHead::read(&mut unread).unwrap();
+        assert_eq!(unread, b"PACK", "the bytes after the head are not read");
         assert_eq!(head.updates[0].old, None);
         assert_eq!(head.updates[1].reference, "refs/regatta/keep/A1-x");
-        let anew = String::from_utf8(head.write()).unwrap();
-        assert!(!anew.contains("agent") && !anew.contains("x=y"), "{anew}");
-        assert_eq!(read(anew.as_bytes()).unwrap(), head);
+        let rewritten = String::from_utf8(head.write()).unwrap();
+        assert!(
+            !rewritten.contains("agent") && !rewritten.contains("x=y"),
+            "{rewritten}"
+        );
+        assert_eq!(read(rewritten.as_bytes()).unwrap(), head);
         assert_eq!(read(b"0000").unwrap(), PushHead::default());
     }
 
@@ -340,10 +347,15 @@ mod tests {
         ] {
             assert!(read(&lines(bad)).is_err(), "{bad:?}");
         }
-        let many: Vec<String> = (0..5000)
-            .map(|n| format!("{ZERO} {A} refs/regatta/keep/A{n}"))
+        let many_updates: Vec<String> = (0..5000)
+            .map(|number| format!("{ZERO} {A} refs/regatta/keep/A{number}"))
             .collect();
-        assert!(read(&lines(&many.iter().map(String::as_str).collect::<Vec<_>>())).is_err());
+        assert!(
+            read(&lines(
+                &many_updates.iter().map(String::as_str).collect::<Vec<_>>()
+            ))
+            .is_err()
+        );
         let shallow = vec!["shallow aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; 20_000];
         assert!(read(&lines(&shallow)).is_err());
         for bad in [
@@ -359,12 +371,12 @@ mod tests {
             &format!("shallow {B}"),
             &format!("{plain}\0atomic report-status"),
         ]);
-        for at in 0..good.len() {
-            assert!(read(&good[..at]).is_err(), "cut at {at}");
+        for position in 0..good.len() {
+            assert!(read(&good[..position]).is_err(), "cut at {position}");
             for byte in [0, b'\n', b' ', b'0', b'f', 0xff] {
-                let mut bent = good.clone();
-                bent[at] = byte;
-                if let Ok(head) = read(&bent) {
+                let mut changed = good.clone();
+                changed[position] = byte;
+                if let Ok(head) = read(&changed) {
                     assert_eq!(read(&head.write()).as_ref(), Ok(&head));
                 }
             }
@@ -374,18 +386,18 @@ mod tests {
     #[test]
     fn refusal_uses_the_requested_report_format() {
         let plain = format!("{ZERO} {A} refs/heads/main");
-        let told = |wishes: &str| {
-            read(&lines(&[&format!("{plain}\0{wishes}")]))
+        let refusal = |capabilities: &str| {
+            read(&lines(&[&format!("{plain}\0{capabilities}")]))
                 .unwrap()
                 .refusal(|_| "no")
         };
-        assert_eq!(told(""), b"");
+        assert_eq!(refusal(""), b"");
         assert_eq!(
-            told("report-status"),
+            refusal("report-status"),
             b"000eunpack ok\n001ang refs/heads/main no\n0000"
         );
         assert_eq!(
-            told("report-status-v2 side-band-64k"),
+            refusal("report-status-v2 side-band-64k"),
             b"0031\x01000eunpack ok\n001ang refs/heads/main no\n00000000"
         );
     }

@@ -23,7 +23,7 @@ impl GitAdapter {
         if let Err(reason) = self.check_remote_name(&user, remote)? {
             return Ok(PushResult::Failed(reason));
         }
-        let said = self
+        let output = self
             .git
             .in_checkout_online(&user.top, "push the trunk")
             .args([
@@ -37,13 +37,13 @@ impl GitAdapter {
             .arg(remote)
             .arg(format!("{commit}:refs/heads/{}", repo.trunk))
             .run()?;
-        if said.status == Some(0) {
+        if output.status == Some(0) {
             return Ok(PushResult::Pushed);
         }
-        let printed = String::from_utf8_lossy(&said.stdout);
+        let printed = String::from_utf8_lossy(&output.stdout);
         let refused = printed
             .lines()
-            .find(|printed| printed.starts_with("!\t"))
+            .find(|line| line.starts_with("!\t"))
             .unwrap_or_default();
         if refused.contains("fetch first") {
             return Ok(PushResult::NonFastForward); // the remote has commits that are not here
@@ -59,7 +59,7 @@ impl GitAdapter {
         Ok(PushResult::Failed(errors::push_failed(
             remote,
             refused,
-            &said.stderr,
+            &output.stderr,
         )))
     }
 
@@ -90,7 +90,7 @@ impl GitAdapter {
             .arg(&vault)
             .arg(commit.as_str())
             .run_expecting_success()?;
-        let said = self
+        let output = self
             .git
             .in_checkout_online(&user.top, "push the branch")
             .args([
@@ -104,18 +104,18 @@ impl GitAdapter {
             .arg(remote)
             .arg(format!("+{commit}:refs/heads/{branch}"))
             .run()?;
-        if said.status == Some(0) {
+        if output.status == Some(0) {
             return Ok(PushResult::Pushed);
         }
-        let printed = String::from_utf8_lossy(&said.stdout);
+        let printed = String::from_utf8_lossy(&output.stdout);
         let refused = printed
             .lines()
-            .find(|printed| printed.starts_with("!\t"))
+            .find(|line| line.starts_with("!\t"))
             .unwrap_or_default();
         Ok(PushResult::Failed(errors::push_failed(
             remote,
             refused,
-            &said.stderr,
+            &output.stderr,
         )))
     }
 
@@ -126,13 +126,13 @@ impl GitAdapter {
         user: &UserRepo,
         remote: &str,
     ) -> Result<Result<(), String>, GitError> {
-        let known = self
+        let remotes = self
             .git
             .in_checkout(&user.top, "list your remotes")
             .arg("remote")
             .run_for_line()?;
-        let there = known.lines().any(|known| known == remote);
-        Ok(if there {
+        let exists = remotes.lines().any(|name| name == remote);
+        Ok(if exists {
             Ok(())
         } else {
             Err(errors::no_such_remote(remote, &user.top))
@@ -149,30 +149,30 @@ impl GitAdapter {
         commit: &CommitId,
     ) -> Result<bool, GitError> {
         let name = format!("refs/heads/{}", repo.trunk);
-        let asked = self
+        let call = self
             .git
             .in_checkout_online(&user.top, "ask the remote where its branch is");
-        let said = asked
+        let output = call
             .args(["ls-remote", "--end-of-options"])
             .arg(remote)
             .arg(name)
             .run()?;
-        let there = String::from_utf8_lossy(&said.stdout)
+        let remote_tip = String::from_utf8_lossy(&output.stdout)
             .split_whitespace()
             .next()
             .map(CommitId::new);
-        let Some(Ok(there)) = there else {
+        let Some(Ok(remote_tip)) = remote_tip else {
             return Ok(false);
         };
-        let asked = self
+        let call = self
             .git
             .in_vault(&user.common_dir, "compare with the remote");
-        Ok(asked
+        Ok(call
             .args([
                 "merge-base",
                 "--is-ancestor",
                 commit.as_str(),
-                there.as_str(),
+                remote_tip.as_str(),
             ])
             .run()?
             .status

@@ -15,14 +15,14 @@ impl GitAdapter {
         repo: &ProjectRepo,
         commit: &CommitId,
     ) -> Result<Vec<UnreleasedCommit>, GitError> {
-        const OPERATION: &str = "list what is not released";
+        const OPERATION: &str = "list the unreleased commits";
         let user = self.discover_at(&repo.path)?;
         let git = || self.git.in_vault(&user.common_dir, OPERATION);
         // The call fails where there is no tag.
-        let said = git()
+        let described = git()
             .args(["describe", "--tags", "--abbrev=0", commit.as_str()])
             .run()?;
-        let tag = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+        let tag = String::from_utf8_lossy(&described.stdout).trim().to_owned();
         let log = git().args([
             "log",
             "-z",
@@ -31,12 +31,12 @@ impl GitAdapter {
             "--format=%s%n%(trailers:key=Regatta-Task,valueonly)",
         ]);
         let log = log.arg("--end-of-options").arg(commit.as_str());
-        let log = if said.status == Some(0) {
+        let log = if described.status == Some(0) {
             log.arg(format!("^refs/tags/{tag}"))
         } else {
             log
         };
-        let read = |entry: Vec<u8>| {
+        let parse_entry = |entry: Vec<u8>| {
             let text = path_to_text(&entry);
             let mut lines = text.lines();
             let subject = lines.next().unwrap_or_default().to_owned();
@@ -44,11 +44,11 @@ impl GitAdapter {
                 subject,
                 task: lines
                     .map(str::trim)
-                    .find(|s| !s.is_empty())
+                    .find(|line| !line.is_empty())
                     .map(str::to_owned),
             }
         };
-        Ok(log.run_for_list()?.into_iter().map(read).collect())
+        Ok(log.run_for_list()?.into_iter().map(parse_entry).collect())
     }
 
     /// Returns a file's content in a commit.
@@ -60,17 +60,17 @@ impl GitAdapter {
     ) -> Result<Option<Vec<u8>>, GitError> {
         let vault = self.vault_with(repo, commit)?;
         self.with_object_store(&vault, |odb| {
-            let mut at = odb.commit(commit)?.tree;
+            let mut tree_id = odb.commit(commit)?.tree;
             let mut names = path.split('/').peekable();
             while let Some(name) = names.next() {
-                let found = odb
-                    .tree(&at)?
+                let entry = odb
+                    .tree(&tree_id)?
                     .into_iter()
-                    .find(|tree| tree.name == name.as_bytes());
-                match (found, names.peek()) {
-                    (Some(tree), Some(_)) if tree.mode == DIRECTORY => at = tree.id,
-                    (Some(tree), None) if tree.mode & 0o170_000 == 0o100_000 => {
-                        return odb.blob(&tree.id).map(Some);
+                    .find(|entry| entry.name == name.as_bytes());
+                match (entry, names.peek()) {
+                    (Some(entry), Some(_)) if entry.mode == DIRECTORY => tree_id = entry.id,
+                    (Some(entry), None) if entry.mode & 0o170_000 == 0o100_000 => {
+                        return odb.blob(&entry.id).map(Some);
                     }
                     _ => return Ok(None),
                 }
@@ -88,7 +88,7 @@ impl GitAdapter {
     ) -> Result<String, GitError> {
         self.vault_with(repo, base)?;
         let vault = self.vault_with(repo, commit)?;
-        let said = self
+        let output = self
             .git
             .in_vault(&vault, "compare two commits")
             .args([
@@ -107,6 +107,6 @@ impl GitAdapter {
                 commit.as_str(),
             ])
             .run_expecting_success()?;
-        Ok(path_to_text(&said.stdout))
+        Ok(path_to_text(&output.stdout))
     }
 }

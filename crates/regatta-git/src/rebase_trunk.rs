@@ -37,20 +37,19 @@ impl GitAdapter {
             .map_err(|reason| errors::fetch_needed(&reason))?;
         // A ref of Regatta's own, so that the user's tracking branches move only as the user
         // configured it.
-        let here = format!("refs/regatta/remote/{}", repo.trunk);
-        let spec = format!("+refs/heads/{}:{here}", repo.trunk);
-        let asked = self
+        let tracking_ref = format!("refs/regatta/remote/{}", repo.trunk);
+        let spec = format!("+refs/heads/{}:{tracking_ref}", repo.trunk);
+        let fetched = self
             .git
-            .in_checkout_online(&user.top, "fetch what the remote has");
-        let said = asked
+            .in_checkout_online(&user.top, "fetch the remote's trunk")
             .args(ONLINE_FETCH_OPTIONS)
             .arg(remote)
             .arg(&spec)
             .run()?;
-        if said.status != Some(0) {
+        if fetched.status != Some(0) {
             return Err(errors::fetch_needed(&errors::fetch_failed(
                 remote,
-                &said.stderr,
+                &fetched.stderr,
             )));
         }
         disk::sync_objects(&user.common_dir)?;
@@ -58,28 +57,27 @@ impl GitAdapter {
         let vault = self.vault(repo)?;
         let fetch = self
             .git
-            .in_vault(&vault, "take in what the remote has")
+            .in_vault(&vault, "import the remote's trunk")
             .args(FETCH_OPTIONS);
         fetch
             .arg(&user.common_dir)
-            .arg(format!("+{here}:{UPSTREAM_REF}"))
+            .arg(format!("+{tracking_ref}:{UPSTREAM_REF}"))
             .run_expecting_success()?;
         disk::sync_objects(&vault)?;
         let tip = self
             .find_object(&vault, UPSTREAM_REF)?
-            .ok_or_else(|| errors::unexpected("fetch what the remote has"))?;
+            .ok_or_else(|| errors::unexpected("fetch the remote's trunk"))?;
         let old = self.trunk_tip(&user, repo)?;
         self.vault_with(repo, &old)?;
-        let asked = self
+        let base = self
             .git
-            .in_vault(&vault, "find where the remote left the trunk");
-        let base = asked
+            .in_vault(&vault, "find the common base with the remote")
             .args(["merge-base", old.as_str(), tip.as_str()])
             .run()?;
         let Ok(base) = CommitId::new(path_to_text(&base.stdout).trim()) else {
             return Err(errors::unrelated_histories(remote, &repo.trunk));
         };
-        let listed = self.git.in_vault(&vault, "list what the remote changed");
+        let listed = self.git.in_vault(&vault, "list the remote's changes");
         let listed = listed.args([
             "diff-tree",
             "-r",
@@ -107,11 +105,11 @@ impl GitAdapter {
         if self.history_contains(&vault, &old, onto)? {
             return Ok(RebaseResult::UpToDate { tip: old });
         }
-        let line = self.local_only_commits(&vault, &old, onto)?;
-        let (made, conflict) = self.with_object_store(&vault, |odb| {
-            let (mut at, mut tree) = (onto.clone(), odb.commit(onto)?.tree);
-            let mut made = Vec::with_capacity(line.len());
-            for id in &line {
+        let commits = self.local_only_commits(&vault, &old, onto)?;
+        let (replayed, conflict) = self.with_object_store(&vault, |odb| {
+            let (mut tip, mut tree) = (onto.clone(), odb.commit(onto)?.tree);
+            let mut replayed = Vec::with_capacity(commits.len());
+            for id in &commits {
                 let commit = odb.commit(id)?;
                 let Some(parent) = commit.parents.first() else {
                     return Err(errors::unrelated_histories("the remote", &repo.trunk));
@@ -124,30 +122,33 @@ impl GitAdapter {
                 };
                 let next = match self.merge_trees(odb, &vault, &sides)? {
                     MergedTree::Clean(next) => next,
-                    MergedTree::Conflict(_, found) => {
-                        return Ok((vec![], Some(found.path_names())));
+                    MergedTree::Conflict(_, conflicts) => {
+                        return Ok((vec![], Some(conflicts.path_names())));
                     }
                 };
                 // A commit that the remote has already is dropped. A commit that was always empty
                 // is kept, because it was meant so.
                 if next != tree || was_empty {
-                    at = odb.rewrite_commit(id, &next, &at)?;
+                    tip = odb.rewrite_commit(id, &next, &tip)?;
                     tree = next;
                 }
-                made.push((id.clone(), at.clone(), task_in_trailer(&commit.message)));
+                replayed.push((id.clone(), tip.clone(), task_in_trailer(&commit.message)));
             }
             odb.adopt()?;
-            Ok((made, None))
+            Ok((replayed, None))
         })?;
         if let Some(paths) = conflict {
             return Ok(RebaseResult::Conflict { paths });
         }
-        let new = made.last().map_or(onto, |made| &made.1).clone();
-        let became = made
+        let new = replayed.last().map_or(onto, |(_, new, _)| new).clone();
+        let new_refs = replayed
             .iter()
             .map(|(old, new, _)| format!("update {} {new}\n", rebased_ref(old)));
-        self.update_refs(&vault, became.collect())?;
-        let tasks = made.into_iter().filter_map(|made| made.2).collect();
+        self.update_refs(&vault, new_refs.collect())?;
+        let tasks = replayed
+            .into_iter()
+            .filter_map(|(_, _, task)| task)
+            .collect();
         Ok(RebaseResult::Rebased { old, new, tasks })
     }
 
@@ -159,7 +160,7 @@ impl GitAdapter {
         old: &CommitId,
         onto: &CommitId,
     ) -> Result<Vec<CommitId>, GitError> {
-        let listed = self.git.in_vault(vault, "list what is only here").args([
+        let listed = self.git.in_vault(vault, "list the local commits").args([
             "rev-list",
             "--first-parent",
             "--reverse",
@@ -168,12 +169,12 @@ impl GitAdapter {
             .arg(old.as_str())
             .arg(format!("^{onto}"))
             .run_for_line()?;
-        let line: Result<Vec<CommitId>, _> = listed.lines().map(CommitId::new).collect();
-        let line = line.map_err(|_| errors::unexpected("list what is only here"))?;
-        if line.len() > MAX_REPLAYED_COMMITS {
-            Err(errors::too_far_apart(line.len(), MAX_REPLAYED_COMMITS))
+        let commits: Result<Vec<CommitId>, _> = listed.lines().map(CommitId::new).collect();
+        let commits = commits.map_err(|_| errors::unexpected("list the local commits"))?;
+        if commits.len() > MAX_REPLAYED_COMMITS {
+            Err(errors::too_far_apart(commits.len(), MAX_REPLAYED_COMMITS))
         } else {
-            Ok(line)
+            Ok(commits)
         }
     }
 
@@ -188,7 +189,7 @@ impl GitAdapter {
             return Ok(None);
         }
         self.find_object(&vault, &rebased_ref(commit))
-            .map(|id| id.filter(|id| id != commit))
+            .map(|replacement| replacement.filter(|id| id != commit))
     }
 }
 
@@ -206,10 +207,10 @@ const ONLINE_FETCH_OPTIONS: [&str; 7] = [
 ];
 
 /// Returns the task that a commit's trailer names.
-fn task_in_trailer(message: &str) -> Option<String> {
-    let line = message
+fn task_in_trailer(text: &str) -> Option<String> {
+    let line = text
         .lines()
         .rev()
-        .find_map(|message| message.strip_prefix("Regatta-Task: "))?;
+        .find_map(|line| line.strip_prefix("Regatta-Task: "))?;
     Some(line.trim().to_owned())
 }

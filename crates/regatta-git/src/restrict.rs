@@ -40,15 +40,17 @@ impl GitAdapter {
                 commit.as_str(),
             ])
             .run_for_list()?;
-        let entry = |pair: &[Vec<u8>]| {
-            let [head, path] = pair else { return None };
-            let mut words = head.strip_prefix(b":")?.split(|byte| *byte == b' ');
+        let parse_entry = |fields_of_entry: &[Vec<u8>]| {
+            let [head, path] = fields_of_entry else {
+                return None;
+            };
+            let mut columns = head.strip_prefix(b":")?.split(|byte| *byte == b' ');
             let (_, new_mode, _, new_id, status) = (
-                words.next()?,
-                words.next()?,
-                words.next()?,
-                words.next()?,
-                words.next()?,
+                columns.next()?,
+                columns.next()?,
+                columns.next()?,
+                columns.next()?,
+                columns.next()?,
             );
             let status = *status.first()?;
             Some(DiffEntry {
@@ -60,7 +62,7 @@ impl GitAdapter {
         };
         fields
             .chunks(2)
-            .map(|fields| entry(fields).ok_or_else(|| errors::unexpected(OPERATION)))
+            .map(|fields| parse_entry(fields).ok_or_else(|| errors::unexpected(OPERATION)))
             .collect()
     }
 
@@ -74,7 +76,7 @@ impl GitAdapter {
         let mut paths: Vec<String> = self
             .diff_entries(vault, base, commit)?
             .iter()
-            .map(|diff| path_to_text(&diff.path))
+            .map(|entry| path_to_text(&entry.path))
             .collect();
         paths.sort_unstable();
         Ok(paths)
@@ -119,12 +121,12 @@ impl GitAdapter {
                         changed,
                     });
                 }
-                let scratch = self.layout.scratch(&repo.project);
-                let git = |doing| self.git.in_vault(&vault, doing).index(scratch.path());
+                let index = self.layout.scratch(&repo.project);
+                let git = |operation| self.git.in_vault(&vault, operation).index(index.path());
                 git("read the base")
                     .args(["read-tree", capture.base.as_str()])
                     .run_expecting_success()?;
-                git("take over the captured paths")
+                git("select the captured paths")
                     .args(["update-index", "-z", "--index-info"])
                     .input(info)
                     .run_expecting_success()?;
@@ -147,26 +149,26 @@ impl GitAdapter {
         &self,
         repo: &ProjectRepo,
         capture: &Capture,
-        lines: bool,
+        with_lines: bool,
     ) -> Result<Vec<FileChange>, GitError> {
         let vault = self.vault_with(repo, &capture.commit)?;
         let entries = self.diff_entries(&vault, &capture.base, &capture.commit)?;
-        let mut parts = if lines {
+        let mut line_groups = if with_lines {
             self.added_lines(&vault, capture)?.into_iter()
         } else {
             vec![].into_iter()
         };
         let mut changes = Vec::new();
         for entry in entries {
-            let mut added = parts.next().unwrap_or_default();
+            let mut added_lines = line_groups.next().unwrap_or_default();
             if entry.status == b'T' {
                 // Git reports a change of type as two parts: a deletion and an addition.
-                added = parts.next().unwrap_or_default();
+                added_lines = line_groups.next().unwrap_or_default();
             }
             changes.push(FileChange {
                 path: path_to_text(&entry.path),
                 is_new: entry.status == b'A',
-                added_lines: added,
+                added_lines,
             });
         }
         changes.sort_unstable_by(|a, b| a.path.cmp(&b.path));
@@ -179,7 +181,7 @@ impl GitAdapter {
         vault: &std::path::Path,
         capture: &Capture,
     ) -> Result<Vec<Vec<String>>, GitError> {
-        let said = self
+        let output = self
             .git
             .in_vault(vault, "read the captured changes")
             .args([
@@ -197,7 +199,7 @@ impl GitAdapter {
         let mut parts: Vec<Vec<String>> = Vec::new();
         let mut in_hunk = false;
         // Only the head of a part is at the beginning of a line; content has a sign before it.
-        for line in said.stdout.split(|byte| *byte == b'\n') {
+        for line in output.stdout.split(|byte| *byte == b'\n') {
             if line.starts_with(b"diff --git ") {
                 parts.push(vec![]);
                 in_hunk = false;
@@ -218,22 +220,23 @@ impl GitAdapter {
         repo: &ProjectRepo,
         path: &str,
     ) -> Result<bool, GitError> {
-        const OPERATION: &str = "ask which files are ignored";
+        const OPERATION: &str = "find out which files are ignored";
         let user = self.discover_at(&repo.path)?;
         if user.is_bare {
             return Ok(false);
         }
         // The prefix keeps git from interpreting a name that starts with `:`.
-        let asked = format!("./{path}\0").into_bytes();
-        let call = self
+        let input = format!("./{path}\0").into_bytes();
+        let output = self
             .git
             .in_checkout(&user.top, OPERATION)
             .args(["check-ignore", "-z", "--stdin"])
-            .input(asked);
-        match call.run()? {
-            said if said.status == Some(0) => Ok(true),
-            said if said.status == Some(1) => Ok(false),
-            said => Err(errors::git_failed(OPERATION, &said.stderr)),
+            .input(input)
+            .run()?;
+        match output.status {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(errors::git_failed(OPERATION, &output.stderr)),
         }
     }
 
@@ -247,9 +250,9 @@ impl GitAdapter {
         if user.is_bare {
             return Ok(vec![]);
         }
-        let said = self
+        let output = self
             .git
-            .in_checkout(&user.top, "look at the checkout")
+            .in_checkout(&user.top, "read the state of the checkout")
             .args([
                 "status",
                 "--porcelain=v1",
@@ -261,8 +264,8 @@ impl GitAdapter {
             .run_expecting_success()?;
         let mark = |entry: Vec<u8>| {
             let (state, path) = entry.split_at_checked(3)?;
-            let found = std::fs::symlink_metadata(user.top.join(path_from_bytes(path))).ok();
-            let when = found.map(|metadata| {
+            let metadata = std::fs::symlink_metadata(user.top.join(path_from_bytes(path))).ok();
+            let stamp = metadata.map(|metadata| {
                 (
                     metadata.size(),
                     metadata.mtime(),
@@ -272,10 +275,10 @@ impl GitAdapter {
             });
             Some((
                 path_to_text(path),
-                format!("{}{when:?}", path_to_text(state)),
+                format!("{}{stamp:?}", path_to_text(state)),
             ))
         };
-        Ok(split_nul(&said.stdout)
+        Ok(split_nul(&output.stdout)
             .into_iter()
             .filter_map(mark)
             .collect())

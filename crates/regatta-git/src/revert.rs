@@ -35,7 +35,9 @@ impl GitAdapter {
                     theirs: &theirs,
                 },
             )? {
-                MergedTree::Conflict(_, found) => Ok(TrialMerge::Conflict(found.path_names())),
+                MergedTree::Conflict(_, conflicts) => {
+                    Ok(TrialMerge::Conflict(conflicts.path_names()))
+                }
                 MergedTree::Clean(tree) if tree == ours => Ok(TrialMerge::Empty),
                 MergedTree::Clean(tree) => {
                     let reverted = odb.write_commit(&tree, &[tip], authorship)?;

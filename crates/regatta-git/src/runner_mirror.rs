@@ -67,30 +67,27 @@ impl GitAdapter {
         from: &GitRemote,
         commit: &CommitId,
     ) -> Result<(), GitError> {
-        let (mut left, mut seen) = (vec![self.submodules_at(vault, commit)?], HashSet::new());
-        while let Some(submodules) = left.pop() {
+        let (mut pending, mut seen) = (vec![self.submodules_at(vault, commit)?], HashSet::new());
+        while let Some(submodules) = pending.pop() {
             for Submodule { commit, .. } in submodules {
                 let keep = module_ref(&commit);
                 if !seen.insert(commit.clone()) {
                     continue;
                 }
                 if self.find_object(vault, &keep)?.is_none() {
-                    let call = self
+                    let fetched = self
                         .git
                         .in_vault_online(vault, from, "fetch a submodule from the server")
-                        .args(FETCH_OPTIONS);
-                    if call
+                        .args(FETCH_OPTIONS)
                         .arg(&from.url)
                         .arg(format!("+{commit}:{keep}"))
-                        .run()?
-                        .status
-                        != Some(0)
-                    {
+                        .run()?;
+                    if fetched.status != Some(0) {
                         continue; // the user has not checked this submodule out
                     }
                     disk::sync_objects(vault)?;
                 }
-                left.push(self.submodules_at(vault, &commit)?);
+                pending.push(self.submodules_at(vault, &commit)?);
             }
         }
         Ok(())
@@ -102,19 +99,19 @@ impl GitAdapter {
         repo: &ProjectRepo,
         from: &GitRemote,
     ) -> Result<CommitId, GitError> {
-        const OPERATION: &str = "ask the server for its trunk";
+        const OPERATION: &str = "read the server's trunk";
         let dir = self.layout.data_dir();
         disk::make_dirs(dir)?;
         // The directory is no repository, and git looks for none above it.
-        let asked = self.git.in_vault_online(dir, from, OPERATION);
-        let said = asked
+        let call = self.git.in_vault_online(dir, from, OPERATION);
+        let output = call
             .args(["ls-remote", "--quiet", "--end-of-options", &from.url])
             .arg(trunk_ref(repo))
             .run()?;
-        if said.status != Some(0) {
-            return Err(errors::remote_failed(OPERATION, &from.url, &said.stderr));
+        if output.status != Some(0) {
+            return Err(errors::remote_failed(OPERATION, &from.url, &output.stderr));
         }
-        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let tip = text
             .split_whitespace()
             .next()
@@ -139,11 +136,11 @@ impl GitAdapter {
             .arg(format!("+{}:{FETCHED_TRUNK_REF}", trunk_ref(repo)));
         // Git itself checks which of the commits are complete here.
         call = wants.iter().fold(call, |call, id| call.arg(id.as_str()));
-        let said = call.run()?;
-        if said.status == Some(0) {
+        let output = call.run()?;
+        if output.status == Some(0) {
             Ok(())
         } else {
-            Err(errors::remote_failed(OPERATION, &from.url, &said.stderr))
+            Err(errors::remote_failed(OPERATION, &from.url, &output.stderr))
         }
     }
 
@@ -157,18 +154,21 @@ impl GitAdapter {
             self.make_mirror(repo, &mirror, &tip)?;
         }
         // The mirror's history ends where the vault's ends, because it has the same objects.
-        let (shallow, ours) = (vault.join("shallow"), mirror.join("shallow"));
+        let (shallow, mirror_shallow) = (vault.join("shallow"), mirror.join("shallow"));
         match fs::read(&shallow) {
-            Ok(ends) if fs::read(&ours).is_ok_and(|bytes| bytes == ends) => {}
-            Ok(ends) => {
-                let new = disk::hidden_sibling(&ours, ".new");
-                disk::write_synced(&new, &ends)?;
-                disk::rename_synced(&new, &ours)?;
+            Ok(shallow_commits)
+                if fs::read(&mirror_shallow).is_ok_and(|bytes| bytes == shallow_commits) => {}
+            Ok(shallow_commits) => {
+                let temporary = disk::hidden_sibling(&mirror_shallow, ".new");
+                disk::write_synced(&temporary, &shallow_commits)?;
+                disk::rename_synced(&temporary, &mirror_shallow)?;
             }
-            Err(_) => disk::remove_tree(&ours)?,
+            Err(_) => disk::remove_tree(&mirror_shallow)?,
         }
         // Usually nothing has changed, and an attempt is waiting to start.
-        if !fs::read_to_string(mirror.join(&branch)).is_ok_and(|s| s.trim_end() == tip.as_str()) {
+        if !fs::read_to_string(mirror.join(&branch))
+            .is_ok_and(|text| text.trim_end() == tip.as_str())
+        {
             self.update_refs(&mirror, format!("update {branch} {tip}\n"))?;
         }
         let head = fs::read_to_string(mirror.join("HEAD")).unwrap_or_default();
@@ -190,24 +190,24 @@ impl GitAdapter {
         mirror: &Path,
         tip: &CommitId,
     ) -> Result<(), GitError> {
-        let new = disk::hidden_sibling(mirror, ".new");
-        disk::remove_tree(&new)?;
-        disk::make_dirs(&new)?;
-        let made = self.git.in_dir(&new, "create the mirror").args([
+        let temporary = disk::hidden_sibling(mirror, ".new");
+        disk::remove_tree(&temporary)?;
+        disk::make_dirs(&temporary)?;
+        let init = self.git.in_dir(&temporary, "create the mirror").args([
             "init",
             "--quiet",
             "--bare",
             "--template=",
         ]);
-        made.arg(object_format(tip))
+        init.arg(object_format(tip))
             .arg(format!("--initial-branch={}", repo.trunk))
             .run_expecting_success()?;
-        let info = new.join("objects").join("info");
+        let info = temporary.join("objects").join("info");
         disk::make_dirs(&info)?;
         // A relative path, so that the data directory may be moved and renamed.
         let objects = format!("../../../vaults/{}.git/objects\n", repo.project);
         disk::write_synced(&info.join("alternates"), objects.as_bytes())?;
-        disk::rename_synced(&new, mirror)
+        disk::rename_synced(&temporary, mirror)
     }
 
     /// Deletes the keep-refs of an attempt whose work was pushed. Only the names go; the vault
@@ -230,20 +230,17 @@ impl GitAdapter {
                 "refs/regatta/keep/",
             ])
             .run_for_line()?;
-        let of = |s: &&str| {
-            s.split_once(' ')
-                .is_some_and(|pair| attempt_of_keep_ref(pair.1) == Some(attempt))
-        };
-        let gone: String = listed
+        let is_own = |name: &str| attempt_of_keep_ref(name) == Some(attempt);
+        let deletions: String = listed
             .lines()
-            .filter(of)
-            .filter_map(|listed| listed.split_once(' '))
+            .filter_map(|line| line.split_once(' '))
+            .filter(|(_, name)| is_own(name))
             .map(|(id, name)| format!("delete {name} {id}\n"))
             .collect();
-        if gone.is_empty() {
+        if deletions.is_empty() {
             Ok(())
         } else {
-            self.update_refs(&vault, gone)
+            self.update_refs(&vault, deletions)
         }
     }
 
@@ -254,7 +251,7 @@ impl GitAdapter {
         to: &GitRemote,
         attempt: AttemptId,
     ) -> Result<(), GitError> {
-        const OPERATION: &str = "hand work over to the server";
+        const OPERATION: &str = "push work to the server";
         check_remote_address(to)?;
         let vault = self.vault(repo)?;
         let listed = self.git.in_vault(&vault, "list what is kept");
@@ -268,10 +265,9 @@ impl GitAdapter {
         // Pushed by their ids, so that a concurrent capture is not pushed partially.
         let kept: Vec<&str> = listed
             .lines()
-            .filter(|listed| {
-                listed
-                    .split_once(':')
-                    .is_some_and(|pair| attempt_of_keep_ref(pair.1) == Some(attempt))
+            .filter(|line| {
+                line.split_once(':')
+                    .is_some_and(|(_, name)| attempt_of_keep_ref(name) == Some(attempt))
             })
             .collect();
         if kept.is_empty() {
@@ -285,18 +281,18 @@ impl GitAdapter {
         // A keep-ref may be moved anywhere, because its old commit is kept beside it.
         call = kept
             .iter()
-            .fold(call, |call, kept| call.arg(format!("+{kept}")));
-        let said = call.run()?;
-        if said.status == Some(0) {
+            .fold(call, |call, commit| call.arg(format!("+{commit}")));
+        let output = call.run()?;
+        if output.status == Some(0) {
             return Ok(());
         }
-        let printed = String::from_utf8_lossy(&said.stdout).into_owned();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         let refused = printed
             .lines()
-            .find(|printed| printed.starts_with("!\t") && printed.contains("[remote rejected]"));
+            .find(|line| line.starts_with("!\t") && line.contains("[remote rejected]"));
         Err(match refused {
             Some(line) => errors::push_refused(attempt, line),
-            None => errors::remote_failed(OPERATION, &to.url, &said.stderr),
+            None => errors::remote_failed(OPERATION, &to.url, &output.stderr),
         })
     }
 }
@@ -328,11 +324,11 @@ fn check_remote_address(remote: &GitRemote) -> Result<(), GitError> {
     let host = rest
         .and_then(|rest| rest.split('/').next())
         .unwrap_or_default();
-    let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"'<>\\^`{|}#?".contains(&byte);
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"'<>\\^`{|}#?".contains(&byte);
     if host.is_empty()
         || host.contains('@')
         || remote.url.len() > 2000
-        || !remote.url.bytes().all(plain)
+        || !remote.url.bytes().all(is_plain)
     {
         return Err(errors::bad_remote(
             "its address is not http(s)://HOST[:PORT]/PATH, with no name or password in it",

@@ -10,17 +10,18 @@ use crate::git_command::GitLauncher;
 /// Creates a repository at `path` with one commit of `files` on the branch `main`. Files that start
 /// with `#!` are executable.
 pub fn make_repo(path: &Path, files: &[(&str, &str)]) -> Result<(), GitError> {
-    let io = |error| errors::io_error("write the files of", path, &error);
-    std::fs::create_dir_all(path).map_err(io)?;
+    let to_error = |error| errors::io_error("write the files of", path, &error);
+    std::fs::create_dir_all(path).map_err(to_error)?;
     for (name, text) in files {
         let file = path.join(name);
         if let Some(folder) = file.parent() {
-            std::fs::create_dir_all(folder).map_err(io)?;
+            std::fs::create_dir_all(folder).map_err(to_error)?;
         }
-        std::fs::write(&file, text).map_err(io)?;
+        std::fs::write(&file, text).map_err(to_error)?;
         if text.starts_with("#!") {
             use std::os::unix::fs::PermissionsExt;
-            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).map_err(io)?;
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755))
+                .map_err(to_error)?;
         }
     }
     let git = GitLauncher::new("/dev/null".into());
@@ -30,14 +31,14 @@ pub fn make_repo(path: &Path, files: &[(&str, &str)]) -> Result<(), GitError> {
     git.in_dir(path, "stage the first files")
         .args(["add", "--all"])
         .run_expecting_success()?;
-    let by = Authorship {
+    let authorship = Authorship {
         name: "regatta demo".into(),
         email: "demo@regatta.invalid".into(),
         message: String::new(),
         unix_seconds: 1_700_000_000,
     };
     git.in_dir(path, "make the first commit")
-        .authorship(&by)
+        .authorship(&authorship)
         .args(["commit", "--quiet", "--no-verify", "--message=Start"])
         .run_expecting_success()?;
     Ok(())
@@ -46,10 +47,10 @@ pub fn make_repo(path: &Path, files: &[(&str, &str)]) -> Result<(), GitError> {
 /// Returns the graph of the newest `count` commits, as `git log` draws it.
 pub fn commit_graph(path: &Path, count: usize) -> Result<String, GitError> {
     let git = GitLauncher::new("/dev/null".into());
-    let said = git
+    let output = git
         .in_dir(path, "draw the history")
         .args(["log", "--graph", "--no-color", "--format=%h %s (%an)"])
         .arg(format!("--max-count={count}"))
         .run_expecting_success()?;
-    Ok(String::from_utf8_lossy(&said.stdout).into_owned())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

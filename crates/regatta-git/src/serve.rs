@@ -71,60 +71,60 @@ impl GitAdapter {
     pub(crate) fn advertise_refs(
         &self,
         repo: &ProjectRepo,
-        wire: &GitHttpRequest<'_>,
+        http_request: &GitHttpRequest<'_>,
         may_write: &dyn Fn(&str) -> bool,
     ) -> Result<Vec<u8>, GitError> {
-        let protocol = protocol_version(wire)?;
+        let protocol = protocol_version(http_request)?;
         let tip = self.refresh_trunk(repo)?;
         let vault = self.vault(repo)?;
         self.expose_trunk(&vault, repo, &tip)?;
         self.import_submodules(repo, &vault, &tip)?;
-        let shown = match wire.service {
+        let shown_refs = match http_request.service {
             GitService::UploadPack => Vec::new(),
             GitService::ReceivePack => self.writable_keep_refs(&vault, may_write)?,
         };
-        let said = self
-            .serve_command(&vault, repo, wire.service, &shown)
+        let output = self
+            .serve_command(&vault, repo, http_request.service, &shown_refs)
             .arg("--advertise-refs");
-        let said = said
+        let output = output
             .arg(".")
             .protocol(protocol)
             .run_expecting_success()?
             .stdout;
-        let mut told = Vec::new();
+        let mut answer = Vec::new();
         // From version 2 on, the first line names the version instead.
-        if !said.starts_with(b"000eversion 2\n") {
+        if !output.starts_with(b"000eversion 2\n") {
             append_line(
-                &mut told,
-                format!("# service={}\n", wire.service.name()).as_bytes(),
+                &mut answer,
+                format!("# service={}\n", http_request.service.name()).as_bytes(),
             );
-            told.extend(b"0000");
+            answer.extend(b"0000");
         }
-        told.extend(said);
-        Ok(told)
+        answer.extend(output);
+        Ok(answer)
     }
 
     /// Answers a fetch or a push.
     pub(crate) fn serve_request(
         &self,
         repo: &ProjectRepo,
-        wire: &GitHttpRequest<'_>,
+        http_request: &GitHttpRequest<'_>,
         may_write: &dyn Fn(&str) -> bool,
-        ends: PeerStreams<'_>,
+        peer: PeerStreams<'_>,
     ) -> Result<(), GitError> {
-        let protocol = protocol_version(wire)?;
+        let protocol = protocol_version(http_request)?;
         let vault = self.vault(repo)?;
-        let PeerStreams { request, answer } = ends;
-        let mut request: Box<dyn Read + '_> = if wire.is_gzip {
+        let PeerStreams { request, answer } = peer;
+        let mut request: Box<dyn Read + '_> = if http_request.is_gzip {
             Box::new(GzDecoder::new(request))
         } else {
             Box::new(request)
         };
         let request = request.as_mut();
-        match wire.service {
+        match http_request.service {
             GitService::UploadPack => {
                 let call = self
-                    .serve_command(&vault, repo, wire.service, &[])
+                    .serve_command(&vault, repo, http_request.service, &[])
                     .arg(".")
                     .protocol(protocol);
                 call.stream(PeerStreams {
@@ -144,75 +144,75 @@ impl GitAdapter {
         repo: &ProjectRepo,
         vault: &Path,
         may_write: &dyn Fn(&str) -> bool,
-        ends: PeerStreams<'_>,
+        peer: PeerStreams<'_>,
     ) -> Result<(), GitError> {
         let PeerStreams {
             mut request,
             answer,
-        } = ends;
+        } = peer;
         let mut head = PushHead::read(request).map_err(errors::bad_push)?;
-        if let Some(refused) = head
+        if let Some(refused_update) = head
             .updates
             .iter()
-            .find(|ref_update| !may_write(&ref_update.reference))
+            .find(|update| !may_write(&update.reference))
         {
-            tracing::warn!(project = %repo.project, reference = refused.reference, "refused a \
+            tracing::warn!(project = %repo.project, reference = refused_update.reference, "refused a \
                 push to a ref that its sender may not write");
             // A sender that is still sending would not read the answer.
             let _sent = io::copy(&mut request.take(MAX_REFUSED_PUSH_BYTES), &mut io::sink());
-            let told = head.refusal(|ref_update| {
-                if may_write(&ref_update.reference) {
+            let answer_bytes = head.refusal(|update| {
+                if may_write(&update.reference) {
                     "nothing of this push was taken"
                 } else {
                     "not yours to write"
                 }
             });
-            return write_answer(answer, &told);
+            return write_answer(answer, &answer_bytes);
         }
         self.keep_moved_refs(vault, &mut head)?;
         remove_old_leftovers(vault, Instant::now());
         let names: Vec<String> = head
             .updates
             .iter()
-            .map(|ref_update| ref_update.reference.clone())
+            .map(|update| update.reference.clone())
             .collect();
         let call = self
             .serve_command(vault, repo, GitService::ReceivePack, &names)
             .arg(".");
-        let mut whole = io::Cursor::new(head.write()).chain(&mut request);
+        let mut request_stream = io::Cursor::new(head.write()).chain(&mut request);
         let mut report = DelayedReport {
             answer,
             held: Vec::new(),
         };
         call.stream(PeerStreams {
-            request: &mut whole,
+            request: &mut request_stream,
             answer: &mut report,
         })?;
         disk::sync_objects(vault)?;
         sync_refs(vault, &names)?;
-        let held = report.held;
-        write_answer(answer, &held)
+        let report_bytes = report.held;
+        write_answer(answer, &report_bytes)
     }
 
     /// Keeps the old commits of refs that are about to move (Q3), and accepts a repeated push.
     fn keep_moved_refs(&self, vault: &Path, head: &mut PushHead) -> Result<(), GitError> {
         let mut changes = String::new();
-        let (atomic, wanted) = (head.has_capability("atomic"), head.updates.clone());
-        for command in &mut head.updates {
-            let Some(now) = self.find_object(vault, &command.reference)? else {
+        let (is_atomic, updates) = (head.has_capability("atomic"), head.updates.clone());
+        for update in &mut head.updates {
+            let Some(current) = self.find_object(vault, &update.reference)? else {
                 continue;
             };
-            if now == command.new {
-                command.old = Some(now);
+            if current == update.new {
+                update.old = Some(current);
                 continue;
             }
-            let beside = format!("{}-{}", command.reference, &now.as_str()[..12]);
-            let is_kept = atomic
-                && wanted
+            let keep_name = format!("{}-{}", update.reference, &current.as_str()[..12]);
+            let is_kept = is_atomic
+                && updates
                     .iter()
-                    .any(|ref_update| ref_update.reference == beside && ref_update.new == now);
-            if !is_kept && self.find_object(vault, &beside)?.as_ref() != Some(&now) {
-                changes += &format!("update {beside} {now}\n");
+                    .any(|other| other.reference == keep_name && other.new == current);
+            if !is_kept && self.find_object(vault, &keep_name)?.as_ref() != Some(&current) {
+                changes += &format!("update {keep_name} {current}\n");
             }
         }
         if changes.is_empty() {
@@ -228,18 +228,18 @@ impl GitAdapter {
         vault: &Path,
         repo: &ProjectRepo,
         service: GitService,
-        shown: &[String],
+        shown_refs: &[String],
     ) -> GitCommand {
-        let (doing, program) = match service {
+        let (operation, program) = match service {
             GitService::UploadPack => ("serve a fetch", "upload-pack"),
-            GitService::ReceivePack => ("take in a push", "receive-pack"),
+            GitService::ReceivePack => ("receive a push", "receive-pack"),
         };
         let mut call = self
             .git
-            .in_vault(vault, doing)
+            .in_vault(vault, operation)
             .with_long_timeout()
             .setting("transfer.hideRefs=refs/");
-        for name in shown.iter().chain([&exposed_trunk_ref(repo)]) {
+        for name in shown_refs.iter().chain([&exposed_trunk_ref(repo)]) {
             call = call.setting(format!("transfer.hideRefs=!{name}"));
         }
         let settings: &[&str] = if service == GitService::UploadPack {
@@ -251,8 +251,8 @@ impl GitAdapter {
             .iter()
             .fold(call, |call, setting| call.setting(setting));
         if service == GitService::ReceivePack {
-            call = CONTENT_CHECKS.iter().fold(call, |call, s| {
-                call.setting(format!("receive.fsck.{s}=ignore"))
+            call = CONTENT_CHECKS.iter().fold(call, |call, check| {
+                call.setting(format!("receive.fsck.{check}=ignore"))
             });
         }
         call.args([program, "--stateless-rpc"])
@@ -265,15 +265,15 @@ impl GitAdapter {
         repo: &ProjectRepo,
         tip: &CommitId,
     ) -> Result<(), GitError> {
-        let shown = exposed_trunk_ref(repo);
-        if self.find_object(vault, &shown)?.as_ref() != Some(tip) {
-            self.update_refs(vault, format!("update {shown} {tip}\n"))?;
+        let trunk_name = exposed_trunk_ref(repo);
+        if self.find_object(vault, &trunk_name)?.as_ref() != Some(tip) {
+            self.update_refs(vault, format!("update {trunk_name} {tip}\n"))?;
         }
         let head = fs::read_to_string(vault.join("HEAD")).unwrap_or_default();
-        if head.trim_end().strip_prefix("ref: ") != Some(&shown) {
+        if head.trim_end().strip_prefix("ref: ") != Some(&trunk_name) {
             self.git
                 .in_vault(vault, "name the vault's branch")
-                .args(["symbolic-ref", "HEAD", &shown])
+                .args(["symbolic-ref", "HEAD", &trunk_name])
                 .run_expecting_success()?;
         }
         Ok(())
@@ -291,7 +291,7 @@ impl GitAdapter {
             .run_for_line()?;
         Ok(listed
             .lines()
-            .filter(|listed| may_write(listed))
+            .filter(|name| may_write(name))
             .map(str::to_owned)
             .collect())
     }
@@ -332,29 +332,29 @@ fn exposed_trunk_ref(repo: &ProjectRepo) -> String {
 
 /// Returns the requested protocol version, after checking that the header contains nothing
 /// dangerous.
-fn protocol_version<'a>(wire: &GitHttpRequest<'a>) -> Result<Option<&'a str>, GitError> {
-    let Some(asked) = wire.protocol else {
+fn protocol_version<'a>(http_request: &GitHttpRequest<'a>) -> Result<Option<&'a str>, GitError> {
+    let Some(requested) = http_request.protocol else {
         return Ok(None);
     };
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"=:.-_".contains(&byte);
-    if asked.len() > 100 || !asked.bytes().all(plain) {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"=:.-_".contains(&byte);
+    if requested.len() > 100 || !requested.bytes().all(is_plain) {
         return Err(errors::bad_protocol());
     }
     // A push has no version 2.
-    let newest = if wire.service == GitService::UploadPack {
+    let accepted = if http_request.service == GitService::UploadPack {
         ["version=2", "version=1"].as_slice()
     } else {
         &["version=1"]
     };
-    Ok(newest
+    Ok(accepted
         .iter()
         .copied()
-        .find(|newest| asked.split(':').any(|part| part == *newest)))
+        .find(|version| requested.split(':').any(|part| part == *version)))
 }
 
-fn write_answer(answer: &mut dyn Write, told: &[u8]) -> Result<(), GitError> {
+fn write_answer(answer: &mut dyn Write, bytes: &[u8]) -> Result<(), GitError> {
     answer
-        .write_all(told)
+        .write_all(bytes)
         .and_then(|()| answer.flush())
         .map_err(|cause| errors::transfer_interrupted("report on a push", &cause))
 }
@@ -370,22 +370,22 @@ struct DelayedReport<'a> {
 const KEEP_ALIVE: &[u8] = b"0005\x01";
 
 impl Write for DelayedReport<'_> {
-    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        let mut rest = piece;
-        while let Some(behind) = rest
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut unwritten = bytes;
+        while let Some(after_keep_alive) = unwritten
             .strip_prefix(KEEP_ALIVE)
             .filter(|_| self.held.is_empty())
         {
             self.answer
                 .write_all(KEEP_ALIVE)
                 .and_then(|()| self.answer.flush())?;
-            rest = behind;
+            unwritten = after_keep_alive;
         }
-        if self.held.len() + rest.len() > MAX_REPORT_BYTES {
+        if self.held.len() + unwritten.len() > MAX_REPORT_BYTES {
             return Err(io::Error::other("git's report on a push is too long"));
         }
-        self.held.extend(rest);
-        Ok(piece.len())
+        self.held.extend(unwritten);
+        Ok(bytes.len())
     }
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
@@ -394,14 +394,14 @@ impl Write for DelayedReport<'_> {
 
 /// Waits until the names of refs are on the disk.
 fn sync_refs(vault: &Path, names: &[String]) -> Result<(), GitError> {
-    let mut folders: Vec<_> = names
+    let mut dirs: Vec<_> = names
         .iter()
         .filter_map(|name| Some(vault.join(name).parent()?.to_path_buf()))
         .collect();
-    folders.sort_unstable();
-    folders.dedup();
-    folders.retain(|path| path.is_dir());
-    disk::sync_all(folders)
+    dirs.sort_unstable();
+    dirs.dedup();
+    dirs.retain(|path| path.is_dir());
+    disk::sync_all(dirs)
 }
 
 /// Removes the leftovers of interrupted pushes: git keeps incoming objects in a separate directory
@@ -416,10 +416,10 @@ fn remove_old_leftovers(vault: &Path, now: Instant) {
     };
     let names = entries.flatten().map(|entry| entry.path());
     let incoming: Vec<PathBuf> = names.filter(|path| is_incoming_dir(path)).collect();
-    let mut seen = FIRST_SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-    seen.retain(|path, _| !path.starts_with(vault) || incoming.contains(path));
+    let mut first_seen = FIRST_SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    first_seen.retain(|path, _| !path.starts_with(vault) || incoming.contains(path));
     for path in incoming {
-        let since = *seen.entry(path.clone()).or_insert(now);
+        let since = *first_seen.entry(path.clone()).or_insert(now);
         if now.saturating_duration_since(since) > MAX_LEFTOVER_AGE {
             // A directory that cannot be removed is tried again the next time.
             let _ = disk::remove_tree(&path);
@@ -439,7 +439,7 @@ mod tests {
     /// S7: the header becomes an environment variable of git, so only known values are passed on.
     #[test]
     fn s7_a_protocol_header_passes_only_a_version() {
-        let asked = |service, protocol| {
+        let version_for = |service, protocol| {
             super::protocol_version(&GitHttpRequest {
                 service,
                 protocol: Some(protocol),
@@ -447,18 +447,18 @@ mod tests {
             })
         };
         let (fetch, push) = (GitService::UploadPack, GitService::ReceivePack);
-        assert_eq!(asked(fetch, "version=2"), Ok(Some("version=2")));
-        assert_eq!(asked(fetch, "x=y:version=2"), Ok(Some("version=2")));
-        assert_eq!(asked(fetch, "version=9"), Ok(None));
+        assert_eq!(version_for(fetch, "version=2"), Ok(Some("version=2")));
+        assert_eq!(version_for(fetch, "x=y:version=2"), Ok(Some("version=2")));
+        assert_eq!(version_for(fetch, "version=9"), Ok(None));
         assert_eq!(
-            asked(push, "version=2"),
+            version_for(push, "version=2"),
             Ok(None),
             "version 2 does not exist for a push"
         );
-        assert_eq!(asked(push, "version=1"), Ok(Some("version=1")));
+        assert_eq!(version_for(push, "version=1"), Ok(Some("version=1")));
         for bad in ["version=2\n", "a b", "\0", "version=2;x", &"x".repeat(200)] {
             assert_eq!(
-                asked(fetch, bad).unwrap_err().code,
+                version_for(fetch, bad).unwrap_err().code,
                 "bad_request",
                 "{bad:?}"
             );

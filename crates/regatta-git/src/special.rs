@@ -68,7 +68,7 @@ pub(crate) fn special_files(
     odb: &mut ObjectStore,
     difference: &TreeDiff,
 ) -> Result<Vec<SpecialFile>, GitError> {
-    let mut found = Vec::new();
+    let mut special = Vec::new();
     for (path, (old, new)) in &difference.files {
         let (before, after) = (old.as_ref().map(file_kind), new.as_ref().map(file_kind));
         let is_plain = |kind: &FileKind| *kind == FileKind::Plain;
@@ -85,7 +85,7 @@ pub(crate) fn special_files(
             }
             _ => None,
         };
-        found.push(SpecialFile {
+        special.push(SpecialFile {
             path: path_to_text(path),
             before,
             after,
@@ -96,7 +96,7 @@ pub(crate) fn special_files(
     for (path, existed) in &difference.git_directories {
         let before = existed.then_some(FileKind::GitDirectory);
         let after = Some(FileKind::GitDirectory);
-        found.push(SpecialFile {
+        special.push(SpecialFile {
             path: path_to_text(path),
             before,
             after,
@@ -104,6 +104,6 @@ pub(crate) fn special_files(
             unpublished: false,
         });
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(found)
+    special.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(special)
 }

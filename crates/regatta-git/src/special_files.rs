@@ -36,8 +36,8 @@ impl NonRegularFiles {
     /// Searches a workspace except its own git directory, in which Regatta runs no git.
     pub(crate) fn find_in_tree(top: &Path) -> Result<NonRegularFiles, GitError> {
         let mut found = NonRegularFiles::default();
-        let mut open = vec![(top.to_owned(), false)];
-        while let Some((dir, in_git)) = open.pop() {
+        let mut pending = vec![(top.to_owned(), false)];
+        while let Some((dir, is_in_git)) = pending.pop() {
             let entries = match fs::read_dir(&dir) {
                 Ok(entries) => entries,
                 // Git reports directories that it cannot read itself, or skips ignored ones.
@@ -50,9 +50,9 @@ impl NonRegularFiles {
                 };
                 let name = entry.file_name();
                 if kind.is_dir() {
-                    let own = name.as_bytes() == b".git";
-                    if !(own && dir == top) {
-                        open.push((entry.path(), in_git || own));
+                    let is_dot_git = name.as_bytes() == b".git";
+                    if !(is_dot_git && dir == top) {
+                        pending.push((entry.path(), is_in_git || is_dot_git));
                     }
                 } else if kind.is_fifo()
                     || kind.is_socket()
@@ -60,7 +60,7 @@ impl NonRegularFiles {
                     || kind.is_block_device()
                 {
                     let path = entry.path();
-                    if in_git
+                    if is_in_git
                         || READ_BY_NAME.contains(&name.as_bytes())
                         || name.as_bytes() == b".git"
                     {
@@ -81,16 +81,16 @@ impl NonRegularFiles {
         top: &Path,
         tracked: impl FnOnce() -> Result<HashSet<Vec<u8>>, GitError>,
     ) -> Result<Vec<PathBuf>, GitError> {
-        let mut found = self.read_by_git;
+        let mut blocking = self.read_by_git;
         if !self.others.is_empty() {
             let tracked = tracked()?;
-            found.extend(
+            blocking.extend(
                 self.others
                     .iter()
-                    .filter(|others| tracked.contains(*others))
-                    .map(|others| top.join(path_from_bytes(others))),
+                    .filter(|path| tracked.contains(*path))
+                    .map(|path| top.join(path_from_bytes(path))),
             );
         }
-        Ok(found)
+        Ok(blocking)
     }
 }

@@ -85,28 +85,28 @@ struct StagedFileStamp {
 }
 
 impl StagedFileStamp {
-    fn from_metadata(found: &fs::Metadata, now: SystemTime) -> StagedFileStamp {
+    fn from_metadata(metadata: &fs::Metadata, now: SystemTime) -> StagedFileStamp {
         let before = now
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default()
             .saturating_sub(TIMESTAMP_MARGIN);
-        let changed = (found.ctime(), found.ctime_nsec());
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
         StagedFileStamp {
-            device: found.dev(),
-            inode: found.ino(),
-            mode: found.mode(),
-            size: found.size(),
-            owner: (found.uid(), found.gid()),
-            modified: (found.mtime(), found.mtime_nsec()),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            mode: metadata.mode(),
+            size: metadata.size(),
+            owner: (metadata.uid(), metadata.gid()),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed,
             is_certain: changed < (before.as_secs() as i64, i64::from(before.subsec_nanos())),
         }
     }
 
-    fn matches(&self, found: &fs::Metadata) -> bool {
+    fn matches(&self, metadata: &fs::Metadata) -> bool {
         let now = StagedFileStamp {
             is_certain: self.is_certain,
-            ..StagedFileStamp::from_metadata(found, SystemTime::UNIX_EPOCH)
+            ..StagedFileStamp::from_metadata(metadata, SystemTime::UNIX_EPOCH)
         };
         self.is_certain && *self == now
     }
@@ -125,22 +125,22 @@ impl GitAdapter {
                 let vault = self.vault_with(repo, commit)?;
                 let path = self.layout.staging(&repo.project, slot);
                 let key = (repo.project.clone(), slot);
-                let held = self
+                let staged = self
                     .slots
                     .0
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .remove(&key);
-                let brought = match held.filter(|_| disk::is_real_dir(&path)) {
-                    Some(held) => self.with_object_store(&vault, |odb| {
-                        update_staged_tree(odb, &path, held, commit)
+                let updated = match staged.filter(|_| disk::is_real_dir(&path)) {
+                    Some(staged) => self.with_object_store(&vault, |odb| {
+                        update_staged_tree(odb, &path, staged, commit)
                     })?,
                     None => None,
                 };
-                let held = match brought {
-                    Some(held) => {
-                        remake_git_dir(&vault, &path, commit, &held)?;
-                        Some(held)
+                let staged = match updated {
+                    Some(staged) => {
+                        remake_git_dir(&vault, &path, commit, &staged)?;
+                        Some(staged)
                     }
                     None => self.stage_from_scratch(repo, &vault, &path, commit)?,
                 };
@@ -153,12 +153,12 @@ impl GitAdapter {
                     sparse: None,
                 };
                 self.check_out_submodules(repo, &tree)?;
-                if let Some(held) = held {
+                if let Some(staged) = staged {
                     self.slots
                         .0
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
-                        .insert(key, held);
+                        .insert(key, staged);
                 }
                 Ok(path)
             })
@@ -197,16 +197,19 @@ impl GitAdapter {
                 return Ok(None);
             }
             let now = SystemTime::now();
-            let mut known = BTreeMap::new();
+            let mut staged_files = BTreeMap::new();
             for (name, file) in files {
                 let stamp = match fs::symlink_metadata(path.join(path_from_bytes(&name))) {
-                    Ok(found) => StagedFileStamp::from_metadata(&found, now),
+                    Ok(metadata) => StagedFileStamp::from_metadata(&metadata, now),
                     // an unknown stamp makes the next staging write the file
                     Err(_) => StagedFileStamp::default(),
                 };
-                known.insert(name, StagedFile::new(file, stamp));
+                staged_files.insert(name, StagedFile::new(file, stamp));
             }
-            Ok(Some(StagedTree { tree, files: known }))
+            Ok(Some(StagedTree {
+                tree,
+                files: staged_files,
+            }))
         })
     }
 
@@ -258,7 +261,7 @@ fn has_conversion_rule(rules: &[u8]) -> bool {
     let text = String::from_utf8_lossy(rules).to_ascii_lowercase();
     ["crlf", "ident", "working-tree-encoding"]
         .iter()
-        .any(|s| text.contains(s))
+        .any(|rule| text.contains(rule))
 }
 
 /// Updates a directory from its old content to the commit. Returns nothing if it must be checked
@@ -266,45 +269,46 @@ fn has_conversion_rule(rules: &[u8]) -> bool {
 fn update_staged_tree(
     odb: &mut ObjectStore,
     dir: &Path,
-    mut held: StagedTree,
+    mut staged: StagedTree,
     commit: &CommitId,
 ) -> Result<Option<StagedTree>, GitError> {
     let tree = odb.commit(commit)?.tree;
-    let difference = TreeDiff::between(odb, Some(&held.tree), &tree)?;
+    let difference = TreeDiff::between(odb, Some(&staged.tree), &tree)?;
     for (path, (_, after)) in &difference.files {
         match after {
             Some(file) => {
                 let stamp = StagedFileStamp::default(); // unknown, so the file is written
-                held.files
+                staged
+                    .files
                     .insert(path.clone(), StagedFile::new(file.clone(), stamp));
             }
-            None => drop(held.files.remove(path)),
+            None => drop(staged.files.remove(path)),
         }
     }
     let rules = difference
         .files
         .iter()
         .filter_map(|(path, file)| Some((path, &file.1.as_ref()?.1)));
-    if held.files.len() > MAX_TRACKED_FILES || needs_conversion(odb, rules)? {
+    if staged.files.len() > MAX_TRACKED_FILES || needs_conversion(odb, rules)? {
         return Ok(None);
     }
-    let missing = remove_changed(dir, &mut held.files)?;
+    let missing = remove_changed(dir, &mut staged.files)?;
     for path in &missing {
-        let Some(known) = held.files.get(path) else {
+        let Some(staged_file) = staged.files.get(path) else {
             continue;
         };
-        write_file(odb, &dir.join(path_from_bytes(path)), &known.file)?;
+        write_file(odb, &dir.join(path_from_bytes(path)), &staged_file.file)?;
     }
     let now = SystemTime::now();
     for path in missing {
-        if let Some(known) = held.files.get_mut(&path)
-            && let Ok(found) = fs::symlink_metadata(dir.join(path_from_bytes(&path)))
+        if let Some(staged_file) = staged.files.get_mut(&path)
+            && let Ok(metadata) = fs::symlink_metadata(dir.join(path_from_bytes(&path)))
         {
-            known.stamp = StagedFileStamp::from_metadata(&found, now);
+            staged_file.stamp = StagedFileStamp::from_metadata(&metadata, now);
         }
     }
-    held.tree = tree;
-    Ok(Some(held))
+    staged.tree = tree;
+    Ok(Some(staged))
 }
 
 /// Removes everything that is not in `files` or has changed, and returns the paths to write.
@@ -314,29 +318,30 @@ fn remove_changed(
     top: &Path,
     files: &mut BTreeMap<Vec<u8>, StagedFile>,
 ) -> Result<Vec<Vec<u8>>, GitError> {
-    let work = Sweep {
+    let sweep = Sweep {
         top,
         files,
         queued_dirs: Mutex::new(vec![Vec::new()]),
         unfinished_dirs: AtomicUsize::new(1),
     };
-    let hands = std::thread::available_parallelism()
-        .map_or(1, |non_zero| non_zero.get())
+    let thread_count = std::thread::available_parallelism()
+        .map_or(1, |count| count.get())
         .min(MAX_SWEEP_THREADS);
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..hands)
-            .map(|_| scope.spawn(|| work.run_sweep()))
+        let helpers: Vec<_> = (1..thread_count)
+            .map(|_| scope.spawn(|| sweep.run_sweep()))
             .collect();
-        let done = work.run_sweep();
-        others
+        let result = sweep.run_sweep();
+        helpers
             .into_iter()
-            .map(|scoped_join_handle| scoped_join_handle.join().unwrap_or(Ok(())))
-            .fold(done, |all, one| all.and(one))
+            .map(|thread| thread.join().unwrap_or(Ok(())))
+            .fold(result, |combined, outcome| combined.and(outcome))
     })?;
-    let is_missing = |known: &mut StagedFile| !std::mem::take(known.is_unchanged.get_mut());
+    let is_missing =
+        |staged_file: &mut StagedFile| !std::mem::take(staged_file.is_unchanged.get_mut());
     Ok(files
         .iter_mut()
-        .filter_map(|(path, known)| is_missing(known).then(|| path.clone()))
+        .filter_map(|(path, staged_file)| is_missing(staged_file).then(|| path.clone()))
         .collect())
 }
 
@@ -366,17 +371,17 @@ impl Sweep<'_> {
                 std::thread::yield_now();
                 continue;
             };
-            let looked = self.examine_dir(&prefix);
-            if looked.is_err() {
+            let examined = self.examine_dir(&prefix);
+            if examined.is_err() {
                 self.unfinished_dirs.store(0, Ordering::Release); // all threads stop
-                return looked;
+                return examined;
             }
             // Another thread may have set the count to zero after an error.
-            let _ended = self.unfinished_dirs.fetch_update(
-                Ordering::AcqRel,
-                Ordering::Acquire,
-                |unfinished_dir| unfinished_dir.checked_sub(1),
-            );
+            let _ended =
+                self.unfinished_dirs
+                    .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
+                        count.checked_sub(1)
+                    });
         }
         Ok(())
     }
@@ -391,24 +396,24 @@ impl Sweep<'_> {
                 continue; // it is replaced as a whole
             }
             // These are the facts of the entry itself, so no link is followed.
-            let found = entry
+            let metadata = entry
                 .metadata()
                 .map_err(|cause| errors::io_error("look at", &entry.path(), &cause))?;
-            if let Some(known) = self.files.get(&path) {
-                if known.file.0 != GITLINK && known.stamp.matches(&found) {
-                    known.is_unchanged.store(true, Ordering::Relaxed);
+            if let Some(staged_file) = self.files.get(&path) {
+                if staged_file.file.0 != GITLINK && staged_file.stamp.matches(&metadata) {
+                    staged_file.is_unchanged.store(true, Ordering::Relaxed);
                 } else {
                     disk::remove_tree(&entry.path())?;
                 }
                 continue;
             }
             let inner = [path.as_slice(), b"/"].concat();
-            let needed = self
+            let is_needed = self
                 .files
                 .range(inner.clone()..)
                 .next()
-                .is_some_and(|file| file.0.starts_with(&inner));
-            if needed && found.is_dir() && found.mode() & 0o700 == 0o700 {
+                .is_some_and(|(file, _)| file.starts_with(&inner));
+            if is_needed && metadata.is_dir() && metadata.mode() & 0o700 == 0o700 {
                 self.unfinished_dirs.fetch_add(1, Ordering::AcqRel);
                 self.queued_dirs
                     .lock()
@@ -432,18 +437,18 @@ fn write_file(odb: &mut ObjectStore, path: &Path, (mode, id): &TreeFile) -> Resu
         return disk::make_dirs(path);
     }
     let content = odb.blob(id)?;
-    let failed = |cause| errors::io_error("write", path, &cause);
+    let to_error = |cause| errors::io_error("write", path, &cause);
     if *mode == 0o120_000 {
-        return std::os::unix::fs::symlink(OsStr::from_bytes(&content), path).map_err(failed);
+        return std::os::unix::fs::symlink(OsStr::from_bytes(&content), path).map_err(to_error);
     }
-    let rights = if mode & 0o111 == 0 { 0o666 } else { 0o777 };
+    let permissions = if mode & 0o111 == 0 { 0o666 } else { 0o777 };
     let file = fs::OpenOptions::new()
         .write(true)
         .create_new(true)
-        .mode(rights)
+        .mode(permissions)
         .open(path);
     file.and_then(|mut file| file.write_all(&content))
-        .map_err(failed)
+        .map_err(to_error)
 }
 
 /// Replaces the directory's `.git`, so that nothing a check did to it remains.
@@ -451,21 +456,21 @@ fn remake_git_dir(
     vault: &Path,
     dir: &Path,
     commit: &CommitId,
-    held: &StagedTree,
+    staged: &StagedTree,
 ) -> Result<(), GitError> {
     let git_dir = dir.join(".git");
     disk::remove_tree(&git_dir)?;
     gitdir::make_git_dir(&git_dir, vault, commit, &HeadTarget::Detached, None)?;
-    disk::write_unsynced(&git_dir.join("index"), &index_bytes(held))
+    disk::write_unsynced(&git_dir.join("index"), &index_bytes(staged))
 }
 
 /// Returns a git index (version 2) of the directory's content. Git does not verify the checksum at
 /// the end of an index.
-fn index_bytes(held: &StagedTree) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(held.files.len() * 100);
+fn index_bytes(staged: &StagedTree) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(staged.files.len() * 100);
     bytes.extend(b"DIRC");
     bytes.extend(2u32.to_be_bytes());
-    bytes.extend((held.files.len() as u32).to_be_bytes());
+    bytes.extend((staged.files.len() as u32).to_be_bytes());
     for (
         path,
         StagedFile {
@@ -473,7 +478,7 @@ fn index_bytes(held: &StagedTree) -> Vec<u8> {
             stamp,
             ..
         },
-    ) in &held.files
+    ) in &staged.files
     {
         let start = bytes.len();
         let times = [
@@ -482,7 +487,7 @@ fn index_bytes(held: &StagedTree) -> Vec<u8> {
             stamp.modified.0,
             stamp.modified.1,
         ];
-        let place = [
+        let identity = [
             stamp.device,
             stamp.inode,
             u64::from(*mode),
@@ -494,9 +499,9 @@ fn index_bytes(held: &StagedTree) -> Vec<u8> {
         times
             .iter()
             .for_each(|time| bytes.extend((*time as u32).to_be_bytes()));
-        place
+        identity
             .iter()
-            .for_each(|place| bytes.extend((*place as u32).to_be_bytes()));
+            .for_each(|field| bytes.extend((*field as u32).to_be_bytes()));
         bytes.extend(raw_bytes(id));
         bytes.extend((path.len().min(0xfff) as u16).to_be_bytes());
         bytes.extend(path);
@@ -504,11 +509,11 @@ fn index_bytes(held: &StagedTree) -> Vec<u8> {
         let length = bytes.len() - start;
         bytes.resize(start + (length / 8 + 1) * 8, 0);
     }
-    let sum = if held.tree.as_str().len() == 64 {
+    let checksum_bytes = if staged.tree.as_str().len() == 64 {
         32
     } else {
         20
     };
-    bytes.resize(bytes.len() + sum, 0);
+    bytes.resize(bytes.len() + checksum_bytes, 0);
     bytes
 }

@@ -110,16 +110,16 @@ impl GitAdapter {
                 if !pointer.is_checked_out || !keep(&head)? {
                     continue;
                 }
-                let inside = self.read_submodule(work, &path, &head)?;
-                if !inside.edited.is_empty() {
+                let files = self.read_submodule(work, &path, &head)?;
+                if !files.edited.is_empty() {
                     let commit =
-                        self.commit_tree(work.vault, &inside.snapshot.tree, &[&head], authorship)?;
+                        self.commit_tree(work.vault, &files.snapshot.tree, &[&head], authorship)?;
                     self.pin_beside_capture(work.vault, work.attempt, &commit)?;
-                    edited.extend(inside.edited);
+                    edited.extend(files.edited);
                 }
                 if level.depth < MAX_SUBMODULE_DEPTH {
                     let prefix = [path.as_slice(), b"/"].concat();
-                    let (pointers, depth) = (inside.snapshot.submodules, level.depth + 1);
+                    let (pointers, depth) = (files.snapshot.submodules, level.depth + 1);
                     levels.push(SubmoduleLevel {
                         prefix,
                         commit: head,
@@ -158,14 +158,14 @@ impl GitAdapter {
         let is_here = self
             .find_object(vault, &format!("{commit}^{{commit}}"))?
             .is_some();
-        let take = |git_dir| self.import_submodule_commit(vault, git_dir, commit);
-        if is_here || git_dir.map_or(Ok(false), take)? {
+        let import = |git_dir| self.import_submodule_commit(vault, git_dir, commit);
+        if is_here || git_dir.map_or(Ok(false), import)? {
             self.pin_beside_capture(vault, work.attempt, commit)?;
             return Ok(true);
         }
         match self.fetch_submodule(work.repo, vault, copies, (path, commit)) {
             Err(error) if error.code == "submodule_missing" => Ok(false),
-            found => found,
+            result => result,
         }
     }
 
@@ -191,23 +191,24 @@ impl GitAdapter {
         head: &CommitId,
     ) -> Result<SubmoduleFiles, GitError> {
         let prefix = [path, b"/"].concat();
-        let inside = |file: &Vec<u8>| file.strip_prefix(prefix.as_slice()).map(<[u8]>::to_vec);
+        let inside_path = |file: &Vec<u8>| file.strip_prefix(prefix.as_slice()).map(<[u8]>::to_vec);
         let index = self.layout.scratch(&work.repo.project);
-        let lens = WorkspaceReader {
+        let reader = WorkspaceReader {
             adapter: self,
             vault: work.vault,
             workspace: work.workspace,
             tree: &work.workspace.join(path_from_bytes(path)),
             index: index.path(),
             objects: None,
-            foreign: work.foreign.iter().filter_map(inside).collect(),
+            foreign: work.foreign.iter().filter_map(inside_path).collect(),
             own_commit: None,
         };
-        lens.command("read the commit of a submodule")
+        reader
+            .command("read the commit of a submodule")
             .args(["read-tree", head.as_str()])
             .run_expecting_success()?;
-        lens.remove_blocking_files()?;
-        let snapshot = lens.snapshot()?;
+        reader.remove_blocking_files()?;
+        let snapshot = reader.snapshot()?;
         let tree = self.tree_of_commit(work.vault, head)?;
         if snapshot.tree == tree {
             return Ok(SubmoduleFiles {
@@ -240,7 +241,7 @@ impl GitAdapter {
         work: &SubmoduleWork<'_>,
         pointers: Vec<SubmodulePointer>,
     ) -> Result<Vec<Vec<u8>>, GitError> {
-        let mut unkept = Vec::new();
+        let mut uncaptured = Vec::new();
         let mut levels = vec![(Vec::new(), pointers, 0)];
         while let Some((prefix, pointers, depth)) = levels.pop() {
             for pointer in pointers
@@ -248,20 +249,20 @@ impl GitAdapter {
                 .filter(|pointer| pointer.is_checked_out)
             {
                 let path = [prefix.as_slice(), &pointer.path].concat();
-                let below = [path.as_slice(), b"/"].concat();
+                let inner_prefix = [path.as_slice(), b"/"].concat();
                 let head = work.compared_commit(&path, &pointer);
                 if depth > MAX_SUBMODULE_DEPTH || !self.is_kept(work.vault, &head)? {
-                    unkept.push(below);
+                    uncaptured.push(inner_prefix);
                     continue;
                 }
-                let inside = self.read_submodule(work, &path, &head)?;
-                if !inside.edited.is_empty() && !self.has_kept_tree(work, &inside.snapshot.tree)? {
-                    unkept.extend(inside.edited);
+                let files = self.read_submodule(work, &path, &head)?;
+                if !files.edited.is_empty() && !self.has_kept_tree(work, &files.snapshot.tree)? {
+                    uncaptured.extend(files.edited);
                 }
-                levels.push((below, inside.snapshot.submodules, depth + 1));
+                levels.push((inner_prefix, files.snapshot.submodules, depth + 1));
             }
         }
-        Ok(unkept)
+        Ok(uncaptured)
     }
 
     /// Returns whether a ref of the vault reaches the commit.
@@ -274,11 +275,11 @@ impl GitAdapter {
             .in_vault(vault, "look for what keeps a commit")
             .args(["for-each-ref", "--count=1"]);
         // The call fails where the vault does not have the commit.
-        let said = call
+        let output = call
             .arg(format!("--contains={commit}"))
             .arg("refs/regatta/")
             .run()?;
-        Ok(said.status == Some(0) && !said.stdout.is_empty())
+        Ok(output.status == Some(0) && !output.stdout.is_empty())
     }
 
     /// Returns whether a kept commit of the attempt has exactly this tree.
@@ -291,9 +292,9 @@ impl GitAdapter {
                 "refs/regatta/keep/",
             ])
             .run_for_line()?;
-        let kept = listed.lines().filter_map(|line| line.split_once(' '));
-        Ok(kept.into_iter().any(|(name, kept)| {
-            attempt_of_keep_ref(name) == Some(work.attempt) && kept == tree.as_str()
+        let mut kept = listed.lines().filter_map(|line| line.split_once(' '));
+        Ok(kept.any(|(name, kept_tree)| {
+            attempt_of_keep_ref(name) == Some(work.attempt) && kept_tree == tree.as_str()
         }))
     }
 
@@ -302,28 +303,28 @@ impl GitAdapter {
     pub(crate) fn new_submodule_files(
         &self,
         repo: &ProjectRepo,
-        around: &WorkspaceReader<'_>,
+        parent_reader: &WorkspaceReader<'_>,
         path: &[u8],
     ) -> Result<Vec<Vec<u8>>, GitError> {
-        let tree = around.tree.join(path_from_bytes(path));
-        let Some(head) = agent_commits::submodule_head(around.workspace, &tree) else {
+        let tree = parent_reader.tree.join(path_from_bytes(path));
+        let Some(head) = agent_commits::submodule_head(parent_reader.workspace, &tree) else {
             return Ok(vec![]);
         };
         if self
-            .find_object(around.vault, &format!("{head}^{{commit}}"))?
+            .find_object(parent_reader.vault, &format!("{head}^{{commit}}"))?
             .is_none()
         {
             return Ok(vec![]);
         }
         let index = self.layout.scratch(&repo.project);
-        let (foreign, own) = (HashSet::new(), None);
+        let (foreign, own_commit) = (HashSet::new(), None);
         let WorkspaceReader {
             adapter,
             vault,
             workspace,
             ..
-        } = *around;
-        let lens = WorkspaceReader {
+        } = *parent_reader;
+        let reader = WorkspaceReader {
             adapter,
             vault,
             workspace,
@@ -331,17 +332,18 @@ impl GitAdapter {
             index: index.path(),
             objects: None,
             foreign,
-            own_commit: own,
+            own_commit,
         };
-        lens.command("read the commit of a submodule")
+        reader
+            .command("read the commit of a submodule")
             .args(["read-tree", head.as_str()])
             .run_expecting_success()?;
-        lens.remove_blocking_files()?;
-        let mut found = lens.untracked_paths(&[])?;
-        for nested in lens.checked_out_submodules()? {
-            found.extend(self.new_submodule_files(repo, &lens, &nested)?);
+        reader.remove_blocking_files()?;
+        let mut files = reader.untracked_paths(&[])?;
+        for nested in reader.checked_out_submodules()? {
+            files.extend(self.new_submodule_files(repo, &reader, &nested)?);
         }
-        Ok(found
+        Ok(files
             .iter()
             .map(|file| [path, b"/", file].concat())
             .collect())

@@ -108,13 +108,13 @@ impl UserCopies {
 
 /// Returns the git directory of a working tree of the user.
 fn git_dir_in(tree: &Path) -> Option<PathBuf> {
-    let place = tree.join(".git");
-    if disk::is_real_dir(&place) {
-        return Some(place);
+    let dot_git = tree.join(".git");
+    if disk::is_real_dir(&dot_git) {
+        return Some(dot_git);
     }
-    let text = fs::read_to_string(&place).ok()?;
-    let named = tree.join(text.strip_prefix("gitdir: ")?.trim_end());
-    named.canonicalize().ok()
+    let text = fs::read_to_string(&dot_git).ok()?;
+    let git_dir = tree.join(text.strip_prefix("gitdir: ")?.trim_end());
+    git_dir.canonicalize().ok()
 }
 
 /// Returns whether a submodule's name stays below the directory in which it is looked up.
@@ -172,20 +172,20 @@ impl GitAdapter {
         vault: &Path,
         parent: &ParentRepo<'_>,
         submodules: Vec<Submodule>,
-        brought: &mut usize,
+        count: &mut usize,
     ) -> Result<(), GitError> {
         let top = fs::canonicalize(parent.dir)
             .map_err(|cause| errors::io_error("find", parent.dir, &cause))?;
         for Submodule { path, commit, name } in submodules {
             let copies = parent.copies.of_submodule(&path, name.as_deref());
-            let shown = [parent.prefix.as_slice(), &path].concat();
-            if !self.fetch_submodule(repo, vault, &copies, (&shown, &commit))? {
+            let full_path = [parent.prefix.as_slice(), &path].concat();
+            if !self.fetch_submodule(repo, vault, &copies, (&full_path, &commit))? {
                 continue;
             }
-            *brought += 1;
-            if *brought > MAX_SUBMODULES {
+            *count += 1;
+            if *count > MAX_SUBMODULES {
                 return Err(errors::too_many_submodules(
-                    &path_to_text(&shown),
+                    &path_to_text(&full_path),
                     MAX_SUBMODULES,
                 ));
             }
@@ -203,7 +203,7 @@ impl GitAdapter {
             gitdir::make_git_dir(&git_dir, vault, &commit, &HeadTarget::Detached, None)?;
             self.check_out(&dir, &git_dir, &git_dir.join("index"), &commit)?;
             if parent.depth < MAX_SUBMODULE_DEPTH {
-                let prefix = [shown.as_slice(), b"/"].concat();
+                let prefix = [full_path.as_slice(), b"/"].concat();
                 let inner = ParentRepo {
                     dir: &dir,
                     commit: &commit,
@@ -212,7 +212,7 @@ impl GitAdapter {
                     depth: parent.depth + 1,
                 };
                 let nested = self.submodules_at(vault, inner.commit)?;
-                self.check_out_submodules_of(repo, vault, &inner, nested, brought)?;
+                self.check_out_submodules_of(repo, vault, &inner, nested, count)?;
             }
         }
         Ok(())
@@ -239,7 +239,7 @@ impl GitAdapter {
             .args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])
             .run_for_list()?;
         let mut names = self.submodule_names(vault, commit)?;
-        let mut found = Vec::new();
+        let mut submodules = Vec::new();
         for entry in entries {
             let Some(tab) = entry.iter().position(|byte| *byte == b'\t') else {
                 continue;
@@ -252,9 +252,9 @@ impl GitAdapter {
             };
             let path = entry[tab + 1..].to_vec();
             let name = names.remove(&path);
-            found.push(Submodule { path, commit, name });
+            submodules.push(Submodule { path, commit, name });
         }
-        Ok(found)
+        Ok(submodules)
     }
 
     /// Reads the names of submodules from `.gitmodules`, by path. A file that git cannot read names
@@ -298,7 +298,7 @@ impl GitAdapter {
         copies: &UserCopies,
         (path, commit): (&[u8], &CommitId),
     ) -> Result<bool, GitError> {
-        const OPERATION: &str = "bring a submodule along";
+        const OPERATION: &str = "fetch a submodule";
         let keep = module_ref(commit);
         self.locks
             .with_lock(LockKey::Submodules(repo.project.clone()), || {
@@ -308,18 +308,18 @@ impl GitAdapter {
                 let spec = format!("+{commit}:{keep}");
                 let mut reason = String::new();
                 for copy in &copies.git_dirs {
-                    let said = self
+                    let output = self
                         .git
                         .in_vault(vault, OPERATION)
                         .args(FETCH_OPTIONS)
                         .arg(copy)
                         .arg(&spec)
                         .run()?;
-                    if said.status == Some(0) {
+                    if output.status == Some(0) {
                         disk::sync_objects(vault)?;
                         return Ok(true);
                     }
-                    reason = said.stderr;
+                    reason = output.stderr;
                 }
                 // An agent made the commit, and a capture keeps it.
                 if self
@@ -336,12 +336,12 @@ impl GitAdapter {
                         .git
                         .in_submodule_online(vault, self.allows_file_transport(copy)?, OPERATION)
                         .args(FETCH_OPTIONS);
-                    let said = call.arg(url).arg(&spec).run()?;
-                    if said.status == Some(0) {
+                    let output = call.arg(url).arg(&spec).run()?;
+                    if output.status == Some(0) {
                         disk::sync_objects(vault)?;
                         return Ok(true);
                     }
-                    reason = said.stderr;
+                    reason = output.stderr;
                 }
                 if copies.is_checked_out() {
                     return Err(errors::submodule_missing(
@@ -356,26 +356,26 @@ impl GitAdapter {
 
     /// Returns the address from which the user's copy of a submodule fetches.
     fn submodule_remote(&self, copy: &Path) -> Result<Option<String>, GitError> {
-        let said = self
+        let output = self
             .git
             .in_checkout(copy, "find the remote of a submodule")
             .args(["ls-remote", "--get-url"])
             .run()?;
         // Without a remote git prints the name that it looked for. A relative path would name
         // another place here.
-        let url = path_to_text(said.stdout.trim_ascii_end());
+        let url = path_to_text(output.stdout.trim_ascii_end());
         Ok(Some(url)
-            .filter(|url| said.status == Some(0) && (url.contains(':') || url.starts_with('/'))))
+            .filter(|url| output.status == Some(0) && (url.contains(':') || url.starts_with('/'))))
     }
 
     /// Returns whether the user allows submodules to be fetched from a path on this machine, which
     /// git itself does not by default.
     fn allows_file_transport(&self, copy: &Path) -> Result<bool, GitError> {
         let call = self.git.in_checkout(copy, "read protocol.file.allow");
-        let said = call
+        let output = call
             .args(["config", "--show-scope", "--get-all", "protocol.file.allow"])
             .run()?;
-        let text = path_to_text(&said.stdout);
+        let text = path_to_text(&output.stdout);
         // Regatta's own setting is on the command line.
         let mut values = text
             .lines()
@@ -400,35 +400,35 @@ impl GitAdapter {
         if moved.is_empty() {
             return Ok(vec![]);
         }
-        let (mut found, mut seen) = (Vec::new(), HashSet::new());
-        let mut left = vec![(
+        let (mut unpublished, mut seen) = (Vec::new(), HashSet::new());
+        let mut pending = vec![(
             Vec::new(),
             UserCopies::of_project(&self.discover_at(&repo.path)?),
             moved,
         )];
-        while let Some((prefix, around, moved)) = left.pop() {
+        while let Some((prefix, parent_copies, moved)) = pending.pop() {
             for (old, Submodule { path, commit, name }) in moved {
-                let copies = around.of_submodule(&path, name.as_deref());
+                let copies = parent_copies.of_submodule(&path, name.as_deref());
                 if !seen.insert(commit.clone()) || self.is_published(&vault, &copies, &commit)? {
                     continue;
                 }
                 self.copy_to_user(&vault, &copies, &commit);
                 let path = [prefix.as_slice(), &path].concat();
-                found.push(path_to_text(&path));
-                let is_here =
+                unpublished.push(path_to_text(&path));
+                let find_commit =
                     |commit: &CommitId| self.find_object(&vault, &format!("{commit}^{{commit}}"));
-                if is_here(&commit)?.is_some() {
+                if find_commit(&commit)?.is_some() {
                     let old = match old {
-                        Some(old) if is_here(&old)?.is_some() => Some(old),
+                        Some(old) if find_commit(&old)?.is_some() => Some(old),
                         _ => None,
                     };
                     let nested = self.moved_submodules(&vault, old.as_ref(), &commit)?;
-                    left.push(([path.as_slice(), b"/"].concat(), copies, nested));
+                    pending.push(([path.as_slice(), b"/"].concat(), copies, nested));
                 }
             }
         }
-        found.sort();
-        Ok(found)
+        unpublished.sort();
+        Ok(unpublished)
     }
 
     /// Lists the submodules that are at another commit in `new` than in `old`, with their old
@@ -452,7 +452,7 @@ impl GitAdapter {
         for (path, (before, after)) in changed {
             if let Some((_, commit)) = after.filter(is_submodule) {
                 moved.push((
-                    before.filter(is_submodule).map(|file| file.1),
+                    before.filter(is_submodule).map(|(_, commit)| commit),
                     Submodule {
                         path,
                         commit,
@@ -483,11 +483,11 @@ impl GitAdapter {
                 .in_vault(copy, "look for a commit on the remote's branches");
             let call = call.args(["for-each-ref", "--count=1", "--format=%(refname)"]);
             // The call fails where the copy does not have the commit.
-            let said = call
+            let output = call
                 .arg(format!("--contains={commit}"))
                 .arg("refs/remotes/")
                 .run()?;
-            if said.status == Some(0) && !said.stdout.is_empty() {
+            if output.status == Some(0) && !output.stdout.is_empty() {
                 return Ok(true);
             }
         }
@@ -508,10 +508,10 @@ impl GitAdapter {
                 "--end-of-options",
             ]);
             // A remote that does not answer counts as not having the commit.
-            let Ok(said) = call.arg(url).run() else {
+            let Ok(output) = call.arg(url).run() else {
                 continue;
             };
-            let listed = path_to_text(&said.stdout);
+            let listed = path_to_text(&output.stdout);
             for tip in listed
                 .lines()
                 .filter_map(|line| line.split_whitespace().next())
@@ -568,10 +568,10 @@ impl GitAdapter {
             is_offline: true,
             ..UserCopies::of_project(&self.discover_at(&repo.path)?)
         };
-        let (mut left, mut seen) = (vec![(copies, submodules)], HashSet::new());
-        while let Some((around, submodules)) = left.pop() {
+        let (mut pending, mut seen) = (vec![(copies, submodules)], HashSet::new());
+        while let Some((parent_copies, submodules)) = pending.pop() {
             for Submodule { path, commit, name } in submodules {
-                let copies = around.of_submodule(&path, name.as_deref());
+                let copies = parent_copies.of_submodule(&path, name.as_deref());
                 if !seen.insert(commit.clone()) {
                     continue;
                 }
@@ -581,7 +581,7 @@ impl GitAdapter {
                     .fetch_submodule(repo, vault, &copies, (&path, &commit))
                     .unwrap_or(false)
                 {
-                    left.push((copies, self.submodules_at(vault, &commit)?));
+                    pending.push((copies, self.submodules_at(vault, &commit)?));
                 }
             }
         }
@@ -601,7 +601,7 @@ impl GitAdapter {
             .in_checkout(&user.top, "list your submodules")
             .args(["ls-files", "--stage", "-z"])
             .run_for_list()?;
-        let mut found = Vec::new();
+        let mut submodules = Vec::new();
         for entry in entries.iter().filter(|entry| entry.starts_with(b"160000 ")) {
             let Some(tab) = entry.iter().position(|byte| *byte == b'\t') else {
                 continue;
@@ -609,12 +609,12 @@ impl GitAdapter {
             let path = &entry[tab + 1..];
             let is_checked_out =
                 disk::is_occupied(&user.top.join(path_from_bytes(path)).join(".git"));
-            found.push(SubmoduleFacts {
+            submodules.push(SubmoduleFacts {
                 path: path_to_text(path),
                 is_checked_out,
             });
         }
-        Ok(found)
+        Ok(submodules)
     }
 }
 

@@ -46,16 +46,16 @@ impl GitAdapter {
         old: &CommitId,
         new: &CommitId,
     ) -> Result<Option<ObjectTransfer>, GitError> {
-        let line = self.with_object_store(vault, |odb| linear_commits(odb, old, new))?;
-        if line.is_none() && !self.history_contains(vault, new, old)? {
+        let commits = self.with_object_store(vault, |odb| linear_commits(odb, old, new))?;
+        if commits.is_none() && !self.history_contains(vault, new, old)? {
             return Ok(None);
         }
-        let merges = line.is_none();
+        let has_merges = commits.is_none();
         self.with_object_store(vault, |odb| {
             let (old_tree, new_tree) = (odb.commit(old)?.tree, odb.commit(new)?.tree);
             let mut objects = Vec::new();
             let mut before = old_tree.clone();
-            for (commit, tree) in line.unwrap_or_default() {
+            for (commit, tree) in commits.unwrap_or_default() {
                 objects.append(&mut TreeDiff::between(odb, Some(&before), &tree)?.objects);
                 objects.push(commit);
                 before = tree;
@@ -64,7 +64,7 @@ impl GitAdapter {
             Ok(Some(ObjectTransfer {
                 objects,
                 diff: difference,
-                has_merges: merges,
+                has_merges,
             }))
         })
     }
@@ -91,13 +91,13 @@ impl GitAdapter {
         &self,
         vault: &Path,
         common: &Path,
-        cargo: &ObjectTransfer,
+        transfer: &ObjectTransfer,
         new: &CommitId,
     ) -> Result<(), GitError> {
-        let (from, to) = (vault.join("objects"), common.join("objects"));
-        if cargo.has_merges
-            || !has_default_permissions(&to)
-            || !self.link_all(&from, &to, common, cargo)?
+        let (vault_objects, user_objects) = (vault.join("objects"), common.join("objects"));
+        if transfer.has_merges
+            || !has_default_permissions(&user_objects)
+            || !self.link_all(&vault_objects, &user_objects, common, transfer)?
         {
             self.git
                 .in_vault(common, "copy the commit into your repository")
@@ -116,68 +116,67 @@ impl GitAdapter {
         from: &Path,
         to: &Path,
         common: &Path,
-        cargo: &ObjectTransfer,
+        transfer: &ObjectTransfer,
     ) -> Result<bool, GitError> {
-        let mut elsewhere = Vec::new();
-        let mut touched = BTreeSet::new();
-        let (mut brought, mut found) = (Vec::new(), Vec::new());
+        let mut not_loose = Vec::new();
+        let mut changed_dirs = BTreeSet::new();
+        let (mut linked, mut existing) = (Vec::new(), Vec::new());
         // Blobs and trees come before their commit, so a commit that exists there is always
         // complete.
-        for id in &cargo.objects {
+        for id in &transfer.objects {
             let (source, target) = (loose_path(from, id), loose_path(to, id));
-            let folder = target.parent().unwrap_or(to).to_path_buf();
+            let dir = target.parent().unwrap_or(to).to_path_buf();
             if disk::is_occupied(&target) {
-                touched.insert(folder);
-                found.push(target);
+                changed_dirs.insert(dir);
+                existing.push(target);
                 continue;
             }
             if !disk::is_occupied(&source) {
-                elsewhere.push(id.clone());
+                not_loose.push(id.clone());
                 continue;
             }
-            if !folder.is_dir() {
-                disk::make_dirs(&folder)?;
-                touched.insert(to.to_path_buf());
+            if !dir.is_dir() {
+                disk::make_dirs(&dir)?;
+                changed_dirs.insert(to.to_path_buf());
             }
             link_or_copy(&source, &target)
                 .map_err(|cause| errors::io_error("write", &target, &cause))?;
-            touched.insert(folder);
-            brought.push(target);
+            changed_dirs.insert(dir);
+            linked.push(target);
         }
         let now = SystemTime::now();
-        for path in brought.iter().chain(&found) {
+        for path in linked.iter().chain(&existing) {
             // A fresh time keeps a concurrent `git gc` from collecting the object.
             let file = File::open(path).map_err(|cause| errors::io_error("read", path, &cause))?;
-            let age = file
-                .metadata()
-                .and_then(|metadata| metadata.modified())
+            let modified = file.metadata().and_then(|metadata| metadata.modified());
+            let age = modified
                 .ok()
-                .and_then(|system_time| now.duration_since(system_time).ok());
-            if age.is_some_and(|duration| duration > REFRESH_AGE) {
+                .and_then(|modified| now.duration_since(modified).ok());
+            if age.is_some_and(|age| age > REFRESH_AGE) {
                 file.set_times(FileTimes::new().set_modified(now))
                     .map_err(|cause| errors::io_error("touch", path, &cause))?;
             }
         }
         // The vault's files are on disk, and a link is the same file, so only its new name must be
         // synced. A file that was there before may not have been synced by its writer.
-        disk::sync_all(found)?;
-        disk::sync_all(touched)?;
-        Ok(elsewhere.is_empty() || self.has_all(common, &elsewhere)?)
+        disk::sync_all(existing)?;
+        disk::sync_all(changed_dirs)?;
+        Ok(not_loose.is_empty() || self.has_all(common, &not_loose)?)
     }
 
     /// Returns whether the user's repository has all these objects.
     fn has_all(&self, common: &Path, ids: &[CommitId]) -> Result<bool, GitError> {
-        let asked: String = ids.iter().map(|id| format!("{id}\n")).collect();
+        let input: String = ids.iter().map(|id| format!("{id}\n")).collect();
         let call = self
             .git
             .in_vault(common, "look for objects in your repository");
-        let said = call
+        let output = call
             .args(["cat-file", "--batch-check"])
-            .input(asked.into())
+            .input(input.into())
             .run_expecting_success()?;
-        Ok(!String::from_utf8_lossy(&said.stdout)
+        Ok(!String::from_utf8_lossy(&output.stdout)
             .lines()
-            .any(|s| s.ends_with(" missing")))
+            .any(|line| line.ends_with(" missing")))
     }
 }
 
@@ -188,29 +187,29 @@ fn linear_commits(
     old: &CommitId,
     new: &CommitId,
 ) -> Result<Option<Vec<(CommitId, CommitId)>>, GitError> {
-    let (mut found, mut at) = (Vec::new(), new.clone());
-    while at != *old {
-        let commit = odb.commit(&at)?;
+    let (mut commits, mut current) = (Vec::new(), new.clone());
+    while current != *old {
+        let commit = odb.commit(&current)?;
         let [parent] = commit.parents.as_slice() else {
             return Ok(None);
         };
-        if found.len() == MAX_COMMITS {
+        if commits.len() == MAX_COMMITS {
             return Ok(None);
         }
-        found.push((at, commit.tree));
-        at = parent.clone();
+        commits.push((current, commit.tree));
+        current = parent.clone();
     }
-    found.reverse();
-    Ok(Some(found))
+    commits.reverse();
+    Ok(Some(commits))
 }
 
 /// Returns whether new files in this directory need no owner or rights other than git's defaults.
 fn has_default_permissions(objects: &Path) -> bool {
-    let Ok(found) = fs::symlink_metadata(objects) else {
+    let Ok(metadata) = fs::symlink_metadata(objects) else {
         return false;
     };
     let uid = rustix::process::geteuid().as_raw();
-    found.is_dir() && found.uid() == uid && found.permissions().mode() & 0o6000 == 0
+    metadata.is_dir() && metadata.uid() == uid && metadata.permissions().mode() & 0o6000 == 0
 }
 
 /// Links a file, or copies it where linking is not possible.
@@ -219,12 +218,12 @@ fn link_or_copy(source: &Path, target: &Path) -> io::Result<()> {
         Ok(()) => Ok(()),
         Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(_) => {
-            let new: PathBuf = target.with_extension("regatta");
-            let _ = fs::remove_file(&new);
-            fs::copy(source, &new)?;
-            File::open(&new)?.sync_all()?;
-            fs::set_permissions(&new, fs::Permissions::from_mode(0o444))?;
-            fs::rename(&new, target)
+            let temporary: PathBuf = target.with_extension("regatta");
+            let _ = fs::remove_file(&temporary);
+            fs::copy(source, &temporary)?;
+            File::open(&temporary)?.sync_all()?;
+            fs::set_permissions(&temporary, fs::Permissions::from_mode(0o444))?;
+            fs::rename(&temporary, target)
         }
     }
 }

@@ -52,11 +52,11 @@ impl TreeDiff {
         old: Option<&CommitId>,
         new: &CommitId,
     ) -> Result<TreeDiff, GitError> {
-        let mut found = TreeDiff::default();
+        let mut diff = TreeDiff::default();
         if old != Some(new) {
-            found.compare_trees(odb, b"", old, Some(new))?;
+            diff.compare_trees(odb, b"", old, Some(new))?;
         }
-        Ok(found)
+        Ok(diff)
     }
 
     fn compare_trees(
@@ -76,8 +76,8 @@ impl TreeDiff {
             let side = sides.entry(entry.name.clone()).or_default();
             side.1 = Some(entry);
         }
-        if is_git_directory(sides.values().filter_map(|side| side.1.as_ref())) {
-            let existed = is_git_directory(sides.values().filter_map(|side| side.0.as_ref()));
+        if is_git_directory(sides.values().filter_map(|(_, new)| new.as_ref())) {
+            let existed = is_git_directory(sides.values().filter_map(|(old, _)| old.as_ref()));
             let path = prefix.strip_suffix(b"/").unwrap_or(prefix);
             self.git_directories.push((path.to_vec(), existed));
         }
@@ -88,7 +88,7 @@ impl TreeDiff {
                 continue;
             }
             let path = [prefix, &name].concat();
-            let is_dir = |tree: &&TreeEntry| tree.mode == DIRECTORY;
+            let is_dir = |entry: &&TreeEntry| entry.mode == DIRECTORY;
             let (old_dir, new_dir) = (
                 before.as_ref().filter(is_dir),
                 after.as_ref().filter(is_dir),
@@ -98,18 +98,19 @@ impl TreeDiff {
                 self.compare_trees(
                     odb,
                     &inner,
-                    old_dir.map(|tree| &tree.id),
-                    new_dir.map(|tree| &tree.id),
+                    old_dir.map(|entry| &entry.id),
+                    new_dir.map(|entry| &entry.id),
                 )?;
             }
-            let file = |tree: Option<TreeEntry>| {
-                tree.filter(|tree| tree.mode != DIRECTORY)
-                    .map(|tree| (tree.mode, tree.id))
+            let file = |entry: Option<TreeEntry>| {
+                entry
+                    .filter(|entry| entry.mode != DIRECTORY)
+                    .map(|entry| (entry.mode, entry.id))
             };
             let (before, after) = (file(before), file(after));
             if let Some((mode, id)) = &after
                 && *mode != GITLINK
-                && before.as_ref().is_none_or(|before| before.1 != *id)
+                && before.as_ref().is_none_or(|(_, old_id)| old_id != id)
             {
                 self.objects.push(id.clone());
             }

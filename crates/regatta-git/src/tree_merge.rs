@@ -5,7 +5,7 @@
 //! Everything else is left to git with its search for renames: content that both edited, a file
 //! that one side edited and the other moved away, the same name created twice, and a file that is
 //! gone on both sides, which may have been moved to two places. The result is therefore exactly
-//! what git would have made; `tests/git/weave.rs` compares the two.
+//! what git would have made; `tests/git/tree_merge.rs` compares the two.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub(crate) fn merge_by_entry(
         return Ok(Some(theirs.clone()));
     }
     match merge_directory(odb, Some(base), ours, theirs)? {
-        Some(names) => write_directory(odb, names).map(|pair| Some(pair.0)),
+        Some(names) => write_directory(odb, names).map(|(tree, _)| Some(tree)),
         None => Ok(None),
     }
 }
@@ -75,46 +75,48 @@ fn merge_directory(
         let name = names.entry(entry.name.clone()).or_default();
         name.base = Some(entry);
     }
-    let mut woven = Vec::with_capacity(names.len());
+    let mut merged_names = Vec::with_capacity(names.len());
     for name in names.into_values() {
         match merge_entry(odb, name)? {
             MergedEntry::Undecided => return Ok(None),
-            merged => woven.push(merged),
+            merged => merged_names.push(merged),
         }
     }
-    Ok(Some(woven))
+    Ok(Some(merged_names))
 }
 
 /// Merges the three versions of one name.
 fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry, GitError> {
     let ThreeWayEntry { base, ours, theirs } = name;
-    let take = |side: Option<TreeEntry>| side.map_or(MergedEntry::Removed, MergedEntry::Existing);
+    let entry_of =
+        |side: Option<TreeEntry>| side.map_or(MergedEntry::Removed, MergedEntry::Existing);
     if theirs == base {
-        return Ok(take(ours));
+        return Ok(entry_of(ours));
     }
     if ours == base {
-        return Ok(take(theirs));
+        return Ok(entry_of(theirs));
     }
     let (Some(ours), Some(theirs)) = (ours, theirs) else {
         return Ok(MergedEntry::Undecided);
     };
-    let is_dir = |tree: &TreeEntry| tree.mode == DIRECTORY;
+    let is_dir = |entry: &TreeEntry| entry.mode == DIRECTORY;
     if is_dir(&ours) && is_dir(&theirs) && base.as_ref().is_none_or(is_dir) {
         // Even equal directories are merged, because a file that is gone from both may have been
         // moved to two places.
-        let woven = merge_directory(
+        let merged = merge_directory(
             odb,
-            base.as_ref().map(|tree| &tree.id),
+            base.as_ref().map(|entry| &entry.id),
             &ours.id,
             &theirs.id,
         )?;
-        return Ok(woven.map_or(MergedEntry::Undecided, |mergeds| {
-            MergedEntry::Dir(ours.name, mergeds)
+        return Ok(merged.map_or(MergedEntry::Undecided, |names| {
+            MergedEntry::Dir(ours.name, names)
         }));
     }
     // Both sides made the same edit of a file that existed before.
-    let same = ours == theirs && !is_dir(&ours) && base.is_some_and(|tree| !is_dir(&tree));
-    Ok(if same {
+    let is_same_edit =
+        ours == theirs && !is_dir(&ours) && base.is_some_and(|entry| !is_dir(&entry));
+    Ok(if is_same_edit {
         MergedEntry::Existing(ours)
     } else {
         MergedEntry::Undecided
@@ -141,6 +143,6 @@ fn write_directory(
             },
         }
     }
-    let left = entries.len();
-    Ok((odb.write_tree(entries)?, left))
+    let count = entries.len();
+    Ok((odb.write_tree(entries)?, count))
 }

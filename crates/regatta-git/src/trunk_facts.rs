@@ -36,11 +36,11 @@ impl GitAdapter {
             .arg("--format=%H %(trailers:key=Regatta-Landing,valueonly,separator=%x20)")
             .args(["--end-of-options", tip.as_str()])
             .run_for_list()?;
-        let named = landing.to_string();
+        let name = landing.to_string();
         for line in listed.iter().map(|line| path_to_text(line)) {
             let mut parts = line.split_whitespace();
             let Some(commit) = parts.next() else { continue };
-            if parts.any(|part| part == named) {
+            if parts.any(|part| part == name) {
                 return CommitId::new(commit)
                     .map(Some)
                     .map_err(|_| errors::unexpected(OPERATION));
@@ -121,13 +121,13 @@ impl GitAdapter {
         for commit in recorded {
             call = call.arg(commit.as_str());
         }
-        let said = call.run()?;
-        match (said.status, path_to_text(&said.stdout).trim()) {
+        let output = call.run()?;
+        match (output.status, path_to_text(&output.stdout).trim()) {
             (Some(0 | 1), "") => Ok(None),
             (Some(0), base) => CommitId::new(base)
                 .map(Some)
                 .map_err(|_| errors::unexpected(OPERATION)),
-            _ => Err(errors::git_failed(OPERATION, &said.stderr)),
+            _ => Err(errors::git_failed(OPERATION, &output.stderr)),
         }
     }
 
@@ -159,7 +159,7 @@ impl GitAdapter {
             call = call.arg(commit.as_str());
         }
         let listed = call.arg("--").run_for_list()?;
-        let mut found = Vec::new();
+        let mut commits = Vec::new();
         for line in &listed {
             let line = path_to_text(line);
             let parts: Vec<&str> = line.splitn(4, '\u{1f}').collect();
@@ -176,14 +176,14 @@ impl GitAdapter {
                 landings.push(None);
             }
             // The commit of a wave names several landings, each with its task.
-            found.extend(landings.into_iter().map(|landing| TrunkCommit {
+            commits.extend(landings.into_iter().map(|landing| TrunkCommit {
                 commit: commit.clone(),
                 landing,
                 task: tasks.next().flatten(),
                 subject: subject.to_owned(),
             }));
         }
-        Ok(found)
+        Ok(commits)
     }
 
     /// Returns every path of the trunk's tip. A path that is not UTF-8 cannot be named in a
@@ -204,7 +204,7 @@ impl GitAdapter {
             ])
             .arg(tip.as_str())
             .run_for_list()?;
-        Ok(list.iter().map(|list| path_to_text(list)).collect())
+        Ok(list.iter().map(|path| path_to_text(path)).collect())
     }
 
     /// Returns the trunk's tip and its upstream branch as known on this machine, without fetching.
@@ -212,7 +212,7 @@ impl GitAdapter {
         const OPERATION: &str = "compare the trunk with its upstream";
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
-        let said = self
+        let output = self
             .git
             .in_vault(&user.common_dir, OPERATION)
             .args([
@@ -221,12 +221,12 @@ impl GitAdapter {
             ])
             .arg(format!("refs/heads/{}", repo.trunk))
             .run_for_line()?;
-        let (upstream, track) = said
+        let (upstream, track) = output
             .split_once('\0')
             .ok_or_else(|| errors::unexpected(OPERATION))?;
         let behind = track
             .split(", ")
-            .find_map(|track| track.strip_prefix("behind ")?.parse().ok())
+            .find_map(|part| part.strip_prefix("behind ")?.parse().ok())
             .unwrap_or(0);
         Ok(TrunkFacts {
             tip,
@@ -243,13 +243,13 @@ impl GitAdapter {
         tip: &CommitId,
         commit: &CommitId,
     ) -> Result<Option<CommitId>, GitError> {
-        let mut at = commit.clone();
+        let mut current = commit.clone();
         for _ in 0..MAX_REPLACEMENTS {
-            if self.is_ancestor(repo, tip, &at)? {
-                return Ok(Some(at));
+            if self.is_ancestor(repo, tip, &current)? {
+                return Ok(Some(current));
             }
-            match self.rebased_as(repo, &at)? {
-                Some(next) => at = next,
+            match self.rebased_as(repo, &current)? {
+                Some(next) => current = next,
                 None => return Ok(None),
             }
         }
@@ -269,22 +269,22 @@ impl GitAdapter {
             return Ok(vec![]);
         }
         let user = self.discover_at(&repo.path)?;
-        let asked: String = commits
+        let input: String = commits
             .iter()
             .map(|commit| format!("{commit}\n"))
             .chain([format!("^{tip}\n")])
             .collect();
-        let said = self
+        let output = self
             .git
             .in_vault(&user.common_dir, OPERATION)
             .args(["rev-list", "--stdin"])
-            .input(asked.into())
+            .input(input.into())
             .run()?;
-        let listed = path_to_text(&said.stdout);
+        let listed = path_to_text(&output.stdout);
         let unreached: BTreeSet<&str> = listed.lines().collect();
         // Git refuses the whole query if one of the commits does not exist.
         let is_doubtful =
-            |commit: &CommitId| said.status != Some(0) || unreached.contains(commit.as_str());
+            |commit: &CommitId| output.status != Some(0) || unreached.contains(commit.as_str());
         let mut missing = Vec::new();
         for commit in commits.iter().filter(|commit| is_doubtful(commit)) {
             if self.current_form_of(repo, tip, commit)?.is_none() {
@@ -308,12 +308,12 @@ impl GitAdapter {
             .git
             .in_vault(&user.common_dir, OPERATION)
             .args(["merge-base", "--is-ancestor"]);
-        let said = call.arg(commit.as_str()).arg(tip.as_str()).run()?;
-        match said.status {
+        let output = call.arg(commit.as_str()).arg(tip.as_str()).run()?;
+        match output.status {
             Some(0) => Ok(true),
             Some(1) => Ok(false),
-            Some(128) if said.stderr.contains("Not a valid commit name") => Ok(false),
-            _ => Err(errors::git_failed(OPERATION, &said.stderr)),
+            Some(128) if output.stderr.contains("Not a valid commit name") => Ok(false),
+            _ => Err(errors::git_failed(OPERATION, &output.stderr)),
         }
     }
 }

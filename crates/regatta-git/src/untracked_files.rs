@@ -42,7 +42,7 @@ const MAX_NAMED_PATHS: usize = 20;
 /// A file or link to copy.
 enum CopyItem {
     File { path: Vec<u8>, size: u64 },
-    Link { path: Vec<u8>, to: PathBuf },
+    Link { path: Vec<u8>, target: PathBuf },
 }
 
 impl CopyItem {
@@ -67,28 +67,28 @@ impl GitAdapter {
         self.locks
             .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
                 let vault = self.vault(repo)?;
-                let to = self.layout.workspace(&repo.project, attempt);
+                let workspace = self.layout.workspace(&repo.project, attempt);
                 let base = self
                     .find_object(&vault, &base_ref(attempt))?
-                    .filter(|_| disk::is_real_dir(&to));
+                    .filter(|_| disk::is_real_dir(&workspace));
                 let Some(base) = base else {
-                    return Err(errors::no_workspace(attempt, &to));
+                    return Err(errors::no_workspace(attempt, &workspace));
                 };
-                let Some((mut source, items, mut brought)) =
+                let Some((mut source, items, mut copied)) =
                     self.files_to_copy(repo, &vault, &base)?
                 else {
                     return Ok(CopiedFiles::default());
                 };
-                let foreign = items.iter().map(|copy_item| copy_item.path().to_vec());
-                self.add_foreign_paths(repo, attempt, foreign, manifest)?;
-                self.exclude_foreign_paths(repo, attempt, &to)?;
+                let paths = items.iter().map(|item| item.path().to_vec());
+                self.add_foreign_paths(repo, attempt, paths, manifest)?;
+                self.exclude_foreign_paths(repo, attempt, &workspace)?;
                 for item in &items {
-                    if !source.copy(item, &to)? && brought.skipped.len() < MAX_NAMED_PATHS {
-                        brought.skipped.push(path_to_text(item.path()));
+                    if !source.copy(item, &workspace)? && copied.skipped.len() < MAX_NAMED_PATHS {
+                        copied.skipped.push(path_to_text(item.path()));
                     }
                 }
-                disk::remove_tree(&disk::hidden_sibling(&to, ".copy"))?;
-                Ok(brought)
+                disk::remove_tree(&disk::hidden_sibling(&workspace, ".copy"))?;
+                Ok(copied)
             })
     }
 
@@ -106,19 +106,19 @@ impl GitAdapter {
         self.locks
             .with_lock(LockKey::Slot(repo.project.clone(), slot), || {
                 let vault = self.vault(repo)?;
-                let to = self.layout.staging(&repo.project, slot);
-                let Some((mut source, items, mut brought)) =
+                let staging_dir = self.layout.staging(&repo.project, slot);
+                let Some((mut source, items, mut copied)) =
                     self.files_to_copy(repo, &vault, commit)?
                 else {
                     return Ok(CopiedFiles::default());
                 };
                 for item in &items {
-                    if !source.copy(item, &to)? && brought.skipped.len() < MAX_NAMED_PATHS {
-                        brought.skipped.push(path_to_text(item.path()));
+                    if !source.copy(item, &staging_dir)? && copied.skipped.len() < MAX_NAMED_PATHS {
+                        copied.skipped.push(path_to_text(item.path()));
                     }
                 }
-                disk::remove_tree(&disk::hidden_sibling(&to, ".copy"))?;
-                Ok(brought)
+                disk::remove_tree(&disk::hidden_sibling(&staging_dir, ".copy"))?;
+                Ok(copied)
             })
     }
 
@@ -141,7 +141,7 @@ impl GitAdapter {
             .into_iter()
             .collect();
         let mut source = CheckoutReader::open(&user.top)?;
-        let mut brought = CopiedFiles::default();
+        let mut copied = CopiedFiles::default();
         let mut items = Vec::new();
         for path in self.matching_untracked(repo, &user.top)? {
             if tracked.contains(&path) || !self.may_copy(&user.top, &path) {
@@ -150,26 +150,26 @@ impl GitAdapter {
             match source.item_at(path)? {
                 Ok(item) => {
                     if let CopyItem::File { size, .. } = &item {
-                        brought.bytes += size;
+                        copied.bytes += size;
                     }
                     items.push(item);
                 }
-                Err(path) if brought.skipped.len() < MAX_NAMED_PATHS => {
-                    brought.skipped.push(path_to_text(&path))
+                Err(path) if copied.skipped.len() < MAX_NAMED_PATHS => {
+                    copied.skipped.push(path_to_text(&path))
                 }
                 Err(_) => {}
             }
         }
-        brought.files = items.len() as u64;
-        if brought.files > MAX_FILES || brought.bytes > MAX_BYTES {
+        copied.files = items.len() as u64;
+        if copied.files > MAX_FILES || copied.bytes > MAX_BYTES {
             return Err(errors::too_much_to_copy(
-                brought.files,
-                brought.bytes,
+                copied.files,
+                copied.bytes,
                 MAX_FILES,
                 MAX_BYTES,
             ));
         }
-        Ok(Some((source, items, brought)))
+        Ok(Some((source, items, copied)))
     }
 
     /// Returns the untracked files of the user's checkout that match the project's patterns.
@@ -189,12 +189,12 @@ impl GitAdapter {
     /// Returns whether a path may be copied at all, by its name.
     fn may_copy(&self, top: &Path, path: &[u8]) -> bool {
         let path = path_from_bytes(path);
-        let plain = path.components().all(|component| match component {
+        let is_plain = path.components().all(|component| match component {
             Component::Normal(name) => !name.as_bytes().eq_ignore_ascii_case(b".git"),
             _ => false,
         });
         // Regatta's own data may lie inside the checkout.
-        plain
+        is_plain
             && !path.starts_with(".regatta")
             && !top.join(path).starts_with(self.layout.data_dir())
     }
@@ -207,24 +207,24 @@ impl GitAdapter {
         paths: impl Iterator<Item = Vec<u8>>,
         manifest: &[PathPattern],
     ) -> Result<(), GitError> {
-        let named = |path: &[u8]| {
+        let is_in_manifest = |path: &[u8]| {
             manifest
                 .iter()
-                .any(|path_pattern| path_pattern.matches(&path_to_text(path)))
+                .any(|pattern| pattern.matches(&path_to_text(path)))
         };
         let known = self.foreign_paths(repo, attempt)?;
         let all: BTreeSet<Vec<u8>> = known
             .iter()
             .cloned()
-            .chain(paths.filter(|paths| !named(paths)))
+            .chain(paths.filter(|path| !is_in_manifest(path)))
             .collect();
         if all.len() == known.len() {
             return Ok(());
         }
         let list = self.layout.foreign_list(&repo.project, attempt);
-        let new = list.with_extension("foreign-new");
-        disk::write_synced(&new, &join_nul(all.iter().map(Vec::as_slice)))?;
-        disk::rename_synced(&new, &list)
+        let temporary = list.with_extension("foreign-new");
+        disk::write_synced(&temporary, &join_nul(all.iter().map(Vec::as_slice)))?;
+        disk::rename_synced(&temporary, &list)
     }
 
     /// Reads the list of the workspace's paths that are not its attempt's work.
@@ -258,7 +258,7 @@ impl GitAdapter {
             return Ok(());
         }
         let mut text = b".regatta/\n".to_vec();
-        for path in foreign.iter().filter(|foreign| !foreign.contains(&b'\n')) {
+        for path in foreign.iter().filter(|path| !path.contains(&b'\n')) {
             text.push(b'/');
             for byte in path {
                 if b"*?[\\ ".contains(byte) {
@@ -268,10 +268,10 @@ impl GitAdapter {
             }
             text.push(b'\n');
         }
-        let new = disk::hidden_sibling(tree, ".copy");
-        disk::remove_tree(&new)?;
-        disk::write_unsynced(&new, &text)?;
-        disk::rename_synced(&new, &info.join("exclude"))
+        let temporary = disk::hidden_sibling(tree, ".copy");
+        disk::remove_tree(&temporary)?;
+        disk::write_unsynced(&temporary, &text)?;
+        disk::rename_synced(&temporary, &info.join("exclude"))
     }
 
     /// Records that a workspace is ready, and lists its new files as not the attempt's work.
@@ -285,13 +285,13 @@ impl GitAdapter {
             .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
                 let tree = self.layout.workspace(&repo.project, attempt);
                 let vault = self.vault(repo)?;
-                let made = self.new_files(repo, attempt, &vault)?;
-                self.add_foreign_paths(repo, attempt, made.into_iter(), manifest)?;
+                let new_files = self.new_files(repo, attempt, &vault)?;
+                self.add_foreign_paths(repo, attempt, new_files.into_iter(), manifest)?;
                 self.exclude_foreign_paths(repo, attempt, &tree)?;
                 disk::sync_file_system(&tree)?;
-                let settled = self.layout.ready_marker(&repo.project, attempt);
-                disk::write_synced(&settled, b"")?;
-                settled.parent().map_or(Ok(()), disk::sync_dir)
+                let marker = self.layout.ready_marker(&repo.project, attempt);
+                disk::write_synced(&marker, b"")?;
+                marker.parent().map_or(Ok(()), disk::sync_dir)
             })
     }
 }
@@ -318,7 +318,7 @@ impl CheckoutReader {
     /// Returns the opened directory of `path`, and the name in it. Fails if a link is on the way.
     fn parent<'a>(&mut self, path: &'a [u8]) -> io::Result<(&OwnedFd, &'a OsStr)> {
         let (dir, name) = match path.iter().rposition(|byte| *byte == b'/') {
-            Some(at) => (&path[..at], &path[at + 1..]),
+            Some(slash) => (&path[..slash], &path[slash + 1..]),
             None => (&[][..], path),
         };
         let name = OsStr::from_bytes(name);
@@ -328,18 +328,15 @@ impl CheckoutReader {
         if self
             .last_dir
             .as_ref()
-            .is_none_or(|last_dir| last_dir.0 != dir)
+            .is_none_or(|(last_path, _)| last_path != dir)
         {
-            let mut at: Option<OwnedFd> = None;
+            let mut current: Option<OwnedFd> = None;
             for part in dir.split(|byte| *byte == b'/') {
                 let part = OsStr::from_bytes(part);
-                at = Some(open_dir(
-                    at.as_ref().unwrap_or(&self.fd),
-                    part,
-                    OFlags::NOFOLLOW,
-                )?);
+                let parent = current.as_ref().unwrap_or(&self.fd);
+                current = Some(open_dir(parent, part, OFlags::NOFOLLOW)?);
             }
-            self.last_dir = at.map(|owned_fd| (dir.to_vec(), owned_fd));
+            self.last_dir = current.map(|fd| (dir.to_vec(), fd));
         }
         match &self.last_dir {
             Some((_, fd)) => Ok((fd, name)),
@@ -357,16 +354,18 @@ impl CheckoutReader {
             Ok(match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => Some((u64::try_from(stat.st_size).unwrap_or(0), None)),
                 FileType::Symlink => {
-                    let to = rustix::fs::readlinkat(dir, name, Vec::new())?;
-                    Some((0, Some(PathBuf::from(OsStr::from_bytes(to.as_bytes())))))
+                    let target = rustix::fs::readlinkat(dir, name, Vec::new())?;
+                    Some((0, Some(PathBuf::from(OsStr::from_bytes(target.as_bytes())))))
                 }
                 _ => None,
             })
         });
         match found {
             Ok(Some((size, None))) => Ok(Ok(CopyItem::File { path, size })),
-            Ok(Some((_, Some(to)))) if is_link_target_inside(path_from_bytes(&path), &to) => {
-                Ok(Ok(CopyItem::Link { path, to }))
+            Ok(Some((_, Some(target))))
+                if is_link_target_inside(path_from_bytes(&path), &target) =>
+            {
+                Ok(Ok(CopyItem::Link { path, target }))
             }
             Ok(_) => Ok(Err(path)),
             // The file was removed, or replaced by a link.
@@ -389,21 +388,21 @@ impl CheckoutReader {
         if disk::is_occupied(&to) {
             return Ok(true);
         }
-        let part = disk::hidden_sibling(tree, ".copy");
-        disk::remove_tree(&part)?;
-        let failed = |cause: io::Error| errors::io_error("copy", &from, &cause);
+        let temporary = disk::hidden_sibling(tree, ".copy");
+        disk::remove_tree(&temporary)?;
+        let to_error = |cause: io::Error| errors::io_error("copy", &from, &cause);
         match item {
-            CopyItem::Link { to: target, .. } => symlink(target, &part).map_err(failed)?,
+            CopyItem::Link { target, .. } => symlink(target, &temporary).map_err(to_error)?,
             CopyItem::File { path, .. } => match self
                 .parent(path)
-                .and_then(|(dir, name)| copy_file(dir, name, &part))
+                .and_then(|(dir, name)| copy_file(dir, name, &temporary))
             {
                 Ok(()) => {}
                 Err(cause) if is_outside_or_gone(&cause) => return Ok(false),
-                Err(cause) => return Err(failed(cause)),
+                Err(cause) => return Err(to_error(cause)),
             },
         }
-        fs::rename(&part, &to).map_err(failed)?;
+        fs::rename(&temporary, &to).map_err(to_error)?;
         Ok(true)
     }
 }
@@ -416,51 +415,55 @@ fn is_outside_or_gone(cause: &io::Error) -> bool {
         .is_some_and(|code| gone.iter().any(|errno| errno.raw_os_error() == code))
 }
 
-fn open_dir(at: impl std::os::fd::AsFd, name: &OsStr, more: OFlags) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
-    Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
+fn open_dir(
+    parent: impl std::os::fd::AsFd,
+    name: &OsStr,
+    extra_flags: OFlags,
+) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | extra_flags;
+    Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
 }
 
 fn copy_file(dir: &OwnedFd, name: &OsStr, to: &Path) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let from = File::from(rustix::fs::openat(dir, name, flags, Mode::empty())?);
-    let about = from.metadata()?;
-    if !about.is_file() {
+    let metadata = from.metadata()?;
+    if !metadata.is_file() {
         return Err(rustix::io::Errno::NOTDIR.into()); // it was a plain file a moment ago
     }
-    let mut new = File::options().write(true).create_new(true).open(to)?;
-    if rustix::fs::ioctl_ficlone(&new, &from).is_err() {
+    let mut copy = File::options().write(true).create_new(true).open(to)?;
+    if rustix::fs::ioctl_ficlone(&copy, &from).is_err() {
         // The file may grow while it is read; only its counted size is copied.
-        io::copy(&mut (&from).take(about.len()), &mut new)?;
+        io::copy(&mut (&from).take(metadata.len()), &mut copy)?;
     }
-    new.set_permissions(fs::Permissions::from_mode(
-        about.permissions().mode() & 0o777,
+    copy.set_permissions(fs::Permissions::from_mode(
+        metadata.permissions().mode() & 0o777,
     ))?;
-    new.set_modified(about.modified()?) // build tools compare times
+    copy.set_modified(metadata.modified()?) // build tools compare times
 }
 
 /// Creates the directories for `path` in `tree`. Returns `false` if something on the way is not a
 /// directory.
 fn create_parent_dirs(tree: &Path, path: &Path) -> Result<bool, GitError> {
-    let mut at = tree.to_owned();
+    let mut current = tree.to_owned();
     for part in path.parent().into_iter().flat_map(Path::components) {
-        at.push(part);
-        if disk::is_real_dir(&at) {
+        current.push(part);
+        if disk::is_real_dir(&current) {
             continue;
         }
-        if disk::is_occupied(&at) {
+        if disk::is_occupied(&current) {
             return Ok(false);
         }
-        fs::create_dir(&at).map_err(|cause| errors::io_error("create", &at, &cause))?;
+        fs::create_dir(&current).map_err(|cause| errors::io_error("create", &current, &cause))?;
     }
     Ok(true)
 }
 
-/// Returns whether the target `to` of a link at `path` stays in the checkout, judged by its
+/// Returns whether the `target` of a link at `path` stays in the checkout, judged by its
 /// spelling.
-fn is_link_target_inside(path: &Path, to: &Path) -> bool {
+fn is_link_target_inside(path: &Path, target: &Path) -> bool {
     let mut depth = path.components().count().saturating_sub(1);
-    for part in to.components() {
+    for part in target.components() {
         match part {
             Component::Normal(name) if name.as_bytes().eq_ignore_ascii_case(b".git") => {
                 return false;
@@ -480,7 +483,7 @@ mod tests {
 
     #[test]
     fn s6_a_link_that_leads_outside_is_not_copied() {
-        for (path, to, inside) in [
+        for (path, target, is_inside) in [
             ("a", "b", true),
             ("a/b", "../c", true),
             ("a/b", "../../c", false),
@@ -491,9 +494,9 @@ mod tests {
             ("a", ".git/config", false),
         ] {
             assert_eq!(
-                is_link_target_inside(Path::new(path), Path::new(to)),
-                inside,
-                "{path} -> {to}"
+                is_link_target_inside(Path::new(path), Path::new(target)),
+                is_inside,
+                "{path} -> {target}"
             );
         }
     }

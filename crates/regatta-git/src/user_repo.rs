@@ -46,7 +46,7 @@ impl GitAdapter {
     pub(crate) fn repo_facts(&self, path: &Path) -> Result<RepoFacts, GitError> {
         let user = self.discover(path, false)?;
         let head = self.head_branch(&user)?;
-        let born = self
+        let has_commit = self
             .git
             .in_checkout(&user.top, "read HEAD")
             .args(["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])
@@ -59,15 +59,15 @@ impl GitAdapter {
             let changes = self.modified_files(&user.top)?;
             dirty = changes
                 .iter()
-                .map(|modified_file| path_to_text(&modified_file.path))
+                .map(|file| path_to_text(&file.path))
                 .take(MAX_NAMED_DIRTY_FILES)
                 .collect();
         }
         Ok(RepoFacts {
-            is_unborn: !born && head.is_some(),
+            is_unborn: !has_commit && head.is_some(),
             // A branch name that is not accepted counts as none, because nothing can land on it.
             branch: head
-                .filter(|_| born)
+                .filter(|_| has_commit)
                 .and_then(|head| BranchName::new(head.strip_prefix("refs/heads/")?).ok()),
             is_bare: user.is_bare,
             dirty_files: dirty,
@@ -95,29 +95,29 @@ impl GitAdapter {
 
     /// Finds the repository whose top is `path`, from the cache if it is unchanged.
     pub(crate) fn discover_at(&self, path: &Path) -> Result<UserRepo, GitError> {
-        let known = self
+        let cached = self
             .known_repos
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(path)
             .cloned();
-        if let Some((user, sign)) = known
-            && repo_fingerprint(path, &user) == Some(sign)
+        if let Some((user, fingerprint)) = cached
+            && repo_fingerprint(path, &user) == Some(fingerprint)
         {
             return Ok(user);
         }
         let user = self.discover(path, true)?;
-        if let Some(sign) = repo_fingerprint(path, &user) {
-            let mut known = self
+        if let Some(fingerprint) = repo_fingerprint(path, &user) {
+            let mut cached = self
                 .known_repos
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            known.insert(path.to_path_buf(), (user.clone(), sign));
+            cached.insert(path.to_path_buf(), (user.clone(), fingerprint));
         }
         Ok(user)
     }
 
-    fn discover(&self, path: &Path, exactly_here: bool) -> Result<UserRepo, GitError> {
+    fn discover(&self, path: &Path, is_top: bool) -> Result<UserRepo, GitError> {
         const OPERATION: &str = "find the repository";
         let path =
             std::path::absolute(path).map_err(|cause| errors::io_error("find", path, &cause))?;
@@ -126,14 +126,14 @@ impl GitAdapter {
         }
         let call = || {
             let call = self.git.in_checkout(&path, OPERATION);
-            let call = if exactly_here {
+            let call = if is_top {
                 call.ceiling_dir(&path)
             } else {
                 call
             };
             call.args(["rev-parse", "--path-format=absolute"])
         };
-        let said = call()
+        let output = call()
             .args([
                 "--is-bare-repository",
                 "--is-inside-work-tree",
@@ -141,29 +141,29 @@ impl GitAdapter {
                 "--git-common-dir",
             ])
             .run()?;
-        if said.status != Some(0) && said.stderr.contains("not a git repository") {
+        if output.status != Some(0) && output.stderr.contains("not a git repository") {
             return Err(errors::not_a_repository(&path));
         }
-        let lines = expect_lines(OPERATION, &said)?;
-        let [bare, inside, git_dir, common] = lines.as_slice() else {
+        let lines = expect_lines(OPERATION, &output)?;
+        let [is_bare_text, is_inside_text, git_dir, common] = lines.as_slice() else {
             return Err(errors::unexpected(OPERATION));
         };
-        let bare = *bare == b"true";
-        let top = if bare {
+        let is_bare = *is_bare_text == b"true";
+        let top = if is_bare {
             path_from_line(git_dir)
-        } else if *inside == b"true" {
-            let said = call().arg("--show-toplevel").run()?;
-            expect_single_path(OPERATION, &said)?
+        } else if *is_inside_text == b"true" {
+            let output = call().arg("--show-toplevel").run()?;
+            expect_single_path(OPERATION, &output)?
         } else {
             return Err(errors::inside_git_directory(&path));
         };
-        let common = path_from_line(common);
-        let folds_case = self.repo_folds_case(&top, &common)?;
+        let common_dir = path_from_line(common);
+        let folds_case = self.repo_folds_case(&top, &common_dir)?;
         Ok(UserRepo {
             top,
             git_dir: path_from_line(git_dir),
-            common_dir: common,
-            is_bare: bare,
+            common_dir,
+            is_bare,
             folds_case,
         })
     }
@@ -179,15 +179,15 @@ impl GitAdapter {
                 None => {}
             }
         }
-        let said = self
+        let output = self
             .git
             .in_checkout(&user.top, "read HEAD")
             .args(["symbolic-ref", "--quiet", "HEAD"])
             .run()?;
-        match said.status {
-            Some(0) => Ok(Some(path_to_text(said.stdout.trim_ascii_end()))),
+        match output.status {
+            Some(0) => Ok(Some(path_to_text(output.stdout.trim_ascii_end()))),
             Some(1) => Ok(None),
-            _ => Err(errors::git_failed("read HEAD", &said.stderr)),
+            _ => Err(errors::git_failed("read HEAD", &output.stderr)),
         }
     }
 
@@ -276,22 +276,22 @@ impl GitAdapter {
                 "--ignore-submodules=all",
             ])
             .run_for_list()?;
-        let entry = |bytes: Vec<u8>| match bytes.as_slice() {
-            [staged, tree, b' ', path @ ..] => {
-                let unmerged = matches!(
-                    (staged, tree),
+        let parse_entry = |bytes: Vec<u8>| match bytes.as_slice() {
+            [staged, in_tree, b' ', path @ ..] => {
+                let is_unmerged = matches!(
+                    (staged, in_tree),
                     (b'U', _) | (_, b'U') | (b'D', b'D') | (b'A', b'A')
                 );
                 Ok(ModifiedFile {
                     is_staged: *staged != b' ',
-                    is_edited: *tree != b' ',
-                    is_unmerged: unmerged,
+                    is_edited: *in_tree != b' ',
+                    is_unmerged,
                     path: path.to_vec(),
                 })
             }
             _ => Err(errors::unexpected(OPERATION)),
         };
-        entries.into_iter().map(entry).collect()
+        entries.into_iter().map(parse_entry).collect()
     }
 }
 
@@ -310,11 +310,12 @@ fn uses_lfs_filter(rules: &[u8]) -> bool {
 pub(crate) type RepoFingerprint = Vec<(u64, u64, i64, i64)>;
 
 fn repo_fingerprint(path: &Path, user: &UserRepo) -> Option<RepoFingerprint> {
-    let of = |path: &Path| fs::symlink_metadata(path).ok();
+    let metadata = |path: &Path| fs::symlink_metadata(path).ok();
     // Only the inode counts for directories, because changes inside them are irrelevant.
-    let place = |path: &Path| of(path).map(|metadata| (metadata.dev(), metadata.ino(), 0, 0));
-    let file = |path: &Path| {
-        of(path).map(|metadata| {
+    let dir_identity =
+        |path: &Path| metadata(path).map(|metadata| (metadata.dev(), metadata.ino(), 0, 0));
+    let file_identity = |path: &Path| {
+        metadata(path).map(|metadata| {
             (
                 metadata.dev(),
                 metadata.ino(),
@@ -328,17 +329,17 @@ fn repo_fingerprint(path: &Path, user: &UserRepo) -> Option<RepoFingerprint> {
     } else {
         path.join(".git")
     };
-    let dot_git = if of(&dot_git)?.is_dir() {
-        place(&dot_git)?
+    let dot_git = if metadata(&dot_git)?.is_dir() {
+        dir_identity(&dot_git)?
     } else {
-        file(&dot_git)?
+        file_identity(&dot_git)?
     };
     Some(vec![
-        place(path)?,
+        dir_identity(path)?,
         dot_git,
-        place(&user.git_dir)?,
-        place(&user.common_dir)?,
-        file(&user.common_dir.join("config"))?,
+        dir_identity(&user.git_dir)?,
+        dir_identity(&user.common_dir)?,
+        file_identity(&user.common_dir.join("config"))?,
     ])
 }
 
@@ -355,25 +356,25 @@ pub(crate) fn operation_in_progress(git_dir: &Path) -> Option<&'static str> {
     ];
     MARKERS
         .iter()
-        .find(|(sign, _)| git_dir.join(sign).exists())
-        .map(|(_, what)| *what)
+        .find(|(marker, _)| git_dir.join(marker).exists())
+        .map(|(_, name)| *name)
 }
 
-fn expect_lines<'a>(doing: &str, said: &'a GitOutput) -> Result<Vec<&'a [u8]>, GitError> {
-    if said.status != Some(0) {
-        return Err(errors::git_failed(doing, &said.stderr));
+fn expect_lines<'a>(operation: &str, output: &'a GitOutput) -> Result<Vec<&'a [u8]>, GitError> {
+    if output.status != Some(0) {
+        return Err(errors::git_failed(operation, &output.stderr));
     }
-    Ok(said
+    Ok(output
         .stdout
         .split(|byte| *byte == b'\n')
-        .filter(|stdout| !stdout.is_empty())
+        .filter(|line| !line.is_empty())
         .collect())
 }
 
-fn expect_single_path(doing: &str, said: &GitOutput) -> Result<PathBuf, GitError> {
-    match expect_lines(doing, said)?.as_slice() {
+fn expect_single_path(operation: &str, output: &GitOutput) -> Result<PathBuf, GitError> {
+    match expect_lines(operation, output)?.as_slice() {
         [only] => Ok(path_from_line(only)),
-        _ => Err(errors::unexpected(doing)),
+        _ => Err(errors::unexpected(operation)),
     }
 }
 

@@ -58,8 +58,8 @@ impl GitAdapter {
         }
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
-        self.make_vault(repo, &tip, |new| {
-            self.fetch_trunk(new, &user.common_dir, repo)
+        self.make_vault(repo, &tip, |temporary| {
+            self.fetch_trunk(temporary, &user.common_dir, repo)
         })
     }
 
@@ -74,29 +74,29 @@ impl GitAdapter {
         let vault = self.layout.vault(&repo.project);
         // Created under another name and renamed, so that a crash leaves no partial vault. A
         // leftover of a crash was never used.
-        let new = self.layout.vault_in_creation(&repo.project);
-        disk::remove_tree(&new)?;
-        disk::make_dirs(&new)?;
+        let temporary = self.layout.vault_in_creation(&repo.project);
+        disk::remove_tree(&temporary)?;
+        disk::make_dirs(&temporary)?;
         let (config, text) = self.git.global_config();
         if !config.exists() {
             disk::write_synced(config, text.as_bytes())?;
         }
         self.git
-            .in_dir(&new, "create the vault")
+            .in_dir(&temporary, "create the vault")
             .args(["init", "--quiet", "--bare", "--template="])
             .arg(object_format(tip))
             .run_expecting_success()?;
         // A landing's commit is fetched by its id, because no ref has it until it has landed.
         disk::append(
-            &new.join("config"),
+            &temporary.join("config"),
             b"[uploadpack]\n\tallowAnySHA1InWant = true\n",
         )?;
-        disk::make_dirs(&new.join("info"))?;
-        disk::write_synced(&new.join("info").join("exclude"), b".regatta/\n")?;
-        disk::make_dirs(&new.join("regatta"))?;
-        fill(&new)?;
-        disk::sync_objects(&new)?;
-        disk::rename_synced(&new, &vault)?;
+        disk::make_dirs(&temporary.join("info"))?;
+        disk::write_synced(&temporary.join("info").join("exclude"), b".regatta/\n")?;
+        disk::make_dirs(&temporary.join("regatta"))?;
+        fill(&temporary)?;
+        disk::sync_objects(&temporary)?;
+        disk::rename_synced(&temporary, &vault)?;
         Ok(vault)
     }
 
@@ -115,8 +115,8 @@ impl GitAdapter {
                 // exception is a fetch that a power cut interrupted: it may have left a commit
                 // without its files, because git unpacks a few objects one by one and commits come
                 // first.
-                let begun = self.layout.fetch_marker(&vault);
-                if !begun.exists()
+                let marker = self.layout.fetch_marker(&vault);
+                if !marker.exists()
                     && self
                         .find_object(&vault, &format!("{tip}^{{commit}}"))?
                         .is_some()
@@ -125,11 +125,11 @@ impl GitAdapter {
                     self.update_refs(&vault, format!("{keep}update {TRUNK_REF} {tip}\n"))?;
                     return Ok(tip);
                 }
-                disk::write_synced(&begun, b"")?;
-                disk::sync_dir(begun.parent().unwrap_or(&vault))?;
+                disk::write_synced(&marker, b"")?;
+                disk::sync_dir(marker.parent().unwrap_or(&vault))?;
                 self.fetch_trunk(&vault, &user.common_dir, repo)?;
                 disk::sync_objects(&vault)?;
-                disk::remove_tree(&begun)?;
+                disk::remove_tree(&marker)?;
                 // The trunk may have moved since, so the fetched commit counts.
                 let tip = self
                     .find_object(&vault, TRUNK_REF)?
@@ -155,18 +155,18 @@ impl GitAdapter {
         };
         // The new trunk is usually a few commits ahead of the old one, which is found without a
         // process.
-        let near = self.with_object_store(vault, |odb| {
-            let mut at = tip.clone();
+        let is_near = self.with_object_store(vault, |odb| {
+            let mut commit = tip.clone();
             for _ in 0..MAX_NEAR_COMMITS {
-                match odb.commit(&at)?.parents.first() {
+                match odb.commit(&commit)?.parents.first() {
                     Some(parent) if parent == before => return Ok(true),
-                    Some(parent) => at = parent.clone(),
+                    Some(parent) => commit = parent.clone(),
                     None => return Ok(false),
                 }
             }
             Ok(false)
         })?;
-        if near || self.history_contains(vault, tip, before)? {
+        if is_near || self.history_contains(vault, tip, before)? {
             return Ok(String::new());
         }
         Ok(format!("update {} {before}\n", kept_trunk_ref(before)))
@@ -198,13 +198,13 @@ impl GitAdapter {
         commit: &CommitId,
     ) -> Result<PathBuf, GitError> {
         let vault = self.vault(repo)?;
-        let has = || {
+        let exists = || {
             self.find_object(&vault, &format!("{commit}^{{commit}}"))
                 .map(|id| id.is_some())
         };
-        if !has()? {
+        if !exists()? {
             self.refresh_trunk(repo)?;
-            if !has()? {
+            if !exists()? {
                 return Err(errors::no_such_commit(commit));
             }
         }
@@ -228,7 +228,7 @@ impl GitAdapter {
         commit: &CommitId,
     ) -> Result<CommitId, GitError> {
         self.with_object_store(vault, |odb| odb.commit(commit))
-            .map(|commit_object| commit_object.tree)
+            .map(|commit| commit.tree)
     }
 
     /// Makes a commit that depends only on the arguments, and waits until it is on disk.
@@ -237,10 +237,10 @@ impl GitAdapter {
         vault: &Path,
         tree: &CommitId,
         parents: &[&CommitId],
-        by: &Authorship,
+        authorship: &Authorship,
     ) -> Result<CommitId, GitError> {
         self.with_object_store(vault, |odb| {
-            let commit = odb.write_commit(tree, parents, by)?;
+            let commit = odb.write_commit(tree, parents, authorship)?;
             odb.adopt()?;
             Ok(commit)
         })

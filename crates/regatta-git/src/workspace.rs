@@ -54,14 +54,14 @@ impl GitAdapter {
                 let base = base()?;
                 // The workspace is made under another name, and its base is recorded before the
                 // final rename, so that a directory with the final name is complete.
-                let new = disk::hidden_sibling(&path, ".new");
+                let temporary = disk::hidden_sibling(&path, ".new");
                 let index = self.layout.base_index(&repo.project, attempt);
                 self.delete_workspace_records(repo, attempt)?;
-                disk::remove_tree(&new)?;
+                disk::remove_tree(&temporary)?;
                 disk::make_dirs(&self.layout.workspaces(&repo.project))?;
                 let tree = NewTree {
                     vault: &vault,
-                    dir: &new,
+                    dir: &temporary,
                     commit: &base,
                     index: &index,
                     sparse: sparse.as_ref(),
@@ -70,19 +70,19 @@ impl GitAdapter {
                     name: branch,
                     trunk: &repo.trunk,
                 };
-                let warm = self.take_pooled(repo, sparse.as_ref(), &new, &index)?;
+                let is_pooled = self.take_pooled(repo, sparse.as_ref(), &temporary, &index)?;
                 // If git cannot update the pooled workspace to the base, a fresh one is made.
-                if !(warm && self.fill_tree(&tree, &head).is_ok()) {
-                    disk::remove_tree(&new)?;
+                if !(is_pooled && self.fill_tree(&tree, &head).is_ok()) {
+                    disk::remove_tree(&temporary)?;
                     disk::remove_tree(&index)?;
                     self.fill_tree(&tree, &head)?;
                 }
-                self.verify_isolation(&new)?;
+                self.verify_isolation(&temporary)?;
                 self.check_out_submodules(repo, &tree)?;
                 // A file that a power cut emptied would look like the agent's own work.
-                disk::sync_file_system(&new)?;
+                disk::sync_file_system(&temporary)?;
                 self.update_refs(&vault, format!("update {} {base}\n", base_ref(attempt)))?;
-                disk::rename_synced(&new, &path)?;
+                disk::rename_synced(&temporary, &path)?;
                 self.discard_measurement(repo);
                 Ok(Workspace {
                     path,
@@ -99,10 +99,12 @@ impl GitAdapter {
         if !disk::is_occupied(path) {
             return Ok(());
         }
-        let free = (1..)
+        let unused = (1..)
             .map(|number: u32| disk::hidden_sibling(path, &format!(".aside-{number}")))
             .find(|path| !disk::is_occupied(path));
-        free.map_or(Ok(()), |aside| disk::rename_synced(path, &aside))
+        unused.map_or(Ok(()), |unused_path| {
+            disk::rename_synced(path, &unused_path)
+        })
     }
 
     /// Fills the directory with the commit's files and a `.git` in which git commands work.
@@ -153,21 +155,21 @@ impl GitAdapter {
         repo: &ProjectRepo,
         attempt: AttemptId,
     ) -> Result<(), GitError> {
-        let (project, places) = (&repo.project, &self.layout);
-        let foreign = places.foreign_list(project, attempt);
-        for note in [
-            places.ready_marker(project, attempt),
+        let (project, layout) = (&repo.project, &self.layout);
+        let foreign = layout.foreign_list(project, attempt);
+        for record in [
+            layout.ready_marker(project, attempt),
             foreign.with_extension("foreign-new"),
             foreign,
         ] {
-            disk::remove_tree(&note)?;
+            disk::remove_tree(&record)?;
         }
-        disk::remove_tree(&places.base_index(project, attempt))
+        disk::remove_tree(&layout.base_index(project, attempt))
     }
 
     /// Checks that git, started in the workspace, finds the workspace and no repository above it.
     pub(crate) fn verify_isolation(&self, dir: &Path) -> Result<(), GitError> {
-        let found = self
+        let output = self
             .git
             .in_dir(dir, "verify the workspace's isolation")
             .args([
@@ -177,13 +179,14 @@ impl GitAdapter {
                 "--git-dir",
                 "--git-common-dir",
             ]);
-        let found = found.run_expecting_success()?.stdout;
-        let real = fs::canonicalize(dir).map_err(|cause| errors::io_error("find", dir, &cause))?;
-        let git_dir = real.join(".git");
-        let wanted = [real.as_path(), &git_dir, &git_dir]
+        let output = output.run_expecting_success()?.stdout;
+        let real_dir =
+            fs::canonicalize(dir).map_err(|cause| errors::io_error("find", dir, &cause))?;
+        let git_dir = real_dir.join(".git");
+        let expected = [real_dir.as_path(), &git_dir, &git_dir]
             .map(|path| path.as_os_str().as_bytes())
             .join(&b'\n');
-        if found.trim_ascii_end() == wanted {
+        if output.trim_ascii_end() == expected {
             Ok(())
         } else {
             Err(errors::isolation_failed(dir))
@@ -200,9 +203,9 @@ impl GitAdapter {
         self.locks
             .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
                 let path = self.layout.workspace(&repo.project, attempt);
-                let [gone, new, part] =
+                let [removed_dir, new_dir, copy_part] =
                     [".gone", ".new", ".copy"].map(|suffix| disk::hidden_sibling(&path, suffix));
-                disk::remove_tree(&gone)?;
+                disk::remove_tree(&removed_dir)?;
                 let vault = self.layout.vault(&repo.project);
                 let base = if vault.is_dir() {
                     self.find_object(&vault, &base_ref(attempt))?
@@ -212,15 +215,15 @@ impl GitAdapter {
                 if disk::is_occupied(&path) {
                     // Without its name the directory is no workspace any more, however long its
                     // removal takes.
-                    disk::rename_synced(&path, &gone)?;
+                    disk::rename_synced(&path, &removed_dir)?;
                     if let Some(base) = &base {
                         // Pooling is only an optimisation, so its failure must not prevent the
                         // removal.
-                        let _warm_or_not = self.pool_workspace(repo, attempt, &gone, base);
+                        let _pooled = self.pool_workspace(repo, attempt, &removed_dir, base);
                     }
                 }
-                for rest in [gone, new, part] {
-                    disk::remove_tree(&rest)?;
+                for leftover in [removed_dir, new_dir, copy_part] {
+                    disk::remove_tree(&leftover)?;
                 }
                 self.delete_workspace_records(repo, attempt)?;
                 self.discard_measurement(repo);

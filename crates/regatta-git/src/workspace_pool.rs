@@ -54,10 +54,10 @@ impl TrackedPaths {
             .collect();
         let mut dirs = HashSet::new();
         for file in &files {
-            let mut rest = file.as_slice();
-            while let Some(at) = rest.iter().rposition(|byte| *byte == b'/') {
-                rest = &rest[..at];
-                if !dirs.insert(rest.to_vec()) {
+            let mut parent = file.as_slice();
+            while let Some(slash) = parent.iter().rposition(|byte| *byte == b'/') {
+                parent = &parent[..slash];
+                if !dirs.insert(parent.to_vec()) {
                     break;
                 }
             }
@@ -67,82 +67,82 @@ impl TrackedPaths {
 }
 
 impl GitAdapter {
-    /// Runs `work` on a project's pool while nobody else uses it, after removing leftovers of a
+    /// Runs `action` on a project's pool while nobody else uses it, after removing leftovers of a
     /// crash.
     fn with_pool<T>(
         &self,
         repo: &ProjectRepo,
-        work: impl FnOnce(&Path) -> Result<T, GitError>,
+        action: impl FnOnce(&Path) -> Result<T, GitError>,
     ) -> Result<T, GitError> {
         self.locks
             .with_lock(LockKey::Pool(repo.project.clone()), || {
                 let pool = self.layout.pool(&repo.project);
-                let seen = || {
+                let cleaned = || {
                     self.pool_state
                         .cleaned_projects
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
                 };
-                if !seen().contains(&repo.project) {
+                if !cleaned().contains(&repo.project) {
                     for entry in dir_entries(&pool)? {
                         if !is_pooled(&entry) {
                             disk::remove_tree(&entry)?;
                         }
                     }
-                    seen().insert(repo.project.clone());
+                    cleaned().insert(repo.project.clone());
                 }
-                work(&pool)
+                action(&pool)
             })
     }
 
-    /// Puts the finished workspace in `gone` into the pool, if there is room. Otherwise leaves it
+    /// Puts the finished workspace in `workspace` into the pool, if there is room. Otherwise leaves it
     /// where it is.
     pub(crate) fn pool_workspace(
         &self,
         repo: &ProjectRepo,
         attempt: AttemptId,
-        gone: &Path,
+        workspace: &Path,
         base: &CommitId,
     ) -> Result<(), GitError> {
         let index = self.layout.base_index(&repo.project, attempt);
-        let most = repo.workspace.pool as usize;
-        let room = |pool: &Path| Ok(pooled_workspaces(pool)?.len() < most);
-        if most == 0
+        let max_pooled = repo.workspace.pool as usize;
+        let has_room = |pool: &Path| Ok(pooled_workspaces(pool)?.len() < max_pooled);
+        if max_pooled == 0
             || !index.is_file()
-            || !disk::is_real_dir(gone)
-            || !self.with_pool(repo, room)?
+            || !disk::is_real_dir(workspace)
+            || !self.with_pool(repo, has_room)?
         {
             return Ok(());
         }
         let sparse = SparseDirs::parse(&repo.workspace.sparse)?;
         let pool = self.layout.pool(&repo.project);
-        let (name, making) = (
+        let (name, temporary) = (
             pool.join(attempt.to_string()),
             pool.join(format!(".{attempt}.new")),
         );
-        disk::remove_tree(&making)?;
-        disk::make_dirs(&making)?;
-        let made = || {
-            let (tree, kept) = (making.join("tree"), making.join("index"));
-            disk::rename_synced(gone, &tree)?;
-            disk::rename_synced(&index, &kept)?;
-            if !self.reset_tree(repo, &tree, &kept, base, sparse.as_ref())? {
+        disk::remove_tree(&temporary)?;
+        disk::make_dirs(&temporary)?;
+        let move_to_pool = || {
+            let (tree, pooled_index) = (temporary.join("tree"), temporary.join("index"));
+            disk::rename_synced(workspace, &tree)?;
+            disk::rename_synced(&index, &pooled_index)?;
+            if !self.reset_tree(repo, &tree, &pooled_index, base, sparse.as_ref())? {
                 return Ok(());
             }
             disk::write_synced(
-                &making.join("sparse"),
+                &temporary.join("sparse"),
                 SparseDirs::fingerprint(sparse.as_ref()).as_bytes(),
             )?;
-            disk::sync_file_system(&making)?;
+            disk::sync_file_system(&temporary)?;
             self.with_pool(repo, |pool| {
-                if pooled_workspaces(pool)?.len() >= most || disk::is_occupied(&name) {
+                if pooled_workspaces(pool)?.len() >= max_pooled || disk::is_occupied(&name) {
                     return Ok(());
                 }
-                disk::rename_synced(&making, &name)
+                disk::rename_synced(&temporary, &name)
             })
         };
-        let outcome = made();
-        disk::remove_tree(&making)?;
+        let outcome = move_to_pool();
+        disk::remove_tree(&temporary)?;
         outcome
     }
 
@@ -190,26 +190,27 @@ impl GitAdapter {
         if repo.workspace.pool == 0 {
             return Ok(false);
         }
-        let wanted = SparseDirs::fingerprint(sparse);
-        let taken = self.with_pool(repo, |pool| {
+        let fingerprint = SparseDirs::fingerprint(sparse);
+        let taken_dir = self.with_pool(repo, |pool| {
             for entry in pooled_workspaces(pool)?.into_iter().rev() {
                 // A workspace with another sparse checkout is removed, because its kind may never
                 // be needed again.
-                if fs::read(entry.join("sparse")).is_ok_and(|bytes| bytes == wanted.as_bytes()) {
-                    let taking = disk::hidden_sibling(&entry, ".taken");
-                    disk::rename_synced(&entry, &taking)?;
-                    return Ok(Some(taking));
+                if fs::read(entry.join("sparse")).is_ok_and(|bytes| bytes == fingerprint.as_bytes())
+                {
+                    let taken_path = disk::hidden_sibling(&entry, ".taken");
+                    disk::rename_synced(&entry, &taken_path)?;
+                    return Ok(Some(taken_path));
                 }
                 disk::remove_tree(&entry)?;
             }
             Ok(None)
         })?;
-        let Some(taking) = taken else {
+        let Some(taken_path) = taken_dir else {
             return Ok(false);
         };
-        let moved = disk::rename_synced(&taking.join("index"), index)
-            .and_then(|()| disk::rename_synced(&taking.join("tree"), dir));
-        disk::remove_tree(&taking)?;
+        let moved = disk::rename_synced(&taken_path.join("index"), index)
+            .and_then(|()| disk::rename_synced(&taken_path.join("tree"), dir));
+        disk::remove_tree(&taken_path)?;
         // If the pooled workspace is incomplete, the caller makes a fresh one.
         Ok(moved.is_ok())
     }
@@ -217,14 +218,14 @@ impl GitAdapter {
     /// Measures the disk space, but spends at most a twentieth of the time on it, because there may
     /// be millions of files.
     pub(crate) fn measure_disk_use(&self, repo: &ProjectRepo) -> Result<DiskUse, GitError> {
-        let seen = || {
+        let measurements = || {
             self.pool_state
                 .measured
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
         };
-        if let Some((at, took, used)) = seen().get(&repo.project).copied()
-            && at.elapsed() < took * 20
+        if let Some((measured_at, took, used)) = measurements().get(&repo.project).copied()
+            && measured_at.elapsed() < took * 20
         {
             return Ok(used);
         }
@@ -235,7 +236,7 @@ impl GitAdapter {
             live_bytes: live,
             pooled_bytes: pooled,
         };
-        seen().insert(
+        measurements().insert(
             repo.project.clone(),
             (Instant::now(), began.elapsed(), used),
         );
@@ -251,21 +252,25 @@ impl GitAdapter {
             .remove(&repo.project);
     }
 
-    /// Removes the oldest pooled workspaces until the pool takes at most `most` bytes.
-    pub(crate) fn shrink_pool_to(&self, repo: &ProjectRepo, most: u64) -> Result<(), GitError> {
+    /// Removes the oldest pooled workspaces until the pool takes at most `max_bytes` bytes.
+    pub(crate) fn shrink_pool_to(
+        &self,
+        repo: &ProjectRepo,
+        max_bytes: u64,
+    ) -> Result<(), GitError> {
         self.discard_measurement(repo);
         self.with_pool(repo, |pool| {
-            let mut left = disk::disk_size(pool);
+            let mut remaining = disk::disk_size(pool);
             for entry in pooled_workspaces(pool)? {
-                if left <= most {
+                if remaining <= max_bytes {
                     break;
                 }
-                left = left.saturating_sub(disk::disk_size(&entry));
+                remaining = remaining.saturating_sub(disk::disk_size(&entry));
                 // Renamed to a dotted name first, so that a half-deleted workspace is never taken
                 // from the pool.
-                let going = disk::hidden_sibling(&entry, ".gone");
-                disk::rename_synced(&entry, &going)?;
-                disk::remove_tree(&going)?;
+                let removed = disk::hidden_sibling(&entry, ".gone");
+                disk::rename_synced(&entry, &removed)?;
+                disk::remove_tree(&removed)?;
             }
             Ok(())
         })
@@ -275,8 +280,8 @@ impl GitAdapter {
 /// Returns the entries of a directory, or none if it does not exist.
 fn dir_entries(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     match fs::read_dir(dir) {
-        Ok(found) => found
-            .map(|found| found.map(|entry| entry.path()))
+        Ok(entries) => entries
+            .map(|entry| entry.map(|entry| entry.path()))
             .collect::<Result<_, _>>(),
         Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(cause) => Err(cause),
@@ -294,48 +299,49 @@ fn is_pooled(path: &Path) -> bool {
 
 /// Returns the pooled workspaces, oldest first.
 fn pooled_workspaces(pool: &Path) -> Result<Vec<PathBuf>, GitError> {
-    let mut found: Vec<_> = dir_entries(pool)?
+    let mut workspaces: Vec<_> = dir_entries(pool)?
         .into_iter()
         .filter(|path| is_pooled(path))
         .collect();
-    found.sort_by_key(|path| attempt_of_dir(path));
-    Ok(found)
+    workspaces.sort_by_key(|path| attempt_of_dir(path));
+    Ok(workspaces)
 }
 
 /// Deletes everything in `tree` that is not tracked, and gives its directories their ordinary mode.
 /// Returns `false` when a directory has attributes that new files in it would inherit.
 fn delete_untracked(tree: &Path, tracked: &TrackedPaths) -> Result<bool, GitError> {
-    let ordinary = default_dir_mode(tree)?;
+    let default_mode = default_dir_mode(tree)?;
     // Read-only directories must not stop the walk, so each directory is made accessible before it
     // is read.
-    let mut left = vec![Vec::new()];
-    while let Some(inner) = left.pop() {
-        let dir = tree.join(OsStr::from_bytes(&inner));
-        let failed = |cause: std::io::Error| errors::io_error("clean", &dir, &cause);
+    let mut pending = vec![Vec::new()];
+    while let Some(dir_path) = pending.pop() {
+        let dir = tree.join(OsStr::from_bytes(&dir_path));
+        let to_error = |cause: std::io::Error| errors::io_error("clean", &dir, &cause);
         let mode = fs::symlink_metadata(&dir)
-            .map_err(failed)?
+            .map_err(to_error)?
             .permissions()
             .mode()
             & 0o7777;
-        if mode != ordinary {
-            fs::set_permissions(&dir, fs::Permissions::from_mode(ordinary)).map_err(failed)?;
+        if mode != default_mode {
+            fs::set_permissions(&dir, fs::Permissions::from_mode(default_mode))
+                .map_err(to_error)?;
         }
         if has_extended_attributes(&dir) {
             return Ok(false);
         }
-        for entry in fs::read_dir(&dir).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let mut path = inner.clone();
+        for entry in fs::read_dir(&dir).map_err(to_error)? {
+            let entry = entry.map_err(to_error)?;
+            let mut path = dir_path.clone();
             if !path.is_empty() {
                 path.push(b'/');
             }
             path.extend_from_slice(entry.file_name().as_bytes());
-            let is_dir = entry.file_type().map_err(failed)?.is_dir();
+            let is_dir = entry.file_type().map_err(to_error)?.is_dir();
             if is_dir && tracked.dirs.contains(&path) {
-                left.push(path);
+                pending.push(path);
             } else if is_dir
                 || !tracked.files.contains(&path)
-                || has_unusual_metadata(&entry, ordinary)
+                || has_unusual_metadata(&entry, default_mode)
             {
                 disk::remove_tree(&entry.path())?;
             }
@@ -359,16 +365,16 @@ fn default_dir_mode(tree: &Path) -> Result<u32, GitError> {
 
 /// Returns whether a tracked file has a second link, an unusual mode or extended attributes. Git
 /// compares times in seconds, so it misses such a change of a file in the file's first second.
-fn has_unusual_metadata(entry: &fs::DirEntry, ordinary: u32) -> bool {
-    let Ok(found) = entry.metadata() else {
+fn has_unusual_metadata(entry: &fs::DirEntry, default_mode: u32) -> bool {
+    let Ok(metadata) = entry.metadata() else {
         return true;
     };
-    if found.is_symlink() {
-        return found.nlink() != 1;
+    if metadata.is_symlink() {
+        return metadata.nlink() != 1;
     }
-    let mode = found.permissions().mode() & 0o7777;
-    let ours = mode == ordinary || mode == ordinary & 0o666;
-    found.nlink() != 1 || !ours || has_extended_attributes(&entry.path())
+    let mode = metadata.permissions().mode() & 0o7777;
+    let is_default = mode == default_mode || mode == default_mode & 0o666;
+    metadata.nlink() != 1 || !is_default || has_extended_attributes(&entry.path())
 }
 
 /// Returns whether a file or directory has extended attributes other than those of the security
@@ -378,7 +384,7 @@ fn has_extended_attributes(path: &Path) -> bool {
     match rustix::fs::llistxattr(path, &mut names) {
         Ok(length) => names[..length]
             .split(|byte| *byte == 0)
-            .any(|names| !names.is_empty() && !names.starts_with(b"security.")),
+            .any(|name| !name.is_empty() && !name.starts_with(b"security.")),
         // A file system without support has no attributes. A list too long to read is suspicious.
         Err(error) => error != rustix::io::Errno::NOTSUP,
     }

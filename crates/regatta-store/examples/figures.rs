@@ -30,7 +30,7 @@ struct World {
 impl World {
     fn decide_into(&mut self, batch: &mut StoreBatch, command: Command) -> CommandOutcome {
         self.now.fleet_ms += 1;
-        let done = decide(
+        let commit = decide(
             &self.board,
             &Request {
                 by: self.by.clone(),
@@ -40,12 +40,12 @@ impl World {
             self.now,
         )
         .unwrap();
-        self.board = done.board;
+        self.board = commit.board;
         batch.meta = self.board.meta();
-        batch.events.extend(done.events);
-        batch.rows.extend(done.rows);
-        batch.effects.extend(done.effects);
-        done.outcome
+        batch.events.extend(commit.events);
+        batch.rows.extend(commit.rows);
+        batch.effects.extend(commit.effects);
+        commit.outcome
     }
 
     fn batch(&self) -> StoreBatch {
@@ -58,9 +58,14 @@ impl World {
 }
 
 fn main() {
-    let given = std::env::args().nth(1).map(PathBuf::from);
-    let synced = tempfile::tempdir_in(given.clone().unwrap_or_else(std::env::temp_dir)).unwrap();
-    for (what, directory) in [
+    let directory_argument = std::env::args().nth(1).map(PathBuf::from);
+    let synced = tempfile::tempdir_in(
+        directory_argument
+            .clone()
+            .unwrap_or_else(std::env::temp_dir),
+    )
+    .unwrap();
+    for (disk_name, directory) in [
         (
             "memory file system",
             tempfile::tempdir_in("/dev/shm").unwrap(),
@@ -69,20 +74,21 @@ fn main() {
     ] {
         for size in [1, 64, 256, 512] {
             measure_claims(
-                what,
+                disk_name,
                 &directory.path().join(format!("claims-{size}.db")),
                 size,
             );
         }
     }
-    let directory = tempfile::tempdir_in(given.unwrap_or_else(std::env::temp_dir)).unwrap();
+    let directory =
+        tempfile::tempdir_in(directory_argument.unwrap_or_else(std::env::temp_dir)).unwrap();
     measure_tasks(&directory.path().join("tasks.db"));
     measure_messages(&directory.path().join("messages.db"));
 }
 
 /// Measures commits in which half of the operations are grants and half are releases of earlier
 /// grants.
-fn measure_claims(what: &str, path: &Path, size: usize) {
+fn measure_claims(disk_name: &str, path: &Path, size: usize) {
     let mut store = SqliteStore::open(path).unwrap();
     let by = Actor::Agent(AgentName::new("shop-dev/worker-1").unwrap());
     let mut world = World {
@@ -94,21 +100,21 @@ fn measure_claims(what: &str, path: &Path, size: usize) {
         by,
     };
     let operations = if size == 1 { 2_000 } else { 60_000 };
-    let mut held = std::collections::VecDeque::new();
-    let (mut spent, mut deciding, mut count) = (Duration::ZERO, Duration::ZERO, 0);
+    let mut claims = std::collections::VecDeque::new();
+    let (mut storing, mut deciding, mut count) = (Duration::ZERO, Duration::ZERO, 0);
     while count < operations {
         let began = Instant::now();
         let mut batch = world.batch();
         for _ in 0..size {
             count += 1;
-            if held.len() > 600 {
-                let (claim, token) = held.pop_front().unwrap();
+            if claims.len() > 600 {
+                let (claim, token) = claims.pop_front().unwrap();
                 world.decide_into(&mut batch, Command::Release { claim, token });
             } else {
                 let uris =
                     vec![Uri::new(&format!("file://shop/src/module-{}/file.rs", count)).unwrap()];
                 let owner = ClaimOwner::Agent(AgentName::new("shop-dev/worker-1").unwrap());
-                let ask = Acquire {
+                let acquire = Acquire {
                     owner,
                     uris,
                     mode: ClaimMode::Exclusive,
@@ -117,23 +123,23 @@ fn measure_claims(what: &str, path: &Path, size: usize) {
                     memo: "editing".into(),
                 };
                 let CommandOutcome::Claim(Acquired::Granted { claim, token, .. }) =
-                    world.decide_into(&mut batch, Command::Acquire(ask))
+                    world.decide_into(&mut batch, Command::Acquire(acquire))
                 else {
                     panic!()
                 };
-                held.push_back((claim, token));
+                claims.push_back((claim, token));
             }
         }
         deciding += began.elapsed();
         let began = Instant::now();
         store.commit(&batch).unwrap();
-        spent += began.elapsed();
+        storing += began.elapsed();
     }
-    let per = |duration: Duration| duration.as_secs_f64() * 1e6 / count as f64;
+    let per_claim_us = |duration: Duration| duration.as_secs_f64() * 1e6 / count as f64;
     println!(
-        "{what}: batches of {size:>3}: {:6.2} µs per claim stored, {:5.2} µs decided",
-        per(spent),
-        per(deciding)
+        "{disk_name}: batches of {size:>3}: {:6.2} µs per claim stored, {:5.2} µs decided",
+        per_claim_us(storing),
+        per_claim_us(deciding)
     );
 }
 
@@ -158,10 +164,10 @@ fn measure_tasks(path: &Path) {
     };
     world.decide_into(&mut batch, Command::AddProject(add));
     store.commit(&batch).unwrap();
-    for hundred in 0..1_000 {
+    for hundreds in 0..1_000 {
         let mut batch = world.batch();
         for nth in 0..100 {
-            let number = hundred * 100 + nth;
+            let number = hundreds * 100 + nth;
             let task = AddTask {
                 project: ProjectName::new("shop").unwrap(),
                 subject: format!("Make part {number} of the shop work"),
@@ -236,7 +242,7 @@ fn measure_messages(path: &Path) {
         },
         by: Actor::Person("ann".into()),
     };
-    let label = |s: &str| Label::new(s).unwrap();
+    let label = |name: &str| Label::new(name).unwrap();
     let mut number = 0;
     for _ in 0..1_000 {
         let mut batch = world.batch();
@@ -273,19 +279,19 @@ fn measure_messages(path: &Path) {
         path.metadata().unwrap().len() as f64 / (1024.0 * 1024.0)
     );
     let history = store.history();
-    let all = MessageFilter {
+    let any = MessageFilter {
         limit: 50,
         ..MessageFilter::default()
     };
-    let channel = |s: &str| Some(ChannelName::new(s).unwrap());
+    let channel = |name: &str| Some(ChannelName::new(name).unwrap());
     let mention = Some(AgentName::new("worker-7").unwrap());
-    for (what, filter) in [
-        ("newest", all.clone()),
+    for (description, filter) in [
+        ("newest", any.clone()),
         (
             "of a channel",
             MessageFilter {
                 channel: channel("general"),
-                ..all.clone()
+                ..any.clone()
             },
         ),
         (
@@ -293,7 +299,7 @@ fn measure_messages(path: &Path) {
             MessageFilter {
                 channel: channel("quiet"),
                 label: Some(label("common")),
-                ..all.clone()
+                ..any.clone()
             },
         ),
         (
@@ -301,7 +307,7 @@ fn measure_messages(path: &Path) {
             MessageFilter {
                 channel: channel("general"),
                 label: Some(label("rare")),
-                ..all.clone()
+                ..any.clone()
             },
         ),
         (
@@ -309,7 +315,7 @@ fn measure_messages(path: &Path) {
             MessageFilter {
                 mention: mention.clone(),
                 from: Some("person:ann".into()),
-                ..all.clone()
+                ..any.clone()
             },
         ),
         (
@@ -317,7 +323,7 @@ fn measure_messages(path: &Path) {
             MessageFilter {
                 mention,
                 label: Some(label("rare")),
-                ..all.clone()
+                ..any.clone()
             },
         ),
         (
@@ -325,14 +331,14 @@ fn measure_messages(path: &Path) {
             MessageFilter {
                 channel: channel("general"),
                 from: Some("nobody".into()),
-                ..all
+                ..any
             },
         ),
     ] {
         history.messages(&filter).unwrap();
         let began = Instant::now();
         let found = history.messages(&filter).unwrap().len();
-        println!("  {found:>2} {what}: {:?}", began.elapsed());
+        println!("  {found:>2} {description}: {:?}", began.elapsed());
     }
     let began = Instant::now();
     let count = history

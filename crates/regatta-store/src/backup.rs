@@ -43,12 +43,12 @@ pub(crate) fn check_store(connection: &Connection) -> Result<(), StoreFault> {
 /// because a store works without them (D11).
 fn check_and_list_unreadable(connection: &Connection) -> Result<Vec<UnreadableRow>, StoreFault> {
     open::run_sqlite_check(connection, "integrity_check")?;
-    let astray: Option<String> = {
+    let orphan_table: Option<String> = {
         let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
         let mut rows = statement.query([])?;
         rows.next()?.map(|row| row.get(0)).transpose()?
     };
-    if let Some(table) = astray {
+    if let Some(table) = orphan_table {
         return Err(StoreFault::Damaged(format!(
             "a row of its table {table} belongs to a missing row"
         )));
@@ -68,17 +68,17 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
     let mut unreadable = Vec::new();
     let numbers = |sql: &str| -> Result<Vec<(i64, i64)>, StoreFault> {
         let mut statement = connection.prepare(sql)?;
-        let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(found.collect::<Result<_, _>>()?)
+        let pairs = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(pairs.collect::<Result<_, _>>()?)
     };
     let gaps: BTreeMap<i64, i64> = numbers("SELECT last, next FROM gaps")?
         .into_iter()
         .collect();
-    let leap = |mut at: i64| {
-        while let Some(next) = gaps.get(&at).filter(|gap| **gap > at) {
-            at = *next;
+    let skip_gaps = |mut revision: i64| {
+        while let Some(next) = gaps.get(&revision).filter(|next| **next > revision) {
+            revision = *next;
         }
-        at
+        revision
     };
     let mut last = 0;
     let mut statement = connection.prepare(&format!(
@@ -91,10 +91,10 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
             let revision = to_sql_number(event.revision)?;
             let row = event_log::unreadable_row(&event);
             // An unreadable event may stand for several.
-            if revision != leap(last) + 1 && (row.is_none() || revision <= last) {
+            if revision != skip_gaps(last) + 1 && (row.is_none() || revision <= last) {
                 return Err(StoreFault::Damaged(format!(
                     "event {} is missing from its log",
-                    leap(last) + 1
+                    skip_gaps(last) + 1
                 )));
             }
             unreadable.extend(row);
@@ -102,15 +102,15 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
         }
     }
     let meta = read_meta(connection)?;
-    let column: i64 =
+    let stored_revision: i64 =
         connection.query_row("SELECT revision FROM meta WHERE id = 1", [], |row| {
             row.get(0)
         })?;
-    if column != leap(last) || u64::try_from(column) != Ok(meta.revision) {
+    if stored_revision != skip_gaps(last) || u64::try_from(stored_revision) != Ok(meta.revision) {
         return Err(StoreFault::Damaged(format!(
-            "it says it is at revision {}, and its log ends at {}",
+            "its counters are at revision {}, but its log ends at {}",
             meta.revision,
-            leap(last)
+            skip_gaps(last)
         )));
     }
     Ok(unreadable)
@@ -118,19 +118,19 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
 
 /// Copies the store as of the last commit to a new file, which exists whole or not at all.
 pub(crate) fn copy_store(connection: &Connection, to: &Path) -> Result<(), StoreFault> {
-    let cannot = |cause| StoreFault::Reported(errors::io_error("write the backup", to, &cause));
-    if to.try_exists().map_err(cannot)? {
+    let to_error = |cause| StoreFault::Reported(errors::io_error("write the backup", to, &cause));
+    if to.try_exists().map_err(to_error)? {
         return Err(errors::already_exists(to).into());
     }
     let partial = store_files::with_suffix(to, ".partial");
-    store_files::create_private(&partial).map_err(cannot)?;
+    store_files::create_private(&partial).map_err(to_error)?;
     let copied = copy_pages(connection, &partial)
         .map_err(|fault| fault.into_error("write the backup", to).into());
-    let settled = copied.and_then(|()| store_files::rename_durably(&partial, to).map_err(cannot));
-    if settled.is_err() {
-        store_files::remove_with_log(&partial).map_err(cannot)?;
+    let result = copied.and_then(|()| store_files::rename_durably(&partial, to).map_err(to_error));
+    if result.is_err() {
+        store_files::remove_with_log(&partial).map_err(to_error)?;
     }
-    settled
+    result
 }
 
 fn copy_pages(connection: &Connection, to: &Path) -> Result<(), StoreFault> {
@@ -157,49 +157,49 @@ fn copy_pages(connection: &Connection, to: &Path) -> Result<(), StoreFault> {
 /// and the store works without them.
 pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError> {
     open::inspect_store_header(from)?;
-    let nascent = store_files::with_suffix(to, ".restoring");
-    let cannot = |cause: std::io::Error| errors::io_error("restore", to, &cause);
+    let temporary = store_files::with_suffix(to, ".restoring");
+    let to_error = |cause: std::io::Error| errors::io_error("restore", to, &cause);
     // A mark that cannot be read counts as missing and is replaced.
     let old_mark = mark::read_mark(to).unwrap_or_default();
-    let settled = prepare_restore(from, &nascent).and_then(|unreadable| {
+    let result = prepare_restore(from, &temporary).and_then(|unreadable| {
         let (nth, old) = replaced_store(to);
-        let reached = old_mark.as_ref().map_or(0, |mark| mark.revision);
-        let new_mark = raise_revision(&nascent, nth, old, reached)
+        let reached_revision = old_mark.as_ref().map_or(0, |mark| mark.revision);
+        let new_mark = raise_revision(&temporary, nth, old, reached_revision)
             .map_err(|fault| fault.into_error("restore", to))?;
         // The mark is written first. If the restore is interrupted, the old store is behind the
         // mark and refused until the restore is repeated.
-        mark::write_mark(to, &new_mark).map_err(cannot)?;
+        mark::write_mark(to, &new_mark).map_err(to_error)?;
         move_aside(to, nth)?;
-        store_files::rename_durably(&nascent, to).map_err(cannot)?;
+        store_files::rename_durably(&temporary, to).map_err(to_error)?;
         Ok(unreadable)
     });
-    if settled.is_err() {
+    if result.is_err() {
         match &old_mark {
-            Some(mark) => mark::write_mark(to, mark).map_err(cannot)?,
-            None => store_files::remove_with_log(&mark::mark_file(to)).map_err(cannot)?,
+            Some(mark) => mark::write_mark(to, mark).map_err(to_error)?,
+            None => store_files::remove_with_log(&mark::mark_file(to)).map_err(to_error)?,
         }
-        store_files::remove_with_log(&nascent)
+        store_files::remove_with_log(&temporary)
             .map_err(|error| errors::io_error("restore", to, &error))?;
     }
-    settled
+    result
 }
 
 /// Copies the backup with its log, if it has one, and checks that the copy is sound and of this
 /// schema.
-fn prepare_restore(from: &Path, nascent: &Path) -> Result<Vec<UnreadableRow>, StoreError> {
+fn prepare_restore(from: &Path, temporary: &Path) -> Result<Vec<UnreadableRow>, StoreError> {
     let copy = |from: &Path, to: &Path| -> std::io::Result<()> {
         store_files::create_private(to)?;
         let mut target = fs::OpenOptions::new().write(true).open(to)?;
         std::io::copy(&mut fs::File::open(from)?, &mut target).map(|_| ())
     };
-    copy(from, nascent).map_err(|error| errors::io_error("copy", from, &error))?;
+    copy(from, temporary).map_err(|error| errors::io_error("copy", from, &error))?;
     let log = store_files::with_suffix(from, "-wal");
     if store_files::has_content(&log) {
-        copy(&log, &store_files::with_suffix(nascent, "-wal"))
+        copy(&log, &store_files::with_suffix(temporary, "-wal"))
             .map_err(|error| errors::io_error("copy", &log, &error))?;
     }
     let verify = || {
-        let mut store = open::connect_for_writing(nascent)?;
+        let mut store = open::connect_for_writing(temporary)?;
         open::inspect_store(&store, from)?;
         open::run_sqlite_check(&store, "integrity_check")?;
         schema::migrate(&mut store, schema::MIGRATIONS)?;
@@ -232,8 +232,8 @@ fn replaced_store(to: &Path) -> (u64, Option<BoardMeta>) {
         None
     };
     // A log without a store belongs to the store that an interrupted restore has put away.
-    let orphan = !to.exists() && used > 0 && store_files::with_suffix(to, "-wal").exists();
-    (if orphan { used } else { used + 1 }, old)
+    let has_orphan_log = !to.exists() && used > 0 && store_files::with_suffix(to, "-wal").exists();
+    (if has_orphan_log { used } else { used + 1 }, old)
 }
 
 /// Reads the counters of a store that may be damaged. Leaves the store and its log unchanged.
@@ -242,9 +242,9 @@ fn read_meta_of(path: &Path) -> Result<BoardMeta, StoreFault> {
     store.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let mut meta = read_meta(&store)?;
     // The rows may be behind the events.
-    if let Some((revision, at)) = event_log::last_event(&store)? {
+    if let Some((revision, fleet_ms)) = event_log::last_event(&store)? {
         meta.revision = meta.revision.max(revision);
-        meta.fleet_ms = meta.fleet_ms.max(at);
+        meta.fleet_ms = meta.fleet_ms.max(fleet_ms);
     }
     Ok(meta)
 }
@@ -252,32 +252,28 @@ fn read_meta_of(path: &Path) -> Result<BoardMeta, StoreFault> {
 /// Raises the revision of a restored store above all that were assigned, including `reached`.
 /// Returns the store's mark.
 fn raise_revision(
-    nascent: &Path,
+    temporary: &Path,
     nth: u64,
     old: Option<BoardMeta>,
     reached: u64,
 ) -> Result<HighWaterMark, StoreFault> {
-    let mut store = open::connect_for_writing(nascent)?;
+    let mut store = open::connect_for_writing(temporary)?;
     open::configure(&store)?;
-    let change = store.transaction()?;
-    let mut meta = read_meta(&change)?;
+    let transaction = store.transaction()?;
+    let mut meta = read_meta(&transaction)?;
     let last = meta.revision;
-    meta.revision = last
-        .max(old.map_or(0, |board_meta| board_meta.revision))
-        .max(reached)
-        + nth * RESTORE_REVISION_GAP;
-    meta.fleet_ms = meta
-        .fleet_ms
-        .max(old.map_or(0, |board_meta| board_meta.fleet_ms));
-    change.execute(
+    meta.revision =
+        last.max(old.map_or(0, |meta| meta.revision)).max(reached) + nth * RESTORE_REVISION_GAP;
+    meta.fleet_ms = meta.fleet_ms.max(old.map_or(0, |meta| meta.fleet_ms));
+    transaction.execute(
         "INSERT INTO gaps (last, next) VALUES (?1, ?2)",
         (to_sql_number(last)?, to_sql_number(meta.revision)?),
     )?;
-    change.execute(
+    transaction.execute(
         "UPDATE meta SET revision = ?1, body = ?2 WHERE id = 1",
         (to_sql_number(meta.revision)?, serde_json::to_string(&meta)?),
     )?;
-    change.commit()?;
+    transaction.commit()?;
     let mark = HighWaterMark {
         store: mark::store_identity(&store)?,
         revision: meta.revision,
@@ -296,21 +292,21 @@ fn read_meta(connection: &Connection) -> Result<BoardMeta, StoreFault> {
 /// Puts the old store away with its log. The store is moved first, because a log alone is refused
 /// at open, while a store without its log would look complete.
 fn move_aside(to: &Path, nth: u64) -> Result<(), StoreError> {
-    let cannot = |cause| errors::io_error("put away", to, &cause);
+    let to_error = |cause| errors::io_error("put away", to, &cause);
     let parts: Vec<(PathBuf, &str)> = ["", "-wal", "-shm"]
-        .map(|s| (store_files::with_suffix(to, s), s))
+        .map(|suffix| (store_files::with_suffix(to, suffix), suffix))
         .into_iter()
-        .filter(|pair| pair.0.exists())
+        .filter(|(part, _)| part.exists())
         .collect();
     if parts.is_empty() {
         return Ok(());
     }
-    let directory = store_files::create_backups_dir(to).map_err(cannot)?;
+    let directory = store_files::create_backups_dir(to).map_err(to_error)?;
     let target = directory.join(format!("replaced-{nth}.db"));
     for (part, suffix) in parts {
-        fs::rename(&part, store_files::with_suffix(&target, suffix)).map_err(cannot)?;
+        fs::rename(&part, store_files::with_suffix(&target, suffix)).map_err(to_error)?;
     }
     store_files::sync_directory(&directory)
         .and_then(|()| store_files::sync_directory(store_files::directory_of(to)))
-        .map_err(cannot)
+        .map_err(to_error)
 }

@@ -128,38 +128,39 @@ impl Checkpointer {
     pub(crate) fn start(
         writer: &mut Connection,
         path: &Path,
-        bounds: LogLimits,
+        limits: LogLimits,
     ) -> Result<Checkpointer, StoreError> {
-        let own = open_beside(path).map_err(|fault| fault.into_error("open", path))?;
-        let revision = commit::revisions(&own)
+        let connection = open_beside(path).map_err(|fault| fault.into_error("open", path))?;
+        let revision = commit::revisions(&connection)
             .map_err(|fault| fault.into_error("open", path))?
             .0;
-        let store = mark::store_identity(&own).map_err(|fault| fault.into_error("open", path))?;
+        let store =
+            mark::store_identity(&connection).map_err(|fault| fault.into_error("open", path))?;
         let reached = ReachedFile::open(path, store, revision)
             .inspect_err(|error| {
                 tracing::warn!("could not open the file that counts the store's commits: {error}")
             })
             .ok();
-        let state = Arc::new(State::new(bounds, revision));
-        let (theirs, file) = (state.clone(), path.to_owned());
+        let state = Arc::new(State::new(limits, revision));
+        let (thread_state, thread_path) = (state.clone(), path.to_owned());
         let thread = thread::Builder::new()
             .name("checkpoints".into())
-            .spawn(move || run_checkpointer(&own, &theirs, &file))
+            .spawn(move || run_checkpointer(&connection, &thread_state, &thread_path))
             .map_err(|error| errors::io_error("open", path, &error))?;
-        let (asked, waker) = (state.clone(), thread.thread().clone());
-        let made = Checkpointer {
+        let (hook_state, waker) = (state.clone(), thread.thread().clone());
+        let checkpointer = Checkpointer {
             state,
             thread: Some(thread),
             reached,
         };
         let hook = move |log: &mut Wal, pages| {
-            after_commit(log, pages, &asked, &waker);
+            after_commit(log, pages, &hook_state, &waker);
             Ok(())
         };
         writer
             .wal_hook(Some(hook))
             .map_err(|error| errors::sqlite_error("open", path, &error))?;
-        Ok(made)
+        Ok(checkpointer)
     }
 
     /// Records the revision of a commit that has returned. The mark may name it from now on.
@@ -189,11 +190,11 @@ impl Drop for Checkpointer {
 
 /// Opens a connection that only copies the log.
 fn open_beside(path: &Path) -> Result<Connection, StoreFault> {
-    let own = open::connect_for_writing(path)?;
-    own.pragma_update(None, "synchronous", "full")?;
+    let connection = open::connect_for_writing(path)?;
+    connection.pragma_update(None, "synchronous", "full")?;
     // The last connection to close a store moves its log into it, and that must be the writer's.
-    own.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    Ok(own)
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    Ok(connection)
 }
 
 /// Runs after each commit, with the length of the log. Never fails, because the commit has
@@ -219,9 +220,9 @@ fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
 }
 
 /// Copies the log and keeps the mark, until the store is closed.
-fn run_checkpointer(own: &Connection, state: &State, path: &Path) {
+fn run_checkpointer(connection: &Connection, state: &State, path: &Path) {
     let mut keeper = MarkKeeper {
-        connection: own,
+        connection,
         path,
         is_complete: true,
         commits: 0,
@@ -238,7 +239,7 @@ fn run_checkpointer(own: &Connection, state: &State, path: &Path) {
             continue;
         }
         for _ in 0..MAX_COPY_TRIES {
-            match own.wal_checkpoint_v2(Some(MAIN_DB), PASSIVE) {
+            match connection.wal_checkpoint_v2(Some(MAIN_DB), PASSIVE) {
                 Ok((log, copied)) if log - copied > MAX_LEFT_PAGES => {}
                 Ok(_) => break,
                 Err(error) => {
@@ -396,14 +397,14 @@ mod tests {
 
         /// Waits until the log reaches a stage. `what` describes the stage. The time limit only
         /// detects that the stage never comes.
-        fn wait_for(&self, stage: u8, what: &str) {
+        fn wait_for(&self, stage: u8, expectation: &str) {
             let state = &self.checkpoints.state;
-            let patience = Instant::now() + Duration::from_secs(60);
+            let deadline = Instant::now() + Duration::from_secs(60);
             while !state.is_at_stage(stage) {
-                let at = state.stage.load(Acquire);
+                let current = state.stage.load(Acquire);
                 assert!(
-                    Instant::now() < patience,
-                    "{what}: timed out waiting for stage {stage}, the log is at stage {at}"
+                    Instant::now() < deadline,
+                    "{expectation}: timed out waiting for stage {stage}, the log is at stage {current}"
                 );
                 thread::yield_now();
             }
@@ -412,27 +413,27 @@ mod tests {
 
     #[test]
     fn long_log_is_copied_by_the_thread_and_restarts() {
-        let place = TestStore::new();
+        let store = TestStore::new();
         for round in 1..=3 {
-            while place.checkpoints.state.is_at_stage(State::IDLE) {
-                place.commit(25);
+            while store.checkpoints.state.is_at_stage(State::IDLE) {
+                store.commit(25);
             }
             // No commit follows, so the thread copies, and the next commit copies the few remaining
             // pages.
-            place.wait_for(State::NEARLY_COPIED, "the thread copies a long log");
-            place.commit(2);
+            store.wait_for(State::NEARLY_COPIED, "the thread copies a long log");
+            store.commit(2);
             assert!(
-                place.checkpoints.state.is_at_stage(State::IDLE),
+                store.checkpoints.state.is_at_stage(State::IDLE),
                 "round {round}"
             );
-            place.commit(2);
+            store.commit(2);
             assert!(
-                place.pages() < TEST_LIMITS.quiet_copy_pages,
+                store.pages() < TEST_LIMITS.quiet_copy_pages,
                 "round {round}: the log did not restart: {} pages",
-                place.pages()
+                store.pages()
             );
         }
-        let length = place.log.metadata().unwrap().len();
+        let length = store.log.metadata().unwrap().len();
         assert!(
             length < 2 * 4096 * TEST_LIMITS.quiet_copy_pages as u64,
             "the log is {length} bytes long"
@@ -444,7 +445,7 @@ mod tests {
         let state = State::new(TEST_LIMITS, 0);
         state.stage.store(State::COPY_REQUESTED, Release);
         state.commits.store(100, SeqCst);
-        for (before, pages, may) in [
+        for (before, pages, expected) in [
             (100, 300, true),
             (100 - MAX_COMMITS_IN_WINDOW, 300, true),
             (100 - MAX_COMMITS_IN_WINDOW - 1, 300, false),
@@ -454,7 +455,7 @@ mod tests {
             state.pages.store(pages, Relaxed);
             assert_eq!(
                 state.is_quiet_since(before),
-                may,
+                expected,
                 "{} commits, {pages} pages",
                 100 - before
             );
@@ -463,13 +464,13 @@ mod tests {
 
     #[test]
     fn commit_copies_the_log_itself_when_the_thread_is_stuck() {
-        let place = TestStore::new();
+        let store = TestStore::new();
         // Simulates a thread that never finishes.
-        place.checkpoints.state.stage.store(State::ENDED, Release);
+        store.checkpoints.state.stage.store(State::ENDED, Release);
         for _ in 0..100 {
-            place.commit(25);
+            store.commit(25);
         }
-        let length = place.log.metadata().unwrap().len();
+        let length = store.log.metadata().unwrap().len();
         assert!(
             length < 4096 * (TEST_LIMITS.commit_copy_pages + 100) as u64,
             "the log is {length} bytes long"

@@ -36,17 +36,17 @@ pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFaul
 pub(crate) fn check_revision(
     connection: &Connection,
     revision: u64,
-    behind: &DeferredRows,
+    deferred: &DeferredRows,
     path: &Path,
 ) -> Result<(), StoreFault> {
     let (stored, written) = revisions(connection)?;
     if stored != revision {
         return Err(errors::changed_by_another_process(path, revision, stored).into());
     }
-    if written != behind.written_revision(revision) {
+    if written != deferred.written_revision(revision) {
         return Err(errors::changed_by_another_process(
             path,
-            behind.written_revision(revision),
+            deferred.written_revision(revision),
             written,
         )
         .into());
@@ -64,38 +64,37 @@ pub(crate) fn commit_batch(
     connection: &mut Connection,
     json: &mut Vec<u8>,
     batch: &StoreBatch,
-    behind: &mut DeferredRows,
+    deferred: &mut DeferredRows,
     path: &Path,
 ) -> Result<(), StoreFault> {
-    let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    check_revision(&change, batch.base_revision, behind, path)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    check_revision(&transaction, batch.base_revision, deferred, path)?;
     let mut writer = BatchWriter {
-        connection: &change,
+        connection: &transaction,
         json,
     };
     writer.write_log(batch)?;
-    let waits = behind.can_defer(batch);
-    if !waits {
-        writer.write_rows(
-            behind
-                .rows
-                .iter()
-                .filter(|row| !batch.rows.contains_key(row.0)),
-        )?;
+    let is_deferred = deferred.can_defer(batch);
+    if !is_deferred {
+        let older = deferred
+            .rows
+            .iter()
+            .filter(|(key, _)| !batch.rows.contains_key(key));
+        writer.write_rows(older)?;
         writer.write_rows(&batch.rows)?;
         writer.write_meta(&batch.meta)?;
     }
-    let committed = change.commit();
+    let committed = transaction.commit();
     // A failed commit may still be stored, and then its rows count as deferred or written.
-    let kept = || {
+    let was_stored = || {
         batch.meta.revision != batch.base_revision
-            && revisions(connection).is_ok_and(|revision| revision.0 == batch.meta.revision)
+            && revisions(connection).is_ok_and(|(last, _)| last == batch.meta.revision)
     };
-    if committed.is_ok() || kept() {
-        if waits {
-            behind.defer(batch);
+    if committed.is_ok() || was_stored() {
+        if is_deferred {
+            deferred.defer(batch);
         } else {
-            behind.clear();
+            deferred.clear();
         }
     }
     Ok(committed?)
@@ -103,13 +102,13 @@ pub(crate) fn commit_batch(
 
 /// Writes rows whose events are in the log already, and the `meta` row.
 pub(crate) fn write_rows(
-    change: &Transaction<'_>,
+    transaction: &Transaction<'_>,
     json: &mut Vec<u8>,
     rows: &Rows,
     meta: &BoardMeta,
 ) -> Result<(), StoreFault> {
     let mut writer = BatchWriter {
-        connection: change,
+        connection: transaction,
         json,
     };
     writer.write_rows(rows)?;
@@ -176,12 +175,12 @@ impl BatchWriter<'_> {
         Ok(())
     }
 
-    fn write_meta(&mut self, board_meta: &BoardMeta) -> Result<(), StoreFault> {
-        let body = to_json(self.json, board_meta)?;
+    fn write_meta(&mut self, meta: &BoardMeta) -> Result<(), StoreFault> {
+        let body = to_json(self.json, meta)?;
         execute_sql(
             self.connection,
             "UPDATE meta SET revision = ?1, body = ?2 WHERE id = 1",
-            (to_sql_number(board_meta.revision)?, body),
+            (to_sql_number(meta.revision)?, body),
         )
     }
 
@@ -201,7 +200,7 @@ impl BatchWriter<'_> {
     }
 
     fn put_row(&mut self, row: &Row) -> Result<(), StoreFault> {
-        let (db, text) = (self.connection, &mut *self.json);
+        let (db, json) = (self.connection, &mut *self.json);
         let live = row.is_live();
         match row {
             // The meta row and the claims are written separately.
@@ -209,24 +208,24 @@ impl BatchWriter<'_> {
             Row::Project(project) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO projects (name, body) VALUES (?1, ?2)",
-                (project.name.as_str(), to_json(text, project)?),
+                (project.name.as_str(), to_json(json, project)?),
             ),
             Row::Agent(agent) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO agents (name, body) VALUES (?1, ?2)",
-                (agent.name.as_str(), to_json(text, agent)?),
+                (agent.name.as_str(), to_json(json, agent)?),
             ),
             Row::Mission(mission, _) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO missions (id, live, body) VALUES (?1, ?2, ?3)",
-                (to_sql_number(mission.id.0)?, live, to_json(text, mission)?),
+                (to_sql_number(mission.id.0)?, live, to_json(json, mission)?),
             ),
             Row::Task(task) => self.put_task(task, live),
             Row::Attempt(attempt) => self.put_attempt(attempt, live),
-            Row::Wait(claim_wait) => execute_sql(
+            Row::Wait(wait) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO waits (id, body) VALUES (?1, ?2)",
-                (to_sql_number(claim_wait.id.0)?, to_json(text, claim_wait)?),
+                (to_sql_number(wait.id.0)?, to_json(json, wait)?),
             ),
             Row::Landing(landing) => execute_sql(
                 db,
@@ -235,22 +234,22 @@ impl BatchWriter<'_> {
                     to_sql_number(landing.id.0)?,
                     landing.project.as_str(),
                     live,
-                    to_json(text, landing)?,
+                    to_json(json, landing)?,
                 ),
             ),
-            Row::Cursor(read_cursor) => execute_sql(
+            Row::Cursor(cursor) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO cursors (agent, channel, body) VALUES (?1, ?2, ?3)",
                 (
-                    read_cursor.agent.as_str(),
-                    read_cursor.channel.as_str(),
-                    to_json(text, read_cursor)?,
+                    cursor.agent.as_str(),
+                    cursor.channel.as_str(),
+                    to_json(json, cursor)?,
                 ),
             ),
-            Row::Answer(stored_answer) => execute_sql(
+            Row::Answer(answer) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO answers (request, body) VALUES (?1, ?2)",
-                (stored_answer.key.as_str(), to_json(text, stored_answer)?),
+                (answer.key.as_str(), to_json(json, answer)?),
             ),
             Row::Message(message) => self.put_message(message),
             Row::Approval(approval) => execute_sql(
@@ -261,52 +260,46 @@ impl BatchWriter<'_> {
                     to_sql_number(approval.id.0)?,
                     to_sql_number(approval.attempt.0)?,
                     live,
-                    to_json(text, approval)?,
+                    to_json(json, approval)?,
                 ),
             ),
-            Row::Rule(policy_rule) => execute_sql(
+            Row::Rule(rule) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO rules (id, body) VALUES (?1, ?2)",
-                (
-                    to_sql_number(policy_rule.id.0)?,
-                    to_json(text, policy_rule)?,
-                ),
+                (to_sql_number(rule.id.0)?, to_json(json, rule)?),
             ),
             Row::Budget(budget) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO budgets (scope, body) VALUES (?1, ?2)",
-                (budget.scope.to_string(), to_json(text, budget)?),
+                (budget.scope.to_string(), to_json(json, budget)?),
             ),
-            Row::Day(day_spend) => execute_sql(
+            Row::Day(spend) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO days (day, agent, body) VALUES (?1, ?2, ?3)",
                 (
-                    to_sql_number(day_spend.day)?,
-                    day_spend.agent.as_ref().map_or("", |agent| agent.as_str()),
-                    to_json(text, day_spend)?,
+                    to_sql_number(spend.day)?,
+                    spend.agent.as_ref().map_or("", |agent| agent.as_str()),
+                    to_json(json, spend)?,
                 ),
             ),
-            Row::Parked(provider_outage) => execute_sql(
+            Row::Parked(outage) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO parked (name, body) VALUES (?1, ?2)",
-                (
-                    provider_outage.name.as_str(),
-                    to_json(text, provider_outage)?,
-                ),
+                (outage.name.as_str(), to_json(json, outage)?),
             ),
             Row::Team(team) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO teams (name, body) VALUES (?1, ?2)",
-                (team.name.as_str(), to_json(text, team)?),
+                (team.name.as_str(), to_json(json, team)?),
             ),
-            Row::Launch(team_launch) => execute_sql(
+            Row::Launch(launch) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO launches (id, team, live, body) VALUES (?1, ?2, ?3, ?4)",
                 (
-                    to_sql_number(team_launch.id.0)?,
-                    team_launch.team.as_str(),
+                    to_sql_number(launch.id.0)?,
+                    launch.team.as_str(),
                     live,
-                    to_json(text, team_launch)?,
+                    to_json(json, launch)?,
                 ),
             ),
             Row::Conversation(conversation) => execute_sql(
@@ -317,23 +310,23 @@ impl BatchWriter<'_> {
                     to_sql_number(conversation.id.0)?,
                     conversation.project.as_str(),
                     live,
-                    to_json(text, conversation)?,
+                    to_json(json, conversation)?,
                 ),
             ),
             Row::Delivery(delivery) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO deliveries (key, body) VALUES (?1, ?2)",
-                (delivery.key.as_str(), to_json(text, delivery)?),
+                (delivery.key.as_str(), to_json(json, delivery)?),
             ),
             Row::Runner(runner) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO runners (name, body) VALUES (?1, ?2)",
-                (runner.name.as_str(), to_json(text, runner)?),
+                (runner.name.as_str(), to_json(json, runner)?),
             ),
             Row::Hook(hook) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO hooks (id, body) VALUES (?1, ?2)",
-                (to_sql_number(hook.id.0)?, to_json(text, hook)?),
+                (to_sql_number(hook.id.0)?, to_json(json, hook)?),
             ),
             Row::Firing(firing) => execute_sql(
                 db,
@@ -342,7 +335,7 @@ impl BatchWriter<'_> {
                     to_sql_number(firing.id.0)?,
                     to_sql_number(firing.hook.0)?,
                     live,
-                    to_json(text, firing)?,
+                    to_json(json, firing)?,
                 ),
             ),
         }
@@ -358,8 +351,8 @@ impl BatchWriter<'_> {
                 "DELETE FROM projects WHERE name = ?1",
                 [project.as_str()],
             ),
-            RowKey::Agent(item) => {
-                execute_sql(db, "DELETE FROM agents WHERE name = ?1", [item.as_str()])
+            RowKey::Agent(agent) => {
+                execute_sql(db, "DELETE FROM agents WHERE name = ?1", [agent.as_str()])
             }
             RowKey::Mission(id) => execute_sql(
                 db,
@@ -405,10 +398,10 @@ impl BatchWriter<'_> {
                 "DELETE FROM rules WHERE id = ?1",
                 [to_sql_number(id.0)?],
             ),
-            RowKey::Budget(budget_scope) => execute_sql(
+            RowKey::Budget(scope) => execute_sql(
                 db,
                 "DELETE FROM budgets WHERE scope = ?1",
-                [budget_scope.to_string()],
+                [scope.to_string()],
             ),
             RowKey::Day(day, agent) => {
                 let agent = agent.as_ref().map_or("", |agent| agent.as_str());
@@ -431,8 +424,8 @@ impl BatchWriter<'_> {
                 "DELETE FROM conversations WHERE id = ?1",
                 [to_sql_number(id.0)?],
             ),
-            RowKey::Delivery(s) => {
-                execute_sql(db, "DELETE FROM deliveries WHERE key = ?1", [s.as_str()])
+            RowKey::Delivery(key) => {
+                execute_sql(db, "DELETE FROM deliveries WHERE key = ?1", [key.as_str()])
             }
             RowKey::Runner(runner) => {
                 execute_sql(db, "DELETE FROM runners WHERE name = ?1", [runner.as_str()])
@@ -447,8 +440,8 @@ impl BatchWriter<'_> {
                 "DELETE FROM firings WHERE id = ?1",
                 [to_sql_number(id.0)?],
             ),
-            RowKey::Parked(s) => {
-                execute_sql(db, "DELETE FROM parked WHERE name = ?1", [s.as_str()])
+            RowKey::Parked(name) => {
+                execute_sql(db, "DELETE FROM parked WHERE name = ?1", [name.as_str()])
             }
         }
     }
@@ -468,7 +461,7 @@ impl BatchWriter<'_> {
             task.mission.map(|id| to_sql_number(id.0)).transpose()?,
         );
         let (db, body) = (self.connection, to_json(self.json, task)?);
-        let put = |sql: &str| -> Result<bool, StoreFault> {
+        let was_written = |sql: &str| -> Result<bool, StoreFault> {
             let row = (
                 id,
                 task.project.as_str(),
@@ -479,7 +472,9 @@ impl BatchWriter<'_> {
             );
             Ok(cached_statement(db, sql)?.execute(row)? > 0)
         };
-        let _put = (live && put(UPDATE_BODY)?) || put(UPDATE_INDEXED_COLUMNS)? || put(INSERT_TASK)?;
+        let _written = (live && was_written(UPDATE_BODY)?)
+            || was_written(UPDATE_INDEXED_COLUMNS)?
+            || was_written(INSERT_TASK)?;
         Ok(())
     }
 
@@ -490,10 +485,10 @@ impl BatchWriter<'_> {
             ?3, ?4) ON CONFLICT (id) DO UPDATE SET task = ?2, live = ?3, body = ?4";
         let (id, task) = (to_sql_number(attempt.id.0)?, to_sql_number(attempt.task.0)?);
         let (db, body) = (self.connection, to_json(self.json, attempt)?);
-        let put = |sql: &str| -> Result<bool, StoreFault> {
+        let was_written = |sql: &str| -> Result<bool, StoreFault> {
             Ok(cached_statement(db, sql)?.execute((id, task, live, &body))? > 0)
         };
-        let _put = put(UPDATE_BODY)? || put(INSERT_ATTEMPT)?;
+        let _written = was_written(UPDATE_BODY)? || was_written(INSERT_ATTEMPT)?;
         Ok(())
     }
 
@@ -543,10 +538,10 @@ impl BatchWriter<'_> {
 
 fn to_json<'a>(
     buffer: &'a mut Vec<u8>,
-    serialize: &impl Serialize,
+    value: &impl Serialize,
 ) -> Result<JsonText<'a>, StoreFault> {
     buffer.clear();
-    serde_json::to_writer(&mut *buffer, serialize)?;
+    serde_json::to_writer(&mut *buffer, value)?;
     Ok(JsonText(buffer))
 }
 
@@ -567,8 +562,8 @@ pub(crate) fn execute_sql(
 }
 
 /// Converts to SQLite's signed numbers.
-pub(crate) fn to_sql_number(n: u64) -> Result<i64, StoreFault> {
-    i64::try_from(n).map_err(|_| errors::too_large(n).into())
+pub(crate) fn to_sql_number(number: u64) -> Result<i64, StoreFault> {
+    i64::try_from(number).map_err(|_| errors::too_large(number).into())
 }
 
 #[cfg(test)]
@@ -585,23 +580,23 @@ mod tests {
     fn indexed_columns_follow_every_change_of_a_row() {
         let directory = tempfile::tempdir().unwrap();
         let connection = open::open_for_writing(&directory.path().join("regatta.db")).unwrap();
-        let boards = all_steps();
-        let find = |step: &regatta_testkit::store_suite::history_fixture::CommitStep| {
+        let steps = all_steps();
+        let first_task = |step: &regatta_testkit::store_suite::history_fixture::CommitStep| {
             step.board.tasks.values().next().cloned()
         };
-        let mut task: Task = boards.iter().find_map(find).unwrap().as_ref().clone();
-        let mut attempt: Attempt = boards
+        let mut task: Task = steps.iter().find_map(first_task).unwrap().as_ref().clone();
+        let mut attempt: Attempt = steps
             .iter()
-            .find_map(|commit_step| commit_step.board.attempts.values().next().cloned())
+            .find_map(|step| step.board.attempts.values().next().cloned())
             .unwrap()
             .as_ref()
             .clone();
-        let mut text = Vec::new();
+        let mut json_buffer = Vec::new();
         let mut writer = BatchWriter {
             connection: &connection,
-            json: &mut text,
+            json: &mut json_buffer,
         };
-        let project = |name: &str| name.parse().unwrap();
+        let parse_name = |name: &str| name.parse().unwrap();
         for (name, mission, status) in [
             ("lake", None, TaskStatus::Pending),        // inserted
             ("lake", None, TaskStatus::InProgress),     // no indexed column changes
@@ -612,7 +607,7 @@ mod tests {
             ("river", Some(4), TaskStatus::NeedsHuman),
         ] {
             (task.project, task.mission, task.status) = (
-                project(name),
+                parse_name(name),
                 mission.map(|mission: u32| MissionId(mission.into())),
                 status,
             );
@@ -642,8 +637,8 @@ mod tests {
                 )
             );
         }
-        for (of, ended) in [(1u32, false), (1, true), (2, true), (2, false)] {
-            attempt.task = TaskId(of.into());
+        for (task_id, ended) in [(1u32, false), (1, true), (2, true), (2, false)] {
+            attempt.task = TaskId(task_id.into());
             attempt.end = ended.then(|| regatta_core::attempt::AttemptEnd {
                 cause: regatta_core::attempt::AttemptCause::Reported,
                 detail: String::new(),
@@ -662,7 +657,11 @@ mod tests {
                 .unwrap();
             assert_eq!(
                 found,
-                (of, row.is_live(), serde_json::to_string(&attempt).unwrap())
+                (
+                    task_id,
+                    row.is_live(),
+                    serde_json::to_string(&attempt).unwrap()
+                )
             );
         }
     }

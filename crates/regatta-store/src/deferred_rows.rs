@@ -71,8 +71,7 @@ impl DeferredRows {
 
     /// Returns the revision up to which rows are written, in a store that is at `revision`.
     pub(crate) fn written_revision(&self, revision: u64) -> u64 {
-        self.written_up_to
-            .map_or(revision, |written_up_to| written_up_to.0)
+        self.written_up_to.map_or(revision, |(written, _)| written)
     }
 
     /// Defers the rows of a durable commit.
@@ -102,11 +101,11 @@ pub(crate) struct StoreWriter {
 }
 
 impl StoreWriter {
-    pub(crate) fn new(connection: Connection, lag: DeferralLimits) -> StoreWriter {
+    pub(crate) fn new(connection: Connection, limits: DeferralLimits) -> StoreWriter {
         StoreWriter {
             connection,
             json_buffer: Vec::with_capacity(4096),
-            deferred: DeferredRows::new(lag),
+            deferred: DeferredRows::new(limits),
         }
     }
 
@@ -127,17 +126,22 @@ impl StoreWriter {
     /// Writes the deferred rows.
     pub(crate) fn write_deferred_rows(&mut self, path: &Path) -> Result<(), StoreFault> {
         if let Some((_, meta)) = self.deferred.written_up_to {
-            let change = self
+            let transaction = self
                 .connection
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
-            commit::check_revision(&change, meta.revision, &self.deferred, path)?;
-            commit::write_rows(&change, &mut self.json_buffer, &self.deferred.rows, &meta)?;
-            let committed = change.commit();
-            let kept = || {
+            commit::check_revision(&transaction, meta.revision, &self.deferred, path)?;
+            commit::write_rows(
+                &transaction,
+                &mut self.json_buffer,
+                &self.deferred.rows,
+                &meta,
+            )?;
+            let committed = transaction.commit();
+            let was_stored = || {
                 commit::revisions(&self.connection)
-                    .is_ok_and(|revision| revision.1 == meta.revision)
+                    .is_ok_and(|(_, written)| written == meta.revision)
             };
-            if committed.is_ok() || kept() {
+            if committed.is_ok() || was_stored() {
                 self.deferred.clear();
             }
             committed?;
@@ -156,9 +160,9 @@ pub(crate) struct SharedWriter {
 }
 
 impl SharedWriter {
-    pub(crate) fn new(writing: StoreWriter) -> SharedWriter {
+    pub(crate) fn new(writer: StoreWriter) -> SharedWriter {
         SharedWriter {
-            writer: Mutex::new(Some(writing)),
+            writer: Mutex::new(Some(writer)),
             has_deferred_rows: AtomicBool::new(false),
         }
     }
@@ -167,22 +171,22 @@ impl SharedWriter {
         self.has_deferred_rows.load(Acquire)
     }
 
-    /// Runs `work` with the writing side. Returns `None` if the store is closed; then all rows are
+    /// Runs `action` with the writing side. Returns `None` if the store is closed; then all rows are
     /// written.
-    pub(crate) fn with_writer<T>(&self, work: impl FnOnce(&mut StoreWriter) -> T) -> Option<T> {
-        let mut writing = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = writing.as_mut().map(work);
+    pub(crate) fn with_writer<T>(&self, action: impl FnOnce(&mut StoreWriter) -> T) -> Option<T> {
+        let mut guard = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = guard.as_mut().map(action);
         self.has_deferred_rows.store(
-            writing.as_ref().is_some_and(StoreWriter::has_deferred_rows),
+            guard.as_ref().is_some_and(StoreWriter::has_deferred_rows),
             Release,
         );
-        done
+        result
     }
 
     /// Writes the deferred rows, if there are any.
     pub(crate) fn write_deferred_rows(&self, path: &Path) -> Result<(), StoreFault> {
         if self.has_deferred_rows() {
-            self.with_writer(|store_writer| store_writer.write_deferred_rows(path))
+            self.with_writer(|writer| writer.write_deferred_rows(path))
                 .unwrap_or(Ok(()))
         } else {
             Ok(())
@@ -205,17 +209,17 @@ pub(crate) fn write_leftover_rows(connection: &mut Connection) -> Result<(), Sto
     if stored == written {
         return Ok(());
     }
-    let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut rows = Rows::new();
     let mut unreadable = Vec::new();
-    let board = load::read_board(&change, &mut rows, &mut unreadable)?;
+    let board = load::read_board(&transaction, &mut rows, &mut unreadable)?;
     for event in unreadable.iter().filter(|row| row.table == "events") {
         tracing::error!(
             "could not read {event} of the store; the board lacks the changes of that event"
         );
     }
-    commit::write_rows(&change, &mut Vec::new(), &rows, &board.meta())?;
-    change.commit()?;
+    commit::write_rows(&transaction, &mut Vec::new(), &rows, &board.meta())?;
+    transaction.commit()?;
     Ok(())
 }
 
@@ -231,9 +235,9 @@ mod tests {
 
     #[test]
     fn rows_are_deferred_only_within_the_lags_limits() {
-        let told: Rows = all_steps()
+        let rows: Rows = all_steps()
             .into_iter()
-            .flat_map(|commit_step| commit_step.batch.rows)
+            .flat_map(|step| step.batch.rows)
             .collect();
         let commit = |after: u64, events: u64, changed: usize| {
             let meta = BoardMeta {
@@ -243,45 +247,45 @@ mod tests {
             StoreBatch {
                 base_revision: after,
                 meta,
-                rows: told.clone().into_iter().take(changed).collect(),
+                rows: rows.clone().into_iter().take(changed).collect(),
                 ..StoreBatch::default()
             }
         };
-        let mut behind = DeferredRows::new(DeferralLimits {
+        let mut deferred = DeferredRows::new(DeferralLimits {
             min_rows_to_defer: 3,
             max_deferred_rows: 10,
         });
-        for (changed, may) in [(0, false), (2, false), (3, true), (10, true), (11, false)] {
+        for (changed, expected) in [(0, false), (2, false), (3, true), (10, true), (11, false)] {
             assert_eq!(
-                behind.can_defer(&commit(7, 5, changed)),
-                may,
+                deferred.can_defer(&commit(7, 5, changed)),
+                expected,
                 "{changed} rows, none waiting"
             );
         }
-        behind.defer(&commit(7, 5, 6));
-        for (changed, may) in [(2, false), (3, true), (4, true), (5, false)] {
+        deferred.defer(&commit(7, 5, 6));
+        for (changed, expected) in [(2, false), (3, true), (4, true), (5, false)] {
             assert_eq!(
-                behind.can_defer(&commit(12, 5, changed)),
-                may,
+                deferred.can_defer(&commit(12, 5, changed)),
+                expected,
                 "{changed} rows, 6 waiting"
             );
         }
-        assert_eq!(behind.written_revision(12), 7);
+        assert_eq!(deferred.written_revision(12), 7);
         // Only a few rows are deferred, and they change repeatedly.
-        for (events, may) in [
+        for (events, expected) in [
             (1, true),
             (MAX_DEFERRED_EVENTS - 5, true),
             (MAX_DEFERRED_EVENTS - 4, false),
         ] {
             assert_eq!(
-                behind.can_defer(&commit(12, events, 3)),
-                may,
+                deferred.can_defer(&commit(12, events, 3)),
+                expected,
                 "{events} more events"
             );
         }
-        behind.clear();
-        assert_eq!(behind.written_revision(12), 12);
-        assert!(behind.can_defer(&commit(12, MAX_DEFERRED_EVENTS, 3)));
+        deferred.clear();
+        assert_eq!(deferred.written_revision(12), 12);
+        assert!(deferred.can_defer(&commit(12, MAX_DEFERRED_EVENTS, 3)));
     }
 
     /// D1: a commit with deferred rows is in the log. When a reader asks for its rows, they are

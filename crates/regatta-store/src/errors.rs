@@ -34,39 +34,44 @@ pub(crate) enum StoreFault {
 }
 
 impl StoreFault {
-    /// Turns the failure into an error for people. `doing` is the operation on the store at `path`.
-    pub(crate) fn into_error(self, doing: &str, path: &Path) -> StoreError {
+    /// Turns the failure into an error for people. `operation` names what was done with the store
+    /// at `path`.
+    pub(crate) fn into_error(self, operation: &str, path: &Path) -> StoreError {
         match self {
-            StoreFault::Sqlite(cause) => sqlite_error(doing, path, &cause),
+            StoreFault::Sqlite(cause) => sqlite_error(operation, path, &cause),
             StoreFault::UndecodableRow { table, id, cause } => corrupt(
                 path,
                 &format!("row {id} of its table {table} cannot be read ({cause})"),
             ),
             StoreFault::UnencodableRow(cause) => store_error(
                 "io",
-                format!("Regatta could not {doing}: a row has no JSON form ({cause})"),
+                format!("Regatta could not {operation}: a row has no JSON form ({cause})"),
                 REPORT_BUG_HINT,
             ),
             StoreFault::UnreadableRows(rows) => unreadable_rows(path, &rows),
             StoreFault::Damaged(what) => corrupt(path, &what),
-            StoreFault::Reported(said) => said,
+            StoreFault::Reported(error) => error,
         }
     }
 }
 
 const REPORT_BUG_HINT: &str = "nothing was recorded; this is a bug in Regatta, please report it";
 
-fn store_error(code: &'static str, what: impl Into<String>, hint: impl Into<String>) -> StoreError {
+fn store_error(
+    code: &'static str,
+    message: impl Into<String>,
+    hint: impl Into<String>,
+) -> StoreError {
     StoreError {
         code,
-        message: what.into(),
+        message: message.into(),
         hint: hint.into(),
     }
 }
 
 /// Classifies a failure of SQLite by its cause. A full or read-only disk sometimes shows only as a
 /// failed system call, so the disk itself is checked for those.
-pub(crate) fn sqlite_error(doing: &str, path: &Path, cause: &rusqlite::Error) -> StoreError {
+pub(crate) fn sqlite_error(operation: &str, path: &Path, cause: &rusqlite::Error) -> StoreError {
     match cause.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => disk_full(path),
         Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen)
@@ -93,20 +98,20 @@ pub(crate) fn sqlite_error(doing: &str, path: &Path, cause: &rusqlite::Error) ->
         ),
         _ => store_error(
             "io",
-            format!("Regatta could not {doing} {}: {cause}", path.display()),
+            format!("Regatta could not {operation} {}: {cause}", path.display()),
             "check that disk, then try again",
         ),
     }
 }
 
 /// Classifies a failure of the file system.
-pub(crate) fn io_error(doing: &str, path: &Path, cause: &io::Error) -> StoreError {
+pub(crate) fn io_error(operation: &str, path: &Path, cause: &io::Error) -> StoreError {
     match cause.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => disk_full(path),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => read_only(path),
         _ => store_error(
             "io",
-            format!("Regatta could not {doing} {}: {cause}", path.display()),
+            format!("Regatta could not {operation} {}: {cause}", path.display()),
             "check that path, then try again",
         ),
     }
@@ -130,17 +135,14 @@ pub(crate) fn store_closed(path: &Path) -> StoreError {
 
 /// Returns the error for rows that must be written before they can be read, when writing them
 /// fails.
-pub(crate) fn deferred_rows_failed(path: &Path, why: StoreError) -> StoreError {
-    let what = format!(
+pub(crate) fn deferred_rows_failed(path: &Path, cause: StoreError) -> StoreError {
+    let message = format!(
         "the last changes are safe in the log of the store {}, but cannot be read until the store \
         can be written again ({})",
         path.display(),
-        why.code
+        cause.code
     );
-    StoreError {
-        message: what,
-        ..why
-    }
+    StoreError { message, ..cause }
 }
 
 fn read_only(path: &Path) -> StoreError {
@@ -160,7 +162,7 @@ fn read_only(path: &Path) -> StoreError {
 
 /// Returns the error for damage. Nothing is deleted or overwritten: the way back is a backup, and
 /// the newest one is named.
-pub(crate) fn corrupt(path: &Path, why: &str) -> StoreError {
+pub(crate) fn corrupt(path: &Path, reason: &str) -> StoreError {
     let hint = match newest_backup(path) {
         Some(backup) => {
             format!(
@@ -176,7 +178,7 @@ pub(crate) fn corrupt(path: &Path, why: &str) -> StoreError {
     };
     store_error(
         "corrupt",
-        format!("the store {} is damaged: {why}", path.display()),
+        format!("the store {} is damaged: {reason}", path.display()),
         hint,
     )
 }
@@ -192,28 +194,28 @@ fn unreadable_rows(path: &Path, rows: &[UnreadableRow]) -> StoreError {
             row.id, row.table, row.reason
         )
     };
-    let mut named: Vec<String> = rows.iter().take(MAX_NAMED_ROWS).map(name).collect();
+    let mut descriptions: Vec<String> = rows.iter().take(MAX_NAMED_ROWS).map(name).collect();
     if rows.len() > MAX_NAMED_ROWS {
-        named.push(format!("and {} more", rows.len() - MAX_NAMED_ROWS));
+        descriptions.push(format!("and {} more", rows.len() - MAX_NAMED_ROWS));
     }
-    let what = format!(
+    let message = format!(
         "the store {} is damaged: {}",
         path.display(),
-        named.join("; ")
+        descriptions.join("; ")
     );
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
     let hint = format!(
         "everything else works; to get them back, restore a backup from before the damage: \
         regatta restore {backup}"
     );
-    store_error("corrupt", what, hint)
+    store_error("corrupt", message, hint)
 }
 
 /// Returns the error for a store that is not the one of its mark, or has not reached the mark's
 /// revision (D10).
 pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError {
     let store = path.display();
-    let (what, before) = match mismatch {
+    let (message, restore_advice) = match mismatch {
         MarkMismatch::OlderStore { found, expected } => (
             format!(
                 "the store {store} is at revision {found}, but the fleet had reached {expected}: \
@@ -241,10 +243,10 @@ pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError 
     };
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
     let hint = format!(
-        "nothing was changed; {before}, or restore a backup: regatta restore {backup}; \
+        "nothing was changed; {restore_advice}, or restore a backup: regatta restore {backup}; \
          to continue with the remaining data: regatta restore {store}"
     );
-    store_error("store_behind", what, hint)
+    store_error("store_behind", message, hint)
 }
 
 /// Returns the error for a store that is missing where one was (D10).
@@ -281,10 +283,10 @@ pub(crate) fn bad_mark(file: &Path, cause: &serde_json::Error) -> StoreError {
 }
 
 /// Returns the error for a file that never was a store.
-pub(crate) fn foreign_file(path: &Path, why: &str) -> StoreError {
+pub(crate) fn foreign_file(path: &Path, reason: &str) -> StoreError {
     store_error(
         "corrupt",
-        format!("{} is not a store of Regatta: {why}", path.display()),
+        format!("{} is not a store of Regatta: {reason}", path.display()),
         match newest_backup(path) {
             Some(backup) => {
                 format!(
@@ -300,12 +302,12 @@ pub(crate) fn foreign_file(path: &Path, why: &str) -> StoreError {
     )
 }
 
-pub(crate) fn newer_schema(path: &Path, theirs: i64, ours: i64) -> StoreError {
+pub(crate) fn newer_schema(path: &Path, store_version: i64, program_version: i64) -> StoreError {
     store_error(
         "newer_version",
         format!(
-            "the store {} has schema {theirs}, but this program supports only schemas up to \
-            {ours}; nothing was changed",
+            "the store {} has schema {store_version}, but this program supports only schemas up to \
+            {program_version}; nothing was changed",
             path.display()
         ),
         "run the newer version of Regatta that wrote it, or restore an older backup: regatta \
@@ -364,18 +366,18 @@ pub(crate) fn already_exists(to: &Path) -> StoreError {
 }
 
 fn newest_backup(path: &Path) -> Option<PathBuf> {
-    let written = |path: &PathBuf| {
+    let modified = |path: &PathBuf| {
         path.metadata()
             .and_then(|metadata| metadata.modified())
             .ok()
     };
-    let found = std::fs::read_dir(store_files::backups_dir(path))
+    let backups = std::fs::read_dir(store_files::backups_dir(path))
         .ok()?
         .flatten()
         .map(|entry| entry.path());
-    found
-        .filter(|path| path.extension().is_some_and(|name| name == "db"))
-        .max_by_key(written)
+    backups
+        .filter(|path| path.extension().is_some_and(|extension| extension == "db"))
+        .max_by_key(modified)
 }
 
 #[cfg(test)]

@@ -32,19 +32,19 @@ pub(crate) fn append_events(
     let mut insert = connection.prepare_cached(
         "INSERT INTO events (revision, at, wall, by, body) VALUES (?1, ?2, ?3, ?4, ?5)",
     )?;
-    let mut left = events;
-    while let Some(first) = left.first() {
+    let mut remaining = events;
+    while let Some(first) = remaining.first() {
         json.clear();
-        let alone = left.get(1).is_none_or(|event| event.now != first.now);
-        let taken = if alone {
+        let is_single = remaining.get(1).is_none_or(|event| event.now != first.now);
+        let count = if is_single {
             serde_json::to_writer(&mut *json, &first.event)?;
             1
         } else {
-            write_row_body(json, left)?
+            write_row_body(json, remaining)?
         };
-        let (row, rest) = left.split_at(taken);
+        let (row, later) = remaining.split_at(count);
         let last = row.last().map_or(first.revision, |event| event.revision);
-        let by = if alone {
+        let author = if is_single {
             first.by.to_string()
         } else {
             String::new()
@@ -53,17 +53,17 @@ pub(crate) fn append_events(
             to_sql_number(last)?,
             to_sql_number(first.now.fleet_ms)?,
             to_sql_number(first.now.unix_ms)?,
-            by,
+            author,
             JsonText(json),
         ))?;
-        left = rest;
+        remaining = later;
     }
     Ok(())
 }
 
 /// Writes as many events as fit into one row: `[["ann",{…}],["bob",{…}]]`. Returns their number.
 fn write_row_body(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, StoreFault> {
-    let mut taken = 0;
+    let mut count = 0;
     for event in events
         .iter()
         .take(MAX_EVENTS_PER_ROW)
@@ -72,15 +72,15 @@ fn write_row_body(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, Stor
         if json.len() > FULL_ROW_BYTES {
             break;
         }
-        json.push(if taken == 0 { b'[' } else { b',' });
+        json.push(if count == 0 { b'[' } else { b',' });
         serde_json::to_writer(&mut *json, &(&event.by, &event.event))?;
-        taken += 1;
+        count += 1;
     }
     json.push(b']');
-    Ok(taken)
+    Ok(count)
 }
 
-/// The columns that [`events`] needs, in this order.
+/// The columns that [`events_of_row`] needs, in this order.
 pub(crate) const COLUMNS: &str = "revision, body, at, wall, by";
 
 /// Returns the query for the rows whose last event is after a revision, oldest first.
@@ -91,12 +91,12 @@ pub(crate) fn query_after() -> String {
 /// Returns the last event's revision and its time on the fleet clock.
 pub(crate) fn last_event(connection: &Connection) -> Result<Option<(u64, u64)>, StoreFault> {
     let newest = "SELECT revision, at FROM events ORDER BY revision DESC LIMIT 1";
-    let found = connection
+    let last = connection
         .query_row(newest, [], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
         })
         .optional()?;
-    Ok(found.map(|(revision, at)| (revision.unsigned_abs(), at.unsigned_abs())))
+    Ok(last.map(|(revision, fleet_ms)| (revision.unsigned_abs(), fleet_ms.unsigned_abs())))
 }
 
 /// Returns the events of a row, oldest first. An event that cannot be read is replaced by an
@@ -120,27 +120,26 @@ pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> 
         }
     };
     if body.first() != Some(&b'[') {
-        let by = Actor::try_from(row.get::<_, String>(4)?).map_err(|bad| bad.to_string());
-        let event = read_event(body).map_err(|bad| bad.to_string());
+        let by = Actor::try_from(row.get::<_, String>(4)?).map_err(|error| error.to_string());
+        let event = read_event(body).map_err(|error| error.to_string());
         return Ok(vec![recorded(last, by.and_then(|by| Ok((by, event?))))]);
     }
-    let found = match parse_row_body(body) {
-        Ok(found) => found,
-        Err(bad) => return Ok(vec![recorded(last, Err(bad.to_string()))]),
+    let events = match parse_row_body(body) {
+        Ok(events) => events,
+        Err(error) => return Ok(vec![recorded(last, Err(error.to_string()))]),
     };
-    match last
-        .checked_sub(found.len() as u64)
-        .filter(|_| !found.is_empty())
-    {
-        Some(before) => Ok((before + 1..)
-            .zip(found)
-            .map(|(revision, result)| recorded(revision, result))
-            .collect()),
-        None => Ok(vec![recorded(
-            last,
-            Err("the row holds no events, or more than there were".into()),
-        )]),
-    }
+    // A row that claims a revision below its number of events has no valid first revision.
+    let first = last
+        .checked_sub(events.len() as u64)
+        .map(|before| before + 1);
+    let Some(first) = first.filter(|_| !events.is_empty()) else {
+        let reason = "the row holds no events, or more than there were";
+        return Ok(vec![recorded(last, Err(reason.into()))]);
+    };
+    Ok((first..)
+        .zip(events)
+        .map(|(revision, decoded)| recorded(revision, decoded))
+        .collect())
 }
 
 /// An event with its author, or the reason why they cannot be read.
@@ -149,18 +148,18 @@ type DecodedEvent = Result<(Actor, Event), String>;
 /// Reads the output of [`write_row_body`]. Only if that fails, each event is read separately, which
 /// is slower.
 fn parse_row_body(body: &[u8]) -> Result<Vec<DecodedEvent>, serde_json::Error> {
-    if let Ok(found) = serde_json::from_slice::<Vec<(Actor, Event)>>(body) {
-        return Ok(found.into_iter().map(Ok).collect());
+    if let Ok(events) = serde_json::from_slice::<Vec<(Actor, Event)>>(body) {
+        return Ok(events.into_iter().map(Ok).collect());
     }
     let each: Vec<&RawValue> = serde_json::from_slice(body)?;
     Ok(each
         .into_iter()
-        .map(|one| parse_row_event(one).map_err(|bad| bad.to_string()))
+        .map(|event| parse_row_event(event).map_err(|error| error.to_string()))
         .collect())
 }
 
-fn parse_row_event(one: &RawValue) -> Result<(Actor, Event), serde_json::Error> {
-    let (by, event): (&RawValue, &RawValue) = serde_json::from_str(one.get())?;
+fn parse_row_event(pair: &RawValue) -> Result<(Actor, Event), serde_json::Error> {
+    let (by, event): (&RawValue, &RawValue) = serde_json::from_str(pair.get())?;
     Ok((
         serde_json::from_str(by.get())?,
         read_event(event.get().as_bytes())?,
@@ -209,27 +208,28 @@ mod tests {
 
     /// Returns many events, most of which have the same time.
     fn many_events() -> Vec<Recorded> {
-        let told: Vec<Recorded> = all_steps()
+        let events: Vec<Recorded> = all_steps()
             .into_iter()
-            .flat_map(|commit_step| commit_step.batch.events)
+            .flat_map(|step| step.batch.events)
             .collect();
-        let later = |at: u64| Now {
-            fleet_ms: at,
+        let now_at = |fleet_ms: u64| Now {
+            fleet_ms,
             unix_ms: 5,
         };
-        let rounds = (0..4).flat_map(|round| told.iter().map(move |event| (round, event.clone())));
-        let at = |round: u64, revision: u64| {
+        let rounds =
+            (0..4).flat_map(|round| events.iter().map(move |event| (round, event.clone())));
+        let now_of = |round: u64, revision: u64| {
             if revision.is_multiple_of(97) {
-                later(9)
+                now_at(9)
             } else {
-                later(round)
+                now_at(round)
             }
         };
         (1..)
             .zip(rounds)
             .map(|(revision, (round, event))| Recorded {
                 revision,
-                now: at(round, revision),
+                now: now_of(round, revision),
                 ..event
             })
             .collect()
@@ -240,15 +240,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
         let store = SqliteStore::open(&path).unwrap();
-        let (told, raw) = (many_events(), Connection::open(&path).unwrap());
-        append_events(&raw, &mut Vec::new(), &told).unwrap();
+        let (events, raw) = (many_events(), Connection::open(&path).unwrap());
+        append_events(&raw, &mut Vec::new(), &events).unwrap();
         let count =
             |sql: &str| raw.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap() as usize;
         let rows = count("SELECT count(*) FROM events");
         assert!(
-            told.len() > 3 * MAX_EVENTS_PER_ROW && rows < told.len() / 4,
+            events.len() > 3 * MAX_EVENTS_PER_ROW && rows < events.len() / 4,
             "{} events are in {rows} rows",
-            told.len()
+            events.len()
         );
         assert!(
             count("SELECT count(*) FROM events WHERE body LIKE '{%'") > 0,
@@ -271,14 +271,14 @@ mod tests {
             96,
             97,
             98,
-            told.len() - 1,
-            told.len(),
-            told.len() + 5,
+            events.len() - 1,
+            events.len(),
+            events.len() + 5,
         ] {
             for limit in [0, 1, 2, 63, 64, 65, 1_000_000] {
                 let found = history.events(after as u64, limit).unwrap();
                 let expected: Vec<Recorded> =
-                    told.iter().skip(after).take(limit).cloned().collect();
+                    events.iter().skip(after).take(limit).cloned().collect();
                 assert!(found == expected, "{limit} after {after}");
             }
         }
@@ -292,18 +292,18 @@ mod tests {
         let path = directory.path().join("regatta.db");
         let store = SqliteStore::open(&path).unwrap();
         let raw = Connection::open(&path).unwrap();
-        let told = many_events();
-        append_events(&raw, &mut Vec::new(), &told[..9]).unwrap();
-        append_events(&raw, &mut Vec::new(), &told[9..12]).unwrap();
-        for spoil in ["body = '[]'", "body = '[[1'", "revision = 2"] {
-            raw.execute_batch(&format!("UPDATE events SET {spoil} WHERE revision = 9"))
+        let events = many_events();
+        append_events(&raw, &mut Vec::new(), &events[..9]).unwrap();
+        append_events(&raw, &mut Vec::new(), &events[9..12]).unwrap();
+        for damage in ["body = '[]'", "body = '[[1'", "revision = 2"] {
+            raw.execute_batch(&format!("UPDATE events SET {damage} WHERE revision = 9"))
                 .unwrap();
             let found = store.history().events(0, 10).unwrap();
             assert!(
                 matches!(found[0].event, Event::EventUnreadable(_)),
-                "{spoil}"
+                "{damage}"
             );
-            assert!(found[1..] == told[9..12], "{spoil}");
+            assert!(found[1..] == events[9..12], "{damage}");
         }
     }
 
@@ -314,23 +314,23 @@ mod tests {
         let path = directory.path().join("regatta.db");
         let store = SqliteStore::open(&path).unwrap();
         let raw = Connection::open(&path).unwrap();
-        let told = many_events();
-        append_events(&raw, &mut Vec::new(), &told[..9]).unwrap();
+        let events = many_events();
+        append_events(&raw, &mut Vec::new(), &events[..9]).unwrap();
         append_events(
             &raw,
             &mut Vec::new(),
             &[Recorded {
                 revision: 10,
-                ..told[9].clone()
+                ..events[9].clone()
             }],
         )
         .unwrap();
         let rows = "SELECT revision, body FROM events";
-        let found = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
+        let columns = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
         let bodies: Vec<(i64, String)> = raw
             .prepare(rows)
             .unwrap()
-            .query_map([], found)
+            .query_map([], columns)
             .unwrap()
             .map(Result::unwrap)
             .collect();
@@ -346,7 +346,7 @@ mod tests {
             )
             .unwrap();
         }
-        assert!(store.history().events(0, 99).unwrap() == told[..10]);
+        assert!(store.history().events(0, 99).unwrap() == events[..10]);
     }
 
     /// D11: only the unreadable events of a row are lost.
@@ -356,33 +356,30 @@ mod tests {
         let path = directory.path().join("regatta.db");
         let store = SqliteStore::open(&path).unwrap();
         let raw = Connection::open(&path).unwrap();
-        let told = many_events();
-        append_events(&raw, &mut Vec::new(), &told[..9]).unwrap();
+        let events = many_events();
+        append_events(&raw, &mut Vec::new(), &events[..9]).unwrap();
         let body: String = raw
             .query_row("SELECT body FROM events", [], |row| row.get(0))
             .unwrap();
-        let fourth = serde_json::to_string(&(&told[3].by, &told[3].event)).unwrap();
+        let fourth = serde_json::to_string(&(&events[3].by, &events[3].event)).unwrap();
         for damage in [
             r#"["ann",{"kind":"from.the.future"}]"#,
             r#"["no name",{}]"#,
             "7",
         ] {
-            let spoilt = body.replacen(&fourth, damage, 1);
-            raw.execute("UPDATE events SET body = ?1", [spoilt])
+            let damaged_body = body.replacen(&fourth, damage, 1);
+            raw.execute("UPDATE events SET body = ?1", [damaged_body])
                 .unwrap();
             let found = store.history().events(0, 99).unwrap();
             assert_eq!(found.len(), 9, "{damage}");
-            for (found, told) in found.iter().zip(&told) {
-                let unreadable = matches!(&found.event, Event::EventUnreadable(event_unreadable) if !event_unreadable.why().is_empty());
-                assert_eq!(found.revision, told.revision);
-                assert!(
-                    if told.revision == 4 {
-                        unreadable
-                    } else {
-                        found == told
-                    },
-                    "{damage}: {found:?}"
-                );
+            for (found, expected) in found.iter().zip(&events) {
+                assert_eq!(found.revision, expected.revision);
+                let is_right = if expected.revision == 4 {
+                    matches!(&found.event, Event::EventUnreadable(event) if !event.why().is_empty())
+                } else {
+                    found == expected
+                };
+                assert!(is_right, "{damage}: {found:?}");
             }
         }
     }

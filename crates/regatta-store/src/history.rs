@@ -1,7 +1,7 @@
 //! The reading side: a few connections that cannot write, for any thread.
 //!
 //! Each query sees the state of one commit. A reader takes no lock that the writer waits for,
-//! except while it writes deferred rows (`behind.rs`). It also keeps the log from being reset while
+//! except while it writes deferred rows (`deferred_rows.rs`). It also keeps the log from being reset while
 //! it reads, so every read here is short.
 
 use std::collections::BTreeSet;
@@ -50,13 +50,13 @@ impl SqliteHistory {
     /// Opens the reading side of a store that a [`SqliteStore`](crate::SqliteStore) has open.
     pub(crate) fn open(
         path: &Path,
-        store: &Arc<SharedWriter>,
+        writer: &Arc<SharedWriter>,
     ) -> Result<SqliteHistory, StoreError> {
         let first = connect(path).map_err(|error| errors::sqlite_error("read", path, &error))?;
         Ok(SqliteHistory {
             path: path.to_owned(),
             idle: Mutex::new(vec![first]),
-            writer: Arc::downgrade(store),
+            writer: Arc::downgrade(writer),
         })
     }
 
@@ -72,34 +72,34 @@ impl SqliteHistory {
     /// Reads rows. First writes deferred rows, so that everything that was acknowledged is found.
     fn read_rows<T>(
         &self,
-        ask: impl FnOnce(&Connection) -> Result<T, StoreFault>,
+        query: impl FnOnce(&Connection) -> Result<T, StoreFault>,
     ) -> Result<T, StoreError> {
-        if let Some(store) = self.writer.upgrade() {
-            store.write_deferred_rows(&self.path).map_err(|fault| {
+        if let Some(writer) = self.writer.upgrade() {
+            writer.write_deferred_rows(&self.path).map_err(|fault| {
                 errors::deferred_rows_failed(
                     &self.path,
                     fault.into_error("bring up to date", &self.path),
                 )
             })?;
         }
-        self.read(ask)
+        self.read(query)
     }
 
     fn read<T>(
         &self,
-        ask: impl FnOnce(&Connection) -> Result<T, StoreFault>,
+        query: impl FnOnce(&Connection) -> Result<T, StoreFault>,
     ) -> Result<T, StoreError> {
-        let kept = self.lock_idle().pop();
-        let answer = || -> Result<(T, Connection), StoreFault> {
-            let connection = kept.map_or_else(|| connect(&self.path), Ok)?;
-            let seen = connection.unchecked_transaction()?;
-            let answer = ask(&seen)?;
-            drop(seen);
+        let idle_connection = self.lock_idle().pop();
+        let read_snapshot = || -> Result<(T, Connection), StoreFault> {
+            let connection = idle_connection.map_or_else(|| connect(&self.path), Ok)?;
+            let snapshot = connection.unchecked_transaction()?;
+            let answer = query(&snapshot)?;
+            drop(snapshot);
             Ok((answer, connection))
         };
         // A connection on which something failed is not kept.
         let (answer, connection) =
-            answer().map_err(|fault| fault.into_error("read", &self.path))?;
+            read_snapshot().map_err(|fault| fault.into_error("read", &self.path))?;
         let mut idle = self.lock_idle();
         if idle.len() < MAX_IDLE_CONNECTIONS {
             idle.push(connection);
@@ -126,18 +126,18 @@ impl StoreHistory for SqliteHistory {
         self.read(|db| {
             let mut statement = db.prepare_cached(&event_log::query_after())?;
             let mut rows = statement.query([to_sql_key(after)])?;
-            let mut found = Vec::new();
-            while found.len() < limit
+            let mut events = Vec::new();
+            while events.len() < limit
                 && let Some(row) = rows.next()?
             {
-                found.extend(
+                events.extend(
                     event_log::events_of_row(row)?
                         .into_iter()
                         .filter(|event| event.revision > after),
                 );
             }
-            found.truncate(limit);
-            Ok(found)
+            events.truncate(limit);
+            Ok(events)
         })
     }
 
@@ -155,13 +155,14 @@ impl StoreHistory for SqliteHistory {
             Value::from(before.map_or(i64::MAX, |id| to_sql_key(id.0))),
             to_sql_limit(limit).into(),
         ];
-        let mut chosen = "";
+        let mut hook_condition = "";
         if let Some(hook) = hook {
             values.push(to_sql_key(hook.0).into());
-            chosen = " AND hook = ?3";
+            hook_condition = " AND hook = ?3";
         }
-        let sql =
-            format!("SELECT id, body FROM firings WHERE id < ?1{chosen} ORDER BY id DESC LIMIT ?2");
+        let sql = format!(
+            "SELECT id, body FROM firings WHERE id < ?1{hook_condition} ORDER BY id DESC LIMIT ?2"
+        );
         self.read_rows(|db| read_all(db, "firings", &sql, values))
     }
 
@@ -299,51 +300,54 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
     let mut values = vec![Value::from(low), high.into()];
     let mut sql = String::from("SELECT m.id, m.body FROM ");
     let mut order = "m.id";
-    let mut rest = String::new();
-    // The text is compared for each message, unless the index of words is walked and decides alone.
-    let mut read = filter.text.as_ref();
-    for (nth, index_source) in sources.into_iter().enumerate() {
+    let mut conditions = String::new();
+    // The text is compared for each message, unless the walked index is the index of words and
+    // decides alone.
+    let mut text_filter = filter.text.as_ref();
+    for (nth, source) in sources.into_iter().enumerate() {
         let IndexSource {
-            table: from,
-            condition: choose,
-            id_column: id,
+            table,
+            condition,
+            id_column,
             value,
-        } = index_source;
-        if from == WORD_INDEX && nth > 0 {
+        } = source;
+        if table == WORD_INDEX && nth > 0 {
             continue;
         }
         values.push(value);
-        let chosen = choose.replace("{}", &format!("?{}", values.len()));
+        let condition = condition.replace("{}", &format!("?{}", values.len()));
         // The plus sign keeps SQLite from using that column's index.
-        match (nth, from) {
-            (0, "messages") => rest += &format!(" AND m.{chosen}"),
+        match (nth, table) {
+            (0, "messages") => conditions += &format!(" AND m.{condition}"),
             (0, _) => {
-                sql += &format!("{from} s CROSS JOIN ");
-                rest += &format!(" AND s.{chosen} AND m.id = s.{id}");
-                order = if from == WORD_INDEX {
+                sql += &format!("{table} s CROSS JOIN ");
+                conditions += &format!(" AND s.{condition} AND m.id = s.{id_column}");
+                order = if table == WORD_INDEX {
                     "s.rowid"
                 } else {
                     "s.message"
                 };
-                read = read.filter(|search_query| from != WORD_INDEX || search_query.has_phrases());
+                text_filter =
+                    text_filter.filter(|query| table != WORD_INDEX || query.has_phrases());
             }
-            (_, "messages") => rest += &format!(" AND +m.{chosen}"),
+            (_, "messages") => conditions += &format!(" AND +m.{condition}"),
             _ => {
-                rest += &format!(
-                    " AND EXISTS (SELECT 1 FROM {from} x WHERE x.{chosen} AND x.{id} = m.id)"
+                conditions += &format!(
+                    " AND EXISTS (SELECT 1 FROM {table} x WHERE x.{condition} AND x.{id_column} = \
+                    m.id)"
                 )
             }
         }
     }
-    let newest = filter.after.is_none();
-    let direction = if newest { "DESC" } else { "ASC" };
+    let is_newest_first = filter.after.is_none();
+    let direction = if is_newest_first { "DESC" } else { "ASC" };
     sql += &format!(
-        "messages m WHERE {order} > ?1 AND {order} <= ?2{rest} ORDER BY {order} {direction}"
+        "messages m WHERE {order} > ?1 AND {order} <= ?2{conditions} ORDER BY {order} {direction}"
     );
     let mut statement = db.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(values))?;
-    let mut found: Vec<Message> = Vec::new();
-    while found.len() < filter.limit
+    let mut messages: Vec<Message> = Vec::new();
+    while messages.len() < filter.limit
         && let Some(row) = rows.next()?
     {
         let Some(message): Option<Message> = skip_unreadable(decode_row(
@@ -354,14 +358,14 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
         else {
             continue;
         };
-        if read.is_none_or(|search_query| search_query.matches(&message.text)) {
-            found.push(message);
+        if text_filter.is_none_or(|query| query.matches(&message.text)) {
+            messages.push(message);
         }
     }
-    if newest {
-        found.reverse();
+    if is_newest_first {
+        messages.reverse();
     }
-    Ok(found)
+    Ok(messages)
 }
 
 /// The table of the word index.
@@ -369,28 +373,30 @@ const WORD_INDEX: &str = "message_words";
 
 /// Returns the indexes that apply to a filter.
 fn index_sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<IndexSource>, StoreFault> {
-    let source = |from, choose, id, value: Option<Value>| {
+    let source = |table, condition, id_column, value: Option<Value>| {
         value.map(|value| IndexSource {
-            table: from,
-            condition: choose,
-            id_column: id,
+            table,
+            condition,
+            id_column,
             value,
         })
     };
-    let named = |s: Option<String>| s.map(Value::from);
-    let numbered = |id: Option<MessageId>| id.map(|id| Value::from(to_sql_key(id.0)));
+    let text_value = |text: Option<String>| text.map(Value::from);
+    let id_value = |id: Option<MessageId>| id.map(|id| Value::from(to_sql_key(id.0)));
     // A message without answers is a thread of its own and is in no index.
     let mut thread = source(
         "message_threads",
         "root = {}",
         "message",
-        numbered(filter.thread),
+        id_value(filter.thread),
     );
     if let Some(root) = filter.thread {
-        let answered = "SELECT 1 FROM message_threads WHERE root = ?1 LIMIT 1";
-        let found = db.prepare_cached(answered)?.exists([to_sql_key(root.0)])?;
-        if !found {
-            thread = source("messages", "id = {}", "id", numbered(filter.thread));
+        let thread_exists = "SELECT 1 FROM message_threads WHERE root = ?1 LIMIT 1";
+        let has_answers = db
+            .prepare_cached(thread_exists)?
+            .exists([to_sql_key(root.0)])?;
+        if !has_answers {
+            thread = source("messages", "id = {}", "id", id_value(filter.thread));
         }
     }
     Ok([
@@ -400,34 +406,39 @@ fn index_sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<IndexSou
             WORD_INDEX,
             "message_words MATCH {}",
             "rowid",
-            named(filter.text.as_ref().map(message_index::index_query)),
+            text_value(filter.text.as_ref().map(message_index::index_query)),
         ),
         source(
             "message_labels",
             "label = {}",
             "message",
-            named(filter.label.as_ref().map(ToString::to_string)),
+            text_value(filter.label.as_ref().map(ToString::to_string)),
         ),
         source(
             "message_mentions",
             "agent = {}",
             "message",
-            named(filter.mention.as_ref().map(ToString::to_string)),
+            text_value(filter.mention.as_ref().map(ToString::to_string)),
         ),
         source(
             "message_replies",
             "parent = {}",
             "message",
-            numbered(filter.reply_to),
+            id_value(filter.reply_to),
         ),
         thread,
         source(
             "messages",
             "channel = {}",
             "id",
-            named(filter.channel.as_ref().map(ToString::to_string)),
+            text_value(filter.channel.as_ref().map(ToString::to_string)),
         ),
-        source("messages", "sender = {}", "id", named(filter.from.clone())),
+        source(
+            "messages",
+            "sender = {}",
+            "id",
+            text_value(filter.from.clone()),
+        ),
     ]
     .into_iter()
     .flatten()
@@ -444,21 +455,21 @@ fn sort_by_length(
         return Ok(sources);
     }
     let mut sized = Vec::new();
-    for index_source in sources {
+    for source in sources {
         let sql = format!(
             "SELECT count(*) FROM (SELECT 1 FROM {} WHERE {} AND {id} > ?2 AND {id} <= ?3 LIMIT \
             2000)",
-            index_source.table,
-            index_source.condition.replace("{}", "?1"),
-            id = index_source.id_column
+            source.table,
+            source.condition.replace("{}", "?1"),
+            id = source.id_column
         );
         let size: i64 = db
             .prepare_cached(&sql)?
-            .query_row((&index_source.value, low, high), |row| row.get(0))?;
-        sized.push((size, index_source));
+            .query_row((&source.value, low, high), |row| row.get(0))?;
+        sized.push((size, source));
     }
-    sized.sort_by_key(|sized| sized.0);
-    Ok(sized.into_iter().map(|sized| sized.1).collect())
+    sized.sort_by_key(|(size, _)| *size);
+    Ok(sized.into_iter().map(|(_, source)| source).collect())
 }
 
 /// Returns the range of ids for a filter's messages, exclusive below and inclusive above, or
@@ -473,18 +484,18 @@ fn id_range(db: &Connection, filter: &MessageFilter) -> Result<Option<(i64, i64)
             .prepare_cached("SELECT max(id) FROM messages")?
             .query_row([], |row| row.get(0))?;
         let last = from_sql_number(last.unwrap_or(0));
-        let mut look =
+        let mut statement =
             db.prepare_cached("SELECT id, body FROM messages WHERE id >= ?1 ORDER BY id")?;
         let mut at_or_after = |id: u64| -> Result<Option<(u64, u64)>, StoreFault> {
-            let mut rows = look.query([to_sql_key(id)])?;
+            let mut rows = statement.query([to_sql_key(id)])?;
             while let Some(row) = rows.next()? {
-                let dated: Option<MessageDate> = skip_unreadable(decode_row(
+                let message: Option<MessageDate> = skip_unreadable(decode_row(
                     "messages",
                     row.get_ref(0)?,
                     text_bytes(row.get_ref(1)?),
                 ))?;
-                if let Some(dated) = dated {
-                    return Ok(Some((dated.id.0, dated.wall)));
+                if let Some(message) = message {
+                    return Ok(Some((message.id.0, message.wall)));
                 }
             }
             Ok(None)
@@ -574,7 +585,7 @@ fn read_tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, StoreFa
     if statuses.is_empty() && filter.mission.is_none() && filter.project.is_some() {
         statuses.extend(TaskStatus::ALL);
     }
-    let all = |sql: &str, values| {
+    let read_where = |sql: &str, values| {
         read_all::<Task>(
             db,
             "tasks",
@@ -583,17 +594,17 @@ fn read_tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, StoreFa
         )
     };
     if statuses.is_empty() {
-        return all(&sql, values);
+        return read_where(&sql, values);
     }
-    let mut found: Vec<Task> = Vec::new();
+    let mut tasks: Vec<Task> = Vec::new();
     for (sql, values) in query_per_status(statuses, &sql, &values) {
-        found.extend(all(&sql, values)?);
+        tasks.extend(read_where(&sql, values)?);
     }
-    found.sort_by_key(|task| task.id);
+    tasks.sort_by_key(|task| task.id);
     if filter.limit > 0 {
-        found.truncate(filter.limit);
+        tasks.truncate(filter.limit);
     }
-    Ok(found)
+    Ok(tasks)
 }
 
 /// Returns the query for each status.
@@ -628,23 +639,23 @@ fn read_all<T: DeserializeOwned>(
 ) -> Result<Vec<T>, StoreFault> {
     let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query(params_from_iter(values))?;
-    let mut found = Vec::new();
+    let mut decoded_rows = Vec::new();
     while let Some(row) = rows.next()? {
-        found.extend(skip_unreadable(decode_row(
+        decoded_rows.extend(skip_unreadable(decode_row(
             table,
             row.get_ref(0)?,
             text_bytes(row.get_ref(1)?),
         ))?);
     }
-    Ok(found)
+    Ok(decoded_rows)
 }
 
 /// Leaves a row that cannot be read out of a list and logs it, because one bad row must not hide
 /// the others (D11).
 fn skip_unreadable<T>(decoded: Result<T, StoreFault>) -> Result<Option<T>, StoreFault> {
-    let mut aside = Vec::new();
-    let row = keep_readable(decoded, &mut aside)?;
-    for unreadable in aside {
+    let mut unreadable_rows = Vec::new();
+    let row = keep_readable(decoded, &mut unreadable_rows)?;
+    for unreadable in unreadable_rows {
         tracing::warn!("a list is incomplete: could not read {unreadable} of the store");
     }
     Ok(row)
@@ -671,10 +682,10 @@ fn to_sql_limit(limit: usize) -> i64 {
 }
 
 /// Converts a number to look up. A number that no row can have is still looked up, and not found.
-fn to_sql_key(n: u64) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
+fn to_sql_key(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn from_sql_number(n: i64) -> u64 {
-    n.unsigned_abs()
+fn from_sql_number(number: i64) -> u64 {
+    number.unsigned_abs()
 }

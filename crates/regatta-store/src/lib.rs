@@ -13,7 +13,7 @@ mod backup; // checks, backups and restores
 mod checkpoint; // moves the write-ahead log into the store
 mod commit; // writes a batch in one transaction
 mod deferred_rows; // rows that are written later than their events
-mod errors;
+mod errors; // the error type and its messages
 mod event_log; // the table of events
 mod history; // the reading side
 mod load; // reads the board from its rows
@@ -24,7 +24,7 @@ mod repair; // repairs data of older versions
 mod schema; // tables and migrations
 mod store; // the implementation of the port
 mod store_files; // names, modes and renames of the store's files
-mod wal; // inspects SQLite's write-ahead log as a file // the error type and its messages
+mod wal; // inspects SQLite's write-ahead log as a file
 
 pub use backup::restore;
 pub use deferred_rows::DeferralLimits;

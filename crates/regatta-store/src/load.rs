@@ -17,11 +17,11 @@ use crate::event_log;
 
 /// Reads the board and the outbox as of one commit.
 pub(crate) fn load_store(connection: &Connection) -> Result<LoadedState, StoreFault> {
-    let seen = connection.unchecked_transaction()?;
+    let snapshot = connection.unchecked_transaction()?;
     let mut unreadable = Vec::new();
-    let board = read_board(&seen, &mut Rows::new(), &mut unreadable)?;
-    let outbox = read_outbox(&seen, &mut unreadable)?;
-    drop(seen);
+    let board = read_board(&snapshot, &mut Rows::new(), &mut unreadable)?;
+    let outbox = read_outbox(&snapshot, &mut unreadable)?;
+    drop(snapshot);
     // The pages of up to a hundred thousand rows are not needed again.
     connection.release_memory()?;
     Ok(LoadedState {
@@ -32,20 +32,20 @@ pub(crate) fn load_store(connection: &Connection) -> Result<LoadedState, StoreFa
 }
 
 /// Reads the board from its rows and folds the later events into it. Adds the rows that these
-/// events change to `rows`, and the rows and events that cannot be read to `aside` (D11).
+/// events change to `rows`, and the rows and events that cannot be read to `unreadable_rows` (D11).
 pub(crate) fn read_board(
-    seen: &Connection,
+    snapshot: &Connection,
     rows: &mut Rows,
-    aside: &mut Vec<UnreadableRow>,
+    unreadable_rows: &mut Vec<UnreadableRow>,
 ) -> Result<Board, StoreFault> {
-    let mut board = read_written_rows(seen, aside)?;
-    let from = board.revision;
-    let mut statement = seen.prepare_cached(&event_log::query_after())?;
-    let mut left = statement.query([to_sql_number(board.revision)?])?;
-    while let Some(row) = left.next()? {
+    let mut board = read_written_rows(snapshot, unreadable_rows)?;
+    let written_revision = board.revision;
+    let mut statement = snapshot.prepare_cached(&event_log::query_after())?;
+    let mut remaining = statement.query([to_sql_number(board.revision)?])?;
+    while let Some(row) = remaining.next()? {
         for event in event_log::events_of_row(row)?
             .iter()
-            .filter(|event| event.revision > from)
+            .filter(|event| event.revision > written_revision)
         {
             let unreadable = event_log::unreadable_row(event);
             if event.revision != board.revision + 1 && unreadable.is_none() {
@@ -54,7 +54,7 @@ pub(crate) fn read_board(
                     board.revision + 1
                 )));
             }
-            aside.extend(unreadable);
+            unreadable_rows.extend(unreadable);
             board.fold_into(event, rows);
         }
     }
@@ -63,11 +63,11 @@ pub(crate) fn read_board(
 
 /// Reads the board from its live rows.
 fn read_written_rows(
-    seen: &Connection,
-    aside: &mut Vec<UnreadableRow>,
+    snapshot: &Connection,
+    unreadable_rows: &mut Vec<UnreadableRow>,
 ) -> Result<Board, StoreFault> {
     let mut board = BoardLoader::default();
-    let mut meta = seen.prepare_cached("SELECT id, body FROM meta")?;
+    let mut meta = snapshot.prepare_cached("SELECT id, body FROM meta")?;
     let mut rows = meta.query([])?;
     match rows.next()? {
         // Without the meta row the assigned numbers are unknown, so the store cannot be used.
@@ -79,147 +79,151 @@ fn read_written_rows(
         None => return Err(StoreFault::Damaged("its revision is missing".into())),
     }
     read_table(
-        seen,
+        snapshot,
         "projects",
         "SELECT name, body FROM projects",
-        aside,
+        unreadable_rows,
         |project| board.put(Row::Project(Arc::new(project))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "agents",
         "SELECT name, body FROM agents",
-        aside,
+        unreadable_rows,
         |agent| board.put(Row::Agent(Arc::new(agent))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "missions",
         "SELECT id, body FROM missions WHERE live = 1",
-        aside,
+        unreadable_rows,
         |mission| board.put(Row::Mission(Arc::new(mission), true)),
     )?;
-    read_tasks(seen, &mut board, aside)?;
+    read_tasks(snapshot, &mut board, unreadable_rows)?;
     read_table(
-        seen,
+        snapshot,
         "attempts",
         "SELECT id, body FROM attempts WHERE live = 1",
-        aside,
+        unreadable_rows,
         |attempt| board.put(Row::Attempt(Arc::new(attempt))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "claims",
         "SELECT id, body FROM claims",
-        aside,
+        unreadable_rows,
         |claim| board.put(Row::Claim(Arc::new(claim))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "waits",
         "SELECT id, body FROM waits",
-        aside,
-        |claim_wait| board.put(Row::Wait(Arc::new(claim_wait))),
+        unreadable_rows,
+        |wait| board.put(Row::Wait(Arc::new(wait))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "landings",
         "SELECT id, body FROM landings WHERE live = 1",
-        aside,
+        unreadable_rows,
         |landing| board.put(Row::Landing(Arc::new(landing))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "cursors",
         "SELECT agent, body FROM cursors",
-        aside,
-        |read_cursor| board.put(Row::Cursor(read_cursor)),
+        unreadable_rows,
+        |cursor| board.put(Row::Cursor(cursor)),
     )?;
     read_table(
-        seen,
+        snapshot,
         "answers",
         "SELECT request, body FROM answers",
-        aside,
-        |stored_answer| board.put(Row::Answer(Arc::new(stored_answer))),
+        unreadable_rows,
+        |answer| board.put(Row::Answer(Arc::new(answer))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "approvals",
         "SELECT id, body FROM approvals WHERE live = 1",
-        aside,
+        unreadable_rows,
         |approval| board.put(Row::Approval(Arc::new(approval))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "rules",
         "SELECT id, body FROM rules",
-        aside,
-        |policy_rule| board.put(Row::Rule(Arc::new(policy_rule))),
+        unreadable_rows,
+        |rule| board.put(Row::Rule(Arc::new(rule))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "budgets",
         "SELECT scope, body FROM budgets",
-        aside,
+        unreadable_rows,
         |budget| board.put(Row::Budget(Arc::new(budget))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "days",
         "SELECT day, body FROM days",
-        aside,
-        |day_spend| board.put(Row::Day(day_spend)),
+        unreadable_rows,
+        |spend| board.put(Row::Day(spend)),
     )?;
     read_table(
-        seen,
+        snapshot,
         "parked",
         "SELECT name, body FROM parked",
-        aside,
-        |provider_outage| board.put(Row::Parked(Arc::new(provider_outage))),
+        unreadable_rows,
+        |outage| board.put(Row::Parked(Arc::new(outage))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "runners",
         "SELECT name, body FROM runners",
-        aside,
+        unreadable_rows,
         |runner| board.put(Row::Runner(Arc::new(runner))),
     )?;
-    read_table(seen, "hooks", "SELECT id, body FROM hooks", aside, |hook| {
-        board.put(Row::Hook(Arc::new(hook)))
-    })?;
     read_table(
-        seen,
+        snapshot,
+        "hooks",
+        "SELECT id, body FROM hooks",
+        unreadable_rows,
+        |hook| board.put(Row::Hook(Arc::new(hook))),
+    )?;
+    read_table(
+        snapshot,
         "firings",
         "SELECT id, body FROM firings WHERE live = 1",
-        aside,
+        unreadable_rows,
         |firing| board.put(Row::Firing(Arc::new(firing))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "teams",
         "SELECT name, body FROM teams",
-        aside,
+        unreadable_rows,
         |team| board.put(Row::Team(Arc::new(team))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "launches",
         "SELECT id, body FROM launches WHERE live = 1",
-        aside,
-        |team_launch| board.put(Row::Launch(Arc::new(team_launch))),
+        unreadable_rows,
+        |launch| board.put(Row::Launch(Arc::new(launch))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "conversations",
         "SELECT id, body FROM conversations WHERE live = 1",
-        aside,
+        unreadable_rows,
         |conversation| board.put(Row::Conversation(Arc::new(conversation))),
     )?;
     read_table(
-        seen,
+        snapshot,
         "deliveries",
         "SELECT key, body FROM deliveries",
-        aside,
+        unreadable_rows,
         |delivery| board.put(Row::Delivery(delivery)),
     )?;
     Ok(board.finish())
@@ -230,29 +234,29 @@ fn read_written_rows(
 fn read_tasks(
     connection: &Connection,
     board: &mut BoardLoader,
-    aside: &mut Vec<UnreadableRow>,
+    unreadable_rows: &mut Vec<UnreadableRow>,
 ) -> Result<(), StoreFault> {
     let mut statement =
         connection.prepare_cached("SELECT id, body, status FROM tasks WHERE live = 1")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let status = text_bytes(row.get_ref(2)?);
-        let ended = TaskStatus::ALL.into_iter().find(|task_status| {
-            task_status.is_terminal() && task_status.name().as_bytes() == status
-        });
+        let ended_status = TaskStatus::ALL
+            .into_iter()
+            .find(|ended| ended.is_terminal() && ended.name().as_bytes() == status);
         // A failed task may still need an answer from a person.
-        if let Some(status) = ended.filter(|status| *status != TaskStatus::Failed) {
+        if let Some(status) = ended_status.filter(|status| *status != TaskStatus::Failed) {
             board.put_ended(TaskId(row.get::<_, i64>(0)?.unsigned_abs()), status);
             continue;
         }
         let Some(task) = keep_readable(
             decode_row("tasks", row.get_ref(0)?, text_bytes(row.get_ref(1)?)),
-            aside,
+            unreadable_rows,
         )?
         else {
             continue;
         };
-        match ended {
+        match ended_status {
             Some(_) => board.put(Row::Task(Arc::new(task))),
             None => board.put_task(task),
         }
@@ -262,9 +266,9 @@ fn read_tasks(
 
 fn read_outbox(
     connection: &Connection,
-    aside: &mut Vec<UnreadableRow>,
+    unreadable_rows: &mut Vec<UnreadableRow>,
 ) -> Result<Vec<(EffectKey, regatta_core::effect::Effect)>, StoreFault> {
-    let mut found = Vec::new();
+    let mut effects = Vec::new();
     let mut statement = connection
         .prepare_cached("SELECT revision, body, nth FROM outbox ORDER BY revision, nth")?;
     let mut rows = statement.query([])?;
@@ -275,12 +279,12 @@ fn read_outbox(
         };
         if let Some(effect) = keep_readable(
             decode_row("outbox", row.get_ref(0)?, text_bytes(row.get_ref(1)?)),
-            aside,
+            unreadable_rows,
         )? {
-            found.push((key, effect));
+            effects.push((key, effect));
         }
     }
-    Ok(found)
+    Ok(effects)
 }
 
 /// Reads every row except the events, live or history, and returns those that cannot be read.
@@ -291,109 +295,110 @@ pub(crate) fn find_unreadable_rows(
     use regatta_core::{
         approval, attempt, bus, conversation, hook, landing, launch, mission, task,
     };
-    let mut aside = load_store(connection)?.unreadable_rows;
-    let mut ended: Vec<UnreadableRow> = Vec::new();
-    let db = connection;
+    let mut unreadable_rows = load_store(connection)?.unreadable_rows;
+    let mut unreadable_history: Vec<UnreadableRow> = Vec::new();
     read_table(
-        db,
+        connection,
         "missions",
         "SELECT id, body FROM missions",
-        &mut ended,
+        &mut unreadable_history,
         |_: mission::Mission| (),
     )?;
     read_table(
-        db,
+        connection,
         "tasks",
         "SELECT id, body FROM tasks",
-        &mut ended,
+        &mut unreadable_history,
         |_: task::Task| (),
     )?;
     read_table(
-        db,
+        connection,
         "attempts",
         "SELECT id, body FROM attempts",
-        &mut ended,
+        &mut unreadable_history,
         |_: attempt::Attempt| (),
     )?;
     read_table(
-        db,
+        connection,
         "landings",
         "SELECT id, body FROM landings",
-        &mut ended,
+        &mut unreadable_history,
         |_: landing::Landing| (),
     )?;
     read_table(
-        db,
+        connection,
         "launches",
         "SELECT id, body FROM launches",
-        &mut ended,
+        &mut unreadable_history,
         |_: launch::TeamLaunch| (),
     )?;
     let sql = "SELECT id, body FROM conversations";
     read_table(
-        db,
+        connection,
         "conversations",
         sql,
-        &mut ended,
+        &mut unreadable_history,
         |_: conversation::Conversation| (),
     )?;
     read_table(
-        db,
+        connection,
         "approvals",
         "SELECT id, body FROM approvals",
-        &mut ended,
+        &mut unreadable_history,
         |_: approval::Approval| (),
     )?;
     read_table(
-        db,
+        connection,
         "firings",
         "SELECT id, body FROM firings",
-        &mut ended,
+        &mut unreadable_history,
         |_: hook::Firing| (),
     )?;
     read_table(
-        db,
+        connection,
         "messages",
         "SELECT id, body FROM messages",
-        &mut ended,
+        &mut unreadable_history,
         |_: bus::Message| (),
     )?;
-    // An unreadable live row was already found by the load.
-    ended.retain(|row| !aside.contains(row));
-    aside.extend(ended);
-    Ok(aside)
+    // The load has already found the unreadable live rows.
+    unreadable_history.retain(|row| !unreadable_rows.contains(row));
+    unreadable_rows.extend(unreadable_history);
+    Ok(unreadable_rows)
 }
 
-/// Reads the rows of one table: a key and a body each. Adds those that cannot be read to `aside`.
+/// Reads the rows of one table: a key and a body each. Adds those that cannot be read to
+/// `unreadable_rows`.
 fn read_table<T: DeserializeOwned>(
     connection: &Connection,
     table: &'static str,
     sql: &str,
-    aside: &mut Vec<UnreadableRow>,
+    unreadable_rows: &mut Vec<UnreadableRow>,
     mut each: impl FnMut(T),
 ) -> Result<(), StoreFault> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        if let Some(found) = keep_readable(
+        if let Some(value) = keep_readable(
             decode_row(table, row.get_ref(0)?, text_bytes(row.get_ref(1)?)),
-            aside,
+            unreadable_rows,
         )? {
-            each(found);
+            each(value);
         }
     }
     Ok(())
 }
 
-/// Returns a decoded row, or adds it to `aside` if it cannot be read. Other failures are returned.
+/// Returns a decoded row, or adds it to `unreadable_rows` if it cannot be read. Other failures are
+/// returned.
 pub(crate) fn keep_readable<T>(
     decoded: Result<T, StoreFault>,
-    aside: &mut Vec<UnreadableRow>,
+    unreadable_rows: &mut Vec<UnreadableRow>,
 ) -> Result<Option<T>, StoreFault> {
     match decoded {
         Ok(row) => Ok(Some(row)),
         Err(StoreFault::UndecodableRow { table, id, cause }) => {
-            aside.push(UnreadableRow {
+            unreadable_rows.push(UnreadableRow {
                 table,
                 id,
                 reason: cause.to_string(),
@@ -406,8 +411,8 @@ pub(crate) fn keep_readable<T>(
 
 /// Returns the content of a text column. A number there would be damage and is no JSON of this
 /// program.
-pub(crate) fn text_bytes(value_ref: ValueRef<'_>) -> &[u8] {
-    value_ref.as_bytes().unwrap_or_default()
+pub(crate) fn text_bytes(value: ValueRef<'_>) -> &[u8] {
+    value.as_bytes().unwrap_or_default()
 }
 
 /// Decodes a stored body. The error names the row that cannot be read.
@@ -418,8 +423,8 @@ pub(crate) fn decode_row<T: DeserializeOwned>(
 ) -> Result<T, StoreFault> {
     serde_json::from_slice(body).map_err(|cause| {
         let id = match id {
-            ValueRef::Integer(n) => n.to_string(),
-            other => String::from_utf8_lossy(text_bytes(other)).into_owned(),
+            ValueRef::Integer(number) => number.to_string(),
+            text => String::from_utf8_lossy(text_bytes(text)).into_owned(),
         };
         StoreFault::UndecodableRow { table, id, cause }
     })

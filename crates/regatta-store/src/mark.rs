@@ -85,8 +85,8 @@ pub(crate) fn compare_mark(
 
 /// Returns the name of a store, which is empty for a store of an older schema.
 pub(crate) fn store_identity(connection: &Connection) -> Result<String, StoreFault> {
-    let named = "SELECT 1 FROM sqlite_schema WHERE name = 'identity'";
-    if !connection.prepare_cached(named)?.exists([])? {
+    let identity_table = "SELECT 1 FROM sqlite_schema WHERE name = 'identity'";
+    if !connection.prepare_cached(identity_table)?.exists([])? {
         return Ok(String::new());
     }
     let name = connection
@@ -158,10 +158,10 @@ impl ReachedFile {
     /// unreadable or another store's, because the file can only raise the revision of the mark.
     fn read(path: &Path, store: &str) -> u64 {
         let text = fs::read_to_string(ReachedFile::path_of(path)).unwrap_or_default();
-        let of_store = text
+        let rest_of_line = text
             .strip_prefix(store)
             .and_then(|rest| rest.strip_prefix(' '));
-        of_store
+        rest_of_line
             .and_then(|revision| revision.trim_end().parse().ok())
             .unwrap_or(0)
     }
@@ -173,13 +173,13 @@ impl ReachedFile {
 
 /// Writes the mark of the store at `path`, whole or not at all.
 pub(crate) fn write_mark(path: &Path, mark: &HighWaterMark) -> io::Result<()> {
-    let (file, nascent) = (mark_file(path), store_files::with_suffix(path, ".mark.new"));
-    store_files::create_private(&nascent)?;
+    let (file, temporary) = (mark_file(path), store_files::with_suffix(path, ".mark.new"));
+    store_files::create_private(&temporary)?;
     fs::OpenOptions::new()
         .write(true)
-        .open(&nascent)?
+        .open(&temporary)?
         .write_all(&serde_json::to_vec(mark)?)?;
-    store_files::rename_durably(&nascent, &file)
+    store_files::rename_durably(&temporary, &file)
 }
 
 /// Writes the mark of a store to which nobody commits, with its last revision. The mark names no
@@ -222,24 +222,24 @@ mod tests {
             revision: 10,
             log,
         };
-        let log = |salt| LogState::Present {
+        let present = |salt| LogState::Present {
             salt,
             is_broken: false,
         };
-        let behind = |found| {
+        let older_store = |revision| {
             Err(MarkMismatch::OlderStore {
-                found,
+                found: revision,
                 expected: 10,
             })
         };
-        for (named, store, revision, found, expected) in [
+        for (named_salt, store, revision, log_state, expected) in [
             // Every commit was in the store itself.
             (None, "a", 10, LogState::Absent, Ok(())),
-            (None, "a", 10, log(7), Ok(())),
-            (None, "a", 99, log(7), Ok(())),
-            (None, "a", 9, LogState::Absent, behind(9)),
-            (None, "a", 0, LogState::Absent, behind(0)),
-            (None, "", 0, LogState::Absent, behind(0)),
+            (None, "a", 10, present(7), Ok(())),
+            (None, "a", 99, present(7), Ok(())),
+            (None, "a", 9, LogState::Absent, older_store(9)),
+            (None, "a", 0, LogState::Absent, older_store(0)),
+            (None, "", 0, LogState::Absent, older_store(0)),
             (
                 None,
                 "b",
@@ -255,15 +255,15 @@ mod tests {
                 Err(MarkMismatch::LogMissing),
             ),
             // Commits were in the log.
-            (Some(5), "a", 10, log(5), Ok(())),
-            (Some(5), "a", 12, log(6), Ok(())),
-            (Some(u32::MAX), "a", 12, log(1), Ok(())),
-            (Some(5), "a", 12, log(4), Err(MarkMismatch::LogMissing)),
+            (Some(5), "a", 10, present(5), Ok(())),
+            (Some(5), "a", 12, present(6), Ok(())),
+            (Some(u32::MAX), "a", 12, present(1), Ok(())),
+            (Some(5), "a", 12, present(4), Err(MarkMismatch::LogMissing)),
             (
                 Some(5),
                 "a",
                 12,
-                log(1 << 20),
+                present(1 << 20),
                 Err(MarkMismatch::LogMissing),
             ),
             (
@@ -280,7 +280,7 @@ mod tests {
                 LogState::InvalidHeader,
                 Err(MarkMismatch::LogMissing),
             ),
-            (Some(5), "a", 9, log(5), behind(9)),
+            (Some(5), "a", 9, present(5), older_store(9)),
             (
                 Some(5),
                 "a",
@@ -292,20 +292,20 @@ mod tests {
                 Err(MarkMismatch::BrokenLog),
             ),
         ] {
-            let what = format!("{named:?} {store} {revision} {found:?}");
+            let case = format!("{named_salt:?} {store} {revision} {log_state:?}");
             assert_eq!(
-                compare_mark(&mark(named), store, revision, found),
+                compare_mark(&mark(named_salt), store, revision, log_state),
                 expected,
-                "{what}"
+                "{case}"
             );
         }
-        let new = HighWaterMark {
+        let new_mark = HighWaterMark {
             store: "a".into(),
             revision: 0,
             log: None,
         };
         assert_eq!(
-            compare_mark(&new, "a", 3, log(5)),
+            compare_mark(&new_mark, "a", 3, present(5)),
             Ok(()),
             "the mark of a new store allows any revision"
         );

@@ -23,8 +23,8 @@ fn distinct_words(text: &str) -> String {
 }
 
 /// Returns a query in the form of the search index: all its words.
-pub(crate) fn index_query(search_query: &SearchQuery) -> String {
-    search_query
+pub(crate) fn index_query(query: &SearchQuery) -> String {
+    query
         .words()
         .into_iter()
         .map(|word| format!("\"{word}\""))
@@ -119,7 +119,7 @@ pub(crate) fn index_all_messages(db: &Connection) -> Result<(), StoreFault> {
         let thread = message.thread.or_else(|| {
             message
                 .reply_to
-                .map(|to| roots.get(&to).copied().unwrap_or(to))
+                .map(|parent| roots.get(&parent).copied().unwrap_or(parent))
         });
         if let Some(root) = thread {
             roots.insert(message.id, root);
@@ -158,8 +158,8 @@ mod tests {
         }
         schema::migrate(&mut db, schema::MIGRATIONS).unwrap();
         let numbers = |sql: &str| -> Vec<i64> {
-            let mut found = db.prepare(sql).unwrap();
-            found
+            let mut statement = db.prepare(sql).unwrap();
+            statement
                 .query_map([], |row| row.get(0))
                 .unwrap()
                 .map(Result::unwrap)

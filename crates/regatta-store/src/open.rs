@@ -75,7 +75,7 @@ pub fn examine(path: &Path) -> Result<(), StoreError> {
     }
     inspect_store_header(path)?;
     let log = wal::inspect_log(path).map_err(|cause| errors::io_error("read", path, &cause))?;
-    let look = || -> Result<(), StoreFault> {
+    let inspect = || -> Result<(), StoreFault> {
         // SQLite creates files beside a store that it may write to. Without a log it can be opened
         // as immutable instead.
         let connection = match log {
@@ -87,7 +87,7 @@ pub fn examine(path: &Path) -> Result<(), StoreError> {
         run_sqlite_check(&connection, "quick_check")?;
         mark::verify_mark(&connection, path, log)
     };
-    look().map_err(|fault| fault.into_error("read", path))
+    inspect().map_err(|fault| fault.into_error("read", path))
 }
 
 /// Opens a store that nobody writes to, without creating a file beside it.
@@ -114,16 +114,16 @@ fn is_new_enough(version: i32) -> bool {
 
 /// Builds an empty store under another name and renames it into place.
 fn create_store(path: &Path) -> Result<(), StoreError> {
-    let nascent = store_files::with_suffix(path, ".new");
-    store_files::create_private(&nascent)
+    let temporary = store_files::with_suffix(path, ".new");
+    store_files::create_private(&temporary)
         .map_err(|error| errors::io_error("create", path, &error))?;
-    let made = connect_for_writing(&nascent).and_then(|mut connection| {
+    let created = connect_for_writing(&temporary).and_then(|mut connection| {
         configure(&connection)?;
         schema::create_schema(&mut connection)?;
         connection.close().map_err(|(_, cause)| cause.into())
     });
-    made.map_err(|fault| fault.into_error("create", path))?;
-    store_files::rename_durably(&nascent, path)
+    created.map_err(|fault| fault.into_error("create", path))?;
+    store_files::rename_durably(&temporary, path)
         .map_err(|error| errors::io_error("create", path, &error))
 }
 
@@ -141,24 +141,24 @@ pub(crate) fn inspect_store_header(path: &Path) -> Result<(), StoreError> {
     if !header.starts_with(b"SQLite format 3\0") || header.len() < 100 {
         return Err(errors::foreign_file(path, "it is not a SQLite file"));
     }
-    let number = |at: usize| {
+    let number_at = |offset: usize| {
         i64::from(u32::from_be_bytes([
-            header[at],
-            header[at + 1],
-            header[at + 2],
-            header[at + 3],
+            header[offset],
+            header[offset + 1],
+            header[offset + 2],
+            header[offset + 3],
         ]))
     };
-    if number(68) != schema::APPLICATION_ID {
+    if number_at(68) != schema::APPLICATION_ID {
         return Err(errors::foreign_file(
             path,
             "it is another program's SQLite file",
         ));
     }
-    if number(60) > schema::newest_version() {
+    if number_at(60) > schema::newest_version() {
         return Err(errors::newer_schema(
             path,
-            number(60),
+            number_at(60),
             schema::newest_version(),
         ));
     }
@@ -168,14 +168,14 @@ pub(crate) fn inspect_store_header(path: &Path) -> Result<(), StoreError> {
         .metadata()
         .map_err(|error| errors::io_error("read", path, &error))?
         .len();
-    let page = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
+    let page_bytes = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
         1 => 65_536,
-        page => page.max(512),
+        page_bytes => page_bytes.max(512),
     };
-    let log = store_files::with_suffix(path, "-wal")
+    let has_log = store_files::with_suffix(path, "-wal")
         .metadata()
         .is_ok_and(|metadata| metadata.len() > 0);
-    if !length.is_multiple_of(page) && !log {
+    if !length.is_multiple_of(page_bytes) && !has_log {
         return Err(errors::corrupt(
             path,
             "it was cut off in the middle of a page",
@@ -259,12 +259,12 @@ pub(crate) fn inspect_store(connection: &Connection, path: &Path) -> Result<(), 
 
 /// Runs SQLite's own check, `quick_check` or `integrity_check`.
 pub(crate) fn run_sqlite_check(connection: &Connection, check: &str) -> Result<(), StoreFault> {
-    let found: String =
+    let report: String =
         connection.query_row(&format!("PRAGMA {check}(1)"), [], |row| row.get(0))?;
-    if found == "ok" {
+    if report == "ok" {
         Ok(())
     } else {
-        Err(StoreFault::Damaged(found.replace('\n', " ")))
+        Err(StoreFault::Damaged(report.replace('\n', " ")))
     }
 }
 
@@ -274,17 +274,17 @@ fn back_up_and_migrate(
     path: &Path,
     migrations: &[&str],
 ) -> Result<(), StoreFault> {
-    let to = migrations.len();
-    if schema::schema_version(connection)? < to as i64 {
+    let target_version = migrations.len();
+    if schema::schema_version(connection)? < target_version as i64 {
         let directory = store_files::create_backups_dir(path)
             .map_err(|error| errors::io_error("create", &store_files::backups_dir(path), &error))?;
-        let mut copy = directory.join(format!("before-schema-{to}.db"));
+        let mut copy = directory.join(format!("before-schema-{target_version}.db"));
         for nth in 2.. {
             // The backup of an earlier try is kept, because the store may have changed since.
             if !copy.exists() {
                 break;
             }
-            copy = directory.join(format!("before-schema-{to}-{nth}.db"));
+            copy = directory.join(format!("before-schema-{target_version}-{nth}.db"));
         }
         backup::copy_store(connection, &copy)?;
         schema::migrate(connection, migrations)?;
@@ -305,13 +305,13 @@ mod tests {
 
     #[test]
     fn versions_of_sqlite_that_can_damage_a_store_are_refused() {
-        for old in [
+        for refused in [
             3_007_017, 3_046_000, 3_050_004, 3_051_000, 3_051_002, 3_052_000,
         ] {
-            assert!(!is_new_enough(old), "{old}");
+            assert!(!is_new_enough(refused), "{refused}");
         }
-        for new in [3_051_003, 3_051_009, 3_053_000, 3_054_001, 4_000_000] {
-            assert!(is_new_enough(new), "{new}");
+        for accepted in [3_051_003, 3_051_009, 3_053_000, 3_054_001, 4_000_000] {
+            assert!(is_new_enough(accepted), "{accepted}");
         }
         assert!(is_new_enough(rusqlite::version_number()));
     }
@@ -321,28 +321,28 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
         let mut store = open_for_writing(&path).unwrap();
-        let later: Vec<&str> = schema::MIGRATIONS
+        let newer_migrations: Vec<&str> = schema::MIGRATIONS
             .iter()
             .copied()
             .chain(["CREATE TABLE more (x)"])
             .collect();
-        let broken: Vec<&str> = schema::MIGRATIONS
+        let broken_migrations: Vec<&str> = schema::MIGRATIONS
             .iter()
             .copied()
             .chain(["CREATE TABLE more (x); SELECT nothing"])
             .collect();
 
-        assert!(back_up_and_migrate(&mut store, &path, &broken).is_err());
+        assert!(back_up_and_migrate(&mut store, &path, &broken_migrations).is_err());
         assert_eq!(
             schema::read_declarations(&store).unwrap(),
             schema::expected_declarations().unwrap()
         );
-        back_up_and_migrate(&mut store, &path, &later).unwrap();
-        let next = schema::newest_version() + 1;
-        assert_eq!(schema::schema_version(&store).unwrap(), next);
+        back_up_and_migrate(&mut store, &path, &newer_migrations).unwrap();
+        let newer_version = schema::newest_version() + 1;
+        assert_eq!(schema::schema_version(&store).unwrap(), newer_version);
         for copy in [
-            format!("backups/before-schema-{next}.db"),
-            format!("backups/before-schema-{next}-2.db"),
+            format!("backups/before-schema-{newer_version}.db"),
+            format!("backups/before-schema-{newer_version}-2.db"),
         ] {
             let copy = open_for_writing(&directory.path().join(copy)).unwrap();
             assert_eq!(
@@ -367,14 +367,13 @@ mod tests {
         let path = directory.path().join("regatta.db");
         let steps = all_steps();
         // No step up to this one needs a table that schema 1 lacks.
-        let newer = |commit_step: &CommitStep| {
-            commit_step
-                .batch
+        let needs_newer_schema = |step: &CommitStep| {
+            step.batch
                 .rows
                 .keys()
-                .any(|row_key| matches!(row_key, RowKey::Day(..) | RowKey::Approval(_)))
+                .any(|key| matches!(key, RowKey::Day(..) | RowKey::Approval(_)))
         };
-        let half = steps.iter().position(newer).unwrap();
+        let split = steps.iter().position(needs_newer_schema).unwrap();
         store_files::create_private(&path).unwrap();
         let mut old = connect_for_writing(&path).unwrap();
         configure(&old).unwrap();
@@ -387,7 +386,7 @@ mod tests {
             [meta],
         )
         .unwrap();
-        for step in &steps[..half] {
+        for step in &steps[..split] {
             commit::commit_batch(
                 &mut old,
                 &mut Vec::new(),
@@ -401,16 +400,14 @@ mod tests {
         // messages.
         let mut first = Connection::open_in_memory().unwrap();
         schema::migrate(&mut first, &schema::MIGRATIONS[..1]).unwrap();
-        let theirs = schema::read_declarations(&first).unwrap();
+        let first_declarations = schema::read_declarations(&first).unwrap();
         let newer = schema::read_declarations(&old)
             .unwrap()
             .into_iter()
-            .filter(|pair| !theirs.contains(pair));
+            .filter(|declaration| !first_declarations.contains(declaration));
         // The tables of the search index are removed with it.
-        let newer = newer.filter(|newer| {
-            newer
-                .1
-                .as_ref()
+        let newer = newer.filter(|(_, sql)| {
+            sql.as_ref()
                 .is_some_and(|sql| !sql.contains("'message_words_"))
         });
         for (name, sql) in newer {
@@ -423,17 +420,17 @@ mod tests {
                 .unwrap();
         }
         // Adds the indexes that newer schemas have dropped.
-        let now = schema::read_declarations(&old).unwrap();
-        for (_, sql) in theirs.iter().filter(|their| !now.contains(their)) {
+        let current = schema::read_declarations(&old).unwrap();
+        for (_, sql) in first_declarations
+            .iter()
+            .filter(|declaration| !current.contains(declaration))
+        {
             old.execute_batch(sql.as_ref().unwrap()).unwrap();
         }
-        assert_eq!(schema::read_declarations(&old).unwrap(), theirs);
+        assert_eq!(schema::read_declarations(&old).unwrap(), first_declarations);
         old.pragma_update(None, "user_version", 1).unwrap();
         old.execute("DELETE FROM events", []).unwrap();
-        for event in steps[..half]
-            .iter()
-            .flat_map(|commit_step| &commit_step.batch.events)
-        {
+        for event in steps[..split].iter().flat_map(|step| &step.batch.events) {
             let (by, body) = (
                 event.by.to_string(),
                 serde_json::to_string(&event.event).unwrap(),
@@ -454,20 +451,20 @@ mod tests {
         drop(old);
 
         let mut store = SqliteStore::open(&path).unwrap();
-        let told = |steps: &[CommitStep]| -> Vec<Recorded> {
+        let events_of = |steps: &[CommitStep]| -> Vec<Recorded> {
             steps
                 .iter()
-                .flat_map(|commit_step| commit_step.batch.events.clone())
+                .flat_map(|step| step.batch.events.clone())
                 .collect()
         };
-        assert!(store.load().unwrap().board == steps[half - 1].board);
-        assert!(store.history().events(0, usize::MAX).unwrap() == told(&steps[..half]));
+        assert!(store.load().unwrap().board == steps[split - 1].board);
+        assert!(store.history().events(0, usize::MAX).unwrap() == events_of(&steps[..split]));
         store.check().unwrap();
-        for step in &steps[half..] {
+        for step in &steps[split..] {
             store.commit(&step.batch).unwrap();
         }
         store.check().unwrap();
-        assert!(store.history().events(0, usize::MAX).unwrap() == told(&steps));
+        assert!(store.history().events(0, usize::MAX).unwrap() == events_of(&steps));
         let copy = directory.path().join(format!(
             "backups/before-schema-{}.db",
             schema::newest_version()
@@ -477,6 +474,6 @@ mod tests {
             1,
             "the copy was made before the migration"
         );
-        assert!(SqliteStore::open(&copy).unwrap().load().unwrap().board == steps[half - 1].board);
+        assert!(SqliteStore::open(&copy).unwrap().load().unwrap().board == steps[split - 1].board);
     }
 }

@@ -11,25 +11,25 @@ use crate::errors::StoreFault;
 
 /// Escapes the percent signs in the claims of manifests, in rows and in events alike, so that
 /// folding the events still gives the rows (D4).
-pub(crate) fn escape_claims(change: &Connection) -> Result<(), StoreFault> {
+pub(crate) fn escape_claims(transaction: &Connection) -> Result<(), StoreFault> {
     for (table, key) in [("claims", "id"), ("events", "revision")] {
         let sql = format!(
             "SELECT {key}, body FROM {table} WHERE instr(body, 'file://') > 0 AND instr(body, \
             '%') > 0"
         );
-        let mut statement = change.prepare(&sql)?;
-        let found = statement.query_map([], |row| {
+        let mut statement = transaction.prepare(&sql)?;
+        let rows = statement.query_map([], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
         })?;
-        let found: Vec<(i64, String)> = found.collect::<Result<_, _>>()?;
-        for (id, body) in found {
+        let rows: Vec<(i64, String)> = rows.collect::<Result<_, _>>()?;
+        for (id, body) in rows {
             // A body that is not JSON is reported when it is read.
             let Ok(mut value) = serde_json::from_str::<Value>(&body) else {
                 continue;
             };
             if escape_in(&mut value) {
                 let update = format!("UPDATE {table} SET body = ?2 WHERE {key} = ?1");
-                change.execute(&update, (id, value.to_string()))?;
+                transaction.execute(&update, (id, value.to_string()))?;
             }
         }
     }
@@ -48,7 +48,7 @@ fn escape_in(value: &mut Value) -> bool {
             for (name, value) in fields.iter_mut() {
                 changed |= match value {
                     Value::Array(uris) if from_manifest && name == "uris" => escape_uris(uris),
-                    other => escape_in(other),
+                    value => escape_in(value),
                 };
             }
             changed
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn only_claims_of_manifests_are_escaped() {
         let claim = |owner: Value, ttl: Value, uri: &str| json!({ "owner": owner, "ttl_ms": ttl, "uris": [uri] });
-        for (owner, ttl, uri, after) in [
+        for (owner, ttl, uri, escaped) in [
             (
                 json!({ "attempt": "A1" }),
                 Value::Null,
@@ -128,8 +128,8 @@ mod tests {
             ),
         ] {
             let mut event = json!([["ann", { "kind": "claim.granted", "data": { "claim": claim(owner.clone(), ttl.clone(), uri) } }]]);
-            let expected = json!([["ann", { "kind": "claim.granted", "data": { "claim": claim(owner, ttl, after) } }]]);
-            assert_eq!(escape_in(&mut event), uri != after, "{uri}");
+            let expected = json!([["ann", { "kind": "claim.granted", "data": { "claim": claim(owner, ttl, escaped) } }]]);
+            assert_eq!(escape_in(&mut event), uri != escaped, "{uri}");
             assert_eq!(event, expected);
         }
     }

@@ -13,7 +13,7 @@ use crate::{message_index, repair};
 /// "Rgta": distinguishes a store from any other SQLite file.
 pub(crate) const APPLICATION_ID: i64 = 0x5267_7461;
 
-/// The migrations from schema `number` to `n + 1`, in order.
+/// The migrations, in order. The migration at index `n` leads from schema `n` to schema `n + 1`.
 ///
 /// One table per noun, with the whole row as JSON in `body` and only the columns that are needed to
 /// find it. `live` tells whether the board needs the row when it is loaded.
@@ -111,7 +111,7 @@ DROP INDEX tasks_project;
 CREATE INDEX tasks_ended ON tasks (project) WHERE live = 0;
 ";
 
-/// From here on rows may be behind the events (`behind.rs`), up to the revision in `meta`. A
+/// From here on rows may be behind the events (`deferred_rows.rs`), up to the revision in `meta`. A
 /// program that does not know this must not open the store (D6). No table changes.
 const DEFERRED_ROWS_MIGRATION: &str = "-- no table changes";
 
@@ -136,18 +136,19 @@ pub(crate) fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
 
 /// Runs the migrations that a store lacks.
 pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> Result<(), StoreFault> {
-    for (to, sql) in (1_i64..).zip(migrations) {
-        if schema_version(connection)? < to {
-            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            change.execute_batch(sql)?;
+    for (version, sql) in (1_i64..).zip(migrations) {
+        if schema_version(connection)? < version {
+            let transaction =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            transaction.execute_batch(sql)?;
             if *sql == BUS_MIGRATION {
-                message_index::index_all_messages(&change)?;
+                message_index::index_all_messages(&transaction)?;
             }
             if *sql == ESCAPED_CLAIMS_MIGRATION {
-                repair::escape_claims(&change)?;
+                repair::escape_claims(&transaction)?;
             }
-            change.pragma_update(None, "user_version", to)?;
-            change.commit()?;
+            transaction.pragma_update(None, "user_version", version)?;
+            transaction.commit()?;
         }
     }
     Ok(())
@@ -168,8 +169,8 @@ pub(crate) fn create_schema(connection: &mut Connection) -> Result<(), StoreFaul
 pub(crate) fn read_declarations(
     connection: &Connection,
 ) -> rusqlite::Result<Vec<(String, Option<String>)>> {
-    let mut found = connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name")?;
-    found
+    let mut statement = connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name")?;
+    statement
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect()
 }

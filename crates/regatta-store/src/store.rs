@@ -30,7 +30,10 @@ impl SqliteStore {
     }
 
     /// Opens the store with other limits for deferred rows.
-    pub fn open_with_limits(path: &Path, lag: DeferralLimits) -> Result<SqliteStore, StoreError> {
+    pub fn open_with_limits(
+        path: &Path,
+        limits: DeferralLimits,
+    ) -> Result<SqliteStore, StoreError> {
         let mut connection = open::open_for_writing(path)?;
         if mark::read_mark(path)?.is_none()
             && let Err(fault) = mark::write_complete_mark(&connection, path)
@@ -40,32 +43,32 @@ impl SqliteStore {
                 path.display()
             );
         }
-        let checkpoints = Some(Checkpointer::start(
+        let checkpointer = Some(Checkpointer::start(
             &mut connection,
             path,
             LogLimits::DEFAULT,
         )?);
-        let shared = Arc::new(SharedWriter::new(StoreWriter::new(connection, lag)));
-        let history = Arc::new(SqliteHistory::open(path, &shared)?);
+        let writer = Arc::new(SharedWriter::new(StoreWriter::new(connection, limits)));
+        let history = Arc::new(SqliteHistory::open(path, &writer)?);
         Ok(SqliteStore {
-            checkpointer: checkpoints,
-            writer: shared,
+            checkpointer,
+            writer,
             path: path.to_owned(),
             history,
         })
     }
 
-    /// Runs `work` with the writing connection. `doing` names the work in error messages.
+    /// Runs `action` with the writing connection. `operation` names it in error messages.
     fn with_writer<T>(
         &self,
-        doing: &str,
-        work: impl FnOnce(&mut StoreWriter) -> Result<T, StoreFault>,
+        operation: &str,
+        action: impl FnOnce(&mut StoreWriter) -> Result<T, StoreFault>,
     ) -> Result<T, StoreError> {
-        let closed = || Err(errors::store_closed(&self.path).into());
+        let store_closed = || Err(errors::store_closed(&self.path).into());
         self.writer
-            .with_writer(work)
-            .unwrap_or_else(closed)
-            .map_err(|fault| fault.into_error(doing, &self.path))
+            .with_writer(action)
+            .unwrap_or_else(store_closed)
+            .map_err(|fault| fault.into_error(operation, &self.path))
     }
 }
 
@@ -82,18 +85,18 @@ impl Drop for SqliteStore {
         self.checkpointer.take();
         // From here on there are no commits, so the mark names the last one. Closing may then move
         // the log, or be interrupted.
-        let marked = self.with_writer("mark", |writing| {
-            let marked = mark::write_complete_mark(&writing.connection, &self.path);
-            if marked.is_err() {
+        let mark_result = self.with_writer("mark", |writer| {
+            let mark_result = mark::write_complete_mark(&writer.connection, &self.path);
+            if mark_result.is_err() {
                 // On a full disk the old mark, which names the log, stays. So the log must stay
                 // too.
-                writing
+                writer
                     .connection
                     .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
             }
-            marked
+            mark_result
         });
-        if let Err(error) = marked {
+        if let Err(error) = mark_result {
             tracing::debug!("could not update the mark of the store: {error}");
         }
         self.history.close_idle();
@@ -103,25 +106,22 @@ impl Drop for SqliteStore {
 
 impl Store for SqliteStore {
     fn load(&mut self) -> Result<LoadedState, StoreError> {
-        self.with_writer("read", |store_writer| {
-            load::load_store(&store_writer.connection)
-        })
+        self.with_writer("read", |writer| load::load_store(&writer.connection))
     }
 
     fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError> {
-        self.with_writer("write to", |store_writer| {
-            store_writer.commit(batch, &self.path)
-        })?;
-        if let Some(checkpoints) = &self.checkpointer {
-            checkpoints.on_commit(batch.meta.revision);
+        self.with_writer("write to", |writer| writer.commit(batch, &self.path))?;
+        if let Some(checkpointer) = &self.checkpointer {
+            checkpointer.on_commit(batch.meta.revision);
         }
         Ok(())
     }
 
     fn revision(&mut self) -> Result<u64, StoreError> {
-        self.with_writer("read", |store_writer| {
-            Ok(commit::revisions(&store_writer.connection)?.0)
-        })
+        self.with_writer(
+            "read",
+            |writer| Ok(commit::revisions(&writer.connection)?.0),
+        )
     }
 
     fn has_deferred_rows(&self) -> bool {
@@ -129,22 +129,18 @@ impl Store for SqliteStore {
     }
 
     fn flush_idle(&mut self) -> Result<(), StoreError> {
-        self.with_writer("bring up to date", |store_writer| {
-            store_writer.write_deferred_rows(&self.path)
+        self.with_writer("bring up to date", |writer| {
+            writer.write_deferred_rows(&self.path)
         })
     }
 
     fn check(&mut self) -> Result<(), StoreError> {
         self.flush_idle()?;
-        self.with_writer("check", |store_writer| {
-            backup::check_store(&store_writer.connection)
-        })
+        self.with_writer("check", |writer| backup::check_store(&writer.connection))
     }
 
     fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
-        self.with_writer("copy", |store_writer| {
-            backup::copy_store(&store_writer.connection, to)
-        })
+        self.with_writer("copy", |writer| backup::copy_store(&writer.connection, to))
     }
 
     fn history(&self) -> Arc<dyn StoreHistory> {
@@ -160,8 +156,8 @@ mod tests {
 
     fn pragma<T: rusqlite::types::FromSql>(store: &SqliteStore, name: &str) -> T {
         store
-            .with_writer("ask", |store_writer| {
-                Ok(store_writer
+            .with_writer("ask", |writer| {
+                Ok(writer
                     .connection
                     .pragma_query_value(None, name, |row| row.get(0))?)
             })
@@ -186,12 +182,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut store = SqliteStore::open(&directory.path().join("regatta.db")).unwrap();
         let pages: i64 = pragma(&store, "page_count");
-        let limit = |store: &SqliteStore, most: i64| {
-            let set = |store_writer: &mut StoreWriter| -> Result<i64, StoreFault> {
-                Ok(store_writer.connection.pragma_update_and_check(
+        let limit = |store: &SqliteStore, max_pages: i64| {
+            let set = |writer: &mut StoreWriter| -> Result<i64, StoreFault> {
+                Ok(writer.connection.pragma_update_and_check(
                     None,
                     "max_page_count",
-                    most,
+                    max_pages,
                     |row| row.get(0),
                 )?)
             };
@@ -202,16 +198,16 @@ mod tests {
             let before = store.load().unwrap();
             let used: i64 = pragma(&store, "page_count");
             limit(&store, used.max(pages));
-            if let Err(why) = store.commit(&step.batch) {
+            if let Err(error) = store.commit(&step.batch) {
                 refusals += 1;
                 assert_eq!(
-                    (why.code, &*why.message),
+                    (error.code, &*error.message),
                     ("disk_full", "the disk is full; nothing was recorded")
                 );
                 assert!(
-                    why.hint.contains(&*directory.path().to_string_lossy()),
+                    error.hint.contains(&*directory.path().to_string_lossy()),
                     "{}",
-                    why.hint
+                    error.hint
                 );
                 let after = store.load().unwrap();
                 assert!(

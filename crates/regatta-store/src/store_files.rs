@@ -57,13 +57,13 @@ pub(crate) fn make_private(path: &Path) -> io::Result<()> {
 
 /// Removes an unfinished database of this program, with its log.
 pub(crate) fn remove_with_log(path: &Path) -> io::Result<()> {
-    for item in [
+    for file in [
         with_suffix(path, "-wal"),
         with_suffix(path, "-shm"),
         with_suffix(path, "-journal"),
         path.to_owned(),
     ] {
-        match fs::remove_file(item) {
+        match fs::remove_file(file) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
             _ => {}
         }
@@ -91,7 +91,7 @@ pub(crate) fn has_content(path: &Path) -> bool {
 /// Returns whether a directory's disk has no space for even a few pages.
 pub(crate) fn is_disk_full(directory: &Path) -> bool {
     rustix::fs::statvfs(directory)
-        .is_ok_and(|stat_vfs| stat_vfs.f_bavail.saturating_mul(stat_vfs.f_frsize) < 64 * 1024)
+        .is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) < 64 * 1024)
 }
 
 /// Returns whether a directory exists that this process may not write to.

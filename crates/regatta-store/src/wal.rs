@@ -120,20 +120,25 @@ fn count_commits(log: &mut (impl Read + Seek), page: usize, salts: &[u8]) -> io:
     Ok(commits)
 }
 
-/// Reads until `into` is full or the file ends.
-fn read_until_full(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
+/// Reads until `buffer` is full or the file ends.
+fn read_until_full(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
-    while filled < into.len() {
-        match from.read(&mut into[filled..])? {
+    while filled < buffer.len() {
+        match reader.read(&mut buffer[filled..])? {
             0 => break,
-            more => filled += more,
+            count => filled += count,
         }
     }
     Ok(filled)
 }
 
-fn read_u32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+fn read_u32(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_be_bytes([
+        bytes[offset],
+        bytes[offset + 1],
+        bytes[offset + 2],
+        bytes[offset + 3],
+    ])
 }
 
 /// SQLite's running checksum over pairs of 32-bit numbers.
@@ -152,15 +157,23 @@ impl Checksum {
 
     fn add(&mut self, bytes: &[u8]) {
         for pair in bytes.chunks_exact(8) {
-            let word = |at: usize| {
+            let number_at = |offset: usize| {
                 if self.is_big_endian {
-                    read_u32(pair, at)
+                    read_u32(pair, offset)
                 } else {
-                    read_u32(pair, at).swap_bytes()
+                    read_u32(pair, offset).swap_bytes()
                 }
             };
-            self.sums.0 = self.sums.0.wrapping_add(word(0)).wrapping_add(self.sums.1);
-            self.sums.1 = self.sums.1.wrapping_add(word(4)).wrapping_add(self.sums.0);
+            self.sums.0 = self
+                .sums
+                .0
+                .wrapping_add(number_at(0))
+                .wrapping_add(self.sums.1);
+            self.sums.1 = self
+                .sums
+                .1
+                .wrapping_add(number_at(4))
+                .wrapping_add(self.sums.0);
         }
     }
 }
@@ -190,57 +203,57 @@ mod tests {
         else {
             panic!("the log should be whole")
         };
-        let whole = std::fs::read(&log).unwrap();
-        let page = read_u32(&whole, 8) as usize;
+        let complete = std::fs::read(&log).unwrap();
+        let page = read_u32(&complete, 8) as usize;
         let frame = |nth: usize| HEADER_BYTES + nth * (FRAME_HEADER_BYTES + page);
-        let frames = (whole.len() - HEADER_BYTES) / (FRAME_HEADER_BYTES + page);
+        let frames = (complete.len() - HEADER_BYTES) / (FRAME_HEADER_BYTES + page);
         let present = |is_broken| LogState::Present { salt, is_broken };
-        let spoilt = |at: usize| {
-            let mut bytes = whole.clone();
-            bytes[at] ^= 0x55;
+        let spoiled = |offset: usize| {
+            let mut bytes = complete.clone();
+            bytes[offset] ^= 0x55;
             bytes
         };
-        for (what, bytes, state) in [
+        for (case, bytes, state) in [
             ("empty", vec![], LogState::Absent),
-            ("short", whole[..20].to_vec(), LogState::InvalidHeader),
-            ("a bad header", spoilt(9), LogState::InvalidHeader),
-            ("a bad salt", spoilt(17), LogState::InvalidHeader),
+            ("short", complete[..20].to_vec(), LogState::InvalidHeader),
+            ("a bad header", spoiled(9), LogState::InvalidHeader),
+            ("a bad salt", spoiled(17), LogState::InvalidHeader),
             ("text", b"some log".repeat(99), LogState::InvalidHeader),
             (
                 "only a header",
-                whole[..HEADER_BYTES].to_vec(),
+                complete[..HEADER_BYTES].to_vec(),
                 present(false),
             ),
             (
                 "cut inside a frame",
-                whole[..whole.len() - 7].to_vec(),
+                complete[..complete.len() - 7].to_vec(),
                 present(false),
             ),
             (
                 "cut between frames",
-                whole[..frame(frames - 1)].to_vec(),
+                complete[..frame(frames - 1)].to_vec(),
                 present(false),
             ),
             (
                 "the last frame is bad",
-                spoilt(whole.len() - 3),
+                spoiled(complete.len() - 3),
                 present(false),
             ),
             (
                 "the last but one is bad",
-                spoilt(frame(frames - 1) - 3),
+                spoiled(frame(frames - 1) - 3),
                 present(false),
             ),
             (
                 "a frame in the middle is bad",
-                spoilt(frame(frames - 3) - 3),
+                spoiled(frame(frames - 3) - 3),
                 present(true),
             ),
         ] {
             std::fs::write(&log, bytes).unwrap();
-            assert_eq!(inspect_log(&path).unwrap(), state, "{what}");
+            assert_eq!(inspect_log(&path).unwrap(), state, "{case}");
         }
-        std::fs::write(&log, &whole).unwrap();
+        std::fs::write(&log, &complete).unwrap();
 
         // When the log was copied into the store, it restarts over the old frames, and its salt
         // rises by one.

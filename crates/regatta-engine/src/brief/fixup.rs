@@ -12,16 +12,16 @@ const MAX_LANDED_NAMED: usize = 12;
 const MAX_FILES_NAMED: usize = 8;
 
 /// Returns the section for a fix-up, or nothing for any other attempt.
-pub(super) fn section(engine: &Engine, scene: &AttemptContext) -> Option<String> {
-    let fixup = scene.task.fixup.as_ref()?;
-    let submission = scene
+pub(super) fn section(engine: &Engine, context: &AttemptContext) -> Option<String> {
+    let fixup = context.task.fixup.as_ref()?;
+    let submission = context
         .task
         .submission
         .as_ref()
         .filter(|submission| submission.commit == fixup.commit);
-    let begun_at = submission.map_or(&fixup.commit, |submission| &submission.base);
-    let since = landed_since(engine, &scene.repo, begun_at).unwrap_or_else(|error| {
-        tracing::warn!(task = %scene.task.id, %error, "could not find the tasks that landed since \
+    let base = submission.map_or(&fixup.commit, |submission| &submission.base);
+    let since = landed_since(engine, &context.repo, base).unwrap_or_else(|error| {
+        tracing::warn!(task = %context.task.id, %error, "could not find the tasks that landed since \
             the work began");
         vec![]
     });
@@ -41,7 +41,7 @@ pub(super) fn section(engine: &Engine, scene: &AttemptContext) -> Option<String>
             output.trim_end()
         );
     }
-    text += &describe_tasks(fixup, &scene.task, &since);
+    text += &describe_tasks(fixup, &context.task, &since);
     Some(text)
 }
 
@@ -153,7 +153,7 @@ fn describe_tasks(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
             .map(|submission| submission.changed.clone())
             .unwrap_or_default()
     };
-    let meets = |path: &String| {
+    let is_affected = |path: &String| {
         if fixup.paths.is_empty() {
             return task.files.iter().any(|pattern| pattern.matches(path));
         }
@@ -162,18 +162,18 @@ fn describe_tasks(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
             .iter()
             .any(|own| own == path || path.starts_with(&format!("{own}/")))
     };
-    let (same, others): (Vec<&Task>, Vec<&Task>) = since
+    let (same_files, other_files): (Vec<&Task>, Vec<&Task>) = since
         .iter()
         .rev()
-        .partition(|task| changed(task).iter().any(meets));
-    let by = |other: &Task| {
+        .partition(|task| changed(task).iter().any(is_affected));
+    let agent_suffix = |other: &Task| {
         other
             .agent
             .as_ref()
             .map(|agent| format!(" ({agent})"))
             .unwrap_or_default()
     };
-    let owns = |other: &Task| {
+    let manifest_of = |other: &Task| {
         let manifest: Vec<String> = other.files.iter().map(ToString::to_string).collect();
         if manifest.is_empty() {
             "no files of its own".to_owned()
@@ -185,15 +185,15 @@ fn describe_tasks(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
         "## BOTH SIDES\nThis task's side: {} {}{}, which owns {}\n",
         task.id,
         super::prompt_subject(task),
-        by(task),
-        owns(task)
+        agent_suffix(task),
+        manifest_of(task)
     );
-    if same.is_empty() {
+    if same_files.is_empty() {
         text += "The trunk's side: no task that landed since this work began changed these files\n";
     } else {
         text += "The trunk's side, newest first:\n";
     }
-    for other in same.iter().take(MAX_LANDED_NAMED) {
+    for other in same_files.iter().take(MAX_LANDED_NAMED) {
         let commit = other
             .landed
             .as_ref()
@@ -203,14 +203,14 @@ fn describe_tasks(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
             "- {} {}{}, which owns {}: `git show {commit}`\n",
             other.id,
             super::prompt_subject(other),
-            by(other),
-            owns(other)
+            agent_suffix(other),
+            manifest_of(other)
         );
     }
-    if !others.is_empty() {
+    if !other_files.is_empty() {
         text += "Other tasks that landed since:\n";
     }
-    for other in others.iter().take(MAX_LANDED_NAMED) {
+    for other in other_files.iter().take(MAX_LANDED_NAMED) {
         let files = changed(other);
         let named = files
             .iter()
@@ -264,18 +264,18 @@ mod tests {
                 path: "notes".into(),
                 kind,
             }];
-            let told = describe_marked_conflict(&Fixup {
+            let text = describe_marked_conflict(&Fixup {
                 paths: vec!["notes".into()],
                 conflicts,
                 ..fixup()
             });
             assert!(
-                told.starts_with("## FIX-UP\n") && told.contains(words),
-                "{told}"
+                text.starts_with("## FIX-UP\n") && text.contains(words),
+                "{text}"
             );
             assert!(
-                told.contains("- notes: ") && told.contains("`git show HEAD~1:PATH`"),
-                "{told}"
+                text.contains("- notes: ") && text.contains("`git show HEAD~1:PATH`"),
+                "{text}"
             );
         }
     }
@@ -286,15 +286,15 @@ mod tests {
             path: "a.txt".into(),
             is_trunks: true,
         }];
-        let told = describe_ownership_merge(&Fixup {
+        let text = describe_ownership_merge(&Fixup {
             paths: vec!["a.txt".into()],
             settled: taken,
             ..fixup()
         });
         assert!(
-            told.contains("- a.txt: the trunk's version was taken, this task's was dropped"),
-            "{told}"
+            text.contains("- a.txt: the trunk's version was taken, this task's was dropped"),
+            "{text}"
         );
-        assert!(!told.contains("<<<<<<<"), "{told}");
+        assert!(!text.contains("<<<<<<<"), "{text}");
     }
 }

@@ -13,21 +13,24 @@ use crate::perform::AttemptContext;
 /// Returns the section for a lead, or nothing for any other attempt.
 pub(super) fn section(
     board: &Board,
-    scene: &AttemptContext,
+    context: &AttemptContext,
     has_tools: bool,
     now: Now,
 ) -> Option<String> {
-    if scene.task.duty != Some(TaskDuty::Lead) {
+    if context.task.duty != Some(TaskDuty::Lead) {
         return None;
     }
-    let mission = scene.task.mission.and_then(|id| board.missions.get(&id))?;
-    let name = &scene.attempt.agent;
+    let mission = context
+        .task
+        .mission
+        .and_then(|id| board.missions.get(&id))?;
+    let name = &context.attempt.agent;
     let (add, finish) = if has_tools {
         ("`task_add`", "`mission_finish`")
     } else {
         ("`regatta task add`", "`regatta mission finish`")
     };
-    let max_tasks = scene.project.settings.leads.max_children;
+    let max_tasks = context.project.settings.leads.max_children;
     let mut text = format!(
         "## YOU LEAD\nYou are {name}, the lead of {}. Break its goal into tasks, give them to your \
          workers, and report the \
@@ -45,7 +48,7 @@ pub(super) fn section(
         mission.id,
     );
     text += &describe_workers(board, &mission.agents, mission.max_workers);
-    let checks = &scene.project.validation;
+    let checks = &context.project.validation;
     if !checks.is_empty() {
         let checks: Vec<String> = checks
             .iter()
@@ -65,11 +68,11 @@ pub(super) fn section(
         .map(|task| &**task)
         .filter(|task| task.is_polled())
         .collect();
-    let given = mission
+    let task_count = mission
         .lead
         .as_ref()
         .map_or(0, |lead| lead.children as usize);
-    let ended = given.saturating_sub(tasks.len());
+    let ended = task_count.saturating_sub(tasks.len());
     if ended > 0 {
         let tasks = if ended == 1 {
             "1 task has".to_owned()
@@ -106,20 +109,20 @@ pub(super) fn section(
                  You get a message when their \
                  work lands.\n";
     }
-    for other in siblings {
-        let tasks: Vec<String> = other.tasks.iter().map(ToString::to_string).collect();
+    for sibling in siblings {
+        let tasks: Vec<String> = sibling.tasks.iter().map(ToString::to_string).collect();
         let tasks = if tasks.is_empty() {
             "no open task".to_owned()
         } else {
             tasks.join(", ")
         };
-        let landed = other.landed.map_or(String::new(), |commit| {
+        let landed = sibling.landed.map_or(String::new(), |commit| {
             format!(", last landed {}", &commit.as_str()[..10])
         });
         let _ = writeln!(
             text,
             "- {} leads {} \"{}\": {tasks}{landed}",
-            other.lead, other.mission, other.title
+            sibling.lead, sibling.mission, sibling.title
         );
     }
     Some(text + "\n")
@@ -139,13 +142,13 @@ fn describe_workers(board: &Board, names: &[AgentName], max_workers: u32) -> Str
         .iter()
         .filter_map(|name| board.agents.get(name))
         .collect();
-    let at_once = if max_workers == 1 {
+    let workers_at_once = if max_workers == 1 {
         "one works".to_owned()
     } else {
         format!("at most {max_workers} work")
     };
     let mut text = format!(
-        "## YOUR WORKERS\nOf these, {at_once} at the same time. They take tasks by themselves.\n"
+        "## YOUR WORKERS\nOf these, {workers_at_once} at the same time. They take tasks by themselves.\n"
     );
     for worker in workers {
         let capacity = agent::capacity(board, worker);

@@ -11,28 +11,28 @@ use super::tools;
 
 /// Returns the first prompt of a member's session. It asks for one short answer, which proves that
 /// the model responds.
-pub(super) fn prompt(engine: &Engine, scene: &AttemptContext, standing: &SessionOf) -> String {
+pub(super) fn prompt(engine: &Engine, context: &AttemptContext, session: &SessionOf) -> String {
     let board = engine.board();
     let team = board
         .launches
-        .get(&standing.launch)
-        .and_then(|team_launch| board.teams.get(&team_launch.team))
+        .get(&session.launch)
+        .and_then(|launch| board.teams.get(&launch.team))
         .cloned();
     let Some(team) = team else {
-        return format!("You are {}.\n", scene.attempt.agent);
+        return format!("You are {}.\n", context.attempt.agent);
     };
-    let Some(member) = team.member(&standing.member) else {
-        return format!("You are {}.\n", scene.attempt.agent);
+    let Some(member) = team.member(&session.member) else {
+        return format!("You are {}.\n", context.attempt.agent);
     };
-    let are_served = engine.shared.settings.tool_server.is_some();
+    let has_server = engine.shared.settings.tool_server.is_some();
     let agent = board
         .agents
-        .get(&scene.attempt.agent)
-        .filter(|agent| are_served && agent.runtime.has_tools());
+        .get(&context.attempt.agent)
+        .filter(|agent| has_server && agent.runtime.has_tools());
     let tools = agent
         .map(|agent| tools::section(agent.role, true))
         .unwrap_or_default();
-    member_prompt(&team, member, &scene.attempt.notes, &tools)
+    member_prompt(&team, member, &context.attempt.notes, &tools)
 }
 
 /// Writes the prompt of a member.
@@ -54,18 +54,18 @@ fn member_prompt(team: &Team, member: &TeamMember, notes: &[String], tools: &str
         text += &format!("## HOW YOU WORK\n{}\n\n", workflow.trim());
     }
     text += "## THE TEAM\n";
-    for other in team.roster() {
-        let rank = if other.name == team.lead.name {
+    for teammate in team.roster() {
+        let rank = if teammate.name == team.lead.name {
             "lead"
         } else {
             "member"
         };
-        let role = other
+        let role = teammate
             .role
             .as_deref()
             .map(|role| format!(": {}", first_line(role)))
             .unwrap_or_default();
-        text += &format!("- @{} ({rank}){role}\n", team.agent(&other.name));
+        text += &format!("- @{} ({rank}){role}\n", team.agent(&teammate.name));
     }
     text += "\n## RULES\n\
         - Your working directory is your own copy of the repository. Nothing that you change there \
@@ -103,16 +103,16 @@ mod tests {
 
     #[test]
     fn the_brief_of_a_member_names_its_team_and_role() {
-        let named = |s: &str| TeamMember::named(MemberName::new(s).unwrap());
+        let member = |name: &str| TeamMember::named(MemberName::new(name).unwrap());
         let tom = TeamMember {
             role: Some("tests\nand more".into()),
             cwd: Some("web".into()),
-            ..named("tom")
+            ..member("tom")
         };
         let team = Team {
             name: TeamName::new("harbour").unwrap(),
             project: ProjectName::new("shop").unwrap(),
-            lead: named("amy"),
+            lead: member("amy"),
             members: vec![tom.clone()],
             environments: BTreeMap::new(),
             launch: None,

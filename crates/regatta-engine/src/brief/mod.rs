@@ -40,22 +40,22 @@ const MAX_FILES_NAMED: usize = 50;
 
 /// Returns the prompt of an attempt as of now. Before a `fresh` start, also writes the briefing to
 /// its file if possible.
-pub(crate) fn attempt_prompt(engine: &Engine, scene: &AttemptContext, fresh: bool) -> String {
+pub(crate) fn attempt_prompt(engine: &Engine, context: &AttemptContext, is_fresh: bool) -> String {
     let redact = |text: &str| (engine.shared.settings.redactor.0)(text);
-    if let Some(standing) = &scene.attempt.session_of {
-        return redact(&member::prompt(engine, scene, standing));
+    if let Some(session) = &context.attempt.session_of {
+        return redact(&member::prompt(engine, context, session));
     }
     let board = engine.board();
-    let agent = board.agents.get(&scene.attempt.agent);
+    let agent = board.agents.get(&context.attempt.agent);
     let has_tools = engine.shared.settings.tool_server.is_some()
         && agent.is_some_and(|agent| agent.runtime.has_tools());
-    let is_schema_shared = result_schema::should_share_schema(engine, scene);
-    let order = scene.spec();
-    let ending = result_schema::ending_rules(&scene.task, has_tools, is_schema_shared);
-    let briefing = sections::briefing(engine, scene, &ending);
+    let is_schema_shared = result_schema::should_share_schema(engine, context);
+    let spec = context.spec();
+    let ending = result_schema::ending_rules(&context.task, has_tools, is_schema_shared);
+    let briefing = sections::briefing(engine, context, &ending);
     let file = redact(&briefing.file_text());
-    let is_written = engine.site_of(scene).write_briefing(&order, fresh.then_some(file.as_str())).unwrap_or_else(|error| {
-        tracing::debug!(attempt = %scene.attempt.id, %error, "could not write the briefing; the \
+    let is_written = engine.site_of(context).write_briefing(&spec, is_fresh.then_some(file.as_str())).unwrap_or_else(|error| {
+        tracing::debug!(attempt = %context.attempt.id, %error, "could not write the briefing; the \
             prompt contains it");
         false
     });
@@ -63,74 +63,74 @@ pub(crate) fn attempt_prompt(engine: &Engine, scene: &AttemptContext, fresh: boo
     let ending = if is_written || !is_schema_shared {
         ending
     } else {
-        result_schema::ending_rules(&scene.task, has_tools, false)
+        result_schema::ending_rules(&context.task, has_tools, false)
     };
-    let place = engine.site_of(scene).working_dir(&order);
-    let evidence = last_failure(engine, &scene.task);
-    let mending = fixup::section(engine, scene);
+    let working_dir = engine.site_of(context).working_dir(&spec);
+    let evidence = last_failure(engine, &context.task);
+    let fixup_section = fixup::section(engine, context);
     let role = agent.map_or(Role::Worker, |agent| agent.role);
     let tools = if has_tools {
         tools::section(
             role,
-            scene.task.duty.is_none() || scene.task.is_conversation(),
+            context.task.duty.is_none() || context.task.is_conversation(),
         )
     } else {
         String::new()
     };
-    let leading = lead::section(&board, scene, has_tools, engine.now());
+    let lead_section = lead::section(&board, context, has_tools, engine.now());
     let inlined = briefing.inlined_text();
     let is_inlined = !is_written || inlined.len() <= sections::MAX_INLINED_BYTES;
-    let told = PromptParts {
-        lead: leading.as_deref(),
+    let parts = PromptParts {
+        lead: lead_section.as_deref(),
         briefing: is_inlined.then_some(inlined.as_str()),
         evidence: evidence.as_deref(),
-        fixup: mending.as_deref(),
+        fixup: fixup_section.as_deref(),
         tools: &tools,
         ending: &ending,
-        workspace: place.as_deref(),
+        workspace: working_dir.as_deref(),
     };
     redact(&assemble_prompt(
-        &scene.task,
-        &scene.project,
-        &scene.attempt,
-        &told,
+        &context.task,
+        &context.project,
+        &context.attempt,
+        &parts,
     ))
 }
 
 /// Writes the briefing into Regatta's directory of a workspace. An earlier attempt may have left
 /// anything there, so links in it are never followed (S6).
 pub(crate) fn write_briefing(workspace: &Path, text: &str) -> io::Result<()> {
-    let real = |path: &Path| {
+    let is_dir = |path: &Path| {
         path.symlink_metadata()
             .is_ok_and(|metadata| metadata.is_dir())
     };
-    if !real(workspace) {
+    if !is_dir(workspace) {
         return Err(io::Error::other("there is no workspace"));
     }
-    let ours = workspace.join(REGATTA_DIR);
-    if !real(&ours) {
-        match fs::remove_file(&ours) {
+    let regatta_dir = workspace.join(REGATTA_DIR);
+    if !is_dir(&regatta_dir) {
+        match fs::remove_file(&regatta_dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => fs::create_dir(&ours)?,
+            _ => fs::create_dir(&regatta_dir)?,
         }
     }
     artifacts::write_atomically(&workspace.join(BRIEFING_PATH), text.as_bytes())?;
     result_schema::write_schema(workspace)?;
     // The agent's own git ignores the directory too.
     let info = workspace.join(".git").join("info");
-    if real(&workspace.join(".git")) && (real(&info) || fs::create_dir(&info).is_ok()) {
+    if is_dir(&workspace.join(".git")) && (is_dir(&info) || fs::create_dir(&info).is_ok()) {
         let exclude = info.join("exclude");
-        let plain = exclude
+        let is_plain_file = exclude
             .symlink_metadata()
             .map_or(true, |metadata| metadata.is_file());
-        let old = if plain {
+        let existing = if is_plain_file {
             fs::read_to_string(&exclude).unwrap_or_default()
         } else {
             String::new()
         };
         let line = format!("/{REGATTA_DIR}/");
-        if plain && !old.lines().any(|old| old == line) {
-            artifacts::write_atomically(&exclude, format!("{old}{line}\n").as_bytes())?;
+        if is_plain_file && !existing.lines().any(|existing| existing == line) {
+            artifacts::write_atomically(&exclude, format!("{existing}{line}\n").as_bytes())?;
         }
     }
     Ok(())
@@ -149,12 +149,15 @@ fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
     if last.end.as_ref()?.cause != AttemptCause::Invalid {
         return None;
     }
-    let found = artifacts::read_evidence(engine, last.id).ok()?;
-    let failed = found.iter().find(|check_evidence| !check_evidence.passed)?;
-    let first = failure::first_error(&failed.output);
-    let first = first.map_or(String::new(), |first| format!("First error: {first}\n"));
+    let evidence = artifacts::read_evidence(engine, last.id).ok()?;
+    let failed = evidence.iter().find(|check| !check.passed)?;
+    let first_error = failure::first_error(&failed.output);
+    let first_error = first_error.map_or(String::new(), |error| format!("First error: {error}\n"));
     let output = failure::excerpt(failed.output.trim(), 8 * 1024);
-    Some(format!("{}\n{first}```\n{output}\n```", failed.outcome))
+    Some(format!(
+        "{}\n{first_error}```\n{output}\n```",
+        failed.outcome
+    ))
 }
 
 /// The parts of a prompt besides the task's own text.
@@ -190,31 +193,31 @@ fn assemble_prompt(
     task: &Task,
     project: &Project,
     attempt: &Attempt,
-    told: &PromptParts<'_>,
+    parts: &PromptParts<'_>,
 ) -> String {
-    let order = if task.description.trim().is_empty() {
+    let description = if task.description.trim().is_empty() {
         String::new()
     } else {
         format!("{}\n\n", task.description.trim())
     };
     // A fix-up's prompt begins with the work to do now, because the task itself is done.
-    let mut text = match told.fixup {
-        None => format!("# {}: {}\n\n{order}", task.id, prompt_subject(task)),
-        Some(mending) => format!("# Fix-up of {}\n\n{mending}", task.id),
+    let mut text = match parts.fixup {
+        None => format!("# {}: {}\n\n{description}", task.id, prompt_subject(task)),
+        Some(fixup_section) => format!("# Fix-up of {}\n\n{fixup_section}", task.id),
     };
-    if told.briefing.is_none() {
+    if parts.briefing.is_none() {
         text += &format!(
             "First read {BRIEFING_PATH}: the project's goals, what happened to these files before, \
              and what earlier tasks \
              learned.\n\n"
         );
     }
-    text += told.lead.unwrap_or_default();
+    text += parts.lead.unwrap_or_default();
     let manifest = task.manifest();
     if !manifest.is_empty() {
         text += "## FILE MANIFEST\nChange only these files. Regatta leaves every other change out \
             of the work. ";
-        text += if told.tools.is_empty() {
+        text += if parts.tools.is_empty() {
             "If another file needs a change, name it under `scope_escapes` in your result.\n"
         } else {
             "If another file needs a change, call `report_scope_escape`.\n"
@@ -224,11 +227,7 @@ fn assemble_prompt(
         }
         text += "\n";
     }
-    let changed: Vec<&String> = attempt
-        .gates
-        .iter()
-        .flat_map(|gate_result| &gate_result.files)
-        .collect();
+    let changed: Vec<&String> = attempt.gates.iter().flat_map(|gate| &gate.files).collect();
     if !changed.is_empty() {
         text += "## CHANGED BEFORE YOU\nThe previous wave changed these files of your manifest. \
                  Read them again: the task may describe an \
@@ -254,9 +253,9 @@ fn assemble_prompt(
         }
         text += "\n";
     }
-    if task.is_polled() && told.fixup.is_none() {
-        text += &describe_earlier_attempts(task, attempt, told.evidence);
-    } else if let (true, Some(evidence)) = (task.is_polled(), told.evidence) {
+    if task.is_polled() && parts.fixup.is_none() {
+        text += &describe_earlier_attempts(task, attempt, parts.evidence);
+    } else if let (true, Some(evidence)) = (task.is_polled(), parts.evidence) {
         text += &format!("## WHAT FAILED IN THE LAST FIX-UP\n{evidence}\n\n");
     }
     if !attempt.notes.is_empty() {
@@ -285,16 +284,16 @@ fn assemble_prompt(
         }
         text += "\n";
     }
-    if told.fixup.is_some() {
+    if parts.fixup.is_some() {
         text += &format!(
             "## THE ORIGINAL TASK\nThis is done. Read it to see what the work is for; do not do \
-            it again.\n\n{}\n\n{order}",
+            it again.\n\n{}\n\n{description}",
             prompt_subject(task)
         );
     }
-    text += told.tools;
-    text += &work_rules(task, attempt, told);
-    if let Some(briefing) = told.briefing {
+    text += parts.tools;
+    text += &work_rules(task, attempt, parts);
+    if let Some(briefing) = parts.briefing {
         text += briefing;
     }
     text
@@ -341,14 +340,14 @@ fn describe_left_out_edits(task: &Task) -> String {
     if files.is_empty() {
         return String::new();
     }
-    let shown = files
+    let list = files
         .iter()
         .take(MAX_LEFT_OUT_FILES)
         .map(|file| format!("- {file}\n"))
         .collect::<String>();
-    let more = files.len().saturating_sub(MAX_LEFT_OUT_FILES);
-    let more = if more > 0 {
-        format!("- and {more} more\n")
+    let hidden = files.len().saturating_sub(MAX_LEFT_OUT_FILES);
+    let more = if hidden > 0 {
+        format!("- and {hidden} more\n")
     } else {
         String::new()
     };
@@ -357,7 +356,7 @@ fn describe_left_out_edits(task: &Task) -> String {
          manifest. Those edits are no part \
          of the work: they were left out of it, the checks run without them, and they are kept \
          apart for a person.\n\
-         {shown}{more}If the work needs them, report it as a scope escape.\n\n"
+         {list}{more}If the work needs them, report it as a scope escape.\n\n"
     )
 }
 
@@ -383,12 +382,12 @@ fn rule_warnings(task: &Task, project: &Project) -> Vec<String> {
 }
 
 /// Returns the section about the working directory and the end of the attempt.
-fn work_rules(task: &Task, attempt: &Attempt, told: &PromptParts<'_>) -> String {
-    let place = told
+fn work_rules(task: &Task, attempt: &Attempt, parts: &PromptParts<'_>) -> String {
+    let working_dir = parts
         .workspace
         .map_or(String::new(), |path| format!(", {},", path.display()));
     let own_copy = format!(
-        "- Your working directory{place} is your own copy of the repository. Work only there. You \
+        "- Your working directory{working_dir} is your own copy of the repository. Work only there. You \
          may commit, but need not: \
          Regatta takes the files as they are on disk.\n"
     );
@@ -407,11 +406,11 @@ fn work_rules(task: &Task, attempt: &Attempt, told: &PromptParts<'_>) -> String 
                 the conversation.\n"
     } else {
         format!(
-            "- Your working directory{place} is a copy of the repository to read. Change nothing \
+            "- Your working directory{working_dir} is a copy of the repository to read. Change nothing \
             in it.\n"
         )
     };
-    format!("## RULES\n{work}{}", told.ending)
+    format!("## RULES\n{work}{}", parts.ending)
 }
 
 /// Describes the task's contract, in the order in which it is checked.

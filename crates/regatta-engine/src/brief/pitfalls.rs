@@ -7,20 +7,20 @@ const MAX_PITFALLS: usize = 8;
 
 /// Returns the pitfalls of the languages of these files.
 pub(crate) fn for_files(files: &[PathPattern]) -> Vec<&'static str> {
-    let ends = |endings: &[&str]| {
+    let has_ending = |endings: &[&str]| {
         files.iter().any(|file| {
             let name = file.as_str().rsplit('/').next().unwrap_or_default();
             endings.iter().any(|ending| name.ends_with(ending))
         })
     };
-    let mut found: Vec<&'static str> = Vec::new();
+    let mut pitfalls: Vec<&'static str> = Vec::new();
     for (endings, lines) in PITFALLS {
-        if ends(endings) {
-            found.extend(*lines);
+        if has_ending(endings) {
+            pitfalls.extend(*lines);
         }
     }
-    found.truncate(MAX_PITFALLS);
-    found
+    pitfalls.truncate(MAX_PITFALLS);
+    pitfalls
 }
 
 /// Endings of file names, and the pitfalls of such files.
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn pitfalls_are_chosen_by_the_languages_of_the_files() {
-        let of = |files: &[&str]| {
+        let pitfalls_of = |files: &[&str]| {
             for_files(
                 &files
                     .iter()
@@ -103,19 +103,19 @@ mod tests {
                     .collect::<Vec<_>>(),
             )
         };
-        assert!(of(&["src/**"]).is_empty() && of(&["README.md"]).is_empty());
+        assert!(pitfalls_of(&["src/**"]).is_empty() && pitfalls_of(&["README.md"]).is_empty());
         assert!(
-            of(&["src/*.rs"])
+            pitfalls_of(&["src/*.rs"])
                 .iter()
                 .all(|line| line.starts_with("Rust"))
         );
         for name in ["at.js", "at.cjs", "src/*.jsx"] {
-            let lines = of(&[name]);
+            let lines = pitfalls_of(&[name]);
             assert!(
                 !lines.is_empty() && lines.iter().all(|line| line.starts_with("JavaScript")),
                 "{name}: {lines:?}"
             );
         }
-        assert!(of(&["a.go", "b.py", "c.ts", "d.sh"]).len() == MAX_PITFALLS);
+        assert!(pitfalls_of(&["a.go", "b.py", "c.ts", "d.sh"]).len() == MAX_PITFALLS);
     }
 }

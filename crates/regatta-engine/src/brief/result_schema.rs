@@ -111,9 +111,9 @@ const SCHEMA: &str = r#"{
 "#;
 
 /// Returns whether enough tasks of the mission are open that naming the schema file pays off.
-pub(super) fn should_share_schema(engine: &Engine, scene: &AttemptContext) -> bool {
+pub(super) fn should_share_schema(engine: &Engine, context: &AttemptContext) -> bool {
     let board = engine.board();
-    scene.task.mission.is_some_and(|mission| {
+    context.task.mission.is_some_and(|mission| {
         board
             .open_tasks_of(mission)
             .take(MIN_WORKERS_FOR_SCHEMA)
@@ -136,15 +136,22 @@ mod tests {
     #[test]
     fn every_field_of_the_result_format_and_schema_is_read() {
         let schema: serde_json::Value = serde_json::from_str(SCHEMA).unwrap();
-        let words: serde_json::Value = serde_json::from_str(RESULT_FORMAT).unwrap();
-        let named = |s: &str| schema["properties"].get(s).is_some();
+        let format: serde_json::Value = serde_json::from_str(RESULT_FORMAT).unwrap();
+        let is_in_schema = |field: &str| schema["properties"].get(field).is_some();
         assert!(
-            words.as_object().unwrap().keys().all(|word| named(word)),
-            "{words}"
+            format
+                .as_object()
+                .unwrap()
+                .keys()
+                .all(|field| is_in_schema(field)),
+            "{format}"
         );
         assert!(SCHEMA_REFERENCE.contains(SCHEMA_PATH));
-        let read = worker_result::parse_result(RESULT_FORMAT.as_bytes()).unwrap();
-        assert_eq!((read.findings.len(), read.result.learnings.len()), (1, 1));
+        let parsed = worker_result::parse_result(RESULT_FORMAT.as_bytes()).unwrap();
+        assert_eq!(
+            (parsed.findings.len(), parsed.result.learnings.len()),
+            (1, 1)
+        );
         for status in schema["properties"]["status"]["enum"].as_array().unwrap() {
             assert!(
                 worker_result::parse_result(

@@ -84,78 +84,79 @@ impl Briefing {
 const PROTOCOL: &str = "PROTOCOL";
 
 /// Returns the briefing of an attempt. `ending` is the rules about the end of the attempt.
-pub(super) fn briefing(engine: &Engine, scene: &AttemptContext, ending: &str) -> Briefing {
-    let past = ended_tasks(engine, scene);
+pub(super) fn briefing(engine: &Engine, context: &AttemptContext, ending: &str) -> Briefing {
+    let past = ended_tasks(engine, context);
     Briefing {
         title: format!(
             "{} {} (attempt {})",
-            scene.task.id,
-            super::prompt_subject(&scene.task),
-            scene.attempt.id
+            context.task.id,
+            super::prompt_subject(&context.task),
+            context.attempt.id
         ),
         sections: vec![
             Section {
                 name: "GOALS",
-                text: goals_section(engine, scene),
+                text: goals_section(engine, context),
                 max_chars: MAX_BRIEFING_CHARS / 8,
             },
             Section {
                 name: "HISTORY",
-                text: history_section(&scene.task, &past),
+                text: history_section(&context.task, &past),
                 max_chars: MAX_BRIEFING_CHARS / 4,
             },
             Section {
                 name: "INTEL",
-                text: intel_section(engine, scene),
+                text: intel_section(engine, context),
                 max_chars: MAX_BRIEFING_CHARS / 3,
             },
             Section {
                 name: "TASK",
-                text: task_section(engine, scene),
+                text: task_section(engine, context),
                 max_chars: MAX_BRIEFING_CHARS / 8,
             },
             Section {
                 name: PROTOCOL,
-                text: protocol_section(engine, scene, ending),
+                text: protocol_section(engine, context, ending),
                 max_chars: MAX_BRIEFING_CHARS / 8,
             },
         ],
     }
 }
 
-/// Cuts a text at a line's end, to at most `most` characters, and adds a note if something was cut.
-fn truncate_at_line(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+/// Cuts a text at a line's end, to at most `max_chars` characters, and adds a note if something
+/// was cut.
+fn truncate_at_line(text: &str, max_chars: usize) -> String {
+    if text.chars().count() <= max_chars {
         return text.to_owned();
     }
-    let head: String = text.chars().take(most).collect();
+    let head: String = text.chars().take(max_chars).collect();
     let end = head
         .rfind('\n')
-        .filter(|head| *head > 0)
+        .filter(|end| *end > 0)
         .unwrap_or(head.len());
     format!("{}\n(cut here: there is more)", &head[..end])
 }
 
 /// Returns the ended tasks of the project, newest first.
-pub(super) fn ended_tasks(engine: &Engine, scene: &AttemptContext) -> Vec<Task> {
-    let after = scene
+pub(super) fn ended_tasks(engine: &Engine, context: &AttemptContext) -> Vec<Task> {
+    let after = context
         .task
         .id
         .0
         .saturating_sub(MAX_TASKS_SEARCHED as u64 + 1);
     let filter = TaskFilter {
-        project: Some(scene.project.name.clone()),
+        project: Some(context.project.name.clone()),
         statuses: vec![TaskStatus::Completed, TaskStatus::Failed],
         after: (after > 0).then_some(regatta_core::ids::TaskId(after)),
         limit: MAX_TASKS_SEARCHED,
         ..TaskFilter::default()
     };
-    let mut found = engine.history().tasks(&filter).unwrap_or_else(|error| {
-        tracing::warn!(task = %scene.task.id, "could not read the history for a briefing: {error}");
+    let mut tasks = engine.history().tasks(&filter).unwrap_or_else(|error| {
+        tracing::warn!(task = %context.task.id, "could not read the history for a briefing: {error}");
         vec![]
     });
-    found.reverse();
-    found
+    tasks.reverse();
+    tasks
 }
 
 /// Files in which a project describes itself to people and agents.
@@ -166,44 +167,44 @@ const PROJECT_DESCRIPTION_FILES: [&str; 4] = [
     "AGENTS.md",
 ];
 
-fn goals_section(engine: &Engine, scene: &AttemptContext) -> String {
+fn goals_section(engine: &Engine, context: &AttemptContext) -> String {
     let board = engine.board();
     let mut text = String::new();
-    let is_there = |name: &&str| {
-        scene
+    let exists = |name: &&str| {
+        context
             .repo
             .path
             .join(name)
             .symlink_metadata()
             .is_ok_and(|file| file.is_file())
     };
-    let about: Vec<&str> = PROJECT_DESCRIPTION_FILES
+    let existing: Vec<&str> = PROJECT_DESCRIPTION_FILES
         .into_iter()
-        .filter(is_there)
+        .filter(exists)
         .collect();
-    if !about.is_empty() {
+    if !existing.is_empty() {
         text += &format!(
             "The project {} describes itself in {}.\n",
-            scene.project.name,
-            about.join(", ")
+            context.project.name,
+            existing.join(", ")
         );
     }
-    let mission = scene
+    let mission = context
         .task
         .mission
-        .filter(|_| scene.task.duty.is_none())
+        .filter(|_| context.task.duty.is_none())
         .and_then(|id| board.missions.get(&id));
     let Some(mission) = mission else { return text };
     let others: Vec<_> = board
         .tasks
         .values()
         .filter(|task| {
-            task.mission == Some(mission.id) && task.id != scene.task.id && task.is_polled()
+            task.mission == Some(mission.id) && task.id != context.task.id && task.is_polled()
         })
         .take(MAX_TASKS_NAMED)
         .collect();
     let is_alone = others.is_empty() && mission.goal.is_none();
-    if !is_alone && mission.title != scene.task.subject {
+    if !is_alone && mission.title != context.task.subject {
         text += &format!(
             "This task is part of the mission {}: {}\n",
             mission.id, mission.title
@@ -225,17 +226,15 @@ fn goals_section(engine: &Engine, scene: &AttemptContext) -> String {
 
 /// Lists the tasks that recently landed or failed in these files.
 fn history_section(task: &Task, past: &[Task]) -> String {
-    let touches = |other: &&Task| {
+    let shares_files = |other: &&Task| {
         let changed = other
             .submission
             .iter()
             .flat_map(|submission| &submission.changed);
         task.files.is_empty()
-            || changed.into_iter().any(|path| {
-                task.files
-                    .iter()
-                    .any(|path_pattern| path_pattern.matches(path))
-            })
+            || changed
+                .into_iter()
+                .any(|path| task.files.iter().any(|pattern| pattern.matches(path)))
             || other
                 .files
                 .iter()
@@ -245,7 +244,7 @@ fn history_section(task: &Task, past: &[Task]) -> String {
     for other in past
         .iter()
         .filter(|task| task.status == TaskStatus::Completed && task.landed.is_some())
-        .filter(touches)
+        .filter(shares_files)
         .take(8)
     {
         let commit: String = other
@@ -268,7 +267,7 @@ fn history_section(task: &Task, past: &[Task]) -> String {
     for other in past
         .iter()
         .filter(|task| task.status == TaskStatus::Failed)
-        .filter(touches)
+        .filter(shares_files)
         .take(5)
     {
         let reason = other.reason.as_deref().unwrap_or("no reason is known");
@@ -282,15 +281,15 @@ fn history_section(task: &Task, past: &[Task]) -> String {
     text
 }
 
-/// Returns the text as one line of at most `most` characters.
-fn truncate_to_line(text: &str, most: usize) -> String {
+/// Returns the text as one line of at most `max_chars` characters.
+fn truncate_to_line(text: &str, max_chars: usize) -> String {
     let line: String = text
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
-        .take(most + 1)
+        .take(max_chars + 1)
         .collect();
-    if line.chars().count() > most {
-        format!("{}…", line.chars().take(most).collect::<String>())
+    if line.chars().count() > max_chars {
+        format!("{}…", line.chars().take(max_chars).collect::<String>())
     } else {
         line
     }
@@ -298,13 +297,13 @@ fn truncate_to_line(text: &str, most: usize) -> String {
 
 /// Returns the three learnings of the project that match the task best, and the places of the
 /// others.
-fn intel_section(engine: &Engine, scene: &AttemptContext) -> String {
-    let learnings = project_learnings::all_learnings(engine, scene);
+fn intel_section(engine: &Engine, context: &AttemptContext) -> String {
+    let learnings = project_learnings::all_learnings(engine, context);
     let about = format!(
         "{} {} {}",
-        scene.task.subject,
-        scene.task.description,
-        scene
+        context.task.subject,
+        context.task.description,
+        context
             .task
             .files
             .iter()
@@ -314,14 +313,10 @@ fn intel_section(engine: &Engine, scene: &AttemptContext) -> String {
     );
     let best = project_learnings::best_matches(&learnings, &about, 3);
     let mut text = String::new();
-    for Learning {
-        source: from,
-        text: body,
-    } in &best
-    {
-        text += &format!("### {from}\n{}\n\n", truncate_at_line(body.trim(), 1_800));
+    for Learning { source, text: body } in &best {
+        text += &format!("### {source}\n{}\n\n", truncate_at_line(body.trim(), 1_800));
     }
-    let others: Vec<&str> = learnings
+    let other_sources: Vec<&str> = learnings
         .iter()
         .filter(|learning| {
             !best.iter().any(|best| best.source == learning.source)
@@ -330,15 +325,15 @@ fn intel_section(engine: &Engine, scene: &AttemptContext) -> String {
         .map(|learning| learning.source.as_str())
         .take(10)
         .collect();
-    if !others.is_empty() {
-        text += &format!("More is in: {}\n", others.join(", "));
+    if !other_sources.is_empty() {
+        text += &format!("More is in: {}\n", other_sources.join(", "));
     }
     text
 }
 
-fn task_section(engine: &Engine, scene: &AttemptContext) -> String {
+fn task_section(engine: &Engine, context: &AttemptContext) -> String {
     let board = engine.board();
-    let task = &scene.task;
+    let task = &context.task;
     let mut text = String::new();
     for id in &task.blocked_by {
         let other = match board.tasks.get(id) {
@@ -354,21 +349,21 @@ fn task_section(engine: &Engine, scene: &AttemptContext) -> String {
         }
     }
     // A member of a team that only waits for messages works on no files.
-    let is_beside = |other: &&std::sync::Arc<Attempt>| {
-        other.id != scene.attempt.id
-            && other.project == scene.project.name
+    let is_other_worker = |other: &&std::sync::Arc<Attempt>| {
+        other.id != context.attempt.id
+            && other.project == context.project.name
             && other.session_of.is_none()
     };
     for other in board
         .attempts
         .values()
-        .filter(is_beside)
+        .filter(is_other_worker)
         .take(MAX_AGENTS_NAMED)
     {
-        let Some(theirs) = board.tasks.get(&other.task).filter(|task| task.is_polled()) else {
+        let Some(other_task) = board.tasks.get(&other.task).filter(|task| task.is_polled()) else {
             continue;
         };
-        let files: Vec<String> = theirs.files.iter().map(ToString::to_string).collect();
+        let files: Vec<String> = other_task.files.iter().map(ToString::to_string).collect();
         let files = if files.is_empty() {
             "no files of its own".to_owned()
         } else {
@@ -377,14 +372,14 @@ fn task_section(engine: &Engine, scene: &AttemptContext) -> String {
         text += &format!(
             "- {} works on {} at the same time: {}\n",
             other.agent,
-            theirs.id,
+            other_task.id,
             truncate_to_line(&files, 200)
         );
     }
     // The gates are about the files that a task may change, so a task that changes nothing needs no
     // warning.
     let is_change = task.duty.is_none();
-    for gate in scene
+    for gate in context
         .attempt
         .gates
         .iter()
@@ -398,14 +393,14 @@ fn task_section(engine: &Engine, scene: &AttemptContext) -> String {
     text
 }
 
-fn protocol_section(engine: &Engine, scene: &AttemptContext, ending: &str) -> String {
-    if scene.attempt.no_workspace {
+fn protocol_section(engine: &Engine, context: &AttemptContext, ending: &str) -> String {
+    if context.attempt.no_workspace {
         return ending.to_owned();
     }
     let workspace = engine
         .shared
         .git
-        .workspace_path(&scene.repo, scene.attempt.workspace());
+        .workspace_path(&context.repo, context.attempt.workspace());
     format!(
         "- Your workspace: {}\n\
          - Do not merge or push. Regatta takes what is on disk when you end, checks it and lands \

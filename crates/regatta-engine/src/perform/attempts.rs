@@ -25,21 +25,21 @@ use super::{
 
 /// Performs `Effect::RunAttempt`: runs the attempt's program to its end and reports the end.
 pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let Ok(found) = attempt_context(engine, id) else {
+    let Ok(loaded) = attempt_context(engine, id) else {
         return;
     };
-    let Some(scene) = found else {
+    let Some(context) = loaded else {
         return report_effect(engine, key, Command::ReportPerformed);
     };
-    let token = scene.attempt.token;
-    if let Some(how) = run_program(engine, &scene) {
+    let token = context.attempt.token;
+    if let Some(exit) = run_program(engine, &context) {
         report_effect(
             engine,
             key,
             Command::ReportExited {
                 attempt: id,
                 token,
-                exit: how,
+                exit,
             },
         );
     }
@@ -47,11 +47,11 @@ pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
 
 /// Runs the attempt's program to its end, or re-attaches to it if it runs already. Returns `None`
 /// when the engine stops first.
-fn run_program(engine: &Engine, scene: &AttemptContext) -> Option<ProgramExit> {
-    let (id, site) = (scene.attempt.id, engine.site_of(scene));
+fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit> {
+    let (id, site) = (context.attempt.id, engine.site_of(context));
     let state = match site.state(id) {
         Ok(state) => state,
-        Err(error) => return give_up_attempt(engine, scene, error.to_string().into()),
+        Err(error) => return give_up_attempt(engine, context, error.to_string().into()),
     };
     let mut before = None;
     if state == ProcessState::NotStarted {
@@ -70,19 +70,21 @@ fn run_program(engine: &Engine, scene: &AttemptContext) -> Option<ProgramExit> {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-        match launch(engine, scene) {
+        match launch(engine, context) {
             Ok(started) => {
                 for warning in &started.warnings {
                     tracing::warn!(attempt = %id, "{warning}");
                 }
                 // Without a sandbox, isolation is verified by comparing the checkout before and
                 // after.
-                let look = started.sandbox.is_none() && scene.attempt.runner.is_none();
-                before = look.then(|| CheckoutMarks::read(engine, scene)).flatten();
+                let should_compare = started.sandbox.is_none() && context.attempt.runner.is_none();
+                before = should_compare
+                    .then(|| CheckoutMarks::read(engine, context))
+                    .flatten();
                 let StartOutcome { sandbox, warnings } = started;
                 let command = Command::ReportLaunched {
                     attempt: id,
-                    token: scene.attempt.token,
+                    token: context.attempt.token,
                     sandbox,
                     warnings,
                 };
@@ -97,7 +99,7 @@ fn run_program(engine: &Engine, scene: &AttemptContext) -> Option<ProgramExit> {
                         {failure}");
                 }
             }
-            Err(error) => return give_up_attempt(engine, scene, error),
+            Err(error) => return give_up_attempt(engine, context, error),
         }
         // A stop that came while the program was being started found no process to stop.
         if engine.is_ending(id)
@@ -106,20 +108,20 @@ fn run_program(engine: &Engine, scene: &AttemptContext) -> Option<ProgramExit> {
             tracing::error!(attempt = %id, "could not stop the attempt: {error}");
         }
     }
-    let workspace = site.working_dir(&scene.spec()).unwrap_or_default();
-    let desk = LocalSink::new(
+    let workspace = site.working_dir(&context.spec()).unwrap_or_default();
+    let sink = LocalSink::new(
         engine,
-        &scene.attempt,
+        &context.attempt,
         workspace,
-        brief::attempt_prompt(engine, scene, false),
+        brief::attempt_prompt(engine, context, false),
     );
-    match site.attend(id, &desk) {
+    match site.attend(id, &sink) {
         Ok(None) => None, // its program goes on; the next start re-attaches to it
         Ok(Some(verdict)) => {
             if let Some(before) = before {
-                before.report_changes(engine, scene);
+                before.report_changes(engine, context);
             }
-            desk.record_final_usage(&verdict.usage);
+            sink.record_final_usage(&verdict.usage);
             let tail = engine.shared.agents.tail(id, 4096).unwrap_or_else(|error| {
                 tracing::warn!(attempt = %id, "could not read the output of the attempt's \
                     program: {error}");
@@ -128,11 +130,11 @@ fn run_program(engine: &Engine, scene: &AttemptContext) -> Option<ProgramExit> {
             let tail = regatta_core::failure::summary(&tail);
             Some(session_sink::program_exit(
                 verdict,
-                validate_attempt::worker_detail(engine, scene),
+                validate_attempt::worker_detail(engine, context),
                 &tail,
             ))
         }
-        Err(error) => give_up_attempt(engine, scene, error.to_string().into()),
+        Err(error) => give_up_attempt(engine, context, error.to_string().into()),
     }
 }
 
@@ -140,11 +142,11 @@ fn run_program(engine: &Engine, scene: &AttemptContext) -> Option<ProgramExit> {
 /// be running, because the next attempt gets its files. Returns `None` when the engine stops first.
 fn give_up_attempt(
     engine: &Engine,
-    scene: &AttemptContext,
+    context: &AttemptContext,
     SiteError { reason, fault }: SiteError,
 ) -> Option<ProgramExit> {
-    let id = scene.attempt.id;
-    end_program_and_commands(engine, &*engine.site_of(scene), id)
+    let id = context.attempt.id;
+    end_program_and_commands(engine, &*engine.site_of(context), id)
         .then_some(ProgramExit::NotRun { reason, fault })
 }
 
@@ -158,8 +160,8 @@ pub(super) fn end_program_and_commands(engine: &Engine, site: &dyn Site, id: Att
         }
         tracing::error!(attempt = %id, "could not end the attempt's program or one of its \
             commands: {error}");
-        let again = Instant::now() + RETRY_DELAY;
-        while Instant::now() < again {
+        let retry_at = Instant::now() + RETRY_DELAY;
+        while Instant::now() < retry_at {
             if engine.is_stopping() {
                 return false;
             }
@@ -170,13 +172,13 @@ pub(super) fn end_program_and_commands(engine: &Engine, site: &dyn Site, id: Att
 }
 
 /// Makes the workspace ready and starts the attempt's program in it.
-fn launch(engine: &Engine, scene: &AttemptContext) -> Result<StartOutcome, SiteError> {
+fn launch(engine: &Engine, context: &AttemptContext) -> Result<StartOutcome, SiteError> {
     let AttemptContext {
         attempt,
         task,
         repo,
         ..
-    } = scene;
+    } = context;
     let board = engine.board();
     if let Some(agent) = board
         .agents
@@ -188,17 +190,17 @@ fn launch(engine: &Engine, scene: &AttemptContext) -> Result<StartOutcome, SiteE
             .agents
             .launch_problems(&agent.runtime, &agent.profile);
         if !problems.is_empty() {
-            let words: Vec<String> = problems
+            let descriptions: Vec<String> = problems
                 .iter()
                 .map(|(_, error)| format!("{} {}", error.message, error.hint))
                 .collect();
             return Err(SiteError {
-                reason: words.join(" "),
+                reason: descriptions.join(" "),
                 fault: Some(SetupFault::Agent),
             });
         }
     }
-    let (workspace, ports) = make_ready(engine, scene)?;
+    let (workspace, ports) = make_ready(engine, context)?;
     let agent = board
         .agents
         .get(&attempt.agent)
@@ -214,12 +216,12 @@ fn launch(engine: &Engine, scene: &AttemptContext) -> Result<StartOutcome, SiteE
         ]
         .map(|(name, value)| (name.to_owned(), value)),
     );
-    env.extend(name_variables(&board, scene));
-    let prompt = brief::attempt_prompt(engine, scene, true);
+    env.extend(name_variables(&board, context));
+    let prompt = brief::attempt_prompt(engine, context, true);
     env.extend(ports);
     let tools = engine.shared.settings.tool_server.as_ref();
     // The command line inside an attempt uses the attempt's own token.
-    env.extend(tools.map(|tool_server| ("REGATTA_SERVER".to_owned(), tool_server.url.clone())));
+    env.extend(tools.map(|server| ("REGATTA_SERVER".to_owned(), server.url.clone())));
     let launch = ProgramLaunch {
         attempt: attempt.id,
         agent: agent
@@ -233,14 +235,14 @@ fn launch(engine: &Engine, scene: &AttemptContext) -> Result<StartOutcome, SiteE
             ..agent.profile.clone()
         },
         resume: attempt.resumed_session().map(str::to_owned),
-        mcp: tools.map(|tool_server| McpServer {
-            url: format!("{}/mcp", tool_server.url),
-            token: (tool_server.mint_attempt_token)(attempt.id, attempt.token),
+        mcp: tools.map(|server| McpServer {
+            url: format!("{}/mcp", server.url),
+            token: (server.mint_attempt_token)(attempt.id, attempt.token),
         }),
         recorded_usage: attempt
             .resumed_session()
             .and(attempt.resumes.as_ref())
-            .map(|resume_point| resume_point.used)
+            .map(|resume| resume.used)
             .unwrap_or_default(),
         workspace: workspace.path,
         objects: workspace.objects,
@@ -250,15 +252,15 @@ fn launch(engine: &Engine, scene: &AttemptContext) -> Result<StartOutcome, SiteE
         env,
     };
     engine
-        .site_of(scene)
+        .site_of(context)
         .start(&launch)
         .map_err(|error| format!("{} {}", error.message, error.hint).into())
 }
 
 /// Returns the variables that name an attempt's channel, message and mission, under Regatta's names
 /// and under those that older scripts read.
-fn name_variables(board: &Board, scene: &AttemptContext) -> Vec<(String, String)> {
-    let AttemptContext { attempt, task, .. } = scene;
+fn name_variables(board: &Board, context: &AttemptContext) -> Vec<(String, String)> {
+    let AttemptContext { attempt, task, .. } = context;
     let mission = attempt.mission.and_then(|id| board.missions.get(&id));
     let lead = mission.and_then(|mission| mission.lead.as_ref());
     let channel = lead.map_or_else(
@@ -271,13 +273,13 @@ fn name_variables(board: &Board, scene: &AttemptContext) -> Vec<(String, String)
         Some(TaskDuty::Lead) => lead.and_then(|lead| lead.message),
         Some(TaskDuty::Converse { .. } | TaskDuty::Plan { .. }) | None => None,
     };
-    let mut found = vec![
+    let mut variables = vec![
         ("REGATTA_CHANNEL", channel.to_string()),
         ("BOTBUS_CHANNEL", channel.to_string()),
         ("BOTBUS_AGENT", attempt.agent.to_string()),
         ("BOTBOX_PROJECT", attempt.project.to_string()),
     ];
-    for (ours, theirs, value) in [
+    for (ours, older, value) in [
         (
             "REGATTA_MISSION",
             "BOTBOX_MISSION",
@@ -289,13 +291,13 @@ fn name_variables(board: &Board, scene: &AttemptContext) -> Vec<(String, String)
             message.map(|id| id.to_string()),
         ),
     ] {
-        found.extend(
+        variables.extend(
             value
                 .into_iter()
-                .flat_map(|value| [(ours, value.clone()), (theirs, value)]),
+                .flat_map(|value| [(ours, value.clone()), (older, value)]),
         );
     }
-    found
+    variables
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
@@ -304,34 +306,34 @@ fn name_variables(board: &Board, scene: &AttemptContext) -> Vec<(String, String)
 /// Performs `Effect::PrepareWorkspace`: makes the workspace ready before the attempt's program
 /// starts.
 pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let Ok(found) = attempt_context(engine, id) else {
+    let Ok(loaded) = attempt_context(engine, id) else {
         return;
     };
-    let Some(scene) = found else {
+    let Some(context) = loaded else {
         return complete_for_ended_attempt(engine, key, id);
     };
-    let made = loop {
-        match make_ready(engine, &scene) {
+    let result = loop {
+        match make_ready(engine, &context) {
             Err(_) if !engine.can_start() && !engine.is_ending(id) => {}
-            made => break made,
+            result => break result,
         }
         if !wait_out_shutdown(engine, id) {
             return;
         }
     };
-    match made {
+    match result {
         Ok(_) if has_ended(engine, id) => complete_for_ended_attempt(engine, key, id),
         Ok(_) => report_effect(engine, key, Command::ReportPerformed),
         Err(_) if has_ended(engine, id) => complete_for_ended_attempt(engine, key, id),
         Err(SiteError { reason, fault }) => {
-            let how = ProgramExit::NotRun { reason, fault };
+            let exit = ProgramExit::NotRun { reason, fault };
             report_effect(
                 engine,
                 key,
                 Command::ReportExited {
                     attempt: id,
-                    token: scene.attempt.token,
-                    exit: how,
+                    token: context.attempt.token,
+                    exit,
                 },
             );
         }
@@ -345,8 +347,8 @@ pub(super) fn has_ended(engine: &Engine, id: AttemptId) -> bool {
 /// Ends an effect in the workspace of an attempt that has ended in the meantime. The sweep may have
 /// run before the workspace was made, so the workspace is removed again.
 pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let of = match engine.history().attempt(id) {
-        Ok(found) => found.map_or(id, |attempt| attempt.workspace()),
+    let workspace = match engine.history().attempt(id) {
+        Ok(attempt) => attempt.map_or(id, |attempt| attempt.workspace()),
         // The effect stays in the outbox for the next start.
         Err(error) => {
             return tracing::warn!(attempt = %id, "could not read the attempt, so its workspace is \
@@ -357,11 +359,11 @@ pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: At
         .board()
         .attempts
         .values()
-        .any(|attempt| attempt.workspace() == of)
+        .any(|attempt| attempt.workspace() == workspace)
     {
         return report_effect(engine, key, Command::ReportPerformed); // another attempt works in it
     }
-    match remove_workspace(engine, of) {
+    match remove_workspace(engine, workspace) {
         Ok(()) => report_effect(engine, key, Command::ReportPerformed),
         Err(reason) => {
             tracing::warn!(attempt = %id, "could not remove the attempt's workspace: {reason}")
@@ -394,10 +396,10 @@ pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
         .get(&id)
         .and_then(|attempt| attempt.runner.clone());
     let site = engine.site_of_runner(runner.as_ref());
-    let polite = engine.board().attempts.get(&id).is_some_and(|attempt| {
+    let ends_by_request = engine.board().attempts.get(&id).is_some_and(|attempt| {
         attempt.accepts_follow_ups && attempt.stopping != Some(AttemptCause::OverBudget)
     });
-    if polite {
+    if ends_by_request {
         ask_to_end(engine, &*site, id);
     }
     // The thread that runs the attempt sees the end and reports it.

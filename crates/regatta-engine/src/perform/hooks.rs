@@ -43,7 +43,7 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
     // The command is entered in the list of running commands before the engine checks whether it
     // may begin. A shutdown first forbids new commands and then counts the running ones, so it
     // misses none.
-    let what = format!(
+    let description = format!(
         "command `{}` of the hook {}",
         firing.argv.join(" "),
         firing.hook
@@ -51,14 +51,14 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
     let entry = engine
         .shared
         .commands
-        .register(CommandOwner::Firing(id), &what);
-    let wanted = || engine.can_start() && entry.is_wanted();
+        .register(CommandOwner::Firing(id), &description);
+    let is_wanted = || engine.can_start() && entry.is_wanted();
     // The shim reports a missing directory too, but only with the name of a system call.
     let result = if check.dir.is_dir() {
         engine
             .shared
             .agents
-            .run_check_while(&check, &wanted)
+            .run_check_while(&check, &is_wanted)
             .transpose()
     } else {
         Some(Err(missing_dir_error(&check.dir)))
@@ -67,7 +67,7 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
     // command.
     let Some(result) = result else { return };
     failpoint::hit("hook.ran");
-    let (ended, output, shut_in) = firing_end(result);
+    let (ended, output, sandbox_description) = firing_end(result);
     let output = (engine.shared.settings.redactor.0)(&output);
     report_effect(
         engine,
@@ -76,7 +76,7 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
             firing: id,
             ended,
             output,
-            sandbox_description: shut_in,
+            sandbox_description,
         },
     );
     failpoint::hit("hook.recorded");
@@ -91,19 +91,15 @@ fn missing_dir_error(dir: &std::path::Path) -> AgentError {
 
 fn firing_end(result: Result<CheckResult, AgentError>) -> (FiringEnd, String, Option<String>) {
     match result {
-        Ok(check_result) if check_result.has_timed_out => (
-            FiringEnd::TimedOut,
-            check_result.output,
-            check_result.sandbox,
-        ),
-        Ok(check_result) => {
-            let ended = match check_result.exit {
+        Ok(result) if result.has_timed_out => (FiringEnd::TimedOut, result.output, result.sandbox),
+        Ok(result) => {
+            let ended = match result.exit {
                 Exit::Code(code) => FiringEnd::Exited(code),
                 Exit::Signal(signal) => FiringEnd::Signalled(signal),
                 Exit::NotStarted(why) => FiringEnd::NotRun(why),
                 Exit::Lost => FiringEnd::Lost,
             };
-            (ended, check_result.output, check_result.sandbox)
+            (ended, result.output, result.sandbox)
         }
         Err(error) => (
             FiringEnd::NotRun(format!("{}; {}", error.message, error.hint)),
@@ -115,10 +111,10 @@ fn firing_end(result: Result<CheckResult, AgentError>) -> (FiringEnd, String, Op
 
 /// Builds a shell line of exactly these arguments, each in quotes.
 fn shell_line(argv: &[String]) -> String {
-    let words = argv
+    let quoted = argv
         .iter()
-        .map(|argv| format!("'{}'", argv.replace('\'', r"'\''")));
-    format!("exec {}", words.collect::<Vec<_>>().join(" "))
+        .map(|argument| format!("'{}'", argument.replace('\'', r"'\''")));
+    format!("exec {}", quoted.collect::<Vec<_>>().join(" "))
 }
 
 /// Returns the environment variables of a hook's command, under Regatta's names and under the older
@@ -157,10 +153,10 @@ fn hook_env(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
         }
         FiringCause::Free { uri } => env.push(("REGATTA_FREE", uri.to_string())),
     }
-    if let Some(held) = firing.claim {
+    if let Some(grant) = firing.claim {
         env.extend([
-            ("REGATTA_CLAIM", held.claim.to_string()),
-            ("REGATTA_CLAIM_TOKEN", held.token.to_string()),
+            ("REGATTA_CLAIM", grant.claim.to_string()),
+            ("REGATTA_CLAIM_TOKEN", grant.token.to_string()),
         ]);
     }
     // With a token of its own the command is known as this firing, and so is its depth in a chain
@@ -186,9 +182,9 @@ mod tests {
     /// S7: no argument of a command is split in two or becomes a command of its own.
     #[test]
     fn s7_each_argument_stays_one_quoted_argument() {
-        let words = ["a b", "it's", "$HOME; `x`", "", "-n"].map(str::to_owned);
+        let arguments = ["a b", "it's", "$HOME; `x`", "", "-n"].map(str::to_owned);
         assert_eq!(
-            shell_line(&words),
+            shell_line(&arguments),
             r"exec 'a b' 'it'\''s' '$HOME; `x`' '' '-n'"
         );
     }

@@ -24,42 +24,45 @@ const TRUNK_MOVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl CheckoutMarks {
     /// Reads the marks before a program starts that no sandbox restricts.
-    pub(super) fn read(engine: &Engine, scene: &AttemptContext) -> Option<CheckoutMarks> {
+    pub(super) fn read(engine: &Engine, context: &AttemptContext) -> Option<CheckoutMarks> {
         engine
             .shared
             .git
-            .checkout_marks(&scene.repo)
+            .checkout_marks(&context.repo)
             .ok()
             .map(CheckoutMarks)
     }
 
     /// Reports the paths of the checkout that were written since.
-    pub(super) fn report_changes(&self, engine: &Engine, scene: &AttemptContext) {
-        let looked = |known: &[(String, String)]| {
-            let now = engine.shared.git.checkout_marks(&scene.repo).ok()?;
+    pub(super) fn report_changes(&self, engine: &Engine, context: &AttemptContext) {
+        let changes_since = |known: &[(String, String)]| -> Option<Vec<(String, String)>> {
+            let marks = engine.shared.git.checkout_marks(&context.repo).ok()?;
             Some(
-                now.into_iter()
-                    .filter(|now| !known.contains(now))
-                    .collect::<Vec<_>>(),
+                marks
+                    .into_iter()
+                    .filter(|mark| !known.contains(mark))
+                    .collect(),
             )
         };
-        let Some(found) = looked(&self.0).filter(|items| !items.is_empty()) else {
+        let Some(first) = changes_since(&self.0).filter(|changes| !changes.is_empty()) else {
             return;
         };
         // A landing also writes to the checkout for a moment. A path that is still different when
         // no landing moves the trunk was written by somebody else.
-        if !wait_for_trunk_move(engine, &scene.attempt.project) {
+        if !wait_for_trunk_move(engine, &context.attempt.project) {
             return;
         }
-        let Some(still) = looked(&self.0) else { return };
-        let paths: Vec<String> = still
+        let Some(second) = changes_since(&self.0) else {
+            return;
+        };
+        let paths: Vec<String> = second
             .into_iter()
-            .filter(|still| found.contains(still))
-            .map(|still| still.0)
+            .filter(|change| first.contains(change))
+            .map(|(path, _)| path)
             .take(MAX_PATHS)
             .collect();
         if !paths.is_empty() {
-            report_breach(engine, scene, IsolationBreach::Checkout { paths });
+            report_breach(engine, context, IsolationBreach::Checkout { paths });
         }
     }
 }
@@ -84,12 +87,12 @@ fn wait_for_trunk_move(engine: &Engine, project: &ProjectName) -> bool {
 }
 
 /// Reports a breach of isolation. A repeated report changes nothing.
-pub(super) fn report_breach(engine: &Engine, scene: &AttemptContext, sign: IsolationBreach) {
-    tracing::warn!(attempt = %scene.attempt.id, "the attempt may have written outside its \
+pub(super) fn report_breach(engine: &Engine, context: &AttemptContext, sign: IsolationBreach) {
+    tracing::warn!(attempt = %context.attempt.id, "the attempt may have written outside its \
         workspace: {sign:?}");
     let command = Command::ReportIsolationBreach {
-        attempt: scene.attempt.id,
-        token: scene.attempt.token,
+        attempt: context.attempt.id,
+        token: context.attempt.token,
         sign,
     };
     // The board refuses the report when the attempt has ended in the meantime, and then nobody
@@ -99,7 +102,7 @@ pub(super) fn report_breach(engine: &Engine, scene: &AttemptContext, sign: Isola
         key: None,
         command,
     }) {
-        tracing::debug!(attempt = %scene.attempt.id, "could not record the breach of isolation: \
+        tracing::debug!(attempt = %context.attempt.id, "could not record the breach of isolation: \
             {failure}");
     }
 }

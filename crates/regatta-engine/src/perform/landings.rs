@@ -72,13 +72,13 @@ impl TrialBatch {
         if !unverified.contains(&id) {
             return None;
         }
-        let after = self
+        let following = self
             .members
             .iter()
             .map(|member| member.landing.id)
             .skip_while(|landing_id| *landing_id != id);
         Some(
-            after
+            following
                 .into_iter()
                 .find(|id| !unverified.contains(id))
                 .unwrap_or(landing.id),
@@ -90,11 +90,11 @@ impl TrialBatch {
 /// being recorded.
 fn find_landed_commit(
     engine: &Engine,
-    train: &TrialBatch,
+    batch: &TrialBatch,
     id: LandingId,
 ) -> Result<Option<CommitId>, TrialOutcome> {
-    let found = engine.shared.git.find_landing(&train.repo, id);
-    found.map_err(|error| TrialOutcome::Held {
+    let landing_commit = engine.shared.git.find_landing(&batch.repo, id);
+    landing_commit.map_err(|error| TrialOutcome::Held {
         landing: Some(id),
         reason: error.to_string(),
     })
@@ -128,9 +128,9 @@ fn trial_batch_of(engine: &Engine, id: LandingId) -> Option<TrialBatch> {
 /// Performs `Effect::TryLanding`: tries a landing with the landings ahead of it, and reports the
 /// result.
 pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
-    let Some(mut train) = trial_batch_of(engine, id) else {
+    let Some(mut batch) = trial_batch_of(engine, id) else {
         // The trial no longer counts. The report lets the landing back into the queue.
-        let found = TrialOutcome::Held {
+        let outcome = TrialOutcome::Held {
             landing: None,
             reason: "another landing of its trial has left the queue".into(),
         };
@@ -139,93 +139,94 @@ pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
             key,
             Command::ReportTrial {
                 landing: id,
-                outcome: found,
+                outcome,
             },
         );
     };
     failpoint::hit("trial.begin");
-    let found = run_trial(engine, &mut train).unwrap_or_else(|held| held);
+    let outcome = run_trial(engine, &mut batch).unwrap_or_else(|held| held);
     failpoint::hit("trial.validated");
     report_effect(
         engine,
         key,
         Command::ReportTrial {
             landing: id,
-            outcome: found,
+            outcome,
         },
     );
     failpoint::hit("trial.recorded");
 }
 
 /// Merges and validates a trial. `Err` is the reason why the result could not be determined.
-fn run_trial(engine: &Engine, train: &mut TrialBatch) -> Result<TrialOutcome, TrialOutcome> {
-    if let Some(remote) = train
+fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, TrialOutcome> {
+    if let Some(remote) = batch
         .members
         .last()
-        .and_then(|trial_member| trial_member.landing.submission.merges_remote.clone())
+        .and_then(|member| member.landing.submission.merges_remote.clone())
     {
-        return remote_sync::try_remote_sync(engine, train, &remote);
+        return remote_sync::try_remote_sync(engine, batch, &remote);
     }
     let git = &engine.shared.git;
-    let held = |at: Option<LandingId>| {
+    let held = |landing: Option<LandingId>| {
         move |error: GitError| TrialOutcome::Held {
-            landing: at,
+            landing,
             reason: error.to_string(),
         }
     };
-    let old = git.tip(&train.repo).map_err(held(None))?;
+    let old = git.tip(&batch.repo).map_err(held(None))?;
     failpoint::hit("trial.tip");
-    validate::read_trunk_checks(engine, train, &old).map_err(|reason| TrialOutcome::Held {
+    validate::read_trunk_checks(engine, batch, &old).map_err(|reason| TrialOutcome::Held {
         landing: None,
         reason,
     })?;
-    let train = &*train;
+    let batch = &*batch;
     let board = engine.board();
     let mut new = old.clone();
-    let mut carries = Vec::with_capacity(train.members.len());
-    let mut left = train.members.as_slice();
-    let mut open = wave_commit::OpenWave::default();
+    let mut carries = Vec::with_capacity(batch.members.len());
+    let mut remaining = batch.members.as_slice();
+    let mut wave = wave_commit::OpenWave::default();
     let mut settled = Vec::new();
-    while let Some(first) = left.first() {
+    while let Some(first) = remaining.first() {
         let id = first.landing.id;
-        new = open.begin_member(engine, (train, &board), &mut carries, new)?;
-        let is_one_commit = open.is_in_wave() || first.landing.is_squashed;
+        new = wave.begin_member(engine, (batch, &board), &mut carries, new)?;
+        let is_one_commit = wave.is_in_wave() || first.landing.is_squashed;
         let style = if is_one_commit {
             CommitStyle::Squash
         } else {
-            train.project.settings.landing.style
+            batch.project.settings.landing.style
         };
         let wave = core_wave_commit::wave_of(&board, &first.landing);
         let is_alike = |other: &&TrialMember| {
             core_wave_commit::wave_of(&board, &other.landing) == wave
                 && other.landing.is_squashed == first.landing.is_squashed
         };
-        let alike = left.iter().take_while(is_alike).count();
+        let alike = remaining.iter().take_while(is_alike).count();
         // Merges as many landings at once as possible, because a merge waits for the disk once per
         // call.
-        let trials =
-            merge_members(engine, train, &left[..alike], (&new, style)).map_err(held(Some(id)))?;
+        let trials = merge_members(engine, batch, &remaining[..alike], (&new, style))
+            .map_err(held(Some(id)))?;
         if trials.is_empty() {
             return Err(TrialOutcome::Held {
                 landing: Some(id),
                 reason: "git merged none of the trial's landings".into(),
             });
         }
-        let (now, later) = left.split_at(trials.len().min(left.len()));
-        for (member, mut trial) in now.iter().zip(trials) {
-            let id = member.landing.id;
+        let (merged, later) = remaining.split_at(trials.len().min(remaining.len()));
+        for (member, mut trial) in merged.iter().zip(trials) {
+            let landing_id = member.landing.id;
             let (mut dropped, mut nothing_new) = (None, None);
             // A conflict with a landing that is only in the queue waits until that landing has
             // landed. Ownership decides conflicts with the trunk only.
             if let TrialMerge::Conflict(paths) = &trial
                 && new == old
             {
-                let found = ownership::resolve_by_ownership(engine, train, member, (&new, paths));
-                if let Some(found) = found.map_err(|reason| TrialOutcome::Held {
-                    landing: Some(id),
+                let resolved =
+                    ownership::resolve_by_ownership(engine, batch, member, (&new, paths));
+                if let Some(resolved) = resolved.map_err(|reason| TrialOutcome::Held {
+                    landing: Some(landing_id),
                     reason,
                 })? {
-                    (trial, dropped, settled) = (found.trial, found.dropped, found.sides);
+                    (trial, dropped, settled) = (resolved.trial, resolved.dropped, resolved.sides);
                 }
             }
             match trial {
@@ -234,20 +235,20 @@ fn run_trial(engine: &Engine, train: &mut TrialBatch) -> Result<TrialOutcome, Tr
                 // landed with that one (Q7).
                 TrialMerge::Empty => {
                     nothing_new = Some(NothingNew {
-                        landed_as: find_landed_commit(engine, train, id)?,
+                        landed_as: find_landed_commit(engine, batch, landing_id)?,
                     })
                 }
                 TrialMerge::Conflict(paths) => {
                     // A conflict with a landing that is only in the queue waits its turn, and no
                     // fix-up starts yet.
-                    let is_mended = new == old && !member.landing.reverts;
-                    let kinds = if is_mended {
-                        conflict_kinds(engine, train, member, &new)
+                    let can_start_fixup = new == old && !member.landing.reverts;
+                    let kinds = if can_start_fixup {
+                        conflict_kinds(engine, batch, member, &new)
                     } else {
                         vec![]
                     };
                     return Ok(TrialOutcome::Conflict {
-                        landing: id,
+                        landing: landing_id,
                         paths,
                         kinds,
                     });
@@ -256,55 +257,51 @@ fn run_trial(engine: &Engine, train: &mut TrialBatch) -> Result<TrialOutcome, Tr
             carries.push(CarriedLanding {
                 dropped,
                 nothing_new,
-                ..CarriedLanding::new(id, new.clone())
+                ..CarriedLanding::new(landing_id, new.clone())
             });
         }
-        left = later;
+        remaining = later;
     }
-    new = open.close(engine, (train, &board), &mut carries, new)?;
+    new = wave.close(engine, (batch, &board), &mut carries, new)?;
     if new == old {
-        let known = |carried_landing: &CarriedLanding| {
+        let landed_as_of = |carried: &CarriedLanding| {
             Some((
-                carried_landing.landing,
-                carried_landing.nothing_new.as_ref()?.landed_as.clone()?,
+                carried.landing,
+                carried.nothing_new.as_ref()?.landed_as.clone()?,
             ))
         };
         return Ok(TrialOutcome::AlreadyOnTrunk {
             tip: old,
-            landed_as: carries.iter().filter_map(known).collect(),
+            landed_as: carries.iter().filter_map(landed_as_of).collect(),
         });
     }
     failpoint::hit("trial.merged");
     // Conflicts are resolved for the first landing only, and a fix-up starts only for a landing
     // that is alone in its trial.
-    let settled = if train.members.len() == 1 {
+    let settled = if batch.members.len() == 1 {
         settled
     } else {
         vec![]
     };
-    if let Some(reason) = permanent_rejection(engine, train, &old, &carries)? {
+    if let Some(reason) = permanent_rejection(engine, batch, &old, &carries)? {
         return Ok(TrialOutcome::Failed {
             reason,
             output: None,
             settled,
         });
     }
-    let tasks: Vec<&Task> = train
-        .members
-        .iter()
-        .map(|trial_member| &trial_member.task)
-        .collect();
+    let tasks: Vec<&Task> = batch.members.iter().map(|member| &member.task).collect();
     let tips: Vec<CommitId> = carries
         .iter()
-        .map(|carried_landing| carried_landing.commit.clone())
+        .map(|carried| carried.commit.clone())
         .chain([old.clone()])
         .collect();
-    if validates_each_commit(train, &board)
-        && let Some(reason) = failing_commit(engine, train, (&old, &carries), &tips)?
+    if validates_each_commit(batch, &board)
+        && let Some(reason) = failing_commit(engine, batch, (&old, &carries), &tips)?
     {
         return Ok(TrialOutcome::CommitFailed { reason });
     }
-    match first_failed_check(engine, train, &tasks, &new, tips)? {
+    match first_failed_check(engine, batch, &tasks, &new, tips)? {
         None => Ok(TrialOutcome::Passed { old, new, carries }),
         Some(FailedCheck { reason, output }) => Ok(TrialOutcome::Failed {
             reason,
@@ -316,9 +313,9 @@ fn run_trial(engine: &Engine, train: &mut TrialBatch) -> Result<TrialOutcome, Tr
 
 /// Returns whether the last landing of a trial brings its own commits, which are validated one by
 /// one.
-fn validates_each_commit(train: &TrialBatch, board: &Board) -> bool {
-    let settings = &train.project.settings.landing;
-    let Some(last) = train.members.last().map(|member| &member.landing) else {
+fn validates_each_commit(batch: &TrialBatch, board: &Board) -> bool {
+    let settings = &batch.project.settings.landing;
+    let Some(last) = batch.members.last().map(|member| &member.landing) else {
         return false;
     };
     let verifies_every = settings.verify == VerifyMode::Every || settings.mode == QueueMode::Serial;
@@ -334,12 +331,12 @@ fn validates_each_commit(train: &TrialBatch, board: &Board) -> bool {
 /// The task's own contract applies to the finished work only.
 fn failing_commit(
     engine: &Engine,
-    train: &TrialBatch,
+    batch: &TrialBatch,
     (old, carries): (&CommitId, &[CarriedLanding]),
     tips: &[CommitId],
 ) -> Result<Option<String>, TrialOutcome> {
-    let (Some((tip, ahead)), Some((last, others))) =
-        (carries.split_last(), train.members.split_last())
+    let (Some((tip, ahead)), Some((last, earlier))) =
+        (carries.split_last(), batch.members.split_last())
     else {
         return Ok(None);
     };
@@ -351,20 +348,20 @@ fn failing_commit(
     let steps = engine
         .shared
         .git
-        .commits_between(&train.repo, from, &tip.commit)
+        .commits_between(&batch.repo, from, &tip.commit)
         .map_err(held)?;
     let unfinished = Task {
         validation: Default::default(),
         ..last.task.clone()
     };
-    let tasks: Vec<&Task> = others
+    let tasks: Vec<&Task> = earlier
         .iter()
         .map(|member| &member.task)
         .chain([&unfinished])
         .collect();
     for step in steps {
         if let Some(FailedCheck { reason, .. }) =
-            first_failed_check(engine, train, &tasks, &step, tips.to_vec())?
+            first_failed_check(engine, batch, &tasks, &step, tips.to_vec())?
         {
             return Ok(Some(format!(
                 "its commit {} fails by itself: {reason}",
@@ -379,12 +376,12 @@ fn failing_commit(
 /// together (Q13).
 fn permanent_rejection(
     engine: &Engine,
-    train: &TrialBatch,
+    batch: &TrialBatch,
     old: &CommitId,
     carries: &[CarriedLanding],
 ) -> Result<Option<String>, TrialOutcome> {
     let git = &engine.shared.git;
-    let submissions = train
+    let submissions = batch
         .members
         .iter()
         .map(|member| &member.landing.submission);
@@ -393,12 +390,12 @@ fn permanent_rejection(
         .cloned()
         .collect();
     let mut before = old;
-    for (carried, member) in carries.iter().zip(&train.members) {
+    for (carried, member) in carries.iter().zip(&batch.members) {
         let id = carried.landing;
         // A revert restores an earlier state of the trunk, and a person asked for it where such
         // files are guarded.
         if carried.commit != *before && !member.landing.reverts {
-            let special = git.special_files(&train.repo, before, &carried.commit);
+            let special = git.special_files(&batch.repo, before, &carried.commit);
             let special = special.map_err(|error| TrialOutcome::Held {
                 landing: Some(id),
                 reason: error.to_string(),
@@ -416,7 +413,7 @@ fn permanent_rejection(
 /// whose prompt lacks the kinds is better than no fix-up.
 fn conflict_kinds(
     engine: &Engine,
-    train: &TrialBatch,
+    batch: &TrialBatch,
     member: &TrialMember,
     tip: &CommitId,
 ) -> Vec<Conflict> {
@@ -424,7 +421,7 @@ fn conflict_kinds(
     engine
         .shared
         .git
-        .conflicts(&train.repo, tip, commit)
+        .conflicts(&batch.repo, tip, commit)
         .unwrap_or_else(|error| {
             tracing::warn!(landing = %member.landing.id, %error, "could not find out how the paths \
             conflict");
@@ -436,19 +433,19 @@ fn conflict_kinds(
 /// longer counts, for example when the trunk is at none of these `tips`.
 fn first_failed_check(
     engine: &Engine,
-    train: &TrialBatch,
+    batch: &TrialBatch,
     tasks: &[&Task],
     new: &CommitId,
     tips: Vec<CommitId>,
 ) -> Result<Option<FailedCheck>, TrialOutcome> {
-    let Some(last) = train.members.last() else {
+    let Some(last) = batch.members.last() else {
         return Err(TrialOutcome::Held {
             landing: None,
             reason: "the trial has no landings".into(),
         });
     };
-    let watch = TrialWatch::new(engine, &train.repo, last.landing.id, tips);
-    validate::first_failed_check(engine, train, tasks, new, &watch).map_err(|reason| {
+    let watch = TrialWatch::new(engine, &batch.repo, last.landing.id, tips);
+    validate::first_failed_check(engine, batch, tasks, new, &watch).map_err(|reason| {
         if watch.has_trunk_moved() {
             TrialOutcome::TrunkMoved
         } else {
@@ -464,66 +461,64 @@ fn first_failed_check(
 /// the first conflict.
 fn merge_members(
     engine: &Engine,
-    train: &TrialBatch,
+    batch: &TrialBatch,
     members: &[TrialMember],
     (tip, style): (&CommitId, CommitStyle),
 ) -> Result<Vec<TrialMerge>, GitError> {
     let git = &engine.shared.git;
-    if let Some(first) = members
-        .first()
-        .filter(|trial_member| trial_member.landing.reverts)
-    {
+    if let Some(first) = members.first().filter(|member| member.landing.reverts) {
         return git
             .revert(
-                &train.repo,
+                &batch.repo,
                 tip,
                 &first.landing.submission.commit,
-                &landing_authorship(train, first),
+                &landing_authorship(batch, first),
             )
-            .map(|trial_merge| vec![trial_merge]);
+            .map(|merge| vec![merge]);
     }
-    let alike = members
-        .iter()
-        .take_while(|trial_member| !trial_member.landing.reverts);
-    let changes: Vec<_> = alike
-        .map(|trial_member| {
+    let changes_only = members.iter().take_while(|member| !member.landing.reverts);
+    let changes: Vec<_> = changes_only
+        .map(|member| {
             (
-                trial_member.landing.submission.commit.clone(),
-                landing_authorship(train, trial_member),
+                member.landing.submission.commit.clone(),
+                landing_authorship(batch, member),
             )
         })
         .collect();
-    match git.trial_merges(&train.repo, tip, &changes, style) {
+    match git.trial_merges(&batch.repo, tip, &changes, style) {
         // One of the changes causes an error. Merging one at a time finds it, so that the error is
         // reported for that landing.
-        Err(_) if changes.len() > 1 => git.trial_merges(&train.repo, tip, &changes[..1], style),
+        Err(_) if changes.len() > 1 => git.trial_merges(&batch.repo, tip, &changes[..1], style),
         found => found,
     }
 }
 
 /// Returns the author and the message of the trunk's commit. The same landing always gives the same
 /// text, so a trial that is repeated after a crash gives the same commits.
-fn landing_authorship(train: &TrialBatch, member: &TrialMember) -> Authorship {
+fn landing_authorship(batch: &TrialBatch, member: &TrialMember) -> Authorship {
     let landing = &member.landing;
-    let mut signed = authorship(&member.task, landing.agent.as_str(), landing.queued_unix_ms);
-    signed.message += &format!("Regatta-Landing: {}\n", landing.id);
-    signed.message += &match train.validated_landing_for(landing.id) {
+    let mut authorship = authorship(&member.task, landing.agent.as_str(), landing.queued_unix_ms);
+    authorship.message += &format!("Regatta-Landing: {}\n", landing.id);
+    authorship.message += &match batch.validated_landing_for(landing.id) {
         // A commit claims only the validation of its own tree (Q14).
         Some(tip) => format!("Regatta-Validation-Tip: {tip}\n"),
         None => format!(
             "Regatta-Validation: {}\n",
-            validate::validation_id(&train.project_with_trunk_checks, &member.task)
+            validate::validation_id(&batch.project_with_trunk_checks, &member.task)
         ),
     };
     if let Some(by) = &landing.approved {
-        signed.message += &format!(
+        authorship.message += &format!(
             "Regatta-Approved-By: {}\n",
             by.trim_start_matches("person:")
         );
     }
     // This trailer lets code hosts show the author, and all authors of a wave's commit.
-    signed.message += &format!("Co-authored-by: {} <{}>\n", signed.name, signed.email);
-    signed
+    authorship.message += &format!(
+        "Co-authored-by: {} <{}>\n",
+        authorship.name, authorship.email
+    );
+    authorship
 }
 
 /// Returns whether the claim with this token still exists: the queue's own, or one that a person
@@ -537,13 +532,13 @@ fn claim_exists(board: &Board, fence: u64) -> bool {
 pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: u64) {
     failpoint::hit("move.begin");
     let board = engine.board();
-    let scene = board.landings.get(&id).and_then(|landing| {
+    let found_landing = board.landings.get(&id).and_then(|landing| {
         Some((
             landing.clone(),
             board.projects.get(&landing.project)?.clone(),
         ))
     });
-    let Some((landing, project)) = scene else {
+    let Some((landing, project)) = found_landing else {
         return report_effect(engine, key, Command::ReportPerformed);
     };
     // The fence is compared with the board at the last moment before the ref moves.
@@ -564,7 +559,7 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
         permit
     };
     let repo = ProjectRepo::from_project(&project);
-    let found = match engine.shared.git.move_trunk(&permit, &repo, &old, &new) {
+    let outcome = match engine.shared.git.move_trunk(&permit, &repo, &old, &new) {
         Ok(TrunkMoveResult::Moved) => MoveOutcome::Moved,
         Ok(TrunkMoveResult::TrunkElsewhere(_)) => MoveOutcome::TrunkMoved,
         Ok(TrunkMoveResult::CheckoutDirty(paths)) => MoveOutcome::Dirty { paths },
@@ -573,7 +568,7 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
         },
     };
     failpoint::hit("move.moved");
-    let watched = match &found {
+    let watched_files = match &outcome {
         MoveOutcome::Dirty { paths } => Some(WatchedFiles::new(&repo.path, paths)),
         _ => None,
     };
@@ -583,12 +578,12 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
         Command::ReportTrunkMove {
             landing: id,
             fence,
-            outcome: found,
+            outcome,
         },
     );
     failpoint::hit("move.recorded");
-    if let Some(watched) = watched {
-        checkout::watch_files(engine, landing.trial_landings(), watched);
+    if let Some(watched_files) = watched_files {
+        checkout::watch_files(engine, landing.trial_landings(), watched_files);
     }
     trunk_check::compare_project_trunk(engine, &project.name);
 }

@@ -34,22 +34,22 @@ pub(super) fn resolve_members(engine: &Engine, key: EffectKey, id: LaunchId) {
     let Some(team) = board.teams.get(&launch.team) else {
         return report_effect(engine, key, Command::ReportPerformed);
     };
-    let waits: Vec<&LaunchEntry> = launch
+    let queued: Vec<&LaunchEntry> = launch
         .members
         .iter()
         .filter(|launch| launch.state == MemberState::Queued && !launch.prepared)
         .collect();
     let agents = &*engine.shared.agents;
-    let (next, found) = (
+    let (next, answers) = (
         AtomicUsize::new(0),
-        Mutex::new(Vec::with_capacity(waits.len())),
+        Mutex::new(Vec::with_capacity(queued.len())),
     );
     std::thread::scope(|scope| {
-        for _ in 0..waits.len().min(MAX_CONCURRENT_PROGRAMS) {
+        for _ in 0..queued.len().min(MAX_CONCURRENT_PROGRAMS) {
             scope.spawn(|| {
-                while let Some(entry) = waits.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(entry) = queued.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let answer = resolve_member(agents, team, entry);
-                    found
+                    answers
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
                         .push(answer);
@@ -57,40 +57,46 @@ pub(super) fn resolve_members(engine: &Engine, key: EffectKey, id: LaunchId) {
             });
         }
     });
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
     // Sorted by the roster, so that the same answers always give the same events.
-    found.sort_by_key(|member_resolution| {
-        waits
+    answers.sort_by_key(|resolution| {
+        queued
             .iter()
-            .position(|entry| entry.name == member_resolution.member)
+            .position(|entry| entry.name == resolution.member)
     });
-    report_effect(engine, key, Command::ReportResolved { launch: id, found });
+    report_effect(
+        engine,
+        key,
+        Command::ReportResolved {
+            launch: id,
+            found: answers,
+        },
+    );
 }
 
 /// Asks one member's program what it can do with the member's settings.
 fn resolve_member(agents: &dyn Agents, team: &Team, entry: &LaunchEntry) -> MemberResolution {
     let environment = team
         .member(&entry.name)
-        .and_then(|team_member| team.environments.get(team_member.environment.as_ref()?));
-    let wanted = AgentSpec {
+        .and_then(|member| team.environments.get(member.environment.as_ref()?));
+    let spec = AgentSpec {
         provider: entry.effective.provider.clone(),
         backend: entry.effective.backend.clone(),
         is_fast_mode: entry.effective.fast_mode.unwrap_or_default(),
         model: entry.effective.model.clone(),
         env: environment
-            .map(|team_environment| team_environment.env.clone().into_iter().collect())
+            .map(|environment| environment.env.clone().into_iter().collect())
             .unwrap_or_default(),
         keys: environment
-            .map(|team_environment| {
-                team_environment
+            .map(|environment| {
+                environment
                     .keys
                     .iter()
-                    .map(|secret_variable| secret_variable.name.clone())
+                    .map(|variable| variable.name.clone())
                     .collect()
             })
             .unwrap_or_default(),
     };
-    let found = agents.resolve(&wanted);
     let ResolvedAgent {
         runtime,
         backend,
@@ -103,7 +109,7 @@ fn resolve_member(agents: &dyn Agents, team: &Team, entry: &LaunchEntry) -> Memb
         models,
         notes,
         problem,
-    } = found;
+    } = agents.resolve(&spec);
     let cause = |(kind, error): (LaunchProblem, crate::ports::agents::AgentError)| MemberCause {
         kind: match kind {
             LaunchProblem::ProgramMissing => MemberCauseKind::Program,
@@ -124,9 +130,9 @@ fn resolve_member(agents: &dyn Agents, team: &Team, entry: &LaunchEntry) -> Memb
         fast_mode,
         keys: keys
             .into_iter()
-            .map(|s| SecretVariable {
-                from: SecretSource::Env(s.clone()),
-                name: s,
+            .map(|variable| SecretVariable {
+                from: SecretSource::Env(variable.clone()),
+                name: variable,
             })
             .collect(),
         files,

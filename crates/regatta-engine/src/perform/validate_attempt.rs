@@ -30,16 +30,16 @@ use super::{
 
 /// Performs `Effect::Validate`: judges an attempt's work and reports the verdict.
 pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let Ok(found) = attempt_context(engine, id) else {
+    let Ok(loaded) = attempt_context(engine, id) else {
         return;
     };
-    let Some(scene) = found else {
+    let Some(context) = loaded else {
         return complete_for_ended_attempt(engine, key, id);
     };
     crate::failpoint::hit("submit.begin");
     let (mut findings, verdict) = loop {
         let mut findings = WorkFindings::default();
-        let verdict = validate_work(engine, &scene, &mut findings)
+        let verdict = validate_work(engine, &context, &mut findings)
             .unwrap_or_else(|reason| WorkVerdict::Unknown { reason });
         if !matches!(verdict, WorkVerdict::Unknown { .. })
             || engine.can_start()
@@ -61,20 +61,20 @@ pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
     // A ratchet that an earlier daemon started may still run.
     if engine.is_ending(id)
         && !has_ended(engine, id)
-        && !end_program_and_commands(engine, &*engine.site_of(&scene), id)
+        && !end_program_and_commands(engine, &*engine.site_of(&context), id)
     {
         return;
     }
     if has_ended(engine, id) {
         return complete_for_ended_attempt(engine, key, id);
     }
-    write_findings(engine, &scene, &mut findings);
+    write_findings(engine, &context, &mut findings);
     report_effect(
         engine,
         key,
         Command::ReportWorkVerdict {
             attempt: id,
-            token: scene.attempt.token,
+            token: context.attempt.token,
             verdict,
             findings,
         },
@@ -83,16 +83,16 @@ pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
 }
 
 /// Returns the agent's own description of its work, without secrets, if it left a readable result.
-pub(super) fn worker_detail(engine: &Engine, scene: &AttemptContext) -> Option<String> {
-    let heard = engine.site_of(scene).read_report(&scene.spec()).ok()?;
-    let detail = heard.result?.ok()?.result.detail;
+pub(super) fn worker_detail(engine: &Engine, context: &AttemptContext) -> Option<String> {
+    let report = engine.site_of(context).read_report(&context.spec()).ok()?;
+    let detail = report.result?.ok()?.result.detail;
     Some(engine.redact(&detail)).filter(|detail| !detail.trim().is_empty())
 }
 
 /// Judges an attempt's work. `Err` says why that was not possible.
 fn validate_work(
     engine: &Engine,
-    scene: &AttemptContext,
+    context: &AttemptContext,
     findings: &mut WorkFindings,
 ) -> Result<WorkVerdict, String> {
     let AttemptContext {
@@ -100,13 +100,13 @@ fn validate_work(
         task,
         project,
         repo,
-    } = scene;
-    let (site, order) = (engine.site_of(scene), scene.spec());
+    } = context;
+    let (site, spec) = (engine.site_of(context), context.spec());
     // The files are captured before anything runs in the workspace, so the verdict is about the
     // work and not about files that a test wrote.
-    let signed = authorship(task, attempt.agent.as_str(), attempt.started_unix_ms);
-    let whole = match site.capture(&order, &signed) {
-        Ok(whole) => whole,
+    let authorship = authorship(task, attempt.agent.as_str(), attempt.started_unix_ms);
+    let capture = match site.capture(&spec, &authorship) {
+        Ok(capture) => capture,
         // Another attempt would end the same way, so a person must change something first.
         Err(SiteError {
             reason,
@@ -120,15 +120,16 @@ fn validate_work(
         Err(error) => return Err(error.reason),
     };
     crate::failpoint::hit("submit.captured");
-    let status = apply_report(engine, scene, site.read_report(&order)?, findings);
+    let status = apply_report(engine, context, site.read_report(&spec)?, findings);
 
-    let (mut inside, outside) =
-        scope_escape::split_by_manifest(task, &project.settings.run, &whole.changed);
+    let (mut inside_manifest, outside_manifest) =
+        scope_escape::split_by_manifest(task, &project.settings.run, &capture.changed);
     // Files of the protocol are no part of the work, unless the manifest names them.
-    inside.retain(|inside| !task.files.is_empty() || !artifacts::is_protocol_path(project, inside));
-    findings.outside_manifest = outside
+    inside_manifest
+        .retain(|path| !task.files.is_empty() || !artifacts::is_protocol_path(project, path));
+    findings.outside_manifest = outside_manifest
         .into_iter()
-        .filter(|outside| !artifacts::is_protocol_path(project, outside))
+        .filter(|path| !artifacts::is_protocol_path(project, path))
         .collect();
     match status {
         Some((ResultStatus::Blocked, detail)) => {
@@ -162,15 +163,15 @@ fn validate_work(
         });
     }
     if task.is_conversation() {
-        return validate_turn(engine, scene, whole, findings);
+        return validate_turn(engine, context, capture, findings);
     }
     if task.duty == Some(TaskDuty::Lead) {
-        return lead_edits(engine, scene, whole, findings);
+        return lead_edits(engine, context, capture, findings);
     }
     if task.explores.is_some() || task.reviews.is_some() || task.duty.is_some() {
         // The attempt was only to read. Its changes are kept but do not land.
-        if !inside.is_empty() {
-            let files: Vec<&str> = inside.iter().take(5).map(String::as_str).collect();
+        if !inside_manifest.is_empty() {
+            let files: Vec<&str> = inside_manifest.iter().take(5).map(String::as_str).collect();
             let text = format!(
                 "{} was only to read, but changed {}; these changes do not land",
                 attempt.id,
@@ -178,30 +179,30 @@ fn validate_work(
             );
             findings.warnings.push(text);
         }
-        let Capture { base, .. } = whole;
+        let Capture { base, .. } = capture;
         return Ok(WorkVerdict::Passed {
             commit: base.clone(),
             base,
             changed: vec![],
         });
     }
-    let part = if inside.len() == whole.changed.len() {
-        whole
+    let part = if inside_manifest.len() == capture.changed.len() {
+        capture
     } else {
-        let part = (&whole, inside.as_slice());
+        let part = (&capture, inside_manifest.as_slice());
         engine
             .shared
             .git
-            .restrict(repo, attempt.workspace(), part, &signed)
+            .restrict(repo, attempt.workspace(), part, &authorship)
             .map_err(|error| error.to_string())?
     };
-    if let Some(reason) = leftover_conflict_markers(engine, scene, &part)? {
+    if let Some(reason) = leftover_conflict_markers(engine, context, &part)? {
         return Ok(WorkVerdict::Failed { reason });
     }
     let part = engine
         .shared
         .git
-        .squash_fixup(repo, attempt.workspace(), part, &signed)
+        .squash_fixup(repo, attempt.workspace(), part, &authorship)
         .map_err(|error| error.to_string())?;
     let Capture {
         commit,
@@ -214,14 +215,14 @@ fn validate_work(
         changed,
     };
     if part.changed.is_empty() {
-        if reports_not_needed(engine, scene, findings) {
-            return validate_not_needed(engine, scene, passed);
+        if reports_not_needed(engine, context, findings) {
+            return validate_not_needed(engine, context, passed);
         }
         let is_undone = task.expects == Expects::Changes
             && task.fixup.is_none()
             && findings.outside_manifest.is_empty();
         return if is_undone {
-            validate_unchanged(engine, scene)
+            validate_unchanged(engine, context)
         } else {
             Ok(passed)
         };
@@ -230,10 +231,10 @@ fn validate_work(
     if let Some(reason) = guard::never_lands_reason(&part.changed, &findings.special) {
         return Ok(WorkVerdict::Failed { reason });
     }
-    if let Some(reason) = misnamed_test(engine, scene, &part)? {
+    if let Some(reason) = misnamed_test(engine, context, &part)? {
         return Ok(WorkVerdict::Failed { reason });
     }
-    if let Some(reason) = violated_rule(engine, scene, &part, findings)? {
+    if let Some(reason) = violated_rule(engine, context, &part, findings)? {
         return Ok(WorkVerdict::NeedsPerson {
             kind: WaitKind::Policy,
             reason,
@@ -242,20 +243,20 @@ fn validate_work(
     // Files that are held back are still in the workspace, where a check or a ratchet could depend
     // on them.
     let held_back = &findings.outside_manifest;
-    let alone = if held_back.is_empty() {
+    let staged = if held_back.is_empty() {
         None
     } else {
-        Some(StagedCommit::new(engine, scene, &part.commit)?)
+        Some(StagedCommit::new(engine, context, &part.commit)?)
     };
-    let mut found = match &alone {
-        None => site.run_checks(&order)?,
-        Some(alone) => alone.run_checks()?,
+    let mut evidence = match &staged {
+        None => site.run_checks(&spec)?,
+        Some(staged) => staged.run_checks()?,
     };
-    for check_evidence in &mut found {
-        check_evidence.output = (engine.shared.settings.redactor.0)(&check_evidence.output);
+    for check in &mut evidence {
+        check.output = (engine.shared.settings.redactor.0)(&check.output);
     }
-    artifacts::write_evidence(engine, attempt.id, &found);
-    if let Some(mut reason) = validation::failure_reason(&found) {
+    artifacts::write_evidence(engine, attempt.id, &evidence);
+    if let Some(mut reason) = validation::failure_reason(&evidence) {
         if !held_back.is_empty() {
             let names = held_back
                 .iter()
@@ -271,11 +272,11 @@ fn validate_work(
         }
         return Ok(WorkVerdict::Failed { reason });
     }
-    let refused = match &alone {
-        None => site.run_ratchet(&order)?,
-        Some(alone) => alone.run_ratchet()?,
+    let refusal = match &staged {
+        None => site.run_ratchet(&spec)?,
+        Some(staged) => staged.run_ratchet()?,
     };
-    Ok(match refused {
+    Ok(match refusal {
         None => passed,
         Some(reason) => WorkVerdict::Rejected { reason },
     })
@@ -285,13 +286,13 @@ fn validate_work(
 /// validates it.
 fn lead_edits(
     engine: &Engine,
-    scene: &AttemptContext,
-    whole: Capture,
+    context: &AttemptContext,
+    capture: Capture,
     findings: &mut WorkFindings,
 ) -> Result<WorkVerdict, String> {
-    let part = without_protocol(engine, scene, whole)?;
+    let part = without_protocol(engine, context, capture)?;
     if !part.changed.is_empty() {
-        findings.special = special_files(engine, &scene.repo, &part)?;
+        findings.special = special_files(engine, &context.repo, &part)?;
     }
     let Capture {
         commit,
@@ -308,36 +309,36 @@ fn lead_edits(
 /// Leaves out the files of the protocol between agents and Regatta.
 fn without_protocol(
     engine: &Engine,
-    scene: &AttemptContext,
-    whole: Capture,
+    context: &AttemptContext,
+    capture: Capture,
 ) -> Result<Capture, String> {
     let AttemptContext {
         attempt,
         task,
         project,
         repo,
-    } = scene;
-    let signed = authorship(task, attempt.agent.as_str(), attempt.started_unix_ms);
-    let inside: Vec<String> = whole
+    } = context;
+    let authorship = authorship(task, attempt.agent.as_str(), attempt.started_unix_ms);
+    let kept_paths: Vec<String> = capture
         .changed
         .iter()
         .filter(|path| !artifacts::is_protocol_path(project, path))
         .cloned()
         .collect();
-    let part = if inside.len() == whole.changed.len() {
-        whole
+    let part = if kept_paths.len() == capture.changed.len() {
+        capture
     } else {
-        let part = (&whole, inside.as_slice());
+        let part = (&capture, kept_paths.as_slice());
         engine
             .shared
             .git
-            .restrict(repo, attempt.workspace(), part, &signed)
+            .restrict(repo, attempt.workspace(), part, &authorship)
             .map_err(|error| error.to_string())?
     };
     engine
         .shared
         .git
-        .squash_fixup(repo, attempt.workspace(), part, &signed)
+        .squash_fixup(repo, attempt.workspace(), part, &authorship)
         .map_err(|error| error.to_string())
 }
 
@@ -345,20 +346,20 @@ fn without_protocol(
 /// fail the turn.
 fn validate_turn(
     engine: &Engine,
-    scene: &AttemptContext,
-    whole: Capture,
+    context: &AttemptContext,
+    capture: Capture,
     findings: &mut WorkFindings,
 ) -> Result<WorkVerdict, String> {
-    let attempt = &scene.attempt;
-    let part = without_protocol(engine, scene, whole)?;
+    let attempt = &context.attempt;
+    let part = without_protocol(engine, context, capture)?;
     if !part.changed.is_empty() {
-        findings.special = special_files(engine, &scene.repo, &part)?;
-        let mut found = engine.site_of(scene).run_checks(&scene.spec())?;
-        for check_evidence in &mut found {
-            check_evidence.output = (engine.shared.settings.redactor.0)(&check_evidence.output);
+        findings.special = special_files(engine, &context.repo, &part)?;
+        let mut evidence = engine.site_of(context).run_checks(&context.spec())?;
+        for check in &mut evidence {
+            check.output = (engine.shared.settings.redactor.0)(&check.output);
         }
-        artifacts::write_evidence(engine, attempt.id, &found);
-        findings.checks = match (found.len(), validation::failure_reason(&found)) {
+        artifacts::write_evidence(engine, attempt.id, &evidence);
+        findings.checks = match (evidence.len(), validation::failure_reason(&evidence)) {
             (0, None) => None,
             (1, None) => Some("its check passes".into()),
             (count, None) => Some(format!("all {count} checks pass")),
@@ -408,16 +409,16 @@ fn special_files(
 
 /// Returns whether the agent reported, in its result or with a tool, that nothing has to be
 /// changed.
-fn reports_not_needed(engine: &Engine, scene: &AttemptContext, findings: &WorkFindings) -> bool {
+fn reports_not_needed(engine: &Engine, context: &AttemptContext, findings: &WorkFindings) -> bool {
     let board = engine.board();
-    let said = board
+    let tool_result = board
         .attempts
-        .get(&scene.attempt.id)
+        .get(&context.attempt.id)
         .and_then(|attempt| attempt.result.as_ref());
-    let is_said = said.is_some_and(|result| result.status == ResultStatus::NotNeeded);
+    let with_tool = tool_result.is_some_and(|result| result.status == ResultStatus::NotNeeded);
     match findings.result.as_ref().map(|result| result.status) {
         // A program may leave a plain "done" after its agent reported "not needed" with a tool.
-        None | Some(ResultStatus::Done) => is_said,
+        None | Some(ResultStatus::Done) => with_tool,
         Some(status) => status == ResultStatus::NotNeeded,
     }
 }
@@ -425,28 +426,28 @@ fn reports_not_needed(engine: &Engine, scene: &AttemptContext, findings: &WorkFi
 /// Runs the checks on a workspace in which nothing has changed, and stores their output.
 fn check_unchanged_workspace(
     engine: &Engine,
-    scene: &AttemptContext,
+    context: &AttemptContext,
 ) -> Result<Vec<CheckEvidence>, String> {
-    let mut found = engine.site_of(scene).run_checks(&scene.spec())?;
-    for evidence in &mut found {
-        evidence.output = (engine.shared.settings.redactor.0)(&evidence.output);
+    let mut evidence = engine.site_of(context).run_checks(&context.spec())?;
+    for check in &mut evidence {
+        check.output = (engine.shared.settings.redactor.0)(&check.output);
     }
-    artifacts::write_evidence(engine, scene.attempt.id, &found);
-    Ok(found)
+    artifacts::write_evidence(engine, context.attempt.id, &evidence);
+    Ok(evidence)
 }
 
 /// Judges an attempt that reported "done" and changed nothing. If the checks fail, the agent gets
 /// their output. If they pass, another attempt would end the same way: either the work exists
 /// already, or no check can detect that it is missing.
-fn validate_unchanged(engine: &Engine, scene: &AttemptContext) -> Result<WorkVerdict, String> {
-    let found = check_unchanged_workspace(engine, scene)?;
-    if let Some(reason) = validation::failure_reason(&found) {
+fn validate_unchanged(engine: &Engine, context: &AttemptContext) -> Result<WorkVerdict, String> {
+    let evidence = check_unchanged_workspace(engine, context)?;
+    if let Some(reason) = validation::failure_reason(&evidence) {
         return Ok(WorkVerdict::Failed {
             reason: format!("it said it was done, and nothing had changed: {reason}"),
         });
     }
-    let id = scene.task.id;
-    let checks = if found.is_empty() {
+    let id = context.task.id;
+    let checks = if evidence.is_empty() {
         "no check can tell whether the work exists"
     } else {
         "its checks pass without a change"
@@ -465,17 +466,17 @@ fn validate_unchanged(engine: &Engine, scene: &AttemptContext) -> Result<WorkVer
 /// Judges an attempt that reported "not needed". Without a check only a person can decide.
 fn validate_not_needed(
     engine: &Engine,
-    scene: &AttemptContext,
+    context: &AttemptContext,
     passed: WorkVerdict,
 ) -> Result<WorkVerdict, String> {
-    let found = check_unchanged_workspace(engine, scene)?;
-    if let Some(reason) = validation::failure_reason(&found) {
+    let evidence = check_unchanged_workspace(engine, context)?;
+    if let Some(reason) = validation::failure_reason(&evidence) {
         return Ok(WorkVerdict::Failed {
             reason: format!("it says that nothing has to be changed, but {reason}"),
         });
     }
-    if found.is_empty() {
-        let id = scene.task.id;
+    if evidence.is_empty() {
+        let id = context.task.id;
         let reason = format!(
             "it says that nothing has to be changed, and no check can confirm it. If you agree: \
              regatta task cancel \
@@ -492,22 +493,22 @@ fn validate_not_needed(
 /// Returns a reason if a path of a fix-up still has conflict markers.
 fn leftover_conflict_markers(
     engine: &Engine,
-    scene: &AttemptContext,
+    context: &AttemptContext,
     part: &Capture,
 ) -> Result<Option<String>, String> {
-    for path in scene.task.fixup.iter().flat_map(|fixup| &fixup.paths) {
+    for path in context.task.fixup.iter().flat_map(|fixup| &fixup.paths) {
         let file = engine
             .shared
             .git
-            .file_at(&scene.repo, &part.commit, path)
+            .file_at(&context.repo, &part.commit, path)
             .map_err(|error| error.to_string())?;
-        let has = |mark: &[u8]| {
+        let has_line_with = |marker: &[u8]| {
             file.as_ref().is_some_and(|file| {
                 file.split(|byte| *byte == b'\n')
-                    .any(|bytes| bytes.starts_with(mark))
+                    .any(|line| line.starts_with(marker))
             })
         };
-        if has(b"<<<<<<< ") && has(b">>>>>>> ") {
+        if has_line_with(b"<<<<<<< ") && has_line_with(b">>>>>>> ") {
             return Ok(Some(format!("{path} still has conflict markers")));
         }
     }
@@ -518,19 +519,19 @@ fn leftover_conflict_markers(
 /// detail of a result file.
 fn apply_report(
     engine: &Engine,
-    scene: &AttemptContext,
-    heard: WorkerReport,
+    context: &AttemptContext,
+    report: WorkerReport,
     findings: &mut WorkFindings,
 ) -> Option<(ResultStatus, String)> {
     let redact = |text: &str| (engine.shared.settings.redactor.0)(text);
-    let (mut status, mut says_no_workspace) = (None, false);
-    match heard.result {
+    let (mut status, mut reports_no_workspace) = (None, false);
+    match report.result {
         // An agent with tools reports its result with `finish` and writes no file.
         None => {
             let board = engine.board();
             findings.result = board
                 .attempts
-                .get(&scene.attempt.id)
+                .get(&context.attempt.id)
                 .and_then(|attempt| attempt.result.clone());
         }
         Some(Err(why)) => findings
@@ -538,12 +539,12 @@ fn apply_report(
             .push(format!("its result could not be read: {why}")),
         Some(Ok(ParsedResult {
             result,
-            findings: said,
-            is_workspace_empty: none,
+            findings: reported_findings,
+            is_workspace_empty,
         })) => {
-            says_no_workspace = none;
+            reports_no_workspace = is_workspace_empty;
             status = Some((result.status, redact(&result.detail)));
-            findings.reported.extend(said);
+            findings.reported.extend(reported_findings);
             findings.result = Some(WorkResult {
                 detail: redact(&result.detail),
                 learnings: result
@@ -555,15 +556,15 @@ fn apply_report(
             });
         }
     }
-    let none = says_no_workspace.then_some(IsolationBreach::NoWorkspace);
-    if let Some(sign) = heard
+    let no_workspace = reports_no_workspace.then_some(IsolationBreach::NoWorkspace);
+    let breach = report
         .other_dir
         .map(|path| IsolationBreach::OtherDirectory { path })
-        .or(none)
-    {
-        isolation::report_breach(engine, scene, sign);
+        .or(no_workspace);
+    if let Some(breach) = breach {
+        isolation::report_breach(engine, context, breach);
     }
-    findings.reported.extend(heard.escapes);
+    findings.reported.extend(report.escapes);
     for finding in &mut findings.reported {
         finding.finding = redact(&finding.finding);
     }
@@ -582,10 +583,10 @@ fn detail_or_placeholder(detail: &str) -> &str {
 /// Returns a reason if a new test file has a name that its language does not expect.
 fn misnamed_test(
     engine: &Engine,
-    scene: &AttemptContext,
+    context: &AttemptContext,
     part: &Capture,
 ) -> Result<Option<String>, String> {
-    if !scene.project.settings.run.test_names {
+    if !context.project.settings.run.test_names {
         return Ok(None);
     }
     // A file that cannot be read counts as existing, because that is not the agent's fault.
@@ -593,13 +594,13 @@ fn misnamed_test(
         engine
             .shared
             .git
-            .file_at(&scene.repo, &part.commit, path)
-            .map_or(true, |git| git.is_some())
+            .file_at(&context.repo, &part.commit, path)
+            .map_or(true, |content| content.is_some())
     };
     let suspects: Vec<(&String, String)> = part
         .changed
         .iter()
-        .filter_map(|changed| test_names::naming_problem(changed, exists).map(|why| (changed, why)))
+        .filter_map(|path| test_names::naming_problem(path, exists).map(|problem| (path, problem)))
         .collect();
     if suspects.is_empty() {
         return Ok(None);
@@ -608,53 +609,51 @@ fn misnamed_test(
     let changes = engine
         .shared
         .git
-        .changed_files(&scene.repo, part, false)
+        .changed_files(&context.repo, part, false)
         .map_err(|error| error.to_string())?;
-    let new = |path: &String| {
+    let is_new = |path: &String| {
         changes
             .iter()
-            .any(|file_change| file_change.is_new && file_change.path == *path)
+            .any(|change| change.is_new && change.path == *path)
     };
-    Ok(suspects
-        .into_iter()
-        .find(|suspect| new(suspect.0))
-        .map(|suspect| suspect.1))
+    let misnamed = suspects.into_iter().find(|(path, _)| is_new(path));
+    Ok(misnamed.map(|(_, problem)| problem))
 }
 
 /// Compares a change with the project's standing rules. Returns the reason if a rule blocks it, and
 /// adds the warnings to `findings`.
 fn violated_rule(
     engine: &Engine,
-    scene: &AttemptContext,
+    context: &AttemptContext,
     part: &Capture,
     findings: &mut WorkFindings,
 ) -> Result<Option<String>, String> {
-    let rules = &scene.project.settings.rule;
+    let rules = &context.project.settings.rule;
     if rules.is_empty() {
         return Ok(None);
     }
-    let lines = project_rules::has_text_rule(rules);
+    let needs_lines = project_rules::has_text_rule(rules);
     let changes = engine
         .shared
         .git
-        .changed_files(&scene.repo, part, lines)
+        .changed_files(&context.repo, part, needs_lines)
         .map_err(|error| error.to_string())?;
     let changed: Vec<_> = changes
         .iter()
-        .map(|file_change| ChangedFile {
-            path: &file_change.path,
-            added: &file_change.added_lines,
+        .map(|change| ChangedFile {
+            path: &change.path,
+            added: &change.added_lines,
         })
         .collect();
-    let met = project_rules::rules_at_landing(rules, scene.task.issue_type, &changed);
+    let matches = project_rules::rules_at_landing(rules, context.task.issue_type, &changed);
     let redact = |text: String| (engine.shared.settings.redactor.0)(&text);
-    for rule_match in met
+    for rule_match in matches
         .iter()
         .filter(|rule_match| rule_match.rule.action == RuleAction::Warn)
     {
         findings.warnings.push(redact(rule_match.sentence()));
     }
-    let block = met
+    let block = matches
         .iter()
         .find(|rule_match| rule_match.rule.action == RuleAction::Block);
     Ok(block.map(|rule_match| {
@@ -667,13 +666,13 @@ fn violated_rule(
 
 /// Writes the result, the learnings and the escapes to the files where people look for them. May be
 /// repeated.
-fn write_findings(engine: &Engine, scene: &AttemptContext, findings: &mut WorkFindings) {
+fn write_findings(engine: &Engine, context: &AttemptContext, findings: &mut WorkFindings) {
     let AttemptContext {
         attempt,
         task,
         project,
         ..
-    } = scene;
+    } = context;
     if let Some(result) = &mut findings.result {
         result.copy_path = artifacts::write_result(engine, task, project, result);
         if result.status == ResultStatus::Done {
@@ -681,16 +680,16 @@ fn write_findings(engine: &Engine, scene: &AttemptContext, findings: &mut WorkFi
         }
     }
     let now = engine.now().unix_ms;
-    let by = (task, attempt.id, attempt.agent.as_str());
+    let reporter = (task, attempt.id, attempt.agent.as_str());
     if !findings.outside_manifest.is_empty() {
         let finding = "the attempt changed files outside its manifest".to_owned();
         let finding = scope_escape::ScopeFinding {
             finding,
             suggested_files: findings.outside_manifest.clone(),
         };
-        artifacts::append_escape(engine, project, by, &finding, now);
+        artifacts::append_escape(engine, project, reporter, &finding, now);
     }
     for finding in &findings.reported {
-        artifacts::append_escape(engine, project, by, finding, now);
+        artifacts::append_escape(engine, project, reporter, finding, now);
     }
 }

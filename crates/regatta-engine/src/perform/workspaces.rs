@@ -23,10 +23,12 @@ const MAX_PORT_ROUNDS: usize = 20;
 /// begin.
 pub(super) fn make_ready(
     engine: &Engine,
-    scene: &AttemptContext,
+    context: &AttemptContext,
 ) -> Result<(Workspace, Vec<(String, String)>), SiteError> {
-    let ports = find_free_ports(engine, scene)?;
-    let workspace = engine.site_of(scene).make_ready(&scene.spec(), &ports)?;
+    let ports = find_free_ports(engine, context)?;
+    let workspace = engine
+        .site_of(context)
+        .make_ready(&context.spec(), &ports)?;
     Ok((workspace, ports))
 }
 
@@ -34,9 +36,9 @@ pub(super) fn make_ready(
 /// variables with them.
 fn find_free_ports(
     engine: &Engine,
-    scene: &AttemptContext,
+    context: &AttemptContext,
 ) -> Result<Vec<(String, String)>, String> {
-    let (id, token) = (scene.attempt.id, scene.attempt.token);
+    let (id, token) = (context.attempt.id, context.attempt.token);
     for _ in 0..MAX_PORT_ROUNDS {
         let ports = engine
             .board()
@@ -47,7 +49,7 @@ fn find_free_ports(
         let taken = if ports.is_empty() {
             vec![]
         } else {
-            engine.site_of(scene).ports_in_use(&ports)?
+            engine.site_of(context).ports_in_use(&ports)?
         };
         if taken.is_empty() {
             return Ok(validation::port_variables(&ports));
@@ -79,32 +81,36 @@ pub(crate) fn remaining_space_mb(
     engine: &Engine,
     project: &Project,
 ) -> Result<Option<u64>, GitError> {
-    let Some(most_mb) = project.settings.workspace.disk_mb else {
+    let Some(limit_mb) = project.settings.workspace.disk_mb else {
         return Ok(None);
     };
-    let (git, repo, most) = (
+    let (git, repo, limit_bytes) = (
         &engine.shared.git,
         ProjectRepo::from_project(project),
-        most_mb << 20,
+        limit_mb << 20,
     );
     let used = git.disk_use(&repo)?;
-    if used.live_bytes + used.pooled_bytes > most && used.pooled_bytes > 0 {
-        git.shrink_pool(&repo, most.saturating_sub(used.live_bytes))?;
+    if used.live_bytes + used.pooled_bytes > limit_bytes && used.pooled_bytes > 0 {
+        git.shrink_pool(&repo, limit_bytes.saturating_sub(used.live_bytes))?;
     }
-    Ok(Some(most.saturating_sub(used.live_bytes) >> 20))
+    Ok(Some(limit_bytes.saturating_sub(used.live_bytes) >> 20))
 }
 
 /// Performs `Effect::RemoveWorkspace` for all attempts, one after the other, until the engine
 /// stops.
 pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, AttemptId)>) {
-    let mut left: Vec<(Instant, EffectKey, AttemptId)> = Vec::new();
+    let mut retries: Vec<(Instant, EffectKey, AttemptId)> = Vec::new();
     loop {
         let next = match sweeps.recv_timeout(POLL_INTERVAL) {
             Ok(next) => Some(next),
             Err(RecvTimeoutError::Timeout) if !engine.is_stopping() => {
-                let due = left.iter().position(|left| left.0 <= Instant::now());
-                due.map(|at| left.swap_remove(at))
-                    .map(|(_, key, attempt)| (key, attempt))
+                let due = retries
+                    .iter()
+                    .position(|(retry_at, ..)| *retry_at <= Instant::now());
+                due.map(|index| {
+                    let (_, key, attempt) = retries.swap_remove(index);
+                    (key, attempt)
+                })
             }
             Err(_) => return,
         };
@@ -115,7 +121,7 @@ pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, At
             Err(reason) => {
                 tracing::warn!(%attempt, "could not remove the attempt's workspace, trying again \
                     later: {reason}");
-                left.push((Instant::now() + 12 * RETRY_DELAY, key, attempt));
+                retries.push((Instant::now() + 12 * RETRY_DELAY, key, attempt));
             }
         }
     }
@@ -141,14 +147,14 @@ pub(super) fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), Str
         .ok_or("its project is gone")?;
     let authorship = authorship(&task, attempt.agent.as_str(), attempt.started_unix_ms);
     let runner = attempt.runner.clone();
-    let order = AttemptSpec {
+    let spec = AttemptSpec {
         attempt,
         task,
         project: Project::clone(project),
     };
     engine
         .site_of_runner(runner.as_ref())
-        .remove_workspace(&order, &authorship)?;
+        .remove_workspace(&spec, &authorship)?;
     if runner.is_some() {
         return Ok(());
     }

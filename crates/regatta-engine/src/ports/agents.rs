@@ -131,7 +131,7 @@ pub struct TranscriptLine {
 pub trait SessionSink {
     /// Receives an event of the program, with its place in the journal. After a restart all events
     /// come again from the beginning; the receiver recognises known ones by their place.
-    fn on_event(&self, n: u64, said: AgentEvent);
+    fn on_event(&self, position: u64, event: AgentEvent);
     /// Receives the time for which the program has been silent, or `None` when it became active
     /// again.
     fn on_silence(&self, since: Option<Duration>);
@@ -320,13 +320,13 @@ pub trait Agents: Send + Sync {
     }
     /// Finds out whether an agent of this kind can be started on this machine: its program, its
     /// version, its sign-in. Starts no session and changes nothing.
-    fn resolve(&self, wanted: &AgentSpec) -> ResolvedAgent {
-        let what = format!(
+    fn resolve(&self, spec: &AgentSpec) -> ResolvedAgent {
+        let message = format!(
             "This machine has no program of the provider {}.",
-            wanted.provider
+            spec.provider
         );
         let error = AgentError {
-            message: what,
+            message,
             hint: "Name a provider that this machine has.".to_owned(),
         };
         ResolvedAgent {
@@ -345,30 +345,30 @@ pub trait Agents: Send + Sync {
         Ok(matches!(self.state(attempt)?, ProcessState::Running(_)))
     }
     /// Attends the attempt's program until it has ended and no process of it is left: passes its
-    /// events to `desk`, and sends the input that `desk` wants. Returns `None` when the desk no
+    /// events to `sink`, and sends the input that `sink` wants. Returns `None` when the sink no
     /// longer wants to continue. An attempt has at most one attendant at a time.
     fn attend(
         &self,
         attempt: AttemptId,
-        desk: &dyn SessionSink,
+        sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError>;
-    /// Makes the attendant read its desk's wishes now.
+    /// Makes the attendant read its sink's desired input now.
     fn refresh_input(&self, attempt: AttemptId);
     /// Ends the attempt's whole process tree: SIGTERM, then SIGKILL after `grace`. Returns when the
     /// tree is gone.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
     /// Runs a check to its end. Ends its whole process tree when its time is up.
     fn run_check(&self, check: &CheckCommand) -> Result<CheckResult, AgentError>;
-    /// Runs a check as [`Agents::check`] does, but only as long as `wanted` returns true, which is
-    /// called a few times a second. A check that is no longer wanted is ended with its whole tree,
-    /// and nothing is returned. A check that runs `once_name` returns nothing only if it never
-    /// began, because its end is recorded.
+    /// Runs a check as [`Agents::run_check`] does, but only as long as `is_wanted` returns true,
+    /// which is called a few times a second. A check that is no longer wanted is ended with its
+    /// whole tree, and nothing is returned. A check that runs `once_name` returns nothing only if it
+    /// never began, because its end is recorded.
     fn run_check_while(
         &self,
         check: &CheckCommand,
-        wanted: &dyn Fn() -> bool,
+        is_wanted: &dyn Fn() -> bool,
     ) -> Result<Option<CheckResult>, AgentError> {
-        if !wanted() {
+        if !is_wanted() {
             return Ok(None);
         }
         self.run_check(check).map(Some)

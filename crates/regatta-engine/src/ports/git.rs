@@ -2,6 +2,7 @@
 //! transfers between machines.
 
 mod transport;
+mod types;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -12,269 +13,11 @@ use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName}
 use regatta_core::landing::guard::SpecialFile;
 use regatta_core::landing::trunk_check::TrunkSeen;
 use regatta_core::pattern::PathPattern;
-use regatta_core::project::{CheckoutPolicy, CommitStyle, Project, WorkspaceSettings};
+use regatta_core::project::CommitStyle;
 use regatta_core::task::{Conflict, Fixup};
 
 pub use transport::{GitHttpRequest, GitRemote, GitService, attempt_of_keep_ref};
-
-/// A project's repository and its trunk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProjectRepo {
-    /// The project.
-    pub project: ProjectName,
-    /// The user's repository: the top of its working tree, or the git directory of a bare one.
-    pub path: PathBuf,
-    /// The branch on which work lands.
-    pub trunk: BranchName,
-    /// True if a clean checkout of the trunk is updated when the trunk moves.
-    pub should_update_checkout: bool,
-    /// The settings of the project's workspaces.
-    pub workspace: WorkspaceSettings,
-}
-
-impl ProjectRepo {
-    /// Returns the repository of a project on the board.
-    pub fn from_project(project: &Project) -> ProjectRepo {
-        ProjectRepo {
-            project: project.name.clone(),
-            path: PathBuf::from(&project.location),
-            trunk: project.trunk.clone(),
-            should_update_checkout: project.settings.landing.checkout == CheckoutPolicy::Update,
-            workspace: project.settings.workspace.clone(),
-        }
-    }
-}
-
-/// Facts about a repository that the user named.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RepoFacts {
-    /// The top of the working tree, or the bare repository's directory.
-    pub top: PathBuf,
-    /// The branch that HEAD names, if it names an existing one.
-    pub branch: Option<BranchName>,
-    /// True if HEAD names a branch that has no commit yet.
-    pub is_unborn: bool,
-    /// True if there is no working tree.
-    pub is_bare: bool,
-    /// Tracked files that differ from HEAD, at most ten.
-    pub dirty_files: Vec<String>,
-    /// The operation that the repository is in the middle of: "a rebase", "a merge", …
-    pub operation_in_progress: Option<&'static str>,
-    /// The submodules of the checkout, sorted by path.
-    pub submodules: Vec<SubmoduleFacts>,
-    /// True if some files are stored with Git LFS.
-    pub has_lfs: bool,
-}
-
-/// A submodule of the user's checkout.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SubmoduleFacts {
-    pub path: String,
-    pub is_checked_out: bool,
-}
-
-/// The state of the trunk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TrunkFacts {
-    /// The trunk's tip.
-    pub tip: CommitId,
-    /// The branch that the trunk follows, if it follows one: `origin/main`.
-    pub upstream: Option<String>,
-    /// The number of commits that only the upstream branch has, as of the last fetch.
-    pub commits_behind: u32,
-}
-
-/// An attempt's isolated working tree.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Workspace {
-    /// The top of the working tree.
-    pub path: PathBuf,
-    /// The branch that is checked out there.
-    pub branch: BranchName,
-    /// The commit of the trunk from which the workspace started.
-    pub base: CommitId,
-    /// The directory from which the workspace's git reads objects that are not its own. Programs in
-    /// the workspace must be able to read it.
-    pub objects: Option<PathBuf>,
-}
-
-/// The untracked files that were copied from the user's checkout.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CopiedFiles {
-    /// The number of files and links.
-    pub files: u64,
-    pub bytes: u64,
-    /// Matching paths that were not copied: links that lead out of the checkout, and repositories
-    /// inside it.
-    pub skipped: Vec<String>,
-}
-
-/// The disk space of a project's workspaces, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskUse {
-    /// Workspaces of attempts that run or whose files are not yet proved kept.
-    pub live_bytes: u64,
-    /// Cleaned workspaces in the pool.
-    pub pooled_bytes: u64,
-}
-
-/// The author and the message of a commit.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Authorship {
-    /// The author's name as git shows it.
-    pub name: String,
-    /// The author's address as git shows it.
-    pub email: String,
-    /// The whole commit message, including trailers.
-    pub message: String,
-    /// The date in seconds since 1970. It is given so that the same input makes the same commit.
-    #[serde(rename = "seconds")]
-    pub unix_seconds: u64,
-}
-
-/// The commits that keep an attempt's work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptWork {
-    /// The commit from which the attempt's workspace started.
-    pub base: CommitId,
-    /// The last commit that was kept. For validated work, this is the part inside the task's
-    /// manifest.
-    pub commit: CommitId,
-    /// The capture with the most changes: everything that the attempt left, also outside the
-    /// manifest.
-    pub whole: CommitId,
-}
-
-/// The commit of an attempt's files, kept in the vault under a keep-ref.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Capture {
-    /// The commit with the files, a child of `base`.
-    pub commit: CommitId,
-    /// The commit of the trunk on which it is based.
-    pub base: CommitId,
-    /// The paths that differ from `base`, relative to the top, `/`-separated, sorted.
-    pub changed: Vec<String>,
-}
-
-/// One changed path of a commit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FileChange {
-    /// The path relative to the top, `/`-separated.
-    pub path: String,
-    /// True if the path did not exist before.
-    pub is_new: bool,
-    /// The lines that were added, if they were requested.
-    pub added_lines: Vec<String>,
-}
-
-/// The result of a merge without a working copy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TrialMerge {
-    /// The change merges. This commit, a descendant of the trunk's tip, is what would land.
-    Clean(CommitId),
-    /// These paths conflict.
-    Conflict(Vec<String>),
-    /// The trunk already contains the change, so nothing is left to land.
-    Empty,
-}
-
-/// The side whose version of a conflicting file is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MergeSide {
-    /// The trunk's.
-    Trunk,
-    /// The change's.
-    Change,
-}
-
-/// A merge in which conflicts were resolved by taking one side's version of each file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnershipMerge {
-    /// The result. Paths for which no side was named still conflict, and then nothing was dropped.
-    pub trial: TrialMerge,
-    /// The versions that were not taken, if there were any.
-    pub dropped: Option<DroppedVersions>,
-}
-
-/// The versions of conflicting files that were not taken, kept for good (Q6).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DroppedVersions {
-    /// The ref of the vault that keeps them.
-    pub reference: String,
-    /// A child of the merged commit with the other version of each path. Their difference is the
-    /// dropped work.
-    pub commit: CommitId,
-    /// The paths.
-    pub paths: Vec<String>,
-}
-
-/// Unfinished work that conflicts with the trunk or with other unfinished work.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct WorkspaceCollision {
-    /// The attempt whose workspace conflicts.
-    pub attempt: AttemptId,
-    /// The other attempt, or the trunk if none is named.
-    pub other_attempt: Option<AttemptId>,
-    /// The paths that conflict.
-    pub paths: Vec<String>,
-}
-
-/// A commit of the trunk that came after the last tag.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnreleasedCommit {
-    /// The first line of its message.
-    pub subject: String,
-    /// The task that the commit landed, if it landed one.
-    pub task: Option<String>,
-}
-
-/// The result of a push.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PushResult {
-    /// The remote has the commit, or a descendant of it.
-    Pushed,
-    /// The remote's branch has commits that are not here.
-    NonFastForward,
-    /// The push failed for this reason. It may succeed later.
-    Failed(String),
-}
-
-/// The trunk of a remote.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpstreamTrunk {
-    pub tip: CommitId,
-    /// The paths that changed there since the two trunks were the same, sorted.
-    pub changed: Vec<String>,
-}
-
-/// The result of rebasing the trunk onto a remote's trunk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RebaseResult {
-    /// The remote has no commit that is not here. `tip` is the trunk's tip.
-    UpToDate { tip: CommitId },
-    /// The commits that are only here, up to `old`, were replayed on top of the remote's trunk.
-    /// `tasks` are the tasks that their trailers name.
-    Rebased {
-        old: CommitId,
-        new: CommitId,
-        tasks: Vec<String>,
-    },
-    /// These files conflict.
-    Conflict { paths: Vec<String> },
-}
-
-/// The result of a move of the trunk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TrunkMoveResult {
-    /// The trunk is at the new commit. This is also the result if it already was, because moving is
-    /// idempotent.
-    Moved,
-    /// The trunk was at neither the old nor the new commit, because somebody else moved it to this
-    /// one.
-    TrunkElsewhere(CommitId),
-    /// The trunk is checked out, and the move would overwrite these tracked or colliding files.
-    CheckoutDirty(Vec<String>),
-}
+pub use types::*;
 
 /// Permission to move one project's trunk. Only the engine can create one.
 #[derive(Debug)]
@@ -383,7 +126,7 @@ pub struct GitError {
     /// `unencodable`, `grafted`, `path_too_long`, `unsafe_repository`, `first_commit`, `unsettled`,
     /// `no_such_object`, `too_much_to_copy`, `bad_sparse`, `git_slow`; between machines also
     /// `bad_request`, `ref_refused`, `bad_remote`, `unreachable`, `unauthorized`, `cut`,
-    /// `not_a_mirror`, `transport_unsupported`.
+    /// `not_a_mirror`, `no_wire`.
     pub code: &'static str,
     /// A sentence about what happened and why.
     pub message: String,
@@ -632,20 +375,20 @@ pub trait Git: Send + Sync {
         style: CommitStyle,
     ) -> Result<Vec<TrialMerge>, GitError> {
         let mut tip = tip.clone();
-        let mut found = Vec::with_capacity(changes.len());
+        let mut merges = Vec::with_capacity(changes.len());
         for (commit, authorship) in changes {
             let trial = self.trial_merge(repo, &tip, commit, authorship, style)?;
             match &trial {
                 TrialMerge::Clean(next) => tip = next.clone(),
                 TrialMerge::Empty => {}
                 TrialMerge::Conflict(_) => {
-                    found.push(trial);
+                    merges.push(trial);
                     break;
                 }
             }
-            found.push(trial);
+            merges.push(trial);
         }
-        Ok(found)
+        Ok(merges)
     }
     /// Merges like `trial_merge` with `Squash`, and takes the named side at every path that
     /// conflicts.
@@ -813,10 +556,10 @@ pub trait Git: Send + Sync {
     fn advertise(
         &self,
         repo: &ProjectRepo,
-        wire: &GitHttpRequest<'_>,
+        request: &GitHttpRequest<'_>,
         may_write: &dyn Fn(&str) -> bool,
     ) -> Result<Vec<u8>, GitError> {
-        let _ = (repo, wire, may_write);
+        let _ = (repo, request, may_write);
         Err(GitError::transport_unsupported())
     }
     /// Answers `POST git-upload-pack` or `git-receive-pack` from the vault. Both directions are
@@ -831,12 +574,12 @@ pub trait Git: Send + Sync {
     fn serve(
         &self,
         repo: &ProjectRepo,
-        wire: &GitHttpRequest<'_>,
+        request: &GitHttpRequest<'_>,
         may_write: &dyn Fn(&str) -> bool,
-        request: &mut dyn Read,
+        client_stream: &mut dyn Read,
         answer: &mut dyn Write,
     ) -> Result<(), GitError> {
-        let _ = (repo, wire, may_write, request, answer);
+        let _ = (repo, request, may_write, client_stream, answer);
         Err(GitError::transport_unsupported())
     }
     /// Returns the directory in which a runner keeps its own copy of a project of another machine:

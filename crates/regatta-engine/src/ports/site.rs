@@ -101,37 +101,37 @@ pub trait Site: Send + Sync {
     /// runs the setup commands.
     fn make_ready(
         &self,
-        order: &AttemptSpec,
+        spec: &AttemptSpec,
         ports: &[(String, String)],
     ) -> Result<Workspace, SiteError>;
     /// Writes the attempt's briefing into its workspace, if one is given. Returns whether the
     /// workspace has a briefing.
-    fn write_briefing(&self, order: &AttemptSpec, briefing: Option<&str>) -> Result<bool, String>;
+    fn write_briefing(&self, spec: &AttemptSpec, briefing: Option<&str>) -> Result<bool, String>;
     /// Returns the state of the attempt's program.
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
     /// Starts the attempt's program. A second call starts nothing.
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError>;
-    /// Attends the attempt's program until it has ended, or until `desk` no longer wants to
+    /// Attends the attempt's program until it has ended, or until `sink` no longer wants to
     /// continue (`None`).
     fn attend(
         &self,
         attempt: AttemptId,
-        desk: &dyn SessionSink,
+        sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError>;
-    /// Makes the attendant read its desk's wishes now.
+    /// Makes the attendant read its sink's desired input now.
     fn refresh_input(&self, attempt: AttemptId);
     /// Ends the attempt's whole process tree. Returns when the tree is gone.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
     /// Reads the files in which the attempt reported on its work.
-    fn read_report(&self, order: &AttemptSpec) -> Result<WorkerReport, String>;
+    fn read_report(&self, spec: &AttemptSpec) -> Result<WorkerReport, String>;
     /// Captures the files of the attempt's workspace in the daemon's vault.
-    fn capture(&self, order: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError>;
+    fn capture(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError>;
     /// Runs the checks on the workspace, up to the first one that fails.
-    fn run_checks(&self, order: &AttemptSpec) -> Result<Vec<CheckEvidence>, String>;
+    fn run_checks(&self, spec: &AttemptSpec) -> Result<Vec<CheckEvidence>, String>;
     /// Runs the task's ratchet once. Returns the reason if the ratchet refused the work.
-    fn run_ratchet(&self, order: &AttemptSpec) -> Result<Option<String>, String>;
+    fn run_ratchet(&self, spec: &AttemptSpec) -> Result<Option<String>, String>;
     /// Removes the attempt's workspace, once everything in it is proved kept.
-    fn remove_workspace(&self, order: &AttemptSpec, authorship: &Authorship) -> Result<(), String>;
+    fn remove_workspace(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<(), String>;
     /// Returns the attempt's working directory, or nothing when it is on another machine.
-    fn working_dir(&self, order: &AttemptSpec) -> Option<PathBuf>;
+    fn working_dir(&self, spec: &AttemptSpec) -> Option<PathBuf>;
 }

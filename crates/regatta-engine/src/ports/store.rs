@@ -131,7 +131,7 @@ pub struct MessageFilter {
 /// Messages are in the order of their dates unless a clock was set back. The binary search finds a
 /// place even then, and the same one in every store (J12).
 pub fn first_message_since<E>(
-    wall: u64,
+    unix_ms: u64,
     last: u64,
     mut at_or_after: impl FnMut(u64) -> Result<Option<(u64, u64)>, E>,
 ) -> Result<u64, E> {
@@ -139,7 +139,7 @@ pub fn first_message_since<E>(
     while low < high {
         let middle = low + (high - low) / 2;
         match at_or_after(middle)? {
-            Some((id, date)) if date < wall => low = id.saturating_add(1),
+            Some((id, date)) if date < unix_ms => low = id.saturating_add(1),
             _ => high = middle,
         }
     }

@@ -87,21 +87,21 @@ pub(crate) struct FailedCheck {
 
 impl FailedCheck {
     /// Describes a failed check by its end and its output.
-    pub(crate) fn from_output(how: &str, output: &str) -> FailedCheck {
+    pub(crate) fn from_output(outcome: &str, output: &str) -> FailedCheck {
         let summary = failure::summary(output);
         let reason = if summary.is_empty() {
-            how.to_owned()
+            outcome.to_owned()
         } else {
-            format!("{how}: {summary}")
+            format!("{outcome}: {summary}")
         };
-        let mut told = format!("{how}\n");
+        let mut output_text = format!("{outcome}\n");
         if let Some(first) = failure::first_error(output) {
-            told += &format!("First error: {first}\n");
+            output_text += &format!("First error: {first}\n");
         }
-        told += &failure::excerpt(output, MAX_OUTPUT_BYTES);
+        output_text += &failure::excerpt(output, MAX_OUTPUT_BYTES);
         FailedCheck {
             reason,
-            output: told.trim_end().to_owned(),
+            output: output_text.trim_end().to_owned(),
         }
     }
 }
@@ -112,16 +112,16 @@ pub(crate) fn first_failed_check(
     agents: &dyn Agents,
     task: &Task,
     project: &Project,
-    place: &CheckDir,
+    check_dir: &CheckDir,
 ) -> Result<Option<FailedCheck>, AgentError> {
-    let found = run_checks(agents, task, project, place)?;
-    let failed = found.iter().find(|evidence| !evidence.passed);
+    let evidence = run_checks(agents, task, project, check_dir)?;
+    let failed = evidence.iter().find(|check| !check.passed);
     Ok(failed.map(|failed| FailedCheck::from_output(&failed.outcome, &failed.output)))
 }
 
 /// Returns a line about the first check that failed, if one failed.
-pub(crate) fn failure_reason(found: &[CheckEvidence]) -> Option<String> {
-    let failed = found.iter().find(|check_evidence| !check_evidence.passed)?;
+pub(crate) fn failure_reason(evidence: &[CheckEvidence]) -> Option<String> {
+    let failed = evidence.iter().find(|check| !check.passed)?;
     let summary = failure::summary(&failed.output);
     Some(if summary.is_empty() {
         failed.outcome.clone()
@@ -136,15 +136,15 @@ pub(crate) fn run_checks(
     agents: &dyn Agents,
     task: &Task,
     project: &Project,
-    place: &CheckDir,
+    check_dir: &CheckDir,
 ) -> Result<Vec<CheckEvidence>, AgentError> {
-    let dir = place.dir;
-    let mut found = Vec::new();
+    let dir = check_dir.dir;
+    let mut evidence = Vec::new();
     let contract = &task.validation;
-    let looked = |check: &str, wrong: Option<String>| CheckEvidence {
+    let built_in = |check: &str, problem: Option<String>| CheckEvidence {
         check: check.into(),
-        passed: wrong.is_none(),
-        outcome: wrong.unwrap_or_else(|| "holds".into()),
+        passed: problem.is_none(),
+        outcome: problem.unwrap_or_else(|| "holds".into()),
         output: String::new(),
         duration_ms: 0,
     };
@@ -152,14 +152,14 @@ pub(crate) fn run_checks(
         let missing = contract
             .files_exist
             .iter()
-            .find(|files_exist| path_within(dir, files_exist).is_none_or(|path| !path.exists()));
-        found.push(looked(
+            .find(|file| path_within(dir, file).is_none_or(|path| !path.exists()));
+        evidence.push(built_in(
             "files_exist",
             missing.map(|missing| format!("{missing} does not exist")),
         ));
     }
-    if !contract.content_check.is_empty() && failure_reason(&found).is_none() {
-        let wrong = contract.content_check.iter().find_map(|check| {
+    if !contract.content_check.is_empty() && failure_reason(&evidence).is_none() {
+        let problem = contract.content_check.iter().find_map(|check| {
             let Some(path) = path_within(dir, &check.file) else {
                 return Some(format!("{} does not exist", check.file));
             };
@@ -176,7 +176,7 @@ pub(crate) fn run_checks(
                 Err(error) => Some(format!("{} could not be read: {error}", check.file)),
             }
         });
-        found.push(looked("content_check", wrong));
+        evidence.push(built_in("content_check", problem));
     }
     for command in contract
         .lint
@@ -184,24 +184,24 @@ pub(crate) fn run_checks(
         .chain(&contract.tests)
         .chain(&project.validation)
     {
-        if failure_reason(&found).is_some() {
+        if failure_reason(&evidence).is_some() {
             break;
         }
         let began = Instant::now();
-        place.show_command(&format!("check `{command}`"));
+        check_dir.show_command(&format!("check `{command}`"));
         let check = CheckCommand {
             command: command.clone(),
             dir: dir.to_owned(),
             env: task_env(task, project)
                 .into_iter()
-                .chain(place.env.iter().cloned())
+                .chain(check_dir.env.iter().cloned())
                 .collect(),
             timeout: Duration::from_millis(project.validation_timeout_ms),
             once_name: None,
-            sandbox: place.sandbox.clone(),
+            sandbox: check_dir.sandbox.clone(),
         };
-        let result = run_check(agents, &check, place.is_wanted)?;
-        found.push(CheckEvidence {
+        let result = run_check(agents, &check, check_dir.is_wanted)?;
+        evidence.push(CheckEvidence {
             check: command.clone(),
             passed: result.passed(),
             outcome: format!("`{command}` {}", describe_end_with_hint(&result)),
@@ -209,7 +209,7 @@ pub(crate) fn run_checks(
             duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         });
     }
-    Ok(found)
+    Ok(evidence)
 }
 
 /// Runs a check for as long as its result is wanted. A command that runs once and was interrupted
@@ -217,14 +217,14 @@ pub(crate) fn run_checks(
 pub(crate) fn run_check(
     agents: &dyn Agents,
     check: &CheckCommand,
-    wanted: Option<&dyn Fn() -> bool>,
+    is_wanted: Option<&dyn Fn() -> bool>,
 ) -> Result<CheckResult, AgentError> {
-    let Some(wanted) = wanted else {
+    let Some(is_wanted) = is_wanted else {
         return agents.run_check(check);
     };
-    let said = agents.run_check_while(check, wanted)?;
-    match (said, &check.once_name) {
-        (Some(_), Some(name)) if !wanted() => agents.delete_command_record(name)?,
+    let result = agents.run_check_while(check, is_wanted)?;
+    match (result, &check.once_name) {
+        (Some(_), Some(name)) if !is_wanted() => agents.delete_command_record(name)?,
         (Some(result), _) => return Ok(result),
         (None, _) => {}
     }
@@ -243,29 +243,29 @@ pub(crate) fn ratchet_refusal(
     agents: &dyn Agents,
     (task, project): (&Task, &Project),
     attempt: AttemptId,
-    place: &CheckDir,
+    check_dir: &CheckDir,
 ) -> Result<Option<String>, AgentError> {
     let Some(argv) = &task.ratchet else {
         return Ok(None);
     };
     let command = argv
         .iter()
-        .map(|argv| quote(argv))
+        .map(|argument| quote(argument))
         .collect::<Vec<_>>()
         .join(" ");
-    place.show_command(&format!("ratchet `{}`", argv.join(" ")));
+    check_dir.show_command(&format!("ratchet `{}`", argv.join(" ")));
     let check = CheckCommand {
         command,
-        dir: place.dir.to_owned(),
+        dir: check_dir.dir.to_owned(),
         env: task_env(task, project)
             .into_iter()
-            .chain(place.env.iter().cloned())
+            .chain(check_dir.env.iter().cloned())
             .collect(),
         timeout: Duration::from_millis(project.validation_timeout_ms),
         once_name: Some(ratchet_name(attempt)),
-        sandbox: place.sandbox.clone(),
+        sandbox: check_dir.sandbox.clone(),
     };
-    let result = run_check(agents, &check, place.is_wanted)?;
+    let result = run_check(agents, &check, check_dir.is_wanted)?;
     Ok((!result.passed()).then(|| {
         format!(
             "its ratchet `{}` {}",
@@ -316,11 +316,13 @@ const DENIAL_TEXTS: [&str; 9] = [
 /// Returns a hint about the sandbox if the output suggests that the sandbox made the command fail,
 /// otherwise an empty text.
 fn sandbox_hint(result: &CheckResult) -> String {
-    let said = result.output.to_ascii_lowercase();
+    let output = result.output.to_ascii_lowercase();
     match &result.sandbox {
-        Some(sandbox) if !result.passed() && DENIAL_TEXTS.iter().any(|s| said.contains(s)) => {
+        Some(sandbox)
+            if !result.passed() && DENIAL_TEXTS.iter().any(|denial| output.contains(denial)) =>
+        {
             format!(
-                " (it ran shut in, {sandbox}; if that is why: sandbox = \"off\" under [run] in \
+                " (it ran in a sandbox, {sandbox}; if that is why: sandbox = \"off\" under [run] in \
                 regatta.toml, then regatta init)"
             )
         }
@@ -330,14 +332,14 @@ fn sandbox_hint(result: &CheckResult) -> String {
 
 /// Describes the end of a check, with a summary of its output.
 pub(crate) fn describe_result(result: &CheckResult) -> String {
-    let (how, summary) = (
+    let (outcome, summary) = (
         describe_end_with_hint(result),
         failure::summary(&result.output),
     );
     if summary.is_empty() {
-        how
+        outcome
     } else {
-        format!("{how}: {summary}")
+        format!("{outcome}: {summary}")
     }
 }
 
@@ -348,12 +350,12 @@ pub(crate) fn describe_end_with_hint(result: &CheckResult) -> String {
 
 /// Returns `file` below `dir`, unless its spelling or a link leads out of `dir` (S6).
 fn path_within(dir: &Path, file: &str) -> Option<PathBuf> {
-    let plain = Path::new(file)
+    let is_plain = Path::new(file)
         .components()
         .all(|component| matches!(component, Component::Normal(_) | Component::CurDir));
     let (top, path) = (
         dir.canonicalize().ok()?,
         dir.join(file).canonicalize().ok()?,
     );
-    (plain && path.starts_with(top)).then_some(path)
+    (is_plain && path.starts_with(top)).then_some(path)
 }

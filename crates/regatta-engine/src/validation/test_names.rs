@@ -49,12 +49,12 @@ fn go_problem(stem: &str, beside: impl Fn(&str) -> bool) -> Option<String> {
             "name it after the file it tests, <source>_test.go or <source>_extra_test.go".into(),
         );
     }
-    let plain = source.strip_suffix("_extra").unwrap_or(source);
-    let known = beside(&format!("{plain}.go"))
+    let tested = source.strip_suffix("_extra").unwrap_or(source);
+    let has_source = beside(&format!("{tested}.go"))
         || beside(&format!("{source}.go"))
-        || GO_HELPERS.contains(&plain);
-    (!known).then(|| {
-        format!("there is no {plain}.go beside it; use <source>_test.go or <source>_extra_test.go")
+        || GO_HELPERS.contains(&tested);
+    (!has_source).then(|| {
+        format!("there is no {tested}.go beside it; use <source>_test.go or <source>_extra_test.go")
     })
 }
 
@@ -79,7 +79,7 @@ fn python_problem(stem: &str) -> Option<String> {
 
 /// Returns whether a name such as `testfoo` was meant for a test but does not mark one.
 fn is_unmarked_test(stem: &str) -> bool {
-    let plain = [
+    let helper_names = [
         "test",
         "tests",
         "testing",
@@ -91,7 +91,7 @@ fn is_unmarked_test(stem: &str) -> bool {
         "testdata",
     ];
     stem.starts_with("test")
-        && !plain.contains(&stem)
+        && !helper_names.contains(&stem)
         && !stem.starts_with("test_")
         && !stem.contains("util")
 }
@@ -110,8 +110,8 @@ fn rust_problem(
     }
     let source = source.filter(|_| !in_tests)?;
     let parent = dir.rsplit('/').next().unwrap_or_default();
-    let known = beside(&format!("{source}.rs")) || beside(source) || parent == source;
-    (!known).then(|| {
+    let has_source = beside(&format!("{source}.rs")) || beside(source) || parent == source;
+    (!has_source).then(|| {
         format!("there is no {source}.rs beside it; use <module>_tests.rs, or put it into tests/")
     })
 }
@@ -121,21 +121,22 @@ fn script_problem(stem: &str, in_tests: bool, beside: impl Fn(&str) -> bool) -> 
         .strip_suffix(".test")
         .or_else(|| stem.strip_suffix(".spec"))
     else {
-        let meant = ["_test", "-test", "_spec", "-spec", ".tests", ".specs"]
+        let is_meant_as_test = ["_test", "-test", "_spec", "-spec", ".tests", ".specs"]
             .iter()
-            .any(|s| stem.ends_with(s));
-        let meant = meant || stem.starts_with("test_") || stem.starts_with("test-");
-        return (meant && !in_tests)
+            .any(|ending| stem.ends_with(ending));
+        let is_meant_as_test =
+            is_meant_as_test || stem.starts_with("test_") || stem.starts_with("test-");
+        return (is_meant_as_test && !in_tests)
             .then(|| "it would not be found; use <source>.test.ts or <source>.spec.ts".into());
     };
     if is_for_coverage(source) && !beside(&format!("{source}.ts")) {
         return Some("name it after the file it tests, <source>.test.ts".into());
     }
-    let known = in_tests
+    let has_source = in_tests
         || ["ts", "tsx", "js", "jsx", "mts", "mjs"]
             .iter()
-            .any(|s| beside(&format!("{source}.{s}")));
-    (!known).then(|| {
+            .any(|ending| beside(&format!("{source}.{ending}")));
+    (!has_source).then(|| {
         format!("there is no {source}.ts beside it; use <source>.test.ts, or put it into tests/")
     })
 }
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_test_file_must_be_named_after_its_source_file() {
-        let there = [
+        let existing = [
             "pkg/goals.go",
             "pkg/cover.go",
             "src/parse.rs",
@@ -155,11 +156,11 @@ mod tests {
             "web/app.ts",
             "web/b.tsx",
         ];
-        let check = |path: &str, right: bool| {
-            let said = naming_problem(path, |s| there.contains(&s));
-            assert_eq!(said.is_none(), right, "{path}: {said:?}");
+        let check = |path: &str, good: bool| {
+            let problem = naming_problem(path, |path| existing.contains(&path));
+            assert_eq!(problem.is_none(), good, "{path}: {problem:?}");
         };
-        for right in [
+        for good in [
             "pkg/goals_test.go",
             "pkg/goals_extra_test.go",
             "pkg/testutil_test.go",
@@ -181,7 +182,7 @@ mod tests {
             "web/__tests__/anything.test.ts",
             "web/latest.ts",
         ] {
-            check(right, true);
+            check(good, true);
         }
         for bad in [
             "pkg/cov_test.go",

@@ -15,10 +15,10 @@ const FILE: &str = "file://shop/src/**";
 
 fn start_acquire<'a>(
     engine: &'a Engine,
-    ask: Acquire,
+    acquire: Acquire,
 ) -> PolledFuture<'a, Result<CommandReply, CommandFailure>> {
     let waits = engine.board().waits.len();
-    let mut future: PolledFuture<'a, _> = Box::pin(engine.acquire(person(), None, ask));
+    let mut future: PolledFuture<'a, _> = Box::pin(engine.acquire(person(), None, acquire));
     assert!(poll(&mut future).is_none());
     wait_until(engine, "the wait is stored", |board| {
         board.waits.len() == waits + 1
@@ -111,14 +111,14 @@ fn a_caller_that_disconnects_while_it_waits_leaves_no_wait_behind() {
     let world = World::new(append_own_name);
     let engine = world.start();
     let release = acquire_command(&engine, "ann");
-    let gone = start_acquire(&engine, acquire("bob", FILE, 60_000));
-    let behind = start_acquire(&engine, acquire("cid", FILE, 60_000));
-    drop(gone);
+    let abandoned = start_acquire(&engine, acquire("bob", FILE, 60_000));
+    let next = start_acquire(&engine, acquire("cid", FILE, 60_000));
+    drop(abandoned);
     wait_until(&engine, "the first wait is cancelled", |board| {
         board.waits.len() == 1
     });
     submit(&engine, release);
-    granted(&block_on(behind).unwrap());
+    granted(&block_on(next).unwrap());
     engine.shutdown();
 }
 
@@ -128,11 +128,11 @@ fn a_caller_that_disconnects_before_the_commit_leaves_no_wait_behind() {
     let engine = world.start_in(&life).unwrap();
     acquire_command(&engine, "ann");
     let commit = life.hold_next("store.commit");
-    let mut gone: PolledFuture<'_, _> =
+    let mut abandoned: PolledFuture<'_, _> =
         Box::pin(engine.acquire(person(), None, acquire("bob", FILE, 60_000)));
-    assert!(poll(&mut gone).is_none());
+    assert!(poll(&mut abandoned).is_none());
     commit.wait_until_reached();
-    drop(gone);
+    drop(abandoned);
     commit.release();
     wait_until(&engine, "the wait was stored and cancelled", |board| {
         board.counters.wait == 1 && board.waits.is_empty()
@@ -145,14 +145,14 @@ fn a_caller_that_disconnects_after_the_commit_leaves_no_wait_behind() {
     let world = World::new(append_own_name);
     let engine = world.start();
     acquire_command(&engine, "ann");
-    let mut gone: PolledFuture<'_, _> =
+    let mut abandoned: PolledFuture<'_, _> =
         Box::pin(engine.acquire(person(), None, acquire("bob", FILE, 60_000)));
-    assert!(poll(&mut gone).is_none());
+    assert!(poll(&mut abandoned).is_none());
     wait_until(&engine, "the wait is stored", |board| {
         board.waits.len() == 1
     });
     submit(&engine, post("so that the answer is certainly sent"));
-    drop(gone);
+    drop(abandoned);
     wait_until(&engine, "the wait is cancelled", |board| {
         board.waits.is_empty()
     });
@@ -167,12 +167,12 @@ fn a_wait_is_cancelled_although_the_queue_is_full() {
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     acquire_command(&engine, "ann");
-    let gone = start_acquire(&engine, acquire("bob", FILE, 60_000));
+    let abandoned = start_acquire(&engine, acquire("bob", FILE, 60_000));
     let commit = life.hold_next("store.commit");
     let first = start_submit(&engine, person_request(post("being committed")));
     commit.wait_until_reached();
     let second = start_submit(&engine, person_request(post("fills the queue")));
-    drop(gone);
+    drop(abandoned);
     commit.release();
     block_on(first).unwrap();
     block_on(second).unwrap();
@@ -192,8 +192,8 @@ fn a_grant_whose_reply_was_lost_is_returned_again() {
         block_on(engine.acquire(person(), Some(key.clone()), acquire("bob", FILE, 0))).unwrap();
     engine.shutdown();
     let engine = world.start();
-    let again = block_on(engine.acquire(person(), Some(key), acquire("bob", FILE, 0))).unwrap();
-    assert_eq!(granted(&first), granted(&again));
+    let repeated = block_on(engine.acquire(person(), Some(key), acquire("bob", FILE, 0))).unwrap();
+    assert_eq!(granted(&first), granted(&repeated));
     assert_eq!(engine.board().claims.len(), 1);
     engine.shutdown();
 }

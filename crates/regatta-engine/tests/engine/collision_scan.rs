@@ -18,38 +18,38 @@ fn forecast(engine: &Engine) -> CollisionForecast {
 }
 
 fn warnings(engine: &Engine) -> Vec<String> {
-    let label = |message: &regatta_core::bus::Message| {
+    let is_warning = |message: &regatta_core::bus::Message| {
         message
             .labels
             .iter()
-            .any(|label| label.as_str() == "coord:conflict")
+            .any(|is_warning| is_warning.as_str() == "coord:conflict")
     };
-    let told = engine
+    let warnings = engine
         .history()
         .events(0, usize::MAX)
         .unwrap()
         .into_iter()
         .filter_map(|event| match event.event {
-            Event::MessagePosted(message_posted) if label(message_posted.message()) => {
-                Some(message_posted.message().text.clone())
+            Event::MessagePosted(posted) if is_warning(posted.message()) => {
+                Some(posted.message().text.clone())
             }
             _ => None,
         });
-    told.collect()
+    warnings.collect()
 }
 
 #[test]
 fn a_collision_is_reported_once_and_withdrawn_when_it_is_resolved() {
     let (world, life) = (World::new(append_own_name), EngineLife::new());
     let engine = world.start_in(&life).unwrap();
-    let Command::AddProject(mut add) = add_project() else {
+    let Command::AddProject(mut project) = add_project() else {
         panic!()
     };
-    add.settings.landing = project::LandingSettings {
+    project.settings.landing = project::LandingSettings {
         collision_scan_interval: Millis::millis(20),
         ..project::LandingSettings::default()
     };
-    submit(&engine, Command::AddProject(add));
+    submit(&engine, Command::AddProject(project));
     let mut attempts = Vec::new();
     for (agent, file) in [("ann", "a"), ("bob", "b")] {
         submit(&engine, register_outside(agent));
@@ -71,9 +71,13 @@ fn a_collision_is_reported_once_and_withdrawn_when_it_is_resolved() {
             .collisions
             .is_empty()
     });
-    let seen = &board.projects[&shop_name()].collision_forecast.collisions;
+    let collisions = &board.projects[&shop_name()].collision_forecast.collisions;
     assert_eq!(
-        (seen[0].one, seen[0].other, seen[0].paths.as_slice()),
+        (
+            collisions[0].one,
+            collisions[0].other,
+            collisions[0].paths.as_slice()
+        ),
         (TaskId(1), Some(TaskId(2)), &["README".into()][..])
     );
     assert_eq!(
@@ -110,9 +114,9 @@ fn a_repeated_report_and_unknown_attempts_change_nothing() {
     submit(&engine, register_outside("ann"));
     submit(&engine, add_task("a"));
     let (attempt, _) = polled(&submit(&engine, poll_for("ann")));
-    let report = |one, other| {
+    let report = |attempt, other| {
         let found = vec![FoundCollision {
-            one,
+            one: attempt,
             other,
             paths: vec!["x".into()],
         }];
@@ -128,9 +132,9 @@ fn a_repeated_report_and_unknown_attempts_change_nothing() {
             })
             .unwrap();
     };
-    let stranger = regatta_core::ids::AttemptId(99);
-    report(stranger, None);
-    report(attempt, Some(stranger));
+    let unknown = regatta_core::ids::AttemptId(99);
+    report(unknown, None);
+    report(attempt, Some(unknown));
     report(attempt, Some(attempt));
     assert_eq!(forecast(&engine), CollisionForecast::default());
     report(attempt, None);

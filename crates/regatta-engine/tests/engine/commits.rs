@@ -162,14 +162,14 @@ fn queued_requests_are_committed_together() {
     let first = start_submit(&engine, person_request(post("first")));
     commit.wait_until_reached();
     let before = world.store.commit_count();
-    let all: Vec<_> = (0..400)
+    let queued: Vec<_> = (0..400)
         .map(|nth| start_submit(&engine, person_request(post(&format!("number {nth}")))))
         .collect();
     commit.release();
     block_on(first).unwrap();
-    let revisions: Vec<u64> = all
+    let revisions: Vec<u64> = queued
         .into_iter()
-        .map(|pin| block_on(pin).unwrap().revision)
+        .map(|answer| block_on(answer).unwrap().revision)
         .collect();
     assert!(
         revisions.is_sorted_by(|a, b| a < b),
@@ -215,15 +215,15 @@ fn a_full_queue_holds_callers_back() {
         start_submit(&engine, person_request(post("queued"))),
         start_submit(&engine, person_request(post("queued too"))),
     ];
-    let held_back = start_submit(&engine, person_request(post("held back and given up")));
-    let patient = start_submit(&engine, person_request(post("held back and patient")));
-    drop(held_back);
+    let abandoned = start_submit(&engine, person_request(post("held back and given up")));
+    let waiting = start_submit(&engine, person_request(post("held back and patient")));
+    drop(abandoned);
     commit.release();
     block_on(first).unwrap();
-    for pin in queued {
-        block_on(pin).unwrap();
+    for answer in queued {
+        block_on(answer).unwrap();
     }
-    block_on(patient).unwrap();
+    block_on(waiting).unwrap();
     assert_eq!(
         engine.board().counters.message,
         4,
@@ -239,13 +239,13 @@ fn a_store_that_is_behind_catches_up_when_the_engine_is_idle() {
     let engine = world.start_in(&life).unwrap();
     submit(&engine, add_project());
     world.store.set_behind(1);
-    let rest = life.hold_next("store.rest");
+    let flush = life.hold_next("store.rest");
     submit(&engine, add_task("a"));
-    rest.wait_until_reached();
+    flush.wait_until_reached();
     assert!(world.store.has_deferred_rows());
-    let held = start_submit(&engine, person_request(add_task("b")));
-    rest.release();
-    block_on(held).unwrap();
+    let next = start_submit(&engine, person_request(add_task("b")));
+    flush.release();
+    block_on(next).unwrap();
     life.wait_until("the store is no longer behind", || {
         !world.store.has_deferred_rows()
     });
@@ -310,12 +310,13 @@ fn j9_the_same_key_twice_in_one_batch_executes_once() {
         }),
     );
     commit.wait_until_reached();
-    let [one, two] = [0, 1].map(|_| start_submit(&engine, keyed_request("k", post("once"))));
+    let [first_copy, second_copy] =
+        [0, 1].map(|_| start_submit(&engine, keyed_request("k", post("once"))));
     commit.release();
     block_on(first).unwrap();
     assert_eq!(
-        block_on(one).unwrap().outcome,
-        block_on(two).unwrap().outcome
+        block_on(first_copy).unwrap().outcome,
+        block_on(second_copy).unwrap().outcome
     );
     assert_eq!(engine.board().counters.message, 1);
     engine.shutdown();

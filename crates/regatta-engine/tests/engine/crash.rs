@@ -172,7 +172,7 @@ const PREPARED_WORKSPACE: Scenario = Scenario {
                 .launch()
                 .env
                 .iter()
-                .any(|env| env.0 == "REGATTA_PORT_1"),
+                .any(|(name, _)| name == "REGATTA_PORT_1"),
             "{:?}",
             program.launch().env
         );
@@ -205,19 +205,19 @@ impl Client {
     /// Sends the remaining requests. Stops at the first request without an answer.
     fn send_requests(
         &mut self,
-        story: Scenario,
+        scenario: Scenario,
         engine: &Engine,
         world: &World,
         life: &EngineLife,
     ) -> bool {
-        for (nth, request) in story
+        for (nth, request) in scenario
             .requests()
             .into_iter()
             .enumerate()
             .skip(self.answers.len())
         {
-            let may_ask = || (story.can_send)(nth, &world.store.clone().load().unwrap().board);
-            life.wait_until("the client may ask", || life.is_over() || may_ask());
+            let can_send = || (scenario.can_send)(nth, &world.store.clone().load().unwrap().board);
+            life.wait_until("the client may ask", || life.is_over() || can_send());
             match engine.submit(request) {
                 // The threads of a killed engine still run here and can answer, so their answers
                 // are ignored.
@@ -227,7 +227,7 @@ impl Client {
                     self.answers.push(reply.outcome);
                 }
                 Err(CommandFailure::Store(_) | CommandFailure::Stopping) => return false,
-                Err(refused) => panic!("{refused:?}"),
+                Err(failure) => panic!("{failure:?}"),
             }
         }
         true
@@ -244,33 +244,39 @@ struct Run {
 }
 
 /// Runs the scenario through lives that end at these steps, and then one that does not end.
-fn run(story: Scenario, ends: &[usize]) -> Run {
-    let world = World::new(story.program);
+fn run(scenario: Scenario, ends: &[usize]) -> Run {
+    let world = World::new(scenario.program);
     let mut client = Client::default();
-    let mut run = Run {
+    let mut result = Run {
         crashes: 0,
         steps: 0,
         ended_engines: vec![],
     };
     for end in ends.iter().copied().map(Some).chain([None]) {
         let life = end.map_or_else(EngineLife::new, EngineLife::until_step);
-        let lived = run_life(story, &world, &life, &mut client, &mut run.ended_engines);
-        run.crashes += usize::from(life.is_over());
-        run.steps = life.step_count();
-        if lived {
+        let is_done = run_life(
+            scenario,
+            &world,
+            &life,
+            &mut client,
+            &mut result.ended_engines,
+        );
+        result.crashes += usize::from(life.is_over());
+        result.steps = life.step_count();
+        if is_done {
             break; // the scenario ended before the step at which the engine should be killed
         }
     }
-    run
+    result
 }
 
 /// Runs one life. Returns `true` if everything was done in it.
 fn run_life(
-    story: Scenario,
+    scenario: Scenario,
     world: &World,
     life: &EngineLife,
     client: &mut Client,
-    funerals: &mut Vec<JoinHandle<()>>,
+    ended_engines: &mut Vec<JoinHandle<()>>,
 ) -> bool {
     let Ok(engine) = world.start_in(life) else {
         assert!(life.is_over());
@@ -281,25 +287,25 @@ fn run_life(
         "D1: the client has seen revision {}",
         client.revision
     );
-    let all_said = client.send_requests(story, &engine, world, life);
-    assert!(all_said || life.is_over());
+    let has_sent_all = client.send_requests(scenario, &engine, world, life);
+    assert!(has_sent_all || life.is_over());
     // Reads the store, because the board is published one step after it is stored.
-    let done = || {
+    let is_done = || {
         let stored = world.store.clone().load().unwrap();
-        client.answers.len() == story.requests().len()
-            && stored.board.counters.task == story.task_count
+        client.answers.len() == scenario.requests().len()
+            && stored.board.counters.task == scenario.task_count
             && stored.board.tasks.is_empty()
             && stored.outbox.is_empty()
     };
-    life.wait_until("everything is done", || life.is_over() || done());
+    life.wait_until("everything is done", || life.is_over() || is_done());
     if !life.is_over() {
         // The store has the result one step before the engine does, and that step may be its last.
         // Another request to the writer is answered after that step.
-        let _answered = engine.submit(story.requests().remove(0));
+        let _answered = engine.submit(scenario.requests().remove(0));
     }
     if life.is_over() {
         // The threads of killed engines end by themselves in the background.
-        funerals.push(std::thread::spawn(move || engine.shutdown()));
+        ended_engines.push(std::thread::spawn(move || engine.shutdown()));
         return false;
     }
     let revision = world.store.clone().load().unwrap().board.revision;
@@ -307,13 +313,13 @@ fn run_life(
         board.revision == revision
     });
     assert_clean(&engine, world);
-    (story.assert_done_once)(world, &engine);
+    (scenario.assert_done_once)(world, &engine);
     // D1, J9: every acknowledged result exists, and repeating a request does nothing.
-    for (request, answer) in story.requests().into_iter().zip(&client.answers) {
+    for (request, answer) in scenario.requests().into_iter().zip(&client.answers) {
         assert_eq!(engine.submit(request).unwrap().outcome, *answer, "J9");
     }
     assert_eq!(engine.board().revision, revision, "J9");
-    funerals.push(std::thread::spawn(move || engine.shutdown()));
+    ended_engines.push(std::thread::spawn(move || engine.shutdown()));
     true
 }
 
@@ -400,10 +406,10 @@ fn assert_stopped_and_landed(world: &World, engine: &Engine) {
         (1, 2),
         "Q7"
     );
-    let causes = [1, 2].map(|n| {
+    let causes = [1, 2].map(|id| {
         engine
             .history()
-            .attempt(AttemptId(n))
+            .attempt(AttemptId(id))
             .unwrap()
             .unwrap()
             .end
@@ -428,8 +434,8 @@ fn assert_stopped_and_landed(world: &World, engine: &Engine) {
 }
 
 /// Runs many plans, a few at a time. A failure names its plan.
-fn run_all(story: Scenario, plans: &[Vec<usize>]) -> usize {
-    let (next, deaths, funerals) = (
+fn run_all(scenario: Scenario, plans: &[Vec<usize>]) -> usize {
+    let (next, crashes, ended_engines) = (
         AtomicUsize::new(0),
         AtomicUsize::new(0),
         Mutex::new(Vec::new()),
@@ -438,35 +444,35 @@ fn run_all(story: Scenario, plans: &[Vec<usize>]) -> usize {
         for _ in 0..6 {
             scope.spawn(|| {
                 while let Some(plan) = plans.get(next.fetch_add(1, Ordering::SeqCst)) {
-                    let ran = std::panic::catch_unwind(|| run(story, plan));
-                    let ran =
-                        ran.unwrap_or_else(|_| panic!("with engines killed at the steps {plan:?}"));
-                    deaths.fetch_add(ran.crashes, Ordering::SeqCst);
-                    funerals.lock().unwrap().extend(ran.ended_engines);
+                    let result = std::panic::catch_unwind(|| run(scenario, plan));
+                    let result = result
+                        .unwrap_or_else(|_| panic!("with engines killed at the steps {plan:?}"));
+                    crashes.fetch_add(result.crashes, Ordering::SeqCst);
+                    ended_engines.lock().unwrap().extend(result.ended_engines);
                 }
             });
         }
     });
-    for thread in funerals.into_inner().unwrap() {
+    for thread in ended_engines.into_inner().unwrap() {
         thread.join().unwrap();
     }
-    deaths.into_inner()
+    crashes.into_inner()
 }
 
 /// Kills one engine at each step, and checks that about as many were killed.
-fn crash_everywhere(story: Scenario) -> String {
-    let steps = run(story, &[]).steps;
+fn crash_everywhere(scenario: Scenario) -> String {
+    let steps = run(scenario, &[]).steps;
     // The number of steps varies a little between runs, because threads interleave differently. An
     // engine that finishes before its step is not killed.
-    let deaths = run_all(
-        story,
+    let crashes = run_all(
+        scenario,
         &(1..=steps + 10).map(|step| vec![step]).collect::<Vec<_>>(),
     );
     assert!(
-        steps > 40 && deaths > steps * 8 / 10,
-        "only {deaths} engines were killed in about {steps} steps"
+        steps > 40 && crashes > steps * 8 / 10,
+        "only {crashes} engines were killed in about {steps} steps"
     );
-    format!("{steps} steps, {deaths} engines killed, one in each run")
+    format!("{steps} steps, {crashes} engines killed, one in each run")
 }
 
 #[test]
@@ -492,14 +498,14 @@ fn a_crash_at_any_step_of_preparing_a_workspace_starts_nothing_early() {
 /// D2: recovery is idempotent under repeated crashes.
 #[test]
 fn d2_a_crash_during_the_recovery_from_a_crash_changes_nothing() {
-    for story in [THREE_TASKS, ONE_STOP] {
+    for scenario in [THREE_TASKS, ONE_STOP] {
         let mut plans = Vec::new();
-        for first in (2..run(story, &[]).steps).step_by(5) {
+        for first in (2..run(scenario, &[]).steps).step_by(5) {
             plans.extend([1, 2, 4, 5, 7, 9, 12, 16].map(|second| vec![first, second]));
             plans.push(vec![first, 3, 3, 6, 10]);
         }
-        let deaths = run_all(story, &plans);
-        println!("{} runs, {deaths} engines killed", plans.len());
-        assert!(deaths > plans.len());
+        let crashes = run_all(scenario, &plans);
+        println!("{} runs, {crashes} engines killed", plans.len());
+        assert!(crashes > plans.len());
     }
 }

@@ -20,11 +20,11 @@ fn q3_a_dropped_branch_is_kept_for_thirty_days() {
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     let project = match add_project() {
-        Command::AddProject(mut add_project) => {
-            add_project.settings.landing.review = regatta_core::project::ReviewPolicy::Human;
-            Command::AddProject(add_project)
+        Command::AddProject(mut request) => {
+            request.settings.landing.review = regatta_core::project::ReviewPolicy::Human;
+            Command::AddProject(request)
         }
-        other => other,
+        command => command,
     };
     submit(&engine, project);
     submit(&engine, register("bob"));
@@ -32,14 +32,16 @@ fn q3_a_dropped_branch_is_kept_for_thirty_days() {
         &engine,
         mission(
             &["bob"],
-            ["a", "b", "c"].map(|s| planned(s, s, &[])).to_vec(),
+            ["a", "b", "c"]
+                .map(|file| planned(file, file, &[]))
+                .to_vec(),
         ),
     );
     let all_done = |board: &regatta_core::board::Board| {
-        [1, 2, 3].iter().all(|n| {
+        [1, 2, 3].iter().all(|id| {
             board
                 .tasks
-                .get(&TaskId(*n))
+                .get(&TaskId(*id))
                 .is_some_and(|task| task.status == TaskStatus::InReview)
         })
     };
@@ -47,17 +49,11 @@ fn q3_a_dropped_branch_is_kept_for_thirty_days() {
     wait_until(&engine, "no attempt is left", |board| {
         board.attempts.is_empty()
     });
-    let kept = || {
-        let mut kept: Vec<_> = (1..=3)
-            .map(|n| {
-                !world
-                    .git
-                    .captures_of(regatta_core::ids::AttemptId(n))
-                    .is_empty()
-            })
-            .collect();
-        kept.sort_unstable();
-        kept.iter().filter(|kept| **kept).count()
+    let kept_count = || {
+        (1..=3)
+            .map(regatta_core::ids::AttemptId)
+            .filter(|attempt| !world.git.captures_of(*attempt).is_empty())
+            .count()
     };
     submit(
         &engine,
@@ -78,22 +74,22 @@ fn q3_a_dropped_branch_is_kept_for_thirty_days() {
         },
     );
     assert_eq!(
-        (engine.forget_dropped(engine.now().unix_ms), kept()),
+        (engine.forget_dropped(engine.now().unix_ms), kept_count()),
         (Ok(0), 3),
         "the time before the drop does not count"
     );
     world.clock.advance(30 * DAY - Duration::from_millis(1));
     assert_eq!(
-        (engine.forget_dropped(engine.now().unix_ms), kept()),
+        (engine.forget_dropped(engine.now().unix_ms), kept_count()),
         (Ok(0), 3)
     );
     world.clock.advance(Duration::from_millis(1));
     assert_eq!(
-        (engine.forget_dropped(engine.now().unix_ms), kept()),
+        (engine.forget_dropped(engine.now().unix_ms), kept_count()),
         (Ok(1), 2)
     );
     assert_eq!(
-        (engine.forget_dropped(engine.now().unix_ms), kept()),
+        (engine.forget_dropped(engine.now().unix_ms), kept_count()),
         (Ok(0), 2)
     );
     world.git.assert_no_violations();

@@ -87,11 +87,11 @@ fn j5_dependencies_and_overlapping_manifests_keep_their_order() {
     let mut completed = Vec::new();
     for event in engine.history().events(0, usize::MAX).unwrap() {
         match &event.event {
-            Event::TaskCompleted(task_completed) => completed.push(*task_completed.task()),
-            Event::TaskStarted(task_started) if *task_started.task() == TaskId(3) => {
+            Event::TaskCompleted(completed_event) => completed.push(*completed_event.task()),
+            Event::TaskStarted(started_event) if *started_event.task() == TaskId(3) => {
                 assert!(completed.contains(&TaskId(1)))
             }
-            Event::TaskStarted(task_started) if *task_started.task() == TaskId(4) => {
+            Event::TaskStarted(started_event) if *started_event.task() == TaskId(4) => {
                 assert_eq!(completed.len(), 3)
             }
             _ => {}
@@ -161,9 +161,9 @@ fn q1_a_merge_that_fails_its_checks_does_not_land() {
         Exit::Code(0)
     });
     world.agents.check_content_with(|_, files| {
-        let limited =
+        let is_over_limit =
             files.contains_key("limit") && files.get("a").is_some_and(|file| file == "too much\n");
-        if limited {
+        if is_over_limit {
             Err("over the limit".into())
         } else {
             Ok(())
@@ -272,14 +272,14 @@ fn a_dirty_checkout_holds_the_landing_until_it_is_clean() {
 #[test]
 fn q2_a_trunk_that_moved_during_a_landing_is_merged_again() {
     let (world, life) = (World::new(append_own_name), EngineLife::new());
-    let moving = life.hold_next("git.move_trunk");
+    let trunk_move = life.hold_next("git.move_trunk");
     let engine = world.start_in(&life).unwrap();
     launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    moving.wait_until_reached();
+    trunk_move.wait_until_reached();
     world
         .git
         .commit_as_person(Path::new(REPO), "b", "a person's\n");
-    moving.release();
+    trunk_move.release();
     wait_until_done(&engine, &life, &world);
 
     assert_eq!(
@@ -299,11 +299,11 @@ fn q2_a_trunk_that_moved_during_a_landing_is_merged_again() {
 #[test]
 fn l6_the_report_of_a_move_with_an_expired_fence_has_no_effect() {
     let (world, life) = (World::new(append_own_name), EngineLife::new());
-    let moving = life.hold_next("git.move_trunk");
+    let trunk_move = life.hold_next("git.move_trunk");
     let engine = world.start_in(&life).unwrap();
     launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    moving.wait_until_reached();
-    let staging = life.hold_next("git.tip");
+    trunk_move.wait_until_reached();
+    let trial = life.hold_next("git.tip");
     world.clock.advance(Duration::from_secs(121));
     submit(&engine, post("a request makes the writer check the clock"));
     let board = wait_until(&engine, "the landing is tried again", |board| {
@@ -313,21 +313,21 @@ fn l6_the_report_of_a_move_with_an_expired_fence_has_no_effect() {
         board.claims.values().all(|claim| claim.ttl_ms.is_none()),
         "the trunk is still claimed"
     );
-    staging.wait_until_reached();
+    trial.wait_until_reached();
 
     // The old move succeeds before the new trial begins, so its report is stale.
     life.wait_until(
         "only the old move and the new trial are in the outbox",
         || world.outbox() == 2,
     );
-    moving.release();
+    trunk_move.release();
     life.wait_until("the old move is completed", || world.outbox() == 1);
     assert_eq!(world.git.trunk_moves().len(), 1);
     assert!(
         !engine.board().landings.is_empty(),
         "L6: the report under a stale fence landed the task"
     );
-    staging.release();
+    trial.release();
     wait_until_done(&engine, &life, &world);
 
     assert_eq!(
@@ -396,7 +396,7 @@ fn a_failing_port_is_tried_again() {
         life.fail_next(call, "the disk is full");
         let engine = world.start_in(&life).unwrap();
         launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-        let settled = |board: &regatta_core::board::Board| {
+        let is_landed_or_held = |board: &regatta_core::board::Board| {
             board.tasks.is_empty()
                 || board
                     .landings
@@ -406,7 +406,7 @@ fn a_failing_port_is_tried_again() {
         wait_until(
             &engine,
             "the task has landed or waits for its retry",
-            settled,
+            is_landed_or_held,
         );
         world.clock.advance(Duration::from_secs(10));
         submit(&engine, post("tick"));
@@ -441,20 +441,20 @@ fn j2_a_program_that_cannot_be_watched_is_ended_before_the_next_one_starts() {
 /// is left behind, and its files are kept (Q5).
 #[test]
 fn q5_a_workspace_does_not_outlive_an_attempt_that_ended_during_its_preparation() {
-    for finished in [false, true] {
+    for has_finished in [false, true] {
         let (world, life) = (World::new(append_own_name), EngineLife::new());
         let engine = world.start_in(&life).unwrap();
         submit(&engine, add_project());
         submit(&engine, register_outside("ann"));
         submit(&engine, add_task("a"));
-        let mut making = (!finished).then(|| life.hold_next("git.prepare"));
+        let mut preparation = (!has_finished).then(|| life.hold_next("git.prepare"));
         let (attempt, token) = polled(&submit(&engine, poll_for("ann")));
-        if finished {
+        if has_finished {
             life.wait_until("the workspace is prepared", || world.outbox() == 0);
             world.git.edit_workspace(attempt, |files| {
                 _ = files.insert("a".into(), "by hand\n".into())
             });
-            making = Some(life.hold_next("git.prepare"));
+            preparation = Some(life.hold_next("git.prepare"));
             submit(
                 &engine,
                 Command::Finish {
@@ -467,8 +467,8 @@ fn q5_a_workspace_does_not_outlive_an_attempt_that_ended_during_its_preparation(
                 },
             );
         }
-        let making = making.unwrap();
-        making.wait_until_reached();
+        let preparation = preparation.unwrap();
+        preparation.wait_until_reached();
         submit(
             &engine,
             Command::CancelTask {
@@ -479,15 +479,15 @@ fn q5_a_workspace_does_not_outlive_an_attempt_that_ended_during_its_preparation(
         life.wait_until("the sweep of old workspaces has run", || {
             world.outbox() == 1
         });
-        making.release();
+        preparation.release();
         life.wait_until("every effect is performed", || world.outbox() == 0);
         assert_eq!(
             world
                 .git
                 .captures_of(attempt)
                 .iter()
-                .any(|map| map.contains_key("a")),
-            finished
+                .any(|files| files.contains_key("a")),
+            has_finished
         );
         assert_clean(&engine, &world);
         engine.shutdown();
@@ -519,8 +519,8 @@ fn q1_the_checks_are_the_trunks_own() {
         .git
         .commit_as_person(Path::new(REPO), "regatta.toml", "strict");
     world.agents.check_content_with(|command, files| {
-        let bad = command == "strict" && files.get("a").is_some_and(|file| file == "bad\n");
-        if bad {
+        let is_bad = command == "strict" && files.get("a").is_some_and(|file| file == "bad\n");
+        if is_bad {
             Err("strict says no".into())
         } else {
             Ok(())
@@ -577,8 +577,8 @@ fn q13_a_new_executable_waits_for_a_persons_approval() {
     });
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    let waits = |board: &Board| board.tasks[&tasks[0]].status == TaskStatus::InReview;
-    let board = wait_until(&engine, "the task waits for a person", waits);
+    let is_in_review = |board: &Board| board.tasks[&tasks[0]].status == TaskStatus::InReview;
+    let board = wait_until(&engine, "the task waits for a person", is_in_review);
     let reason = board.tasks[&tasks[0]].reason.clone().unwrap_or_default();
     assert!(reason.contains("a (a new executable file)"), "{reason}");
     assert!(world.git.trunk_moves().is_empty());

@@ -31,11 +31,10 @@ impl DataDir {
         let (mut text, mut dirs) = (String::new(), vec![self.0.clone()]);
         while let Some(dir) = dirs.pop() {
             for entry in std::fs::read_dir(dir).unwrap().flatten() {
-                match entry.path().is_dir() {
-                    true => dirs.push(entry.path()),
-                    false => {
-                        text += &String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap())
-                    }
+                if entry.path().is_dir() {
+                    dirs.push(entry.path());
+                } else {
+                    text += &String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap());
                 }
             }
         }
@@ -72,11 +71,11 @@ fn s4_requests_are_redacted_before_they_are_decided() {
     let mut claim = acquire("ann", "port://1", 0);
     claim.memo = format!("held {SECRET}");
     block_on(engine.acquire(person(), None, claim)).unwrap();
-    let kept = event_text(&engine);
-    for words in ["said [redacted]", "asked [redacted]", "held [redacted]"] {
-        assert!(kept.contains(words), "{words}: {kept}");
+    let events = event_text(&engine);
+    for expected in ["said [redacted]", "asked [redacted]", "held [redacted]"] {
+        assert!(events.contains(expected), "{expected}: {events}");
     }
-    assert!(!kept.contains(SECRET));
+    assert!(!events.contains(SECRET));
     engine.shutdown();
 }
 
@@ -86,9 +85,12 @@ fn s4_requests_are_redacted_before_they_are_decided() {
 fn s4_no_secret_of_checks_or_plans_is_in_files_or_prompts() {
     let data = DataDir::new("checks");
     let prompts = Arc::new(Mutex::new(Vec::new()));
-    let seen = prompts.clone();
+    let recorded = prompts.clone();
     let mut world = world(move |program| {
-        seen.lock().unwrap().push(program.launch().prompt.clone());
+        recorded
+            .lock()
+            .unwrap()
+            .push(program.launch().prompt.clone());
         append_own_name(program)
     });
     world.settings.data_dir = Some(data.0.clone());
@@ -178,10 +180,10 @@ fn s4_the_output_of_checks_is_redacted_if_no_change_is_needed() {
     wait_until(&engine, "the attempt was judged", |board| {
         !board.attempts.contains_key(&attempt)
     });
-    let kept = event_text(&engine) + &data.all_text();
+    let stored_text = event_text(&engine) + &data.all_text();
     assert!(
-        kept.contains("[redacted] is not the password") && !kept.contains(SECRET),
-        "{kept}"
+        stored_text.contains("[redacted] is not the password") && !stored_text.contains(SECRET),
+        "{stored_text}"
     );
     engine.shutdown();
 }

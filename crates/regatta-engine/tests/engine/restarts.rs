@@ -67,8 +67,8 @@ fn shutdown_answers_all_queued_requests() {
     });
     commit.release();
     block_on(first).unwrap();
-    for pin in queued {
-        block_on(pin).unwrap();
+    for answer in queued {
+        block_on(answer).unwrap();
     }
     stopping.join().unwrap();
     assert_eq!(
@@ -311,7 +311,10 @@ fn p10_a_stop_on_a_full_disk_reports_running_programs() {
     });
     stop.wait_until_reached();
     assert_eq!(
-        stopping.join().unwrap().map(|left| left.len()),
+        stopping
+            .join()
+            .unwrap()
+            .map(|still_running| still_running.len()),
         Ok(1),
         "the running program is not reported"
     );
@@ -367,16 +370,16 @@ fn p3_a_stop_also_stops_an_attempt_that_is_being_granted() {
     commit.release();
     block_on(started).unwrap();
     grant.wait_until_reached();
-    let (said, heard) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let stopper = engine.clone();
-    std::thread::spawn(move || said.send(stopper.stop_attempts("enough")));
-    let early = heard.recv_timeout(Duration::from_millis(300));
+    std::thread::spawn(move || sender.send(stopper.stop_attempts("enough")));
+    let early = receiver.recv_timeout(Duration::from_millis(300));
     assert!(
         early.is_err(),
         "the stop returned while an attempt was being granted"
     );
     grant.release();
-    heard.recv().unwrap().unwrap();
+    receiver.recv().unwrap().unwrap();
     engine.shutdown();
     assert_eq!(world.agents.running(), []);
     assert!(engine.board().attempts.is_empty());
@@ -466,7 +469,7 @@ fn shutdown_at_any_moment_joins_every_thread() {
                 .agents
                 .program_counts()
                 .values()
-                .all(|program_count| *program_count == 1),
+                .all(|count| *count == 1),
             "{:?}",
             world.agents.program_counts()
         );

@@ -68,15 +68,13 @@ fn request_permission(program: &FakeProgram, id: &str, path: &str) -> Result<Req
         id: id.into(),
         content: RequestContent::Permission { tool, options },
     }));
-    let wishes = program.wait_for_input(|session_input| {
-        session_input.answers.iter().any(|answer| answer.0 == id)
-    })?;
-    Ok(wishes
-        .answers
-        .into_iter()
-        .find(|answer| answer.0 == id)
-        .expect("the answer is there")
-        .1)
+    let input =
+        program.wait_for_input(|input| input.answers.iter().any(|(request, _)| request == id))?;
+    let mut answers = input.answers.into_iter();
+    let (_, answer) = answers
+        .find(|(request, _)| request == id)
+        .expect("the answer is there");
+    Ok(answer)
 }
 
 /// Starts a mission of one task whose agent's runtime has sessions.
@@ -115,15 +113,14 @@ fn a_session_continues_over_a_restart_without_double_charges() {
         program.append("a", &format!("{answer:?}\n"));
         program.emit(turn_ended_event(StopReason::EndTurn, None));
         // A message that came while the program worked is the next prompt.
-        let Ok(wishes) = program.wait_for_input(|session_input| session_input.prompts.len() == 2)
-        else {
+        let Ok(input) = program.wait_for_input(|input| input.prompts.len() == 2) else {
             return Exit::Signal(15);
         };
         program.emit(AgentEvent::TurnStarted { n: 1 });
-        program.append("a", &format!("{}\n", wishes.prompts[1]));
+        program.append("a", &format!("{}\n", input.prompts[1]));
         program.emit(usage_event(40));
         program.emit(turn_ended_event(StopReason::EndTurn, None));
-        match program.wait_for_input(|session_input| session_input.should_close_input) {
+        match program.wait_for_input(|input| input.should_close_input) {
             Ok(_) => Exit::Code(0),
             Err(exit) => exit,
         }
@@ -134,7 +131,7 @@ fn a_session_continues_over_a_restart_without_double_charges() {
     wait_until(&engine, "the agent asks for permission", |board| {
         board.approvals.len() == 1
     });
-    let told = submit(
+    let reply = submit(
         &engine,
         Command::Tell {
             task: TaskId(1),
@@ -142,7 +139,7 @@ fn a_session_continues_over_a_restart_without_double_charges() {
         },
     );
     assert_eq!(
-        told.outcome,
+        reply.outcome,
         CommandOutcome::Tell(TellOutcome::RunningSession(FIRST_ATTEMPT))
     );
     engine.shutdown();
@@ -193,8 +190,8 @@ fn a_policy_rule_answers_the_requests_that_it_covers() {
         for (nth, path) in ["src/a.rs", "/etc/hosts"].iter().enumerate() {
             match request_permission(program, &nth.to_string(), path) {
                 Ok(RequestAnswer::Allow) => program.append("a", "yes\n"),
-                Ok(RequestAnswer::Deny { reason: words }) => {
-                    program.append("a", &format!("no: {}\n", words.unwrap_or_default()))
+                Ok(RequestAnswer::Deny { reason }) => {
+                    program.append("a", &format!("no: {}\n", reason.unwrap_or_default()))
                 }
                 Ok(other) => program.append("a", &format!("{other:?}\n")),
                 Err(exit) => return exit,
@@ -202,13 +199,13 @@ fn a_policy_rule_answers_the_requests_that_it_covers() {
         }
         program.emit(turn_ended_event(StopReason::EndTurn, None));
         program
-            .wait_for_input(|session_input| session_input.should_close_input)
+            .wait_for_input(|input| input.should_close_input)
             .err()
             .unwrap_or(Exit::Code(0))
     });
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
-    let matter = policy::RuleSubject {
+    let subject = policy::RuleSubject {
         path: Some("/etc/*".into()),
         ..Default::default()
     };
@@ -217,7 +214,7 @@ fn a_policy_rule_answers_the_requests_that_it_covers() {
         Command::AddRule {
             scope: policy::RuleScope::All,
             effect: policy::RuleEffect::Deny,
-            subject: matter,
+            subject,
         },
     );
     launch_one(&engine);
@@ -257,7 +254,7 @@ fn a_rate_limit_parks_the_provider_and_the_work_continues_in_its_workspace() {
         );
         program.emit(turn_ended_event(StopReason::EndTurn, None));
         program
-            .wait_for_input(|session_input| session_input.should_close_input)
+            .wait_for_input(|input| input.should_close_input)
             .err()
             .unwrap_or(Exit::Code(0))
     });
@@ -271,10 +268,9 @@ fn a_rate_limit_parks_the_provider_and_the_work_continues_in_its_workspace() {
     assert_eq!((task.failures, task.status), (0, TaskStatus::Unassigned));
     let reasons = wait_reasons(&board, &task, engine.now());
     assert!(
-        reasons
-            .iter()
-            .any(|wait_reason| wait_reason.kind == WaitKind::RateLimit
-                && wait_reason.text.contains("5-hour limit")),
+        reasons.iter().any(
+            |reason| reason.kind == WaitKind::RateLimit && reason.text.contains("5-hour limit")
+        ),
         "{reasons:?}"
     );
     assert_eq!(world.agents.program_counts()["T1"], 1);
@@ -304,7 +300,7 @@ fn a_used_up_budget_stops_the_attempts_that_it_covers() {
                 program.append("a", "done\n");
                 program.emit(turn_ended_event(StopReason::EndTurn, None));
                 return program
-                    .wait_for_input(|session_input| session_input.should_close_input)
+                    .wait_for_input(|input| input.should_close_input)
                     .err()
                     .unwrap_or(Exit::Code(0));
             }
@@ -337,9 +333,7 @@ fn a_used_up_budget_stops_the_attempts_that_it_covers() {
         assert!(board.budgets[&scope].warned.is_some(), "no warning at 80 %");
         let reasons = wait_reasons(&board, &board.tasks[&TaskId(1)], engine.now());
         assert!(
-            reasons
-                .iter()
-                .any(|wait_reason| wait_reason.kind == WaitKind::Budget),
+            reasons.iter().any(|reason| reason.kind == WaitKind::Budget),
             "{reasons:?}"
         );
         if scope == budget::BudgetScope::Day {
@@ -363,22 +357,21 @@ fn a_used_up_budget_stops_the_attempts_that_it_covers() {
 fn a_pause_holds_the_session_and_a_timeout_ends_it() {
     let world = World::new(|program| {
         open_session(program);
-        let Ok(_) = program.wait_for_input(|session_input| {
-            session_input.should_hold_prompts && session_input.cancels == 1
-        }) else {
+        let Ok(_) = program.wait_for_input(|input| input.should_hold_prompts && input.cancels == 1)
+        else {
             return Exit::Signal(15);
         };
         program.emit(turn_ended_event(
             StopReason::Cancelled,
             Some(FailureClass::Cancelled),
         ));
-        let Ok(wishes) = program.wait_for_input(|session_input| {
-            !session_input.should_hold_prompts && session_input.prompts.len() == 2
-        }) else {
+        let Ok(input) =
+            program.wait_for_input(|input| !input.should_hold_prompts && input.prompts.len() == 2)
+        else {
             return Exit::Signal(15);
         };
         program.emit(AgentEvent::TurnStarted { n: 1 });
-        program.append("a", &format!("{}\n", wishes.prompts[1]));
+        program.append("a", &format!("{}\n", input.prompts[1]));
         program.hang_until_stopped()
     });
     let life = EngineLife::new();
@@ -446,9 +439,9 @@ fn a_nearly_full_session_is_replaced_by_one_with_its_summary() {
         if program.attempt() == FIRST_ATTEMPT {
             open_session(program);
             program.append("a", "half\n");
-            let told =
-                |wishes: &regatta_engine::ports::agents::SessionInput| wishes.prompts.len() == 2;
-            if let Err(exit) = program.wait_for_input(told) {
+            let has_two_prompts =
+                |input: &regatta_engine::ports::agents::SessionInput| input.prompts.len() == 2;
+            if let Err(exit) = program.wait_for_input(has_two_prompts) {
                 return exit;
             }
             program.emit(AgentEvent::Context {
@@ -457,11 +450,11 @@ fn a_nearly_full_session_is_replaced_by_one_with_its_summary() {
             });
             program.emit(turn_ended_event(StopReason::EndTurn, None));
             // The request for a summary is sent before the messages of people.
-            let asked = program.wait_for_input(|session_input| {
-                session_input.prompts.len() == 3
-                    && session_input.prompts[1] == regatta_core::session_rotation::SUMMARY_PROMPT
+            let summary_requested = program.wait_for_input(|input| {
+                input.prompts.len() == 3
+                    && input.prompts[1] == regatta_core::session_rotation::SUMMARY_PROMPT
             });
-            if let Err(exit) = asked {
+            if let Err(exit) = summary_requested {
                 return exit;
             }
             program.emit(AgentEvent::TurnStarted { n: 1 });
@@ -473,7 +466,7 @@ fn a_nearly_full_session_is_replaced_by_one_with_its_summary() {
             });
             program.emit(turn_ended_event(StopReason::EndTurn, None));
             return program
-                .wait_for_input(|session_input| session_input.should_close_input)
+                .wait_for_input(|input| input.should_close_input)
                 .err()
                 .unwrap_or(Exit::Signal(15));
         }
@@ -486,14 +479,14 @@ fn a_nearly_full_session_is_replaced_by_one_with_its_summary() {
                     .launch()
                     .prompt
                     .lines()
-                    .filter(|prompt| prompt.contains("is done") || prompt.contains("mind"))
+                    .filter(|line| line.contains("is done") || line.contains("mind"))
                     .collect::<Vec<_>>()
                     .join("|")
             ),
         );
         program.emit(turn_ended_event(StopReason::EndTurn, None));
         program
-            .wait_for_input(|session_input| session_input.should_close_input)
+            .wait_for_input(|input| input.should_close_input)
             .err()
             .unwrap_or(Exit::Code(0))
     });
@@ -518,7 +511,7 @@ fn a_nearly_full_session_is_replaced_by_one_with_its_summary() {
     assert_eq!((task.status, task.failures), (TaskStatus::Completed, 0));
     let first = engine.history().attempt(FIRST_ATTEMPT).unwrap().unwrap();
     assert_eq!(
-        first.end.map(|attempt_end| attempt_end.cause),
+        first.end.map(|end| end.cause),
         Some(AttemptCause::ContextFull)
     );
     let second = engine.history().attempt(AttemptId(2)).unwrap().unwrap();
@@ -565,7 +558,7 @@ fn use_reported_at_the_end_of_a_program_is_charged_once() {
         );
         program.emit(turn_ended_event(StopReason::EndTurn, None));
         program
-            .wait_for_input(|session_input| session_input.should_close_input)
+            .wait_for_input(|input| input.should_close_input)
             .err()
             .unwrap_or(Exit::Code(0))
     });
@@ -596,7 +589,7 @@ fn work_parked_by_the_days_budget_continues_on_the_next_day() {
         program.append("a", "done\n");
         program.emit(turn_ended_event(StopReason::EndTurn, None));
         program
-            .wait_for_input(|session_input| session_input.should_close_input)
+            .wait_for_input(|input| input.should_close_input)
             .err()
             .unwrap_or(Exit::Code(0))
     });
@@ -619,9 +612,7 @@ fn work_parked_by_the_days_budget_continues_on_the_next_day() {
     });
     let reasons = wait_reasons(&board, &board.tasks[&TaskId(1)], engine.now());
     assert!(
-        reasons
-            .iter()
-            .any(|wait_reason| wait_reason.kind == WaitKind::Budget),
+        reasons.iter().any(|reason| reason.kind == WaitKind::Budget),
         "{reasons:?}"
     );
     world.clock.advance(Duration::from_secs(24 * 60 * 60));

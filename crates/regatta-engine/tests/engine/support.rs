@@ -50,7 +50,10 @@ pub(crate) fn append_own_name(program: &FakeProgram) -> Exit {
         let lines = text
             .lines()
             .filter(|line| !marks.iter().any(|mark| line.starts_with(mark)));
-        program.write(&file, &lines.map(|s| format!("{s}\n")).collect::<String>());
+        program.write(
+            &file,
+            &lines.map(|line| format!("{line}\n")).collect::<String>(),
+        );
     } else {
         program.append(&file, &format!("{}\n", program.task()));
     }
@@ -61,11 +64,11 @@ pub(crate) fn append_own_name(program: &FakeProgram) -> Exit {
 /// section's in a fix-up.
 pub(crate) fn described_file(program: &FakeProgram) -> String {
     let launch = program.launch();
-    let named = match launch.prompt.split_once("## THE ORIGINAL TASK") {
+    let file = match launch.prompt.split_once("## THE ORIGINAL TASK") {
         None => launch.prompt.lines().nth(2),
-        Some((_, order)) => order.lines().nth(5),
+        Some((_, task_text)) => task_text.lines().nth(5),
     };
-    named.unwrap().to_owned()
+    file.unwrap().to_owned()
 }
 
 impl World {
@@ -107,7 +110,7 @@ impl World {
             agents: Arc::new(self.agents.with_life(life)),
             clock,
         };
-        Engine::start(ports, self.settings.clone()).map(|pair| pair.0)
+        Engine::start(ports, self.settings.clone()).map(|(engine, _)| engine)
     }
 
     /// Returns the number of effects that are stored and not performed.
@@ -176,9 +179,9 @@ pub(crate) fn register(agent: &str) -> Command {
 /// Returns the command that registers an agent whose program Regatta does not start.
 pub(crate) fn register_outside(agent: &str) -> Command {
     match register(agent) {
-        Command::RegisterAgent(register_agent) => Command::RegisterAgent(agent::RegisterAgent {
+        Command::RegisterAgent(request) => Command::RegisterAgent(agent::RegisterAgent {
             runtime: agent::Runtime::Outside,
-            ..register_agent
+            ..request
         }),
         other => other,
     }
@@ -335,7 +338,7 @@ pub(crate) fn granted(reply: &CommandReply) -> (ClaimId, u64) {
 /// Waits until `holds` is true for the board. Panics when that takes too long.
 pub(crate) fn wait_until(
     engine: &Engine,
-    what: &str,
+    expectation: &str,
     holds: impl Fn(&Board) -> bool,
 ) -> Arc<Board> {
     let mut watch = engine.watch_board();
@@ -352,7 +355,7 @@ pub(crate) fn wait_until(
             .map(|task| (task.id, task.status, task.reason.clone()))
             .collect();
         changed
-            .unwrap_or_else(|| panic!("timed out waiting until {what}: {tasks:?}"))
+            .unwrap_or_else(|| panic!("timed out waiting until {expectation}: {tasks:?}"))
             .unwrap();
     }
 }
@@ -407,11 +410,11 @@ pub(crate) fn block_on_until<T>(future: impl Future<Output = T>, deadline: Insta
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return Some(value);
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return None;
         }
-        std::thread::park_timeout(left);
+        std::thread::park_timeout(remaining);
     }
 }
 

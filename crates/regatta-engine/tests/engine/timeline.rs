@@ -15,21 +15,19 @@ fn d4_the_board_at_any_revision_is_the_committed_one() {
     store.load().unwrap();
     steps
         .iter()
-        .for_each(|commit_step| store.commit(&commit_step.batch).unwrap());
-    let (history, past) = (store.history(), TimelineReader::default());
+        .for_each(|step| store.commit(&step.batch).unwrap());
+    let (history, reader) = (store.history(), TimelineReader::default());
     assert!(
         steps.len() > 50,
         "the scenario is too short to test anything: {}",
         steps.len()
     );
-    for commit_step in steps.iter().rev().step_by(7).chain(steps.iter().step_by(5)) {
-        let found = past
-            .board_at(&*history, commit_step.board.revision)
-            .unwrap();
+    for step in steps.iter().rev().step_by(7).chain(steps.iter().step_by(5)) {
+        let found = reader.board_at(&*history, step.board.revision).unwrap();
         assert!(
-            found == commit_step.board,
+            found == step.board,
             "D4: another board at {}",
-            commit_step.board.revision
+            step.board.revision
         );
     }
 }
@@ -42,39 +40,36 @@ fn w1_a_timeline_read_step_by_step_equals_one_read_at_once() {
     let mut store = FakeStore::new();
     store.load().unwrap();
     let history = store.history();
-    let slowly = TimelineReader::default();
-    let last = steps
-        .last()
-        .map(|commit_step| commit_step.board.clone())
-        .unwrap();
+    let reader = TimelineReader::default();
+    let last = steps.last().map(|step| step.board.clone()).unwrap();
     let tasks: Vec<TaskId> = (1..=last.counters.task).map(TaskId).collect();
-    let mut lives: Vec<TaskTimeline> = Vec::new();
-    for commit_step in &steps {
-        store.commit(&commit_step.batch).unwrap();
-        lives = tasks
+    let mut timelines: Vec<TaskTimeline> = Vec::new();
+    for step in &steps {
+        store.commit(&step.batch).unwrap();
+        timelines = tasks
             .iter()
             .map(|id| {
-                slowly
-                    .timeline(&*history, *id, commit_step.board.revision)
+                reader
+                    .timeline(&*history, *id, step.board.revision)
                     .unwrap()
             })
             .collect();
     }
-    for (id, seen) in tasks.iter().zip(&lives) {
-        let told = TimelineReader::default()
+    for (id, stepwise) in tasks.iter().zip(&timelines) {
+        let at_once = TimelineReader::default()
             .timeline(&*history, *id, last.revision)
             .unwrap();
-        assert_eq!(told, *seen, "{id}");
-        let lasts = told
+        assert_eq!(at_once, *stepwise, "{id}");
+        let is_open = at_once
             .intervals
             .last()
-            .is_some_and(|activity_interval| activity_interval.to_unix_ms.is_none());
-        assert_eq!(lasts, last.tasks.contains_key(id), "W1: {id} {told:?}");
+            .is_some_and(|interval| interval.to_unix_ms.is_none());
+        assert_eq!(is_open, last.tasks.contains_key(id), "W1: {id} {at_once:?}");
     }
     assert!(
-        lives
+        timelines
             .iter()
-            .any(|task_timeline| task_timeline.intervals.len() > 2),
+            .any(|timeline| timeline.intervals.len() > 2),
         "no task both waited and worked"
     );
 }

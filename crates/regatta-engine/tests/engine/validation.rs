@@ -20,7 +20,7 @@ fn causes(engine: &Engine, task: TaskId) -> Vec<AttemptCause> {
     let attempts = engine.history().attempts_of(task).unwrap();
     attempts
         .iter()
-        .filter_map(|attempt| attempt.end.as_ref().map(|attempt_end| attempt_end.cause))
+        .filter_map(|attempt| attempt.end.as_ref().map(|end| end.cause))
         .collect()
 }
 
@@ -34,21 +34,21 @@ fn planned_task(task: task::AddTask) -> PlannedTask {
 
 #[test]
 fn a_ratchet_decides_after_the_other_checks() {
-    for (says, status, cause) in [
+    for (answer, status, cause) in [
         ("goes on", TaskStatus::Completed, AttemptCause::Submitted),
         ("refuses", TaskStatus::Failed, AttemptCause::Rejected),
     ] {
         let (world, life) = (World::new(append_own_name), EngineLife::new());
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = asked.clone();
+        let ratchet_calls = Arc::new(AtomicUsize::new(0));
+        let counter = ratchet_calls.clone();
         world
             .agents
             .check_content_with(move |command, files| match command {
                 "test" => Ok(()),
                 "ol hero 'ratchet it'" => {
                     assert_eq!(files["a"], "T1\n", "the ratchet does not see the work");
-                    count.fetch_add(1, Ordering::SeqCst);
-                    if says == "refuses" {
+                    counter.fetch_add(1, Ordering::SeqCst);
+                    if answer == "refuses" {
                         Err("quest is closed".into())
                     } else {
                         Ok(())
@@ -72,7 +72,7 @@ fn a_ratchet_decides_after_the_other_checks() {
             (task.status, causes(&engine, tasks[0])),
             (status, vec![cause])
         );
-        if says == "refuses" {
+        if answer == "refuses" {
             assert!(
                 task.reason.as_ref().unwrap().contains("quest is closed"),
                 "{:?}",
@@ -80,7 +80,7 @@ fn a_ratchet_decides_after_the_other_checks() {
             );
             assert!(world.git.trunk_moves().is_empty(), "rejected work landed");
         }
-        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        assert_eq!(ratchet_calls.load(Ordering::SeqCst), 1);
         assert_clean(&engine, &world);
         engine.shutdown();
     }
@@ -118,10 +118,11 @@ fn q3_changes_outside_the_manifest_are_held_back_and_kept() {
         (trunk.get("a").map(String::as_str), trunk.get("b")),
         (Some("mine"), None)
     );
-    let kept = world.git.captures_of(task.submission.unwrap().attempt);
+    let captures = world.git.captures_of(task.submission.unwrap().attempt);
     assert!(
-        kept.iter()
-            .any(|map| map.get("b").map(String::as_str) == Some("not mine")),
+        captures
+            .iter()
+            .any(|files| files.get("b").map(String::as_str) == Some("not mine")),
         "the held-back change is lost"
     );
     assert_clean(&engine, &world);
@@ -175,11 +176,11 @@ fn q1_held_back_files_do_not_count_for_a_ratchet() {
         editing_world(&[("a", "mine"), ("b", "not mine")]),
         EngineLife::new(),
     );
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let ratchet_calls = Arc::new(AtomicUsize::new(0));
+    let counter = ratchet_calls.clone();
     world.agents.check_content_with(move |command, files| {
         if command == "measure" {
-            count.fetch_add(1, Ordering::SeqCst);
+            counter.fetch_add(1, Ordering::SeqCst);
             assert_eq!(
                 files.get("a").map(String::as_str),
                 Some("mine"),
@@ -211,7 +212,7 @@ fn q1_held_back_files_do_not_count_for_a_ratchet() {
         "{:?}",
         task.reason
     );
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert_eq!(ratchet_calls.load(Ordering::SeqCst), 1);
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -259,7 +260,7 @@ fn a_scope_escape_needs_a_person_if_the_project_blocks_escapes() {
 #[test]
 fn work_without_a_change_inside_its_manifest_never_completes() {
     let only_outside = vec![AttemptCause::NothingChanged; 3];
-    for (files, words, ends) in [
+    for (files, expected, expected_causes) in [
         (
             &[][..],
             "nothing had changed; ",
@@ -271,8 +272,8 @@ fn work_without_a_change_inside_its_manifest_never_completes() {
         let engine = world.start_in(&life).unwrap();
         let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
         let reason = wait_until_given_up(&engine, &life, &world, tasks[0]);
-        assert_eq!(causes(&engine, tasks[0]), ends);
-        assert!(reason.contains(words), "{reason}");
+        assert_eq!(causes(&engine, tasks[0]), expected_causes);
+        assert!(reason.contains(expected), "{reason}");
         assert_clean(&engine, &world);
         engine.shutdown();
     }
@@ -282,9 +283,12 @@ fn work_without_a_change_inside_its_manifest_never_completes() {
 #[test]
 fn failing_checks_without_a_change_go_back_to_the_agent() {
     let prompts = Arc::new(Mutex::new(Vec::new()));
-    let heard = prompts.clone();
+    let recorded = prompts.clone();
     let world = World::new(move |program| {
-        heard.lock().unwrap().push(program.launch().prompt.clone());
+        recorded
+            .lock()
+            .unwrap()
+            .push(program.launch().prompt.clone());
         if program.run_number() == 2 {
             program.write("a", "new\n");
         }
@@ -318,9 +322,9 @@ fn failing_checks_without_a_change_go_back_to_the_agent() {
 #[test]
 fn work_that_keeps_failing_its_checks_fails_with_its_evidence() {
     let prompts = Arc::new(Mutex::new(Vec::new()));
-    let heard = prompts.clone();
+    let recorded = prompts.clone();
     let world = World::new(move |program| {
-        heard.lock().unwrap().push((
+        recorded.lock().unwrap().push((
             program.launch().workspace.clone(),
             program.launch().prompt.clone(),
         ));
@@ -345,7 +349,9 @@ fn work_that_keeps_failing_its_checks_fails_with_its_evidence() {
     );
     let prompts = prompts.lock().unwrap().clone();
     assert!(
-        prompts.iter().all(|prompt| prompt.0 == prompts[0].0),
+        prompts
+            .iter()
+            .all(|(workspace, _)| *workspace == prompts[0].0),
         "the attempts used several workspaces"
     );
     assert!(

@@ -15,16 +15,16 @@ fn reading_does_not_wait_for_the_store() {
     let commit = life.hold_next("store.commit");
     let written = start_submit(&engine, person_request(post("held")));
     commit.wait_until_reached();
-    let (said, heard) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let reader = engine.clone();
     std::thread::spawn(move || {
-        said.send((
+        sender.send((
             reader.board().revision,
             reader.watch_board().borrow().revision,
             reader.now(),
         ))
     });
-    let (board, watched, _) = heard
+    let (board, watched, _) = receiver
         .recv_timeout(TEST_TIMEOUT)
         .expect("reading does not wait for the commit");
     assert_eq!(
@@ -56,12 +56,12 @@ fn events_come_in_order_and_without_gaps() {
     wait_until_done(&engine, &life, &world);
     let last = engine.board().revision;
 
-    let mut heard = Vec::new();
-    while heard.len() < (last - from) as usize {
-        heard.extend(block_on(events.recv()).unwrap().iter().cloned());
+    let mut received = Vec::new();
+    while received.len() < (last - from) as usize {
+        received.extend(block_on(events.recv()).unwrap().iter().cloned());
     }
-    assert!((from + 1..=last).eq(heard.iter().map(|event| event.revision)));
-    assert_eq!(heard, engine.history().events(from, usize::MAX).unwrap());
+    assert!((from + 1..=last).eq(received.iter().map(|event| event.revision)));
+    assert_eq!(received, engine.history().events(from, usize::MAX).unwrap());
     assert_eq!(watch.borrow_and_update().revision, last);
     engine.shutdown();
 }
@@ -75,13 +75,13 @@ fn a_watcher_sees_only_durable_and_rising_revisions() {
     let target = engine.board().revision + 300;
     std::thread::scope(|scope| {
         scope.spawn(|| (0..300).for_each(|nth| _ = submit(&engine, post(&format!("{nth}")))));
-        let mut seen = 0;
-        while seen < target {
-            let now = watch.borrow_and_update().revision;
-            assert!(now >= seen);
-            seen = now;
-            assert_eq!(engine.history().events(seen - 1, 1).unwrap().len(), 1);
-            if seen < target {
+        let mut last_seen = 0;
+        while last_seen < target {
+            let revision = watch.borrow_and_update().revision;
+            assert!(revision >= last_seen);
+            last_seen = revision;
+            assert_eq!(engine.history().events(last_seen - 1, 1).unwrap().len(), 1);
+            if last_seen < target {
                 block_on(watch.changed()).unwrap();
             }
         }
@@ -101,11 +101,11 @@ fn a_subscriber_that_falls_behind_continues_from_the_history() {
     let RecvError::Lagged(missed) = block_on(events.recv()).unwrap_err() else {
         panic!("the engine is open")
     };
-    let mut heard = engine.history().events(from, missed as usize).unwrap();
-    while heard.len() < 1_100 {
-        heard.extend(block_on(events.recv()).unwrap().iter().cloned());
+    let mut received = engine.history().events(from, missed as usize).unwrap();
+    while received.len() < 1_100 {
+        received.extend(block_on(events.recv()).unwrap().iter().cloned());
     }
-    assert!((from + 1..=from + 1_100).eq(heard.iter().map(|event| event.revision)));
+    assert!((from + 1..=from + 1_100).eq(received.iter().map(|event| event.revision)));
     engine.shutdown();
 }
 

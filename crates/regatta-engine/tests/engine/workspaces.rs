@@ -43,13 +43,11 @@ pub(crate) fn repo() -> ProjectRepo {
 
 pub(crate) fn ready_project() -> Command {
     match add_project() {
-        Command::AddProject(add_project) => {
-            Command::AddProject(regatta_core::project::AddProject {
-                settings: settings(),
-                ..add_project
-            })
-        }
-        other => other,
+        Command::AddProject(project) => Command::AddProject(regatta_core::project::AddProject {
+            settings: settings(),
+            ..project
+        }),
+        command => command,
     }
 }
 
@@ -58,30 +56,30 @@ type CommandLog = Arc<Mutex<Vec<String>>>;
 
 /// Creates a world that records the commands that run. A command called `broken` fails.
 fn world() -> (World, CommandLog) {
-    let done = CommandLog::default();
-    let noted = done.clone();
+    let log = CommandLog::default();
+    let recorded = log.clone();
     let world = World::new(move |program| {
         let ports: Vec<_> = program
             .launch()
             .env
             .iter()
-            .filter(|env| env.0.starts_with("REGATTA_PORT_"))
+            .filter(|(name, _)| name.starts_with("REGATTA_PORT_"))
             .collect();
         let foreign: Vec<_> = program
             .git()
             .foreign_files(program.attempt())
             .into_keys()
             .collect();
-        noted.lock().unwrap().push(format!(
+        recorded.lock().unwrap().push(format!(
             "{} {} ports {foreign:?}",
             program.attempt(),
             ports.len()
         ));
         append_own_name(program)
     });
-    let noted = done.clone();
+    let recorded = log.clone();
     world.agents.check_content_with(move |command, _| {
-        noted.lock().unwrap().push(command.to_owned());
+        recorded.lock().unwrap().push(command.to_owned());
         if command == "broken" {
             Err("no compiler\nfor miles\n".into())
         } else {
@@ -91,7 +89,7 @@ fn world() -> (World, CommandLog) {
     world
         .git
         .put_untracked(Path::new(REPO), "local.env", "SECRET=1");
-    (world, done)
+    (world, log)
 }
 
 fn start_mission(engine: &regatta_engine::Engine, project: Command) {
@@ -107,12 +105,12 @@ fn start_mission(engine: &regatta_engine::Engine, project: Command) {
 
 #[test]
 fn setup_runs_in_order_before_the_program_and_its_files_do_not_land() {
-    let (world, done) = world();
+    let (world, log) = world();
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     start_mission(&engine, ready_project());
     wait_until_done(&engine, &life, &world);
-    let first: Vec<String> = done.lock().unwrap().iter().take(3).cloned().collect();
+    let first: Vec<String> = log.lock().unwrap().iter().take(3).cloned().collect();
     assert_eq!(first, ["fetch", "build", "A1 2 ports [\"local.env\"]"]);
     assert_eq!(
         world
@@ -128,16 +126,16 @@ fn setup_runs_in_order_before_the_program_and_its_files_do_not_land() {
 
 #[test]
 fn a_failed_setup_starts_no_program_and_records_the_reason() {
-    let (world, done) = world();
+    let (world, log) = world();
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     let project = match ready_project() {
-        Command::AddProject(mut add_project) => {
-            add_project.settings.workspace.setup =
+        Command::AddProject(mut project) => {
+            project.settings.workspace.setup =
                 vec!["fetch".into(), "broken".into(), "never".into()];
-            Command::AddProject(add_project)
+            Command::AddProject(project)
         }
-        other => other,
+        command => command,
     };
     start_mission(&engine, project);
     wait_until_given_up(&engine, &life, &world, TaskId(1));
@@ -157,12 +155,11 @@ fn a_failed_setup_starts_no_program_and_records_the_reason() {
         ended.detail
     );
     assert!(
-        !done
-            .lock()
+        !log.lock()
             .unwrap()
             .iter()
-            .any(|done| done.contains("ports") || done == "never"),
-        "{done:?}"
+            .any(|entry| entry.contains("ports") || entry == "never"),
+        "{log:?}"
     );
     assert!(world.agents.program_counts().is_empty());
     assert_clean(&engine, &world);
@@ -172,25 +169,33 @@ fn a_failed_setup_starts_no_program_and_records_the_reason() {
 /// The staging directory of a landing is prepared like a workspace before its tree is checked.
 #[test]
 fn setup_runs_before_the_checks_of_a_landing_too() {
-    let (world, done) = world();
+    let (world, log) = world();
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     start_mission(&engine, ready_project());
     wait_until_done(&engine, &life, &world);
-    let done = done.lock().unwrap().clone();
-    let program = done
+    let log = log.lock().unwrap().clone();
+    let program_index = log
         .iter()
-        .position(|done| done.starts_with("A1 "))
+        .position(|entry| entry.starts_with("A1 "))
         .unwrap();
-    let after: Vec<&str> = done[program + 1..].iter().map(String::as_str).collect();
-    let setup = after
+    let after_program: Vec<&str> = log[program_index + 1..]
         .iter()
-        .position(|after| *after == "fetch")
+        .map(String::as_str)
+        .collect();
+    let setup_index = after_program
+        .iter()
+        .position(|command| *command == "fetch")
         .expect("setup runs in the landing");
-    assert_eq!(after[setup..setup + 2], ["fetch", "build"], "{done:?}");
+    assert_eq!(
+        after_program[setup_index..setup_index + 2],
+        ["fetch", "build"],
+        "{log:?}"
+    );
     assert!(
-        !after[..setup].is_empty() && after[..setup] == after[setup + 2..],
-        "the checks before and after the setup differ: {done:?}"
+        !after_program[..setup_index].is_empty()
+            && after_program[..setup_index] == after_program[setup_index + 2..],
+        "the checks before and after the setup differ: {log:?}"
     );
     assert_clean(&engine, &world);
     engine.shutdown();
@@ -225,22 +230,22 @@ fn a_project_at_its_disk_limit_starts_nothing_and_has_a_wait_reason() {
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     let project = match ready_project() {
-        Command::AddProject(mut add_project) => {
-            add_project.settings.workspace.disk_mb = Some(1);
-            Command::AddProject(add_project)
+        Command::AddProject(mut project) => {
+            project.settings.workspace.disk_mb = Some(1);
+            Command::AddProject(project)
         }
-        other => other,
+        command => command,
     };
     start_mission(&engine, project);
-    let held = |board: &Board| {
+    let is_held = |board: &Board| {
         board.missions.values().any(|mission| {
             mission
                 .blocking_gates
                 .iter()
-                .any(|gate_result| gate_result.kind == Some(WaitKind::Disk))
+                .any(|gate| gate.kind == Some(WaitKind::Disk))
         })
     };
-    wait_until(&engine, "the mission is held because of the disk", held);
+    wait_until(&engine, "the mission is held because of the disk", is_held);
     assert!(world.agents.program_counts().is_empty());
     let limits = regatta_core::limits::MachineLimits {
         attempt_disk_mb: 0,
@@ -256,18 +261,18 @@ fn a_port_used_by_another_program_is_not_given_to_an_attempt() {
     let (world, _) = world();
     let taken: Vec<TcpListener> = [47_310, 47_312]
         .into_iter()
-        .filter_map(|n| TcpListener::bind(("127.0.0.1", n)).ok())
+        .filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok())
         .collect();
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let noted = seen.clone();
+    let variables = Arc::new(Mutex::new(Vec::new()));
+    let recorded = variables.clone();
     let agents = regatta_testkit::fake_agents::FakeAgents::new(&world.git, move |program| {
         let ports = program
             .launch()
             .env
             .iter()
-            .filter(|env| env.0.starts_with("REGATTA_PORT_"))
+            .filter(|(name, _)| name.starts_with("REGATTA_PORT_"))
             .cloned();
-        noted.lock().unwrap().extend(ports);
+        recorded.lock().unwrap().extend(ports);
         append_own_name(program);
         Exit::Code(0)
     });
@@ -276,12 +281,15 @@ fn a_port_used_by_another_program_is_not_given_to_an_attempt() {
     let engine = world.start_in(&life).unwrap();
     start_mission(&engine, ready_project());
     wait_until_done(&engine, &life, &world);
-    let seen = seen.lock().unwrap().clone();
-    let names: Vec<&str> = seen.iter().map(|seen| seen.0.as_str()).collect();
+    let variables = variables.lock().unwrap().clone();
+    let names: Vec<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["REGATTA_PORT_0", "REGATTA_PORT_1"]);
     for listener in &taken {
         let port = listener.local_addr().unwrap().port().to_string();
-        assert!(seen.iter().all(|seen| seen.1 != port), "{seen:?}");
+        assert!(
+            variables.iter().all(|(_, value)| *value != port),
+            "{variables:?}"
+        );
     }
     assert_clean(&engine, &world);
     engine.shutdown();

@@ -80,9 +80,9 @@ fn s5_a_hostile_submodule_runs_nothing_and_stays_a_submodule() {
     init(&sub, &[]);
     write(sub.join("inner"), "x\n");
     commit_all(&sub, "in the submodule");
-    for other in ["empty", "emptied", "plain"] {
-        init(&world.user().join(other), &[]);
-        commit_all(&world.user().join(other), "x");
+    for other_name in ["empty", "emptied", "plain"] {
+        init(&world.user().join(other_name), &[]);
+        commit_all(&world.user().join(other_name), "x");
     }
     commit_all(world.user(), "with submodules");
     let workspace = world.prepare(A1).path;
@@ -243,13 +243,13 @@ fn s5_a_submodules_git_file_that_points_outside_is_not_followed() {
     init(&sub, &[]);
     commit_all(&sub, "in the submodule");
     commit_all(world.user(), "with a submodule");
-    let elsewhere = world.home.path().join("elsewhere");
-    init(&elsewhere, &[]);
-    commit_all(&elsewhere, "elsewhere");
+    let outside = world.home.path().join("elsewhere");
+    init(&outside, &[]);
+    commit_all(&outside, "elsewhere");
     let workspace = world.prepare(A1).path;
     write(
         workspace.join("sub/.git"),
-        format!("gitdir: {}\n", elsewhere.join(".git").display()),
+        format!("gitdir: {}\n", outside.join(".git").display()),
     );
     assert_eq!(world.capture(A1).changed, Vec::<String>::new());
 }
@@ -257,7 +257,7 @@ fn s5_a_submodules_git_file_that_points_outside_is_not_followed() {
 #[test]
 fn capture_does_not_depend_on_the_workspaces_git_directory() {
     let world = World::new();
-    let elsewhere = world.user().join(".git");
+    let outside = world.user().join(".git");
     type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
     let damages: [Damage<'_>; 6] = [
         ("committed", &|path| {
@@ -270,12 +270,12 @@ fn capture_does_not_depend_on_the_workspaces_git_directory() {
             fs::remove_dir_all(path.join(".git")).unwrap();
             write(
                 path.join(".git"),
-                format!("gitdir: {}\n", elsewhere.display()),
+                format!("gitdir: {}\n", outside.display()),
             );
         }),
         ("a link", &|path| {
             fs::remove_dir_all(path.join(".git")).unwrap();
-            symlink(&elsewhere, path.join(".git")).unwrap();
+            symlink(&outside, path.join(".git")).unwrap();
         }),
         ("torn", &|path| write(path.join(".git/HEAD"), "nonsense")),
         ("hidden files", &|path| {
@@ -403,19 +403,25 @@ fn s7_every_file_name_mode_and_symbolic_link_is_kept() {
         world.land(&old, &new),
         regatta_engine::ports::git::TrunkMoveResult::Moved
     );
-    for place in [stage.as_path(), world.user()] {
+    for checked_dir in [stage.as_path(), world.user()] {
         for name in names {
-            assert_eq!(read(place.join(OsStr::from_bytes(name))), "x\n");
+            assert_eq!(read(checked_dir.join(OsStr::from_bytes(name))), "x\n");
         }
         assert_eq!(
-            fs::read_link(place.join("link")).unwrap(),
+            fs::read_link(checked_dir.join("link")).unwrap(),
             Path::new("/etc/passwd")
         );
         assert_eq!(
-            fs::read_link(place.join("dangling")).unwrap(),
+            fs::read_link(checked_dir.join("dangling")).unwrap(),
             Path::new("nowhere")
         );
-        let mode = |name| fs::metadata(place.join(name)).unwrap().permissions().mode() & 0o111;
+        let mode = |name| {
+            fs::metadata(checked_dir.join(name))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o111
+        };
         assert_eq!((mode("a.txt"), mode("run.sh")), (0o111, 0));
     }
     assert_eq!(world.status(), "");
@@ -547,14 +553,14 @@ fn write_nested(top: &std::path::Path, names: &[String], file: &str) {
         mkdirat(&dir, name.as_str(), Mode::RWXU).unwrap();
         dir = openat(&dir, name.as_str(), is_dir, Mode::empty()).unwrap();
     }
-    let made = openat(
+    let created = openat(
         &dir,
         file,
         OFlags::CREATE | OFlags::WRONLY,
         Mode::RUSR | Mode::WUSR,
     )
     .unwrap();
-    rustix::io::write(&made, b"deep\n").unwrap();
+    rustix::io::write(&created, b"deep\n").unwrap();
 }
 
 /// Q3, Q5: a path that is too long for the system is named, and no partial capture is made.
@@ -599,9 +605,9 @@ fn q3_an_unreadable_directory_stops_the_capture() {
     let workspace = world.prepare(A1).path;
     write(workspace.join("shut/mine.txt"), "x");
     fs::set_permissions(workspace.join("shut"), fs::Permissions::from_mode(0o000)).unwrap();
-    let found = world.git.capture(&world.repo, A1, &authorship("x"));
+    let captured = world.git.capture(&world.repo, A1, &authorship("x"));
     fs::set_permissions(workspace.join("shut"), fs::Permissions::from_mode(0o755)).unwrap();
-    assert_eq!(found.unwrap_err().code, "unreadable");
+    assert_eq!(captured.unwrap_err().code, "unreadable");
 }
 
 /// S6: a folder that some file system treats as `.git` is named on every system.

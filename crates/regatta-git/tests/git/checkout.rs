@@ -12,27 +12,27 @@ use crate::world::*;
 /// Returns everything that a person could lose: every file outside `.git`, including ignored ones,
 /// and git's status of them.
 fn all_files_and_status(dir: &Path) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let mut left = vec![dir.to_path_buf()];
-    while let Some(next) = left.pop() {
+    let mut files = Vec::new();
+    let mut pending = vec![dir.to_path_buf()];
+    while let Some(next) = pending.pop() {
         for entry in fs::read_dir(next).unwrap() {
             let path = entry.unwrap().path();
             if path.file_name().unwrap() == ".git" {
                 continue;
             }
             if path.is_dir() {
-                left.push(path);
+                pending.push(path);
             } else {
-                found.push((path.display().to_string(), read(&path)));
+                files.push((path.display().to_string(), read(&path)));
             }
         }
     }
-    found.push((
+    files.push((
         "status".into(),
         git(dir, &["status", "--porcelain", "--ignored"]),
     ));
-    found.sort();
-    found
+    files.sort();
+    files
 }
 
 fn refused_paths(world: &World, old: &CommitId, new: &CommitId) -> Vec<String> {

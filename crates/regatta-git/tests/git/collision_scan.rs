@@ -33,20 +33,20 @@ impl Rng {
 
 /// Changes one of twenty lines of one of three files, or removes the file, or replaces it by a
 /// directory.
-fn edit_randomly(dir: &Path, dice: &mut Rng, who: u64) {
-    let file = dir.join(format!("f{}.txt", dice.below(3)));
-    match dice.below(10) {
+fn edit_randomly(dir: &Path, rng: &mut Rng, author: u64) {
+    let file = dir.join(format!("f{}.txt", rng.below(3)));
+    match rng.below(10) {
         0 => drop(fs::remove_file(&file)),
         1 => write(
-            dir.join(format!("new{}.txt", dice.below(3))),
-            format!("by {who}\n"),
+            dir.join(format!("new{}.txt", rng.below(3))),
+            format!("by {author}\n"),
         ),
         _ if file.exists() => {
-            let line = dice.below(20) as usize;
+            let line = rng.below(20) as usize;
             let text = read(&file);
-            let lines = text.lines().enumerate().map(|(at, text)| {
-                if at == line {
-                    format!("{who}'s")
+            let lines = text.lines().enumerate().map(|(index, text)| {
+                if index == line {
+                    format!("{author}'s")
                 } else {
                     text.into()
                 }
@@ -64,7 +64,7 @@ fn collisions_of_thirty_random_scenarios_equal_the_conflicts_of_merging() {
         let world = World::new();
         let mut dice = Rng(seed);
         for file in 0..3 {
-            let lines: String = (0..20).map(|n| format!("line {n}\n")).collect();
+            let lines: String = (0..20).map(|number| format!("line {number}\n")).collect();
             write(world.user().join(format!("f{file}.txt")), lines);
         }
         commit_all(world.user(), "files");
@@ -76,14 +76,14 @@ fn collisions_of_thirty_random_scenarios_equal_the_conflicts_of_merging() {
             edit_randomly(world.user(), &mut dice, 0);
             commit_all(world.user(), "the trunk moves");
         }
-        let found = collisions(&world);
-        assert_eq!(found, collisions(&world), "seed {seed}");
+        let collisions_found = collisions(&world);
+        assert_eq!(collisions_found, collisions(&world), "seed {seed}");
         // The expected collisions are the conflicts of merging the captures onto each other.
         let commits: Vec<_> = (1..=ATTEMPTS)
-            .map(|n| (AttemptId(n), world.capture(AttemptId(n))))
+            .map(|number| (AttemptId(number), world.capture(AttemptId(number))))
             .collect();
         let tip = world.tip();
-        for (nth, (one, mine)) in commits.iter().enumerate() {
+        for (nth, (attempt, capture)) in commits.iter().enumerate() {
             let conflicts = |tip: &_, commit: &_| match world
                 .git
                 .trial_merge(
@@ -98,18 +98,17 @@ fn collisions_of_thirty_random_scenarios_equal_the_conflicts_of_merging() {
                 TrialMerge::Conflict(paths) => paths,
                 _ => vec![],
             };
-            let mut judge = |other: Option<AttemptId>, paths: Vec<String>| {
-                let told = found
+            let mut check_pair = |other_attempt: Option<AttemptId>, paths: Vec<String>| {
+                let scanned_paths = collisions_found
                     .iter()
-                    .find(|workspace_collision| {
-                        workspace_collision.attempt == *one
-                            && workspace_collision.other_attempt == other
+                    .find(|collision| {
+                        collision.attempt == *attempt && collision.other_attempt == other_attempt
                     })
-                    .map(|workspace_collision| workspace_collision.paths.clone());
+                    .map(|collision| collision.paths.clone());
                 assert_eq!(
-                    told.unwrap_or_default(),
+                    scanned_paths.unwrap_or_default(),
                     paths,
-                    "seed {seed}: {one} and {other:?}"
+                    "seed {seed}: {attempt} and {other_attempt:?}"
                 );
                 if paths.is_empty() {
                     clean += 1
@@ -117,9 +116,12 @@ fn collisions_of_thirty_random_scenarios_equal_the_conflicts_of_merging() {
                     warned += 1
                 }
             };
-            judge(None, conflicts(&tip, &mine.commit));
-            for (other, theirs) in &commits[nth + 1..] {
-                judge(Some(*other), conflicts(&mine.commit, &theirs.commit));
+            check_pair(None, conflicts(&tip, &capture.commit));
+            for (other_attempt, other_capture) in &commits[nth + 1..] {
+                check_pair(
+                    Some(*other_attempt),
+                    conflicts(&capture.commit, &other_capture.commit),
+                );
             }
         }
     }
@@ -132,12 +134,12 @@ fn collisions_of_thirty_random_scenarios_equal_the_conflicts_of_merging() {
 #[test]
 fn collisions_follow_the_files_and_leave_no_objects_behind() {
     let world = World::new();
-    let (one, two) = (world.prepare(A1).path, world.prepare(A2).path);
+    let (first_dir, second_dir) = (world.prepare(A1).path, world.prepare(A2).path);
     assert_eq!(collisions(&world), []);
-    write(one.join("a.txt"), "one's\n");
-    write(two.join("b.txt"), "two's\n");
+    write(first_dir.join("a.txt"), "one's\n");
+    write(second_dir.join("b.txt"), "two's\n");
     assert_eq!(collisions(&world), []);
-    write(two.join("a.txt"), "two's\n");
+    write(second_dir.join("a.txt"), "two's\n");
     let hot = WorkspaceCollision {
         attempt: A1,
         other_attempt: Some(A2),
@@ -146,19 +148,19 @@ fn collisions_follow_the_files_and_leave_no_objects_behind() {
     assert_eq!(collisions(&world), std::slice::from_ref(&hot));
     assert_eq!(collisions(&world), std::slice::from_ref(&hot));
     // Ignored files do not count, however many there are.
-    write(one.join("target/x/out.txt"), "one's\n");
-    write(two.join("target/x/out.txt"), "two's\n");
+    write(first_dir.join("target/x/out.txt"), "one's\n");
+    write(second_dir.join("target/x/out.txt"), "two's\n");
     assert_eq!(collisions(&world), std::slice::from_ref(&hot));
     write(world.user().join("a.txt"), "trunk's\n");
     commit_all(world.user(), "the trunk moves");
     assert_eq!(
         collisions(&world)
             .iter()
-            .filter(|workspace_collision| workspace_collision.other_attempt.is_none())
+            .filter(|collision| collision.other_attempt.is_none())
             .count(),
         2
     );
-    write(two.join("a.txt"), "one\n");
+    write(second_dir.join("a.txt"), "one\n");
     assert_eq!(
         collisions(&world),
         [WorkspaceCollision {
@@ -167,7 +169,7 @@ fn collisions_follow_the_files_and_leave_no_objects_behind() {
             paths: vec!["a.txt".into()]
         }]
     );
-    write(one.join("a.txt"), "trunk's\n");
+    write(first_dir.join("a.txt"), "trunk's\n");
     assert_eq!(collisions(&world), []);
 
     let refs = git(
@@ -193,10 +195,10 @@ fn detecting_collisions_without_new_changes_starts_no_process() {
             format!("{attempt}\n"),
         );
     }
-    let found = collisions(&world);
-    assert_eq!(found.len(), 6);
+    let collisions_found = collisions(&world);
+    assert_eq!(collisions_found.len(), 6);
     let before = world.git.started_processes();
-    assert_eq!(collisions(&world), found);
+    assert_eq!(collisions(&world), collisions_found);
     assert_eq!(world.git.started_processes(), before);
     // An edit of the same size at the same moment is detected.
     write(world.data().join("workspaces/shop/A1/a.txt"), "2\n");

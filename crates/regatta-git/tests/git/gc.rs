@@ -66,7 +66,7 @@ fn q3_only_dropped_work_is_deleted() {
     assert!(
         ["first draft\n", "dropped\n"]
             .iter()
-            .all(|s| vault_contains(&world, s)),
+            .all(|commit| vault_contains(&world, commit)),
         "the work is not dropped yet"
     );
     forget().unwrap();
@@ -84,13 +84,13 @@ fn q3_only_dropped_work_is_deleted() {
     assert!(
         ["first draft\n", "dropped\n"]
             .iter()
-            .all(|s| !vault_contains(&world, s)),
+            .all(|commit| !vault_contains(&world, commit)),
         "the dropped work is deleted"
     );
     assert!(
         ["other draft\n", "wanted\n", "landed\n", "one\n"]
             .iter()
-            .all(|s| vault_contains(&world, s)),
+            .all(|commit| vault_contains(&world, commit)),
         "other work is kept"
     );
     assert!(

@@ -186,13 +186,13 @@ impl Served {
         let body: Box<dyn Read + '_> = match header("transfer-encoding") {
             Some("chunked") => Box::new(ChunkedBody {
                 input,
-                left: 0,
+                remaining: 0,
                 has_ended: false,
             }),
             _ => Box::new(
                 input.take(
                     header("content-length")
-                        .and_then(|s| s.parse().ok())
+                        .and_then(|text| text.parse().ok())
                         .unwrap_or(0),
                 ),
             ),
@@ -233,16 +233,18 @@ fn read_head(input: &mut impl BufRead) -> Option<(String, HashMap<String, String
 
 /// Returns whether a process of this machine has all these words on its command line, where
 /// everybody could read them.
-fn is_on_command_line(words: &[&str]) -> bool {
+fn is_on_command_line(arguments: &[&str]) -> bool {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-    let has = |line: &[u8], word: &str| {
-        line.windows(word.len().max(1))
-            .any(|line| line == word.as_bytes())
+    let has_argument = |line: &[u8], argument: &str| {
+        line.windows(argument.len().max(1))
+            .any(|line| line == argument.as_bytes())
     };
-    lines
-        .into_iter()
-        .any(|line| words.iter().all(|word| has(&line, word)))
+    lines.into_iter().any(|line| {
+        arguments
+            .iter()
+            .all(|argument| has_argument(&line, argument))
+    })
 }
 
 /// A chunked answer. Its head is sent with its first byte, so that an earlier error can have a
@@ -255,17 +257,17 @@ struct ChunkedAnswer<'a> {
 }
 
 /// Returns how much of `wanted` may still pass, or nothing when the transfer is interrupted here.
-fn take_from_budget(budget: &AtomicU64, wanted: usize) -> Option<usize> {
-    let left = budget.load(Ordering::SeqCst);
-    if left == NOT_CUT {
-        return Some(wanted);
+fn take_from_budget(budget: &AtomicU64, requested: usize) -> Option<usize> {
+    let remaining = budget.load(Ordering::SeqCst);
+    if remaining == NOT_CUT {
+        return Some(requested);
     }
-    let passes = wanted.min(usize::try_from(left).unwrap());
+    let passes = requested.min(usize::try_from(remaining).unwrap());
     budget.store(
         if passes == 0 {
             NOT_CUT
         } else {
-            left - passes as u64
+            remaining - passes as u64
         },
         Ordering::SeqCst,
     );
@@ -330,30 +332,30 @@ impl Write for ChunkedAnswer<'_> {
 /// A chunked request body.
 struct ChunkedBody<R> {
     input: R,
-    left: u64,
+    remaining: u64,
     has_ended: bool,
 }
 
 impl<R: BufRead> Read for ChunkedBody<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.left == 0 && !self.has_ended {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.remaining == 0 && !self.has_ended {
             let mut line = String::new();
             self.input.read_line(&mut line)?;
             if line.trim().is_empty() {
                 line.clear();
                 self.input.read_line(&mut line)?;
             }
-            self.left = u64::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
-            self.has_ended = self.left == 0;
+            self.remaining = u64::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
+            self.has_ended = self.remaining == 0;
         }
         if self.has_ended {
             return Ok(0);
         }
-        let length = (&mut self.input).take(self.left).read(into)?;
+        let length = (&mut self.input).take(self.remaining).read(buffer)?;
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.left -= length as u64;
+        self.remaining -= length as u64;
         Ok(length)
     }
 }
@@ -365,11 +367,11 @@ struct InterruptedBody<'a, R> {
 }
 
 impl<R: Read> Read for InterruptedBody<'_, R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let length = self.inner.read(into)?;
-        let ends = length == 0 && self.budget.load(Ordering::SeqCst) > 0;
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.inner.read(buffer)?;
+        let is_at_end = length == 0 && self.budget.load(Ordering::SeqCst) > 0;
         // Bytes after the interruption are dropped.
-        if ends {
+        if is_at_end {
             Ok(0)
         } else {
             take_from_budget(self.budget, length)
@@ -380,7 +382,7 @@ impl<R: Read> Read for InterruptedBody<'_, R> {
 
 /// Returns the findings of git's own check of a repository. An empty text means that it is sound.
 pub(crate) fn fsck_findings(git_dir: &Path) -> String {
-    let said = crate::world::try_git(
+    let output = crate::world::try_git(
         git_dir,
         [
             "fsck",
@@ -390,9 +392,9 @@ pub(crate) fn fsck_findings(git_dir: &Path) -> String {
             "--no-progress",
         ],
     );
-    if said.status.success() {
+    if output.status.success() {
         String::new()
     } else {
-        String::from_utf8_lossy(&said.stderr).into_owned()
+        String::from_utf8_lossy(&output.stderr).into_owned()
     }
 }

@@ -21,12 +21,12 @@ impl Traps {
     }
 
     /// Returns a command that leaves a mark and then behaves normally.
-    fn script(&self, name: &str, then: &str) -> String {
+    fn script(&self, name: &str, command: &str) -> String {
         let path = self.marks_dir.with_file_name(format!("trap-{name}"));
         write(
             &path,
             format!(
-                "#!/bin/sh\n: > '{}'\n{then}\n",
+                "#!/bin/sh\n: > '{}'\n{command}\n",
                 self.marks_dir.join(name).display()
             ),
         );
@@ -111,10 +111,10 @@ impl Traps {
             "post-rewrite",
         ] {
             let script = self.script(&format!("hook-{hook}"), "true");
-            for place in [&hooks, &dir.join(".git/hooks")] {
-                fs::create_dir_all(place).unwrap();
-                let _ = fs::remove_file(place.join(hook));
-                std::os::unix::fs::symlink(&script, place.join(hook)).unwrap();
+            for dir_path in [&hooks, &dir.join(".git/hooks")] {
+                fs::create_dir_all(dir_path).unwrap();
+                let _ = fs::remove_file(dir_path.join(hook));
+                std::os::unix::fs::symlink(&script, dir_path.join(hook)).unwrap();
             }
         }
         set("core.hooksPath", hooks.to_str().unwrap());
@@ -165,8 +165,8 @@ fn s5_no_trap_in_a_workspace_runs() {
     write(workspace.join("c.rs"), "agent's\n");
     traps.set_all_in(&workspace);
     // Plain git triggers the traps, so they work.
-    let said = try_git(&workspace, ["commit", "--allow-empty", "-m", "x"]);
-    assert!(!said.status.success(), "{said:?}");
+    let output = try_git(&workspace, ["commit", "--allow-empty", "-m", "x"]);
+    assert!(!output.status.success(), "{output:?}");
     git(
         &workspace,
         &[
@@ -197,7 +197,7 @@ fn s5_no_trap_in_a_workspace_runs() {
     ] {
         assert!(
             sprung.iter().any(|sprung| sprung == name),
-            "the trap {name} was not triggered: {sprung:?} {said:?}"
+            "the trap {name} was not triggered: {sprung:?} {output:?}"
         );
     }
     assert!(
@@ -230,10 +230,10 @@ fn s5_a_git_file_that_points_elsewhere_is_not_followed() {
     for kind in ["file", "link", "pipe"] {
         let world = World::new();
         let traps = Traps::new(&world);
-        let elsewhere = world.home.path().join("elsewhere");
-        init(&elsewhere, &[]);
-        commit_all(&elsewhere, "elsewhere");
-        traps.set_all_in(&elsewhere);
+        let outside = world.home.path().join("elsewhere");
+        init(&outside, &[]);
+        commit_all(&outside, "elsewhere");
+        traps.set_all_in(&outside);
         let workspace = world.prepare(A1).path;
         write(workspace.join(".gitattributes"), RULES);
         write(workspace.join("a.txt"), "agent's\n");
@@ -241,10 +241,10 @@ fn s5_a_git_file_that_points_elsewhere_is_not_followed() {
         match kind {
             "file" => write(
                 workspace.join(".git"),
-                format!("gitdir: {}/.git\n", elsewhere.display()),
+                format!("gitdir: {}/.git\n", outside.display()),
             ),
             "link" => {
-                std::os::unix::fs::symlink(elsewhere.join(".git"), workspace.join(".git")).unwrap()
+                std::os::unix::fs::symlink(outside.join(".git"), workspace.join(".git")).unwrap()
             }
             _ => {
                 // A reader that opens these files would never return.

@@ -91,9 +91,9 @@ fn unfinished_operation_is_named() {
 fn unusable_repository_is_refused_with_a_hint() {
     let home = temp_dir();
     let adapter = GitAdapter::new(home.path().join("data"));
-    let told = adapter.inspect(home.path()).unwrap_err();
-    assert_eq!(told.code, "not_a_repository");
-    assert!(told.hint.contains("git init") && told.hint.contains("regatta -C PATH"));
+    let error = adapter.inspect(home.path()).unwrap_err();
+    assert_eq!(error.code, "not_a_repository");
+    assert!(error.hint.contains("git init") && error.hint.contains("regatta -C PATH"));
     assert_eq!(
         adapter
             .inspect(&home.path().join("absent"))

@@ -91,16 +91,20 @@ fn q2_of_four_simultaneous_moves_exactly_one_wins() {
         })
         .collect();
     // The two adapters share no lock, as two daemons started by mistake would not.
-    let other = regatta_git::GitAdapter::new(world.data());
+    let other_adapter = regatta_git::GitAdapter::new(world.data());
     let start = Barrier::new(news.len());
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = news
             .iter()
             .enumerate()
             .map(|(number, new)| {
-                let (world, other, old, start) = (&world, &other, &old, &start);
+                let (world, other_adapter, old, start) = (&world, &other_adapter, &old, &start);
                 scope.spawn(move || {
-                    let git = if number % 2 == 0 { &world.git } else { other };
+                    let git = if number % 2 == 0 {
+                        &world.git
+                    } else {
+                        other_adapter
+                    };
                     start.wait();
                     git.move_trunk(&world.permit(), &world.repo, old, new)
                 })
@@ -108,7 +112,7 @@ fn q2_of_four_simultaneous_moves_exactly_one_wins() {
             .collect();
         threads
             .into_iter()
-            .map(|scoped_join_handle| scoped_join_handle.join().unwrap())
+            .map(|thread| thread.join().unwrap())
             .collect()
     });
     let tip = world.tip();

@@ -8,6 +8,7 @@
 mod capture;
 mod checkout;
 mod collision_scan;
+mod fixup;
 mod gc;
 mod git_server;
 mod hostile_workspace;

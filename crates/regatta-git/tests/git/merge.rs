@@ -1,9 +1,8 @@
-//! Tests of trial merges, reverts and fix-ups.
+//! Tests of trial merges and reverts.
 
 use std::fs;
 
 use regatta_core::project::CommitStyle;
-use regatta_core::task::{Fixup, SettledPath};
 use regatta_engine::ports::git::{Git, TrialMerge, TrunkMoveResult};
 
 use crate::world::*;
@@ -53,12 +52,15 @@ fn change_that_the_trunk_already_has_is_empty() {
     assert_eq!(world.trial(&capture.commit), TrialMerge::Empty);
 
     world.prepare(A2);
-    let nothing = world.capture(A2);
+    let empty_capture = world.capture(A2);
     assert_eq!(
-        (nothing.commit == nothing.base, nothing.changed.is_empty()),
+        (
+            empty_capture.commit == empty_capture.base,
+            empty_capture.changed.is_empty()
+        ),
         (true, true)
     );
-    assert_eq!(world.trial(&nothing.commit), TrialMerge::Empty);
+    assert_eq!(world.trial(&empty_capture.commit), TrialMerge::Empty);
 }
 
 #[test]
@@ -118,35 +120,35 @@ fn several_merges_are_folded_into_one_commit() {
     else {
         panic!()
     };
-    let one = world
+    let folded = world
         .git
         .squash_range(&world.repo, &tip, &second, &authorship("both"))
         .unwrap();
     assert_eq!(
-        one,
+        folded,
         world
             .git
             .squash_range(&world.repo, &tip, &second, &authorship("both"))
             .unwrap()
     );
-    let of = |what: &str| git(&world.vault(), &["rev-parse", what]);
-    assert_eq!(of(&format!("{one}^@")), tip.as_str());
+    let resolve = |name: &str| git(&world.vault(), &["rev-parse", name]);
+    assert_eq!(resolve(&format!("{folded}^@")), tip.as_str());
     assert_eq!(
-        of(&format!("{one}^{{tree}}")),
-        of(&format!("{second}^{{tree}}"))
+        resolve(&format!("{folded}^{{tree}}")),
+        resolve(&format!("{second}^{{tree}}"))
     );
     assert_eq!(
         (
-            world.read_from_vault(&one, "one.txt"),
-            world.read_from_vault(&one, "two.txt")
+            world.read_from_vault(&folded, "one.txt"),
+            world.read_from_vault(&folded, "two.txt")
         ),
         ("a".into(), "b".into())
     );
-    assert_eq!(world.land(&tip, &one), TrunkMoveResult::Moved);
+    assert_eq!(world.land(&tip, &folded), TrunkMoveResult::Moved);
     // The inverse of one change undoes its part, and the other stays.
     let TrialMerge::Clean(undone) = world
         .git
-        .revert(&world.repo, &one, &a, &authorship("undo a"))
+        .revert(&world.repo, &folded, &a, &authorship("undo a"))
         .unwrap()
     else {
         panic!()
@@ -221,7 +223,7 @@ fn s5_a_merge_driver_named_in_the_tree_does_not_run() {
 fn unknown_commit_is_an_error() {
     let world = World::new();
     let unknown = regatta_core::ids::CommitId::new(&"a".repeat(40)).unwrap();
-    let told = world
+    let error = world
         .git
         .trial_merge(
             &world.repo,
@@ -231,7 +233,7 @@ fn unknown_commit_is_an_error() {
             CommitStyle::Squash,
         )
         .unwrap_err();
-    assert_eq!(told.code, "no_such_commit");
+    assert_eq!(error.code, "no_such_commit");
     assert_eq!(
         world
             .git
@@ -281,7 +283,7 @@ fn rebase_lands_each_commit_of_the_agent_and_no_other() {
     assert_eq!(rebased, trial(CommitStyle::Rebase));
     let lines: Vec<_> = log(&rebased)
         .lines()
-        .map(|s| s.split('|').take(3).collect::<Vec<_>>().join("|"))
+        .map(|line| line.split('|').take(3).collect::<Vec<_>>().join("|"))
         .collect();
     assert_eq!(
         lines,
@@ -322,7 +324,7 @@ fn rebase_lands_each_commit_of_the_agent_and_no_other() {
     );
     git(world.user(), &["fsck", "--strict", "--no-dangling"]);
     for style in [CommitStyle::Squash, CommitStyle::Rebase, CommitStyle::Merge] {
-        let again = world
+        let repeated = world
             .git
             .trial_merge(
                 &world.repo,
@@ -332,7 +334,7 @@ fn rebase_lands_each_commit_of_the_agent_and_no_other() {
                 style,
             )
             .unwrap();
-        assert_eq!(again, TrialMerge::Empty, "{style:?}");
+        assert_eq!(repeated, TrialMerge::Empty, "{style:?}");
     }
 }
 
@@ -408,7 +410,7 @@ fn q6_versions_dropped_by_ownership_are_kept_under_a_ref() {
         write(world.user().join(file), "trunk's\n");
     }
     let tip = commit_all(world.user(), "theirs");
-    let settle = |sides: &[(&str, MergeSide)]| {
+    let resolve = |sides: &[(&str, MergeSide)]| {
         let sides = sides
             .iter()
             .map(|(path, side)| ((*path).to_owned(), *side))
@@ -424,19 +426,19 @@ fn q6_versions_dropped_by_ownership_are_kept_under_a_ref() {
             )
             .unwrap()
     };
-    let half = settle(&[("a.txt", MergeSide::Trunk), ("run.sh", MergeSide::Change)]);
+    let partial = resolve(&[("a.txt", MergeSide::Trunk), ("run.sh", MergeSide::Change)]);
     assert_eq!(
-        (half.trial, half.dropped),
+        (partial.trial, partial.dropped),
         (TrialMerge::Conflict(vec!["b.txt".into()]), None)
     );
-    let all = [
+    let all_sides = [
         ("a.txt", MergeSide::Trunk),
         ("b.txt", MergeSide::Change),
         ("run.sh", MergeSide::Change),
     ];
-    let settled = settle(&all);
-    assert_eq!(settled, settle(&all));
-    let (TrialMerge::Clean(new), Some(dropped)) = (settled.trial, settled.dropped) else {
+    let resolved = resolve(&all_sides);
+    assert_eq!(resolved, resolve(&all_sides));
+    let (TrialMerge::Clean(new), Some(dropped)) = (resolved.trial, resolved.dropped) else {
         panic!()
     };
     assert_eq!(
@@ -456,11 +458,11 @@ fn q6_versions_dropped_by_ownership_are_kept_under_a_ref() {
         git(&world.vault(), &["rev-parse", &dropped.reference]),
         dropped.commit.as_str()
     );
-    let left = git(
+    let difference = git(
         &world.vault(),
         &["diff", "--name-only", new.as_str(), dropped.commit.as_str()],
     );
-    assert_eq!(left, "a.txt\nb.txt\nrun.sh");
+    assert_eq!(difference, "a.txt\nb.txt\nrun.sh");
     assert_eq!(world.read_from_vault(&dropped.commit, "a.txt"), "agent's");
     assert_eq!(world.read_from_vault(&dropped.commit, "b.txt"), "trunk's");
     assert_eq!(world.read_from_vault(&dropped.commit, "run.sh"), "trunk's");
@@ -532,243 +534,14 @@ fn files_and_diff_of_a_commit_can_be_read() {
     );
 }
 
-/// Q6: a conflict goes to a fix-up with both sides in its workspace. Only the resolution is
-/// captured, and for the trunk it is one change.
-#[test]
-fn q6_a_fixup_starts_from_both_sides_and_ends_as_one_change() {
-    let world = World::new();
-    let workspace = world.prepare(A1).path;
-    write(workspace.join("a.txt"), "agent's\n");
-    write(workspace.join("new.txt"), "agent's\n");
-    let capture = world.capture(A1);
-    write(world.user().join("a.txt"), "trunk's\n");
-    let tip = commit_all(world.user(), "theirs");
-    let branch = regatta_core::ids::BranchName::new("regatta/T1-a").unwrap();
-    let fixup = Fixup::new(capture.commit.clone());
-    let make = || {
-        world
-            .git
-            .prepare_fixup(&world.repo, A2, &branch, &fixup, &authorship("mend"))
-            .unwrap()
-    };
-    let mending = make();
-    let marked = fs::read_to_string(mending.path.join("a.txt")).unwrap();
-    assert!(
-        marked.starts_with("<<<<<<< ") && marked.contains("trunk's\n=======\nagent's\n>>>>>>> "),
-        "{marked}"
-    );
-    assert_eq!(
-        fs::read_to_string(mending.path.join("new.txt")).unwrap(),
-        "agent's\n",
-        "the rest is merged"
-    );
-    assert_eq!(git(&mending.path, &["status", "--porcelain"]), "");
-    assert_eq!(git(&mending.path, &["rev-parse", "HEAD~1"]), tip.as_str());
-    assert_eq!(
-        git(
-            &mending.path,
-            &["show", &format!("{}:a.txt", capture.commit)]
-        ),
-        "agent's",
-        "both sides can be read"
-    );
-    write(mending.path.join("a.txt"), "both\n");
-    assert_eq!(make(), mending, "the prepared workspace is reused");
-    let mended = world.capture(A2);
-    assert_eq!(mended.changed, ["a.txt"], "only the resolution is captured");
-    let change = world
-        .git
-        .squash_fixup(&world.repo, A2, mended.clone(), &authorship("mended"))
-        .unwrap();
-    assert_eq!(
-        (&change.base, change.changed.as_slice()),
-        (&tip, ["a.txt".to_owned(), "new.txt".into()].as_slice())
-    );
-    assert_eq!(
-        world
-            .git
-            .squash_fixup(&world.repo, A2, mended, &authorship("mended"))
-            .unwrap(),
-        change,
-        "repeating it gives the same change"
-    );
-    assert_eq!(
-        world
-            .git
-            .squash_fixup(&world.repo, A1, capture.clone(), &authorship("x"))
-            .unwrap(),
-        capture,
-        "a capture of an ordinary attempt is not changed"
-    );
-    let style = regatta_core::project::CommitStyle::Squash;
-    let TrialMerge::Clean(new) = world
-        .git
-        .trial_merge(&world.repo, &tip, &change.commit, &authorship("x"), style)
-        .unwrap()
-    else {
-        panic!("the resolved change conflicts")
-    };
-    assert_eq!(
-        (
-            world.read_from_vault(&new, "a.txt"),
-            world.read_from_vault(&new, "new.txt")
-        ),
-        ("both".into(), "agent's".into())
-    );
-    assert_eq!(
-        world.git.tree_of(&world.repo, &new).unwrap(),
-        world.git.tree_of(&world.repo, &change.commit).unwrap()
-    );
-    assert_eq!(
-        world.git.uncaptured_paths(&world.repo, A2).unwrap(),
-        [] as [String; 0]
-    );
-}
-
-/// Every kind of conflict is named with a path that exists on one of the sides, and the fix-up's
-/// workspace contains no name that git invented.
-#[test]
-fn q6_every_kind_of_conflict_is_named_with_an_existing_path() {
-    use regatta_core::task::ConflictKind;
-    let world = World::new();
-    let user = world.user();
-    for name in ["deleted-here.txt", "deleted-there.txt", "both.txt"] {
-        write(user.join(name), "one\ntwo\nthree\n");
-    }
-    write(user.join("picture.bin"), [0, 1, 2, 3, 0]);
-    commit_all(user, "base");
-    let workspace = world.prepare(A1).path;
-    write(
-        workspace.join("deleted-there.txt"),
-        "one\nTWO of the task\nthree\n",
-    );
-    fs::remove_file(workspace.join("deleted-here.txt")).unwrap();
-    write(workspace.join("both.txt"), "one\nthe task's\nthree\n");
-    write(workspace.join("picture.bin"), [0, 9, 9, 9, 0]);
-    write(workspace.join("notes"), "a file of the task's\n");
-    write(workspace.join("new.txt"), "the task's\n");
-    let capture = world.capture(A1);
-    fs::remove_file(user.join("deleted-there.txt")).unwrap();
-    write(
-        user.join("deleted-here.txt"),
-        "one\nTWO of the trunk\nthree\n",
-    );
-    write(user.join("both.txt"), "one\nthe trunk's\nthree\n");
-    write(user.join("picture.bin"), [0, 7, 7, 7, 0]);
-    fs::create_dir(user.join("notes")).unwrap();
-    write(user.join("notes/one.md"), "a directory of the trunk's\n");
-    write(user.join("new.txt"), "the trunk's\n");
-    let tip = commit_all(user, "theirs");
-    let found = world
-        .git
-        .conflicts(&world.repo, &tip, &capture.commit)
-        .unwrap();
-    let kind = |path: &str| {
-        found
-            .iter()
-            .find(|conflict| conflict.path == path)
-            .map(|conflict| conflict.kind)
-    };
-    let wanted = [
-        ("both.txt", ConflictKind::Content),
-        ("deleted-here.txt", ConflictKind::DeletedByTask),
-        ("deleted-there.txt", ConflictKind::DeletedOnTrunk),
-        ("new.txt", ConflictKind::Added),
-        ("notes", ConflictKind::FileAndDirectory),
-        ("picture.bin", ConflictKind::Binary),
-    ];
-    for (path, wanted) in wanted {
-        assert_eq!(kind(path), Some(wanted), "{path}: {found:?}");
-    }
-    assert_eq!(found.len(), wanted.len(), "{found:?}");
-    let TrialMerge::Conflict(paths) = world.trial(&capture.commit) else {
-        panic!("the trial should conflict")
-    };
-    assert_eq!(
-        paths,
-        wanted.map(|(path, _)| path),
-        "the trial names the same paths"
-    );
-    let branch = regatta_core::ids::BranchName::new("regatta/T1-a").unwrap();
-    let fixup = Fixup::new(capture.commit.clone());
-    let mending = world
-        .git
-        .prepare_fixup(&world.repo, A2, &branch, &fixup, &authorship("mend"))
-        .unwrap();
-    let listed = git(&mending.path, &["ls-files"]);
-    assert!(!listed.contains('~'), "{listed}");
-    assert_eq!(
-        read(mending.path.join("notes/one.md")),
-        "a directory of the trunk's\n"
-    );
-    assert_eq!(
-        git(
-            &mending.path,
-            &["show", &format!("{}:notes", capture.commit)]
-        ),
-        "a file of the task's"
-    );
-    assert_eq!(git(&mending.path, &["status", "--porcelain"]), "");
-}
-
-/// Q6: where ownership resolved a conflict, the fix-up's workspace has the taken version without
-/// markers.
-#[test]
-fn q6_a_fixup_has_the_chosen_version_where_ownership_resolved_a_conflict() {
-    let world = World::new();
-    let user = world.user();
-    write(user.join("b.txt"), "one\n");
-    commit_all(user, "base");
-    let workspace = world.prepare(A1).path;
-    write(workspace.join("a.txt"), "the task's\n");
-    write(workspace.join("b.txt"), "the task's\n");
-    let capture = world.capture(A1);
-    write(user.join("a.txt"), "the trunk's\n");
-    write(user.join("b.txt"), "the trunk's\n");
-    commit_all(user, "theirs");
-    let taken = |path: &str, is_trunks| SettledPath {
-        path: path.into(),
-        is_trunks,
-    };
-    let settled = vec![taken("a.txt", true), taken("b.txt", false)];
-    let fixup = Fixup {
-        settled,
-        ..Fixup::new(capture.commit.clone())
-    };
-    let branch = regatta_core::ids::BranchName::new("regatta/T1-a").unwrap();
-    let mending = world
-        .git
-        .prepare_fixup(&world.repo, A2, &branch, &fixup, &authorship("mend"))
-        .unwrap();
-    assert_eq!(read(mending.path.join("a.txt")), "the trunk's\n");
-    assert_eq!(read(mending.path.join("b.txt")), "the task's\n");
-    write(mending.path.join("a.txt"), "both\n");
-    let mended = world.capture(A2);
-    assert_eq!(mended.changed, ["a.txt"]);
-    assert!(
-        world
-            .git
-            .recognise_fixup(&world.repo, A2, &mended.base, &fixup)
-            .unwrap()
-    );
-    let plain = Fixup::new(capture.commit.clone());
-    assert!(
-        !world
-            .git
-            .recognise_fixup(&world.repo, A2, &mended.base, &plain)
-            .unwrap(),
-        "the base has no conflict markers"
-    );
-}
-
 /// A batch is merged at once, up to the first conflict. Nothing of a conflicting batch stays in the
 /// vault.
 #[test]
 fn merging_a_batch_equals_merging_its_changes_one_by_one() {
     let world = World::new();
-    let (one, two) = (world.prepare(A1).path, world.prepare(A2).path);
-    write(one.join("src/one.rs"), "1\n");
-    write(two.join("src/two.rs"), "2\n");
+    let (first_dir, second_dir) = (world.prepare(A1).path, world.prepare(A2).path);
+    write(first_dir.join("src/one.rs"), "1\n");
+    write(second_dir.join("src/two.rs"), "2\n");
     let (first, second) = (world.capture(A1).commit, world.capture(A2).commit);
     let changes = [
         (first.clone(), authorship("one")),
@@ -776,26 +549,26 @@ fn merging_a_batch_equals_merging_its_changes_one_by_one() {
     ];
     let tip = world.tip();
     for style in [CommitStyle::Squash, CommitStyle::Rebase, CommitStyle::Merge] {
-        let found = world
+        let merged = world
             .git
             .trial_merges(&world.repo, &tip, &changes, style)
             .unwrap();
-        let [TrialMerge::Clean(a), TrialMerge::Clean(b)] = found.as_slice() else {
-            panic!("{style:?}: {found:?}")
+        let [TrialMerge::Clean(a), TrialMerge::Clean(b)] = merged.as_slice() else {
+            panic!("{style:?}: {merged:?}")
         };
         assert_eq!(
             world
                 .git
                 .trial_merge(&world.repo, &tip, &first, &authorship("one"), style)
                 .unwrap(),
-            found[0]
+            merged[0]
         );
         assert_eq!(
             world
                 .git
                 .trial_merge(&world.repo, a, &second, &authorship("two"), style)
                 .unwrap(),
-            found[1]
+            merged[1]
         );
         assert_eq!(
             (
@@ -805,19 +578,19 @@ fn merging_a_batch_equals_merging_its_changes_one_by_one() {
             ("1".into(), "2".into())
         );
     }
-    write(two.join("src/one.rs"), "one\n");
+    write(second_dir.join("src/one.rs"), "one\n");
     let third = world.capture(A2).commit;
     let before = git(&world.vault(), &["count-objects"]);
     let changes = [
         (first, authorship("another one")),
         (third, authorship("two")),
     ];
-    let found = world
+    let merged = world
         .git
         .trial_merges(&world.repo, &tip, &changes, CommitStyle::Squash)
         .unwrap();
     assert!(
-        matches!(found.as_slice(), [TrialMerge::Clean(_), TrialMerge::Conflict(paths)] if *paths == ["src/one.rs"])
+        matches!(merged.as_slice(), [TrialMerge::Clean(_), TrialMerge::Conflict(paths)] if *paths == ["src/one.rs"])
     );
     assert_eq!(git(&world.vault(), &["count-objects"]), before);
 }

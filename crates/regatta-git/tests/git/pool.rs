@@ -13,8 +13,8 @@ use crate::world::*;
 impl World {
     fn pooled(&self) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(self.data().join("pool/shop"))
-            .map(|read_dir| {
-                read_dir
+            .map(|entries| {
+                entries
                     .map(|result| result.unwrap().file_name().into_string().unwrap())
                     .collect()
             })
@@ -31,9 +31,9 @@ impl World {
 
 /// Returns every path below `top` except `.git`, with its type, mode and content.
 fn listing(top: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
-    let mut found = Vec::new();
-    let mut left = vec![top.to_owned()];
-    while let Some(dir) = left.pop() {
+    let mut entries = Vec::new();
+    let mut pending = vec![top.to_owned()];
+    while let Some(dir) = pending.pop() {
         for entry in fs::read_dir(&dir).unwrap() {
             let path = entry.unwrap().path();
             let about = fs::symlink_metadata(&path).unwrap();
@@ -49,25 +49,25 @@ fn listing(top: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
                     .into_encoded_bytes(),
                 () => fs::read(&path).unwrap(),
             };
-            found.push((inner, about.mode(), content));
+            entries.push((inner, about.mode(), content));
             if about.is_dir() {
-                left.push(path);
+                pending.push(path);
             }
         }
     }
-    found.sort();
-    found
+    entries.sort();
+    entries
 }
 
 /// Returns every file of a git directory with its content. The index is listed by its entries.
 fn git_dir(top: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
-    let mut found = listing(&top.join(".git"));
-    for (path, _, content) in &mut found {
+    let mut entries = listing(&top.join(".git"));
+    for (path, _, content) in &mut entries {
         if path == Path::new("index") {
             *content = git(top, &["ls-files", "--stage", "-t"]).into_bytes();
         }
     }
-    found
+    entries
 }
 
 #[test]
@@ -220,14 +220,19 @@ fn s5_a_pooled_workspace_keeps_nothing_of_its_former_attempt() {
         ("a very deep directory", |dir, _| {
             // Deeper than a path may be long, and than files may be open.
             use rustix::fs::{Mode, OFlags};
-            let open = |at: &std::os::fd::OwnedFd| {
-                rustix::fs::mkdirat(at, "deeper and deeper", Mode::from(0o755)).unwrap();
-                rustix::fs::openat(at, "deeper and deeper", OFlags::DIRECTORY, Mode::empty())
-                    .unwrap()
+            let open_child = |parent: &std::os::fd::OwnedFd| {
+                rustix::fs::mkdirat(parent, "deeper and deeper", Mode::from(0o755)).unwrap();
+                rustix::fs::openat(
+                    parent,
+                    "deeper and deeper",
+                    OFlags::DIRECTORY,
+                    Mode::empty(),
+                )
+                .unwrap()
             };
-            let mut at = std::os::fd::OwnedFd::from(fs::File::open(dir).unwrap());
+            let mut parent = std::os::fd::OwnedFd::from(fs::File::open(dir).unwrap());
             for _ in 0..3000 {
-                at = open(&at);
+                parent = open_child(&parent);
             }
         }),
         ("a nested repository", |dir, _| {
@@ -238,18 +243,18 @@ fn s5_a_pooled_workspace_keeps_nothing_of_its_former_attempt() {
     ];
     let mut number = 10;
     for (what, plant) in plants {
-        let used = AttemptId(number);
-        let dir = world.prepare(used).path;
+        let attempt = AttemptId(number);
+        let dir = world.prepare(attempt).path;
         let fresh = (listing(&dir), fs::metadata(&dir).unwrap().mode());
         let fresh_git = git_dir(&dir);
         plant(&dir, &outside);
         // The engine creates the proof. For this test only the directory matters.
-        world.remove_workspace(used);
-        assert_eq!(world.pooled(), [used.to_string()], "{what}");
+        world.remove_workspace(attempt);
+        assert_eq!(world.pooled(), [attempt.to_string()], "{what}");
         let next = AttemptId(number + 1);
         let warm = world
             .git
-            .prepare_workspace(&world.repo, next, &branch(&format!("regatta/{used}")))
+            .prepare_workspace(&world.repo, next, &branch(&format!("regatta/{attempt}")))
             .unwrap()
             .path;
         assert_eq!(world.pooled(), Vec::<String>::new(), "{what}");
@@ -290,26 +295,26 @@ fn partly_cleaned_workspace_is_never_reused() {
         write(pool.join(torn).join("tree/secret"), "of another attempt");
     }
     // The move of a directory or of its index was interrupted, so the directory cannot be trusted.
-    let again = World {
+    let restarted = World {
         git: regatta_git::GitAdapter::new(world.data()),
         ..world
     };
-    let workspace = again.prepare(AttemptId(3)).path;
+    let workspace = restarted.prepare(AttemptId(3)).path;
     assert!(!workspace.join("secret").exists());
-    assert_eq!(again.pooled(), Vec::<String>::new());
+    assert_eq!(restarted.pooled(), Vec::<String>::new());
     assert_eq!(git(&workspace, &["status", "--porcelain", "--ignored"]), "");
 
     // A pooled workspace with a broken index or tree is replaced by a fresh one.
-    again.finish_workspace(A2);
-    assert_eq!(again.pooled(), ["A2"]);
-    fs::write(again.data().join("pool/shop/A2/index"), "torn").unwrap();
-    let workspace = again.prepare(AttemptId(4)).path;
+    restarted.finish_workspace(A2);
+    assert_eq!(restarted.pooled(), ["A2"]);
+    fs::write(restarted.data().join("pool/shop/A2/index"), "torn").unwrap();
+    let workspace = restarted.prepare(AttemptId(4)).path;
     assert_eq!(git(&workspace, &["status", "--porcelain", "--ignored"]), "");
-    again.finish_workspace(AttemptId(4));
-    fs::remove_dir_all(again.data().join("pool/shop/A4/tree")).unwrap();
-    let workspace = again.prepare(AttemptId(5)).path;
+    restarted.finish_workspace(AttemptId(4));
+    fs::remove_dir_all(restarted.data().join("pool/shop/A4/tree")).unwrap();
+    let workspace = restarted.prepare(AttemptId(5)).path;
     assert_eq!(read(workspace.join("a.txt")), "one\n");
-    assert_eq!(again.pooled(), Vec::<String>::new());
+    assert_eq!(restarted.pooled(), Vec::<String>::new());
 }
 
 #[test]
@@ -326,16 +331,19 @@ fn pool_is_bounded_and_can_be_shrunk() {
         world.finish_workspace(*attempt);
     }
     assert_eq!(world.pooled(), ["A1", "A2"]);
-    let used = world.git.disk_use(&world.repo).unwrap();
-    assert!(used.live_bytes == 0 && used.pooled_bytes > 0, "{used:?}");
+    let disk_use = world.git.disk_use(&world.repo).unwrap();
+    assert!(
+        disk_use.live_bytes == 0 && disk_use.pooled_bytes > 0,
+        "{disk_use:?}"
+    );
     world
         .git
-        .shrink_pool(&world.repo, used.pooled_bytes)
+        .shrink_pool(&world.repo, disk_use.pooled_bytes)
         .unwrap();
     assert_eq!(world.pooled(), ["A1", "A2"]);
     world
         .git
-        .shrink_pool(&world.repo, used.pooled_bytes - 1)
+        .shrink_pool(&world.repo, disk_use.pooled_bytes - 1)
         .unwrap();
     assert_eq!(world.pooled(), ["A2"], "the oldest goes first");
     world.git.shrink_pool(&world.repo, 0).unwrap();
@@ -360,14 +368,14 @@ fn pooled_workspace_follows_a_change_of_the_sparse_directories() {
     // An absent file changes on the trunk, and is still absent in the reused directory.
     write(world.user().join("docs/d.md"), "newer\n");
     commit_all(world.user(), "newer docs");
-    let again = world.prepare(A2).path;
+    let reused = world.prepare(A2).path;
     assert_eq!(world.pooled(), Vec::<String>::new());
-    assert!(!again.join("docs").exists() && again.join("src/lib.rs").exists());
+    assert!(!reused.join("docs").exists() && reused.join("src/lib.rs").exists());
     assert_eq!(world.capture(A2).changed, Vec::<String>::new());
     world.finish_workspace(A2);
     world.repo.workspace.sparse = vec![];
-    let whole = world.prepare(AttemptId(3)).path;
-    assert_eq!(read(whole.join("docs/d.md")), "newer\n");
+    let full = world.prepare(AttemptId(3)).path;
+    assert_eq!(read(full.join("docs/d.md")), "newer\n");
     assert_eq!(world.capture(AttemptId(3)).changed, Vec::<String>::new());
 }
 

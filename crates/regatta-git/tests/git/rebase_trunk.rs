@@ -36,9 +36,9 @@ impl SharedRepo {
     /// Pushes a change as the colleague.
     fn push(&self, path: &str, text: &str) -> CommitId {
         write(self.colleague.join(path), text);
-        let made = commit_all(&self.colleague, &format!("Theirs: {path}"));
+        let commit = commit_all(&self.colleague, &format!("Theirs: {path}"));
         git(&self.colleague, &["push", "-q"]);
-        made
+        commit
     }
 
     /// Lands a change on the local trunk.
@@ -100,11 +100,11 @@ fn q3_landed_commits_are_rebased_onto_the_remote_trunk_and_the_old_trunk_is_kept
     assert_eq!(again, new, "repeating it gives the same commits");
     assert_eq!(world.tip(), old, "nothing has moved yet");
 
-    let plain = world
+    let plain_merge = world
         .git
         .move_trunk(&world.permit(), &world.repo, &old, &new);
     assert_eq!(
-        plain.unwrap_err().code,
+        plain_merge.unwrap_err().code,
         "not_a_descendant",
         "an ordinary permit does not allow it"
     );
@@ -122,11 +122,11 @@ fn q3_landed_commits_are_rebased_onto_the_remote_trunk_and_the_old_trunk_is_kept
     );
     let subjects = git(world.user(), &["log", "--format=%s|%an|%ae", "-4", "main"]);
     let line = "amber|amber@regatta.invalid";
-    let wanted = format!(
+    let expected = format!(
         "land it|{line}\nAnn's own words|Ann|ann@example.org\nland it|{line}\nTheirs: \
         src/theirs.rs|Ann|ann@example.org"
     );
-    assert_eq!(subjects, wanted);
+    assert_eq!(subjects, expected);
     assert_eq!(
         git(
             world.user(),
@@ -135,9 +135,9 @@ fn q3_landed_commits_are_rebased_onto_the_remote_trunk_and_the_old_trunk_is_kept
         .trim(),
         "Signed-off-by: Ann"
     );
-    let kept = format!("refs/regatta/keep/trunk-{old}");
-    for place in [world.user(), &world.vault()] {
-        assert_eq!(git(place, &["rev-parse", &kept]), old.as_str());
+    let keep_ref = format!("refs/regatta/keep/trunk-{old}");
+    for git_dir in [world.user(), &world.vault()] {
+        assert_eq!(git(git_dir, &["rev-parse", &keep_ref]), old.as_str());
     }
     assert!(
         world.git.contains(&world.repo, &new, &first).unwrap(),

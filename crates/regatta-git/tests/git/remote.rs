@@ -118,16 +118,16 @@ fn j8_fetching_and_pushing_can_be_repeated() {
         "a fetch without changes starts one git process"
     );
     // Every capture was pushed, including earlier ones (Q3).
-    let kept = |world: &World| git(&world.vault(), &["for-each-ref", "refs/regatta/keep/"]);
-    assert_eq!(kept(&server.world), kept(&runner));
-    assert_eq!(kept(&runner).lines().count(), 3);
+    let keep_refs = |world: &World| git(&world.vault(), &["for-each-ref", "refs/regatta/keep/"]);
+    assert_eq!(keep_refs(&server.world), keep_refs(&runner));
+    assert_eq!(keep_refs(&runner).lines().count(), 3);
     runner
         .git
         .push_capture(&runner.repo, &server.remote(), A2)
         .unwrap();
     assert_eq!(
-        kept(&server.world),
-        kept(&runner),
+        keep_refs(&server.world),
+        keep_refs(&runner),
         "an attempt without a capture pushes nothing"
     );
 }
@@ -182,7 +182,7 @@ fn commits_on_no_branch_are_fetched_by_their_ids() {
     assert!(read(workspace.path.join("a.txt")).contains("<<<<<<<"));
     write(workspace.path.join("a.txt"), "both\n");
     let capture = runner.capture(A2);
-    let mended = runner
+    let resolution = runner
         .git
         .squash_fixup(&runner.repo, A2, capture, &authorship("mended"))
         .unwrap();
@@ -192,10 +192,10 @@ fn commits_on_no_branch_are_fetched_by_their_ids() {
         .unwrap();
     assert_eq!(
         server.world.git.captured(&server.world.repo, A2).unwrap(),
-        Some(mended.clone())
+        Some(resolution.clone())
     );
     assert!(matches!(
-        server.world.trial(&mended.commit),
+        server.world.trial(&resolution.commit),
         TrialMerge::Clean(_)
     ));
     let nowhere = CommitId::new(&"a".repeat(40)).unwrap();
@@ -210,15 +210,18 @@ fn commits_on_no_branch_are_fetched_by_their_ids() {
 #[test]
 fn s6_a_fetch_into_a_users_repository_is_refused() {
     let server = Server::new(World::new(), &[]);
-    let other = World::new();
-    write(other.user().join("a.txt"), "precious\n");
-    let tip = commit_all(other.user(), "precious");
-    let error = other
+    let other_world = World::new();
+    write(other_world.user().join("a.txt"), "precious\n");
+    let tip = commit_all(other_world.user(), "precious");
+    let error = other_world
         .git
-        .fetch_project(&other.repo, &server.remote(), &[])
+        .fetch_project(&other_world.repo, &server.remote(), &[])
         .unwrap_err();
     assert_eq!(error.code, "not_a_mirror");
-    assert_eq!((other.tip(), other.status().as_str()), (tip, ""));
+    assert_eq!(
+        (other_world.tip(), other_world.status().as_str()),
+        (tip, "")
+    );
     assert!(
         server.log.lock().unwrap().is_empty(),
         "the server got no request"
@@ -285,21 +288,21 @@ fn s4_the_token_is_in_no_error_and_no_file() {
     );
 }
 
-fn files_with(dir: &Path, word: &str) -> usize {
-    let mut found = 0;
+fn files_with(dir: &Path, text: &str) -> usize {
+    let mut count = 0;
     for entry in fs::read_dir(dir).unwrap().flatten() {
         let path = entry.path();
         if entry.file_type().unwrap().is_dir() {
-            found += files_with(&path, word);
+            count += files_with(&path, text);
         } else if fs::read(&path).is_ok_and(|bytes| {
             bytes
-                .windows(word.len())
-                .any(|bytes| bytes == word.as_bytes())
+                .windows(text.len())
+                .any(|bytes| bytes == text.as_bytes())
         }) {
-            found += 1;
+            count += 1;
         }
     }
-    found
+    count
 }
 
 /// D2: after an interruption at any byte the vault is sound, and the next fetch completes.
@@ -386,14 +389,14 @@ fn d2_an_interrupted_push_arrives_whole_or_not_at_all() {
         );
     }
     assert_eq!(cuts, 8);
-    let left = fs::read_dir(server.world.vault().join("objects"))
+    let leftovers = fs::read_dir(server.world.vault().join("objects"))
         .unwrap()
         .flatten();
-    let left: Vec<_> = left
+    let leftovers: Vec<_> = leftovers
         .map(|entry| entry.file_name())
         .filter(|name| name.to_string_lossy().starts_with("tmp_"))
         .collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert!(leftovers.is_empty(), "{leftovers:?}");
 }
 
 /// Returns text that does not compress.
@@ -423,15 +426,15 @@ fn unusual_repositories_can_be_fetched_and_pushed() {
         }
         let world = match odd {
             "shallow" => {
-                let (place, from) = (
+                let (dir, from) = (
                     world.home.path().join("shallow"),
                     format!("file://{}", world.user().display()),
                 );
                 git(
                     world.home.path(),
-                    &["clone", "-q", "--depth=2", &from, place.to_str().unwrap()],
+                    &["clone", "-q", "--depth=2", &from, dir.to_str().unwrap()],
                 );
-                World::with_repo_at(world.home, place)
+                World::with_repo_at(world.home, dir)
             }
             _ => world,
         };
@@ -469,14 +472,14 @@ fn unusual_repositories_can_be_fetched_and_pushed() {
     assert_survives_transfer(world, "names");
 }
 
-fn assert_survives_transfer(world: World, what: &str) {
+fn assert_survives_transfer(world: World, case: &str) {
     let server = Server::new(world, &[A1]);
     let runner = runner(&server);
     fetch_project(&runner, &server);
-    assert_eq!(runner.tip(), server.world.tip(), "{what}");
+    assert_eq!(runner.tip(), server.world.tip(), "{case}");
     write(runner.prepare(A1).path.join("new.txt"), "new\n");
     let captured = runner.capture(A1);
-    assert_eq!(captured.changed, ["new.txt"], "{what}");
+    assert_eq!(captured.changed, ["new.txt"], "{case}");
     runner
         .git
         .push_capture(&runner.repo, &server.remote(), A1)
@@ -484,12 +487,12 @@ fn assert_survives_transfer(world: World, what: &str) {
     assert_eq!(
         server.world.git.captured(&server.world.repo, A1).unwrap(),
         Some(captured.clone()),
-        "{what}"
+        "{case}"
     );
     let new = server.world.clean_trial(&captured.commit);
     server.world.land(&server.world.tip(), &new);
     fetch_project(&runner, &server);
-    assert_eq!(runner.tip(), new, "{what}");
+    assert_eq!(runner.tip(), new, "{case}");
 }
 
 #[test]
@@ -580,23 +583,23 @@ fn q11_a_runners_fixup_is_accepted_only_on_the_servers_own_base() {
         .push_capture(&runner.repo, &server.remote(), A2)
         .unwrap();
     let (git, repo) = (&server.world.git, &server.world.repo);
-    let kept = git.captured(repo, A2).unwrap().unwrap();
+    let captured = git.captured(repo, A2).unwrap().unwrap();
     assert!(
-        git.recognise_fixup(repo, A2, &kept.base, &Fixup::new(change.clone()))
+        git.recognise_fixup(repo, A2, &captured.base, &Fixup::new(change.clone()))
             .unwrap()
     );
-    let whole = git
-        .squash_fixup(repo, A2, kept, &authorship("mended"))
+    let repeated = git
+        .squash_fixup(repo, A2, captured, &authorship("mended"))
         .unwrap();
     assert_eq!(
-        (whole.base, whole.changed),
+        (repeated.base, repeated.changed),
         (tip.clone(), vec!["src/lib.rs".to_owned()])
     );
     assert!(matches!(
         git.trial_merge(
             repo,
             &tip,
-            &whole.commit,
+            &repeated.commit,
             &authorship("x"),
             Default::default()
         )
@@ -604,7 +607,7 @@ fn q11_a_runners_fixup_is_accepted_only_on_the_servers_own_base() {
         TrialMerge::Clean(_)
     ));
     // A fix-up on any other base is not recognised.
-    for base in [&tip, &whole.commit] {
+    for base in [&tip, &repeated.commit] {
         assert!(
             !git.recognise_fixup(repo, A2, base, &Fixup::new(change.clone()))
                 .unwrap(),

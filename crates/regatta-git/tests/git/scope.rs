@@ -16,9 +16,9 @@ fn q3_a_restricted_capture_has_only_its_paths_and_the_whole_is_kept() {
     write(workspace.join("other.txt"), "not mine\n");
     fs::remove_file(workspace.join("run.sh")).unwrap();
     fs::remove_file(workspace.join("src/lib.rs")).unwrap();
-    let whole = world.capture(A1);
+    let whole_capture = world.capture(A1);
     assert_eq!(
-        whole.changed,
+        whole_capture.changed,
         ["a.txt", "new/in.txt", "other.txt", "run.sh", "src/lib.rs"]
     );
 
@@ -27,11 +27,16 @@ fn q3_a_restricted_capture_has_only_its_paths_and_the_whole_is_kept() {
         .to_vec();
     let part = world
         .git
-        .restrict(&world.repo, A1, (&whole, &inside), &authorship("part"))
+        .restrict(
+            &world.repo,
+            A1,
+            (&whole_capture, &inside),
+            &authorship("part"),
+        )
         .unwrap();
     assert_eq!(
         (part.changed.as_slice(), &part.base),
-        (inside.as_slice(), &whole.base)
+        (inside.as_slice(), &whole_capture.base)
     );
     let listed = git(
         &world.vault(),
@@ -44,7 +49,12 @@ fn q3_a_restricted_capture_has_only_its_paths_and_the_whole_is_kept() {
     assert_eq!(
         world
             .git
-            .restrict(&world.repo, A1, (&whole, &inside), &authorship("part"))
+            .restrict(
+                &world.repo,
+                A1,
+                (&whole_capture, &inside),
+                &authorship("part")
+            )
             .unwrap(),
         part,
         "repeating it gives the same capture"
@@ -57,21 +67,21 @@ fn q3_a_restricted_capture_has_only_its_paths_and_the_whole_is_kept() {
             "refs/regatta/keep/",
         ],
     );
-    for kept in [&whole.commit, &part.commit] {
-        assert!(refs.contains(kept.as_str()), "{kept} is kept");
+    for kept_commit in [&whole_capture.commit, &part.commit] {
+        assert!(refs.contains(kept_commit.as_str()), "{kept_commit} is kept");
     }
     assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
-    let nothing = world
+    let empty = world
         .git
         .restrict(
             &world.repo,
             A1,
-            (&whole, &["x".to_owned()]),
+            (&whole_capture, &["x".to_owned()]),
             &authorship("part"),
         )
         .unwrap();
     assert_eq!(
-        (nothing.commit == whole.base, nothing.changed.is_empty()),
+        (empty.commit == whole_capture.base, empty.changed.is_empty()),
         (true, true)
     );
 }
@@ -90,18 +100,18 @@ fn changed_files_have_a_mark_for_new_and_their_added_lines() {
         .git
         .changed_files(&world.repo, &capture, true)
         .unwrap();
-    let told: Vec<(&str, bool, Vec<&str>)> = diff
+    let changes: Vec<(&str, bool, Vec<&str>)> = diff
         .iter()
-        .map(|file_change| {
+        .map(|change| {
             (
-                file_change.path.as_str(),
-                file_change.is_new,
-                file_change.added_lines.iter().map(String::as_str).collect(),
+                change.path.as_str(),
+                change.is_new,
+                change.added_lines.iter().map(String::as_str).collect(),
             )
         })
         .collect();
     assert_eq!(
-        told,
+        changes,
         [
             ("a.txt", false, vec!["diff --git a b", "++ x"]),
             ("b c\".txt", true, vec!["first"]),
@@ -115,7 +125,7 @@ fn changed_files_have_a_mark_for_new_and_their_added_lines() {
             .changed_files(&world.repo, &capture, false)
             .unwrap()
             .iter()
-            .all(|file_change| file_change.added_lines.is_empty())
+            .all(|change| change.added_lines.is_empty())
     );
 }
 

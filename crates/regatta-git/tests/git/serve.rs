@@ -22,12 +22,12 @@ fn git_with_token(server: &Server, dir: &Path, args: &[&str]) -> Result<String, 
         .iter()
         .map(|arg| if *arg == "URL" { url.as_str() } else { arg })
         .collect();
-    let said = try_git(dir, [&["-c", header.as_str()][..], &args].concat());
+    let output = try_git(dir, [&["-c", header.as_str()][..], &args].concat());
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    if said.status.success() {
-        Ok(text(&said.stdout))
+    if output.status.success() {
+        Ok(text(&output.stdout))
     } else {
-        Err(text(&said.stdout) + &text(&said.stderr))
+        Err(text(&output.stdout) + &text(&output.stderr))
     }
 }
 
@@ -65,31 +65,41 @@ fn git_program_clones_the_trunk_and_pulls_new_commits() {
     server.world.prepare(A1);
     server.world.capture(A1);
     for version in ["0", "1", "2"] {
-        let (place, config) = (
+        let (clone_dir, config) = (
             home.join(format!("clone {version}")),
             format!("protocol.version={version}"),
         );
         git_with_token(
             &server,
             home,
-            &["-c", &config, "clone", "-q", "URL", place.to_str().unwrap()],
+            &[
+                "-c",
+                &config,
+                "clone",
+                "-q",
+                "URL",
+                clone_dir.to_str().unwrap(),
+            ],
         )
         .unwrap();
         assert_eq!(
-            read(place.join("a.txt")),
+            read(clone_dir.join("a.txt")),
             read(server.world.user().join("a.txt"))
         );
-        assert_eq!(git(&place, &["symbolic-ref", "HEAD"]), "refs/heads/main");
-        let seen = git(&place, &["for-each-ref", "--format=%(refname)"]);
+        assert_eq!(
+            git(&clone_dir, &["symbolic-ref", "HEAD"]),
+            "refs/heads/main"
+        );
+        let refs = git(&clone_dir, &["for-each-ref", "--format=%(refname)"]);
         assert!(
-            !seen.contains("regatta") && seen.contains("refs/remotes/origin/main"),
-            "{seen}"
+            !refs.contains("regatta") && refs.contains("refs/remotes/origin/main"),
+            "{refs}"
         );
         // The user's trunk is read each time.
         write(server.world.user().join("a.txt"), version);
         let tip = commit_all(server.world.user(), "more");
-        git_with_token(&server, &place, &["-c", &config, "pull", "-q"]).unwrap();
-        assert_eq!(git(&place, &["rev-parse", "HEAD"]), tip.as_str());
+        git_with_token(&server, &clone_dir, &["-c", &config, "pull", "-q"]).unwrap();
+        assert_eq!(git(&clone_dir, &["rev-parse", "HEAD"]), tip.as_str());
     }
     let listed = git_with_token(&server, home, &["ls-remote", "URL"]).unwrap();
     let names: Vec<&str> = listed
@@ -132,17 +142,17 @@ fn git_program_clones_the_trunk_and_pulls_new_commits() {
 #[test]
 fn s6_a_push_to_a_ref_of_another_attempt_is_refused_as_a_whole() {
     let server = Server::new(World::new(), &[A1]);
-    let place = server.world.home.path().join("clone");
+    let clone_dir = server.world.home.path().join("clone");
     git_with_token(
         &server,
         server.world.home.path(),
-        &["clone", "-q", "URL", place.to_str().unwrap()],
+        &["clone", "-q", "URL", clone_dir.to_str().unwrap()],
     )
     .unwrap();
-    write(place.join("new"), "new");
-    let made = commit_all(&place, "new");
+    write(clone_dir.join("new"), "new");
+    let commit = commit_all(&clone_dir, "new");
     let (before, tip) = (refs(&server), server.world.tip());
-    let mine = format!("{made}:refs/regatta/keep/A1");
+    let mine = format!("{commit}:refs/regatta/keep/A1");
     for foreign in [
         "refs/heads/main",
         "refs/heads/x",
@@ -155,18 +165,18 @@ fn s6_a_push_to_a_ref_of_another_attempt_is_refused_as_a_whole() {
         for atomic in ["--atomic", "--no-atomic"] {
             let pushed = git_with_token(
                 &server,
-                &place,
+                &clone_dir,
                 &[
                     "push",
                     atomic,
                     "-f",
                     "URL",
                     &mine,
-                    &format!("{made}:{foreign}"),
+                    &format!("{commit}:{foreign}"),
                 ],
             );
-            let said = pushed.unwrap_err();
-            assert!(said.contains("not yours to write"), "{foreign}: {said}");
+            let output = pushed.unwrap_err();
+            assert!(output.contains("not yours to write"), "{foreign}: {output}");
             assert_eq!(
                 server.log.lock().unwrap().last().unwrap().1,
                 Ok(()),
@@ -176,27 +186,31 @@ fn s6_a_push_to_a_ref_of_another_attempt_is_refused_as_a_whole() {
     }
     assert_eq!(refs(&server), before);
     assert!(
-        !try_git(&server.world.vault(), ["cat-file", "-e", made.as_str()])
+        !try_git(&server.world.vault(), ["cat-file", "-e", commit.as_str()])
             .status
             .success(),
         "the objects of a refused push were stored"
     );
-    git_with_token(&server, &place, &["push", "-q", "URL", &mine]).unwrap();
+    git_with_token(&server, &clone_dir, &["push", "-q", "URL", &mine]).unwrap();
     assert_eq!(
         git(
             &server.world.vault(),
             &["rev-parse", "refs/regatta/keep/A1"]
         ),
-        made.as_str()
+        commit.as_str()
     );
-    let removed = git_with_token(&server, &place, &["push", "URL", ":refs/regatta/keep/A1"]);
+    let removed = git_with_token(
+        &server,
+        &clone_dir,
+        &["push", "URL", ":refs/regatta/keep/A1"],
+    );
     assert!(removed.is_err(), "a keep-ref was removed");
     assert_eq!(
         git(
             &server.world.vault(),
             &["rev-parse", "refs/regatta/keep/A1"]
         ),
-        made.as_str()
+        commit.as_str()
     );
     assert_eq!(server.world.tip(), tip);
     assert_eq!(fsck_findings(&server.world.vault()), "");
@@ -206,26 +220,29 @@ fn s6_a_push_to_a_ref_of_another_attempt_is_refused_as_a_whole() {
 #[test]
 fn q3_the_old_commit_of_a_moved_ref_stays_kept() {
     let server = Server::new(World::new(), &[A1]);
-    let place = server.world.home.path().join("clone");
+    let clone_dir = server.world.home.path().join("clone");
     git_with_token(
         &server,
         server.world.home.path(),
-        &["clone", "-q", "URL", place.to_str().unwrap()],
+        &["clone", "-q", "URL", clone_dir.to_str().unwrap()],
     )
     .unwrap();
-    let mut kept = Vec::new();
+    let mut old_commits = Vec::new();
     for text in ["one", "two", "three"] {
-        git(&place, &["reset", "-q", "--hard", "origin/main"]);
-        write(place.join("new"), text);
-        kept.push(commit_all(&place, text));
-        let refspec = format!("+{}:refs/regatta/keep/A1", kept[kept.len() - 1]);
-        git_with_token(&server, &place, &["push", "-q", "URL", &refspec]).unwrap();
+        git(&clone_dir, &["reset", "-q", "--hard", "origin/main"]);
+        write(clone_dir.join("new"), text);
+        old_commits.push(commit_all(&clone_dir, text));
+        let refspec = format!(
+            "+{}:refs/regatta/keep/A1",
+            old_commits[old_commits.len() - 1]
+        );
+        git_with_token(&server, &clone_dir, &["push", "-q", "URL", &refspec]).unwrap();
         // The push is repeated, as by a sender that did not get the answer.
-        git_with_token(&server, &place, &["push", "-q", "URL", &refspec]).unwrap();
+        git_with_token(&server, &clone_dir, &["push", "-q", "URL", &refspec]).unwrap();
     }
     let vault = server.world.vault();
     let reachable = git(&vault, &["rev-list", "--glob=refs/regatta/keep/*"]);
-    for commit in &kept {
+    for commit in &old_commits {
         assert!(reachable.contains(commit.as_str()), "{commit} is gone");
     }
     assert_eq!(
@@ -236,7 +253,7 @@ fn q3_the_old_commit_of_a_moved_ref_stays_kept() {
             .unwrap()
             .unwrap()
             .commit,
-        kept[2]
+        old_commits[2]
     );
     assert_eq!(
         server.world.git.captured(&server.world.repo, A2).unwrap(),
@@ -248,7 +265,7 @@ fn q3_the_old_commit_of_a_moved_ref_stays_kept() {
 #[test]
 fn repeated_push_of_the_same_bytes_succeeds() {
     let server = Server::new(World::new(), &[A1]);
-    let (request, made) = push_body(&server, "refs/regatta/keep/A1");
+    let (request, commit) = push_body(&server, "refs/regatta/keep/A1");
     for _ in 0..3 {
         let (outcome, answer) = serve(&server, &PUSH_REQUEST, request.as_slice());
         assert_eq!(outcome, Ok(()));
@@ -263,14 +280,14 @@ fn repeated_push_of_the_same_bytes_succeeds() {
             &server.world.vault(),
             &["rev-parse", "refs/regatta/keep/A1"]
         ),
-        made.as_str()
+        commit.as_str()
     );
 }
 
 /// Returns the body of a push that creates `name`, and the commit that it would have.
 fn push_body(server: &Server, name: &str) -> (Vec<u8>, CommitId) {
-    let place = server.world.home.path().join("pusher");
-    if !place.exists() {
+    let clone_dir = server.world.home.path().join("pusher");
+    if !clone_dir.exists() {
         git(
             server.world.home.path(),
             &[
@@ -281,19 +298,19 @@ fn push_body(server: &Server, name: &str) -> (Vec<u8>, CommitId) {
             ],
         );
         server.world.prepare(A2); // creates the vault
-        write(place.join("pushed"), "pushed\n");
-        commit_all(&place, "pushed");
+        write(clone_dir.join("pushed"), "pushed\n");
+        commit_all(&clone_dir, "pushed");
     }
-    let made = CommitId::new(&git(&place, &["rev-parse", "HEAD"])).unwrap();
+    let commit = CommitId::new(&git(&clone_dir, &["rev-parse", "HEAD"])).unwrap();
     let mut body = Vec::new();
     append_line(
         &mut body,
-        format!("{} {made} {name}\0report-status", "0".repeat(40)).as_bytes(),
+        format!("{} {commit} {name}\0report-status", "0".repeat(40)).as_bytes(),
     );
     body.extend(b"0000");
     let mut packing = std::process::Command::new("git")
         .args(["pack-objects", "-q", "--stdout", "--revs"])
-        .current_dir(&place)
+        .current_dir(&clone_dir)
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .spawn()
@@ -302,10 +319,10 @@ fn push_body(server: &Server, name: &str) -> (Vec<u8>, CommitId) {
         .stdin
         .take()
         .unwrap()
-        .write_all(format!("{made}\n^origin/main\n").as_bytes())
+        .write_all(format!("{commit}\n^origin/main\n").as_bytes())
         .unwrap();
     body.extend(packing.wait_with_output().unwrap().stdout);
-    (body, made)
+    (body, commit)
 }
 
 fn append_line(to: &mut Vec<u8>, text: &[u8]) {
@@ -319,7 +336,7 @@ fn s7_s5_hostile_requests_change_nothing() {
     let server = Server::new(World::new(), &[A1]);
     let (good, _) = push_body(&server, "refs/regatta/keep/A1");
     // A hook that an agent could have left there does not run.
-    let (hooks, ran) = (
+    let (hooks, marker) = (
         server.world.vault().join("hooks"),
         server.world.home.path().join("ran"),
     );
@@ -333,7 +350,7 @@ fn s7_s5_hostile_requests_change_nothing() {
     ] {
         write(
             hooks.join(hook),
-            format!("#!/bin/sh\ntouch '{}'\n", ran.display()),
+            format!("#!/bin/sh\ntouch '{}'\n", marker.display()),
         );
         make_executable(&hooks.join(hook));
     }
@@ -354,15 +371,15 @@ fn s7_s5_hostile_requests_change_nothing() {
         );
         // The part after a NUL byte does not belong to the name, so this name is refused like any
         // other.
-        let told = if name.contains('\0') {
+        let result = if name.contains('\0') {
             Ok(())
         } else {
             Err("bad_request")
         };
-        assert_eq!(outcome.map_err(|error| error.code), told, "{name:?}");
+        assert_eq!(outcome.map_err(|error| error.code), result, "{name:?}");
     }
     let junk: Vec<u8> = (0..70_000_u32)
-        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
     for bad in [
         &b""[..],
@@ -398,11 +415,11 @@ fn s7_s5_hostile_requests_change_nothing() {
         serve(&server, &odd, &b"0000"[..]).0.unwrap_err().code,
         "bad_request"
     );
-    let told = server
+    let result = server
         .world
         .git
         .advertise(&server.world.repo, &odd, &|_| true);
-    assert_eq!(told.unwrap_err().code, "bad_request");
+    assert_eq!(result.unwrap_err().code, "bad_request");
     assert_eq!(refs(&server), before);
     // The same push is accepted when its body is compressed.
     let mut gz = Vec::new();
@@ -411,7 +428,7 @@ fn s7_s5_hostile_requests_change_nothing() {
         .unwrap();
     assert_eq!(serve(&server, &packed, gz.as_slice()).0, Ok(()));
     assert!(refs(&server).contains("refs/regatta/keep/A1"));
-    assert!(!ran.exists(), "a hook ran");
+    assert!(!marker.exists(), "a hook ran");
     assert_eq!(fsck_findings(&server.world.vault()), "");
 }
 
@@ -419,26 +436,28 @@ fn s7_s5_hostile_requests_change_nothing() {
 #[test]
 fn s6_a_tree_with_a_forbidden_name_is_refused() {
     let server = Server::new(World::new(), &[A1]);
-    let place = server.world.home.path().join("clone");
+    let clone_dir = server.world.home.path().join("clone");
     git_with_token(
         &server,
         server.world.home.path(),
-        &["clone", "-q", "URL", place.to_str().unwrap()],
+        &["clone", "-q", "URL", clone_dir.to_str().unwrap()],
     )
     .unwrap();
-    let blob = git(&place, &["rev-parse", "HEAD:a.txt"]);
+    let blob = git(&clone_dir, &["rev-parse", "HEAD:a.txt"]);
     for name in [".git", "..", ".GIT"] {
         let mut tree = format!("100644 {name}\0").into_bytes();
-        tree.extend((0..20).map(|n| u8::from_str_radix(&blob[2 * n..2 * n + 2], 16).unwrap()));
-        fs::write(place.join("tree"), tree).unwrap();
+        tree.extend(
+            (0..20).map(|index| u8::from_str_radix(&blob[2 * index..2 * index + 2], 16).unwrap()),
+        );
+        fs::write(clone_dir.join("tree"), tree).unwrap();
         let tree = git(
-            &place,
+            &clone_dir,
             &["hash-object", "-w", "-t", "tree", "--literally", "tree"],
         );
-        let commit = git(&place, &["commit-tree", "-p", "HEAD", "-m", "x", &tree]);
+        let commit = git(&clone_dir, &["commit-tree", "-p", "HEAD", "-m", "x", &tree]);
         let pushed = git_with_token(
             &server,
-            &place,
+            &clone_dir,
             &["push", "URL", &format!("{commit}:refs/regatta/keep/A1")],
         );
         assert!(pushed.is_err(), "{name}");
@@ -470,7 +489,7 @@ impl Write for PieceCounter {
 
 /// A push that checks, when most of it was sent, whether git has received it already.
 struct WatchedPush<'a> {
-    left: &'a [u8],
+    remaining: &'a [u8],
     objects: PathBuf,
     /// The largest amount that was sent and not yet received by git.
     max_unreceived: usize,
@@ -478,8 +497,8 @@ struct WatchedPush<'a> {
 }
 
 impl Read for WatchedPush<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let length = self.left.read(into)?;
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.remaining.read(buffer)?;
         let before = self.sent;
         self.sent += length;
         if before >> 24 != self.sent >> 24 {
@@ -493,7 +512,7 @@ impl Read for WatchedPush<'_> {
 
 /// Returns the amount of a push that is in git's directory for incoming objects.
 fn incoming_bytes(objects: &Path) -> usize {
-    let mut found = 0;
+    let mut bytes = 0;
     for dir in fs::read_dir(objects).unwrap().flatten().filter(|entry| {
         entry
             .file_name()
@@ -505,10 +524,10 @@ fn incoming_bytes(objects: &Path) -> usize {
             .flatten()
             .flatten()
         {
-            found += usize::try_from(file.metadata().map_or(0, |metadata| metadata.len())).unwrap();
+            bytes += usize::try_from(file.metadata().map_or(0, |metadata| metadata.len())).unwrap();
         }
     }
-    found
+    bytes
 }
 
 #[test]
@@ -525,7 +544,7 @@ fn large_file_streams_in_both_directions() {
     .flatten()
     .take(SIZE)
     .collect();
-    let place = server.world.home.path().join("pusher");
+    let clone_dir = server.world.home.path().join("pusher");
     git(
         server.world.home.path(),
         &[
@@ -535,12 +554,12 @@ fn large_file_streams_in_both_directions() {
             "pusher",
         ],
     );
-    git(&place, &["config", "core.compression", "0"]);
-    fs::write(place.join("pushed"), &noise).unwrap();
-    let made = commit_all(&place, "large");
+    git(&clone_dir, &["config", "core.compression", "0"]);
+    fs::write(clone_dir.join("pushed"), &noise).unwrap();
+    let commit = commit_all(&clone_dir, "large");
     server.world.prepare(A2);
     let (body, same) = push_body(&server, "refs/regatta/keep/A1");
-    assert!(same == made && body.len() > SIZE);
+    assert!(same == commit && body.len() > SIZE);
     let objects = server.world.vault().join("objects");
     // Git keeps a push of more than a hundred objects as one pack, which it writes while the
     // objects arrive. The setting has the same effect for this small number of objects.
@@ -549,7 +568,7 @@ fn large_file_streams_in_both_directions() {
         &["config", "receive.unpackLimit", "1"],
     );
     let mut watched = WatchedPush {
-        left: &body,
+        remaining: &body,
         objects,
         max_unreceived: 0,
         sent: 0,
@@ -574,7 +593,7 @@ fn large_file_streams_in_both_directions() {
     );
 
     let mut wants = Vec::new();
-    append_line(&mut wants, format!("want {made} ofs-delta\n").as_bytes());
+    append_line(&mut wants, format!("want {commit} ofs-delta\n").as_bytes());
     wants.extend(b"0000");
     append_line(&mut wants, b"done\n");
     let mut pieces = PieceCounter {

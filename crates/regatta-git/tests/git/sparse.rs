@@ -29,7 +29,7 @@ fn world() -> World {
 fn sparse_workspace_has_only_the_named_directories_and_a_clean_status() {
     let world = world();
     let workspace = world.prepare(A1).path;
-    for there in [
+    for path in [
         "a.txt",
         "server/main.rs",
         "server/deep/x.rs",
@@ -37,7 +37,7 @@ fn sparse_workspace_has_only_the_named_directories_and_a_clean_status() {
         "web/index.html",
         ".gitignore",
     ] {
-        assert!(workspace.join(there).exists(), "{there}");
+        assert!(workspace.join(path).exists(), "{path}");
     }
     for absent in ["docs", "web/old", "src"] {
         assert!(!workspace.join(absent).exists(), "{absent}");
@@ -139,10 +139,10 @@ fn sparse_capture_without_regattas_index_deletes_nothing() {
 fn s6_a_sparse_directory_outside_the_repository_is_refused() {
     let mut world = world();
     world.repo.workspace.sparse = vec!["../outside".into()];
-    let told = world
+    let error = world
         .git
         .prepare_workspace(&world.repo, A1, &branch("x"))
         .unwrap_err();
-    assert_eq!(told.code, "bad_sparse");
+    assert_eq!(error.code, "bad_sparse");
     assert!(!world.data().join("workspaces/shop/A1").exists());
 }

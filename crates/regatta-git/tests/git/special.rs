@@ -55,7 +55,7 @@ fn q13_changed_links_and_executables_are_reported() {
     fs::remove_dir_all(workspace.join("src")).unwrap();
     symlink("/etc", workspace.join("src")).unwrap();
     let capture = world.capture(A1);
-    let found = special_files(&world, &capture.base, &capture.commit);
+    let special = special_files(&world, &capture.base, &capture.commit);
     let expected = [
         special_file("a.txt", Some(Plain), Some(Executable), None),
         special_file("moved", Some(Symlink), Some(Symlink), Some("../outside")),
@@ -64,8 +64,8 @@ fn q13_changed_links_and_executables_are_reported() {
         special_file("run.sh", Some(Executable), Some(Plain), None),
         special_file("src", None, Some(Symlink), Some("/etc")),
     ];
-    assert_eq!(found, expected);
-    assert!(guard::never_lands_reason(&capture.changed, &found).is_some());
+    assert_eq!(special, expected);
+    assert!(guard::never_lands_reason(&capture.changed, &special).is_some());
 }
 
 /// Git runs the commands in the configuration of such a folder as soon as somebody runs git there.
@@ -84,10 +84,10 @@ fn q13_a_folder_in_which_git_finds_a_repository_is_reported() {
             write(workspace.join(path), "ref: refs/heads/x\n");
         }
         let capture = world.capture(A1);
-        let found = special_files(&world, &capture.base, &capture.commit);
+        let special = special_files(&world, &capture.base, &capture.commit);
         let folder = layout[0].rsplit_once('/').map_or("", |(folder, _)| folder);
         assert_eq!(
-            found,
+            special,
             [special_file(
                 folder,
                 None,
@@ -117,27 +117,30 @@ fn q13_a_folder_in_which_git_finds_a_repository_is_reported() {
 #[test]
 fn q13_a_git_directory_made_by_two_changes_together_is_reported_for_the_merge() {
     let world = World::new();
-    let (one, two) = (world.prepare(A1).path, world.prepare(A2).path);
-    write(one.join("b/HEAD"), "ref: refs/heads/x\n");
-    write(one.join("b/config"), "[core]\n\tfsmonitor = touch /tmp/x\n");
-    write(two.join("b/objects/x"), "x");
-    write(two.join("b/refs/x"), "x");
-    let (one, two) = (world.capture(A1).commit, world.capture(A2).commit);
+    let (first_dir, second_dir) = (world.prepare(A1).path, world.prepare(A2).path);
+    write(first_dir.join("b/HEAD"), "ref: refs/heads/x\n");
+    write(
+        first_dir.join("b/config"),
+        "[core]\n\tfsmonitor = touch /tmp/x\n",
+    );
+    write(second_dir.join("b/objects/x"), "x");
+    write(second_dir.join("b/refs/x"), "x");
+    let (first, second) = (world.capture(A1).commit, world.capture(A2).commit);
     let tip = world.tip();
     assert_eq!(
         (
-            special_files(&world, &tip, &one),
-            special_files(&world, &tip, &two)
+            special_files(&world, &tip, &first),
+            special_files(&world, &tip, &second)
         ),
         (vec![], vec![])
     );
-    let changes = [(one, authorship("one")), (two, authorship("two"))];
-    let found = world
+    let changes = [(first, authorship("one")), (second, authorship("two"))];
+    let merges = world
         .git
         .trial_merges(&world.repo, &tip, &changes, CommitStyle::Squash)
         .unwrap();
-    let [TrialMerge::Clean(first), TrialMerge::Clean(both)] = found.as_slice() else {
-        panic!("{found:?}")
+    let [TrialMerge::Clean(first), TrialMerge::Clean(both)] = merges.as_slice() else {
+        panic!("{merges:?}")
     };
     assert_eq!(special_files(&world, &tip, first), []);
     assert_eq!(
@@ -175,7 +178,7 @@ fn q13_a_rebase_squashes_commits_with_files_that_the_whole_change_does_not_show(
         let capture = world.capture(A1);
         assert_eq!(capture.changed, ["mine.txt"], "{what}");
         let tip = world.tip();
-        let found = world
+        let special = world
             .git
             .trial_merge(
                 &world.repo,
@@ -185,8 +188,8 @@ fn q13_a_rebase_squashes_commits_with_files_that_the_whole_change_does_not_show(
                 CommitStyle::Rebase,
             )
             .unwrap();
-        let TrialMerge::Clean(new) = found else {
-            panic!("{what}: {found:?}")
+        let TrialMerge::Clean(new) = special else {
+            panic!("{what}: {special:?}")
         };
         let count = git(
             &world.vault(),

@@ -64,14 +64,14 @@ fn with_library() -> (World, PathBuf) {
 
 /// Returns every file below a directory with its content and its mode.
 fn all_files(dir: &Path) -> Vec<(PathBuf, Vec<u8>, fs::Permissions)> {
-    let mut found = Vec::new();
-    let mut left = vec![dir.to_path_buf()];
-    while let Some(dir) = left.pop() {
+    let mut files = Vec::new();
+    let mut pending = vec![dir.to_path_buf()];
+    while let Some(dir) = pending.pop() {
         for entry in fs::read_dir(dir).unwrap().flatten() {
             let path = entry.path();
             match entry.file_type().unwrap().is_dir() {
-                true => left.push(path),
-                false => found.push((
+                true => pending.push(path),
+                false => files.push((
                     path.clone(),
                     fs::read(&path).unwrap(),
                     entry.metadata().unwrap().permissions(),
@@ -79,8 +79,8 @@ fn all_files(dir: &Path) -> Vec<(PathBuf, Vec<u8>, fs::Permissions)> {
             }
         }
     }
-    found.sort_by(|a, b| a.0.cmp(&b.0));
-    found
+    files.sort_by(|a, b| a.0.cmp(&b.0));
+    files
 }
 
 /// Returns the submodule's commit in a commit of the vault.
@@ -151,10 +151,10 @@ fn commit_in_a_submodule_is_kept_validated_and_sent_to_the_users_copy() {
     let (world, library) = with_library();
     let workspace = world.prepare(A1).path;
     write(workspace.join("lib/inner"), "two\n");
-    let made = commit_all(&workspace.join("lib"), "two");
+    let commit = commit_all(&workspace.join("lib"), "two");
     let capture = world.capture(A1);
     assert_eq!(capture.changed, ["lib"]);
-    assert_eq!(pointer(&world, &capture.commit), made.as_str());
+    assert_eq!(pointer(&world, &capture.commit), commit.as_str());
     assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     world.remove_workspace(A1);
     world
@@ -176,7 +176,7 @@ fn commit_in_a_submodule_is_kept_validated_and_sent_to_the_users_copy() {
             "push",
             "-q",
             library.to_str().unwrap(),
-            &format!("{made}:refs/heads/two"),
+            &format!("{commit}:refs/heads/two"),
         ],
     );
     assert_eq!(
@@ -320,7 +320,7 @@ fn q3_uncommitted_edits_in_a_submodule_are_named_and_kept() {
     assert!(!error.message.contains("built.o"), "{error}");
     // All of it is kept, so the workspace may be removed.
     assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
-    let kept = git(
+    let keep_refs = git(
         &world.vault(),
         &[
             "for-each-ref",
@@ -329,12 +329,12 @@ fn q3_uncommitted_edits_in_a_submodule_are_named_and_kept() {
         ],
     );
     let holds = |path: &str, text: &str| {
-        kept.lines().any(|commit| {
-            let said = try_git(
+        keep_refs.lines().any(|commit| {
+            let output = try_git(
                 &world.vault(),
                 ["cat-file", "blob", &format!("{commit}:{path}")],
             );
-            said.stdout == text.as_bytes()
+            output.stdout == text.as_bytes()
         })
     };
     assert!(holds("a.txt", "work\n") && holds("inner", "edited\n") && holds("new", "new\n"));
@@ -387,10 +387,7 @@ fn submodule_that_the_user_has_not_checked_out_stays_empty() {
         facts
             .submodules
             .iter()
-            .map(|submodule_facts| (
-                submodule_facts.path.as_str(),
-                submodule_facts.is_checked_out
-            ))
+            .map(|facts| (facts.path.as_str(), facts.is_checked_out))
             .collect::<Vec<_>>(),
         [("lib", false)]
     );

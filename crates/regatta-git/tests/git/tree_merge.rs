@@ -38,21 +38,21 @@ fn text(name: &str) -> String {
 
 /// Makes one of the changes that people and agents make to files.
 fn edit_randomly(top: &Path, dice: &mut Rng, side: &str, nth: usize) {
-    let all = files(top);
-    if all.is_empty() {
+    let all_files = files(top);
+    if all_files.is_empty() {
         return;
     }
-    let one = top.join(&all[dice.roll(all.len())]);
+    let file = top.join(&all_files[dice.roll(all_files.len())]);
     match dice.roll(9) {
         0 | 1 => {
-            let lines = fs::read_to_string(&one).unwrap_or_default();
-            fs::remove_file(&one).unwrap();
+            let lines = fs::read_to_string(&file).unwrap_or_default();
+            fs::remove_file(&file).unwrap();
             write(
-                &one,
+                &file,
                 lines.replacen("says 3", &format!("{side} says 3"), 1) + side,
             );
         }
-        2 => fs::remove_file(&one).unwrap(),
+        2 => fs::remove_file(&file).unwrap(),
         3 => {
             let to = top
                 .join(["a", "b", "b/c", "new"][dice.roll(4)])
@@ -63,7 +63,7 @@ fn edit_randomly(top: &Path, dice: &mut Rng, side: &str, nth: usize) {
                     .is_none_or(|path| path.is_dir() || !path.exists())
             {
                 fs::create_dir_all(to.parent().unwrap()).unwrap();
-                fs::rename(&one, &to).unwrap();
+                fs::rename(&file, &to).unwrap();
             }
         }
         4 => write(
@@ -74,7 +74,7 @@ fn edit_randomly(top: &Path, dice: &mut Rng, side: &str, nth: usize) {
             top.join(format!("new{}/x", dice.roll(3))),
             text("the same on both sides"),
         ),
-        6 => make_executable(&one),
+        6 => make_executable(&file),
         7 => {
             let (from, to) = (
                 top.join(["a", "b", "b/c"][dice.roll(3)]),
@@ -84,7 +84,7 @@ fn edit_randomly(top: &Path, dice: &mut Rng, side: &str, nth: usize) {
                 fs::rename(from, to).unwrap();
             }
         }
-        _ => write(&one, text(&format!("{side} wrote {nth}"))),
+        _ => write(&file, text(&format!("{side} wrote {nth}"))),
     }
 }
 
@@ -123,7 +123,7 @@ fn q1_a_merge_without_a_git_process_equals_gits_merge() {
             );
         }
         let before = world.git.started_processes();
-        let found = world
+        let merged = world
             .git
             .trial_merge(
                 &world.repo,
@@ -138,7 +138,7 @@ fn q1_a_merge_without_a_git_process_equals_gits_merge() {
         } else {
             by_git += 1;
         }
-        let said = try_git(
+        let output = try_git(
             top,
             [
                 "merge-tree",
@@ -148,15 +148,18 @@ fn q1_a_merge_without_a_git_process_equals_gits_merge() {
                 theirs.as_str(),
             ],
         );
-        let tree = String::from_utf8_lossy(&said.stdout)
+        let tree = String::from_utf8_lossy(&output.stdout)
             .lines()
             .next()
             .unwrap_or_default()
             .to_owned();
         let ours_tree = git(top, &["rev-parse", &format!("{ours}^{{tree}}")]);
-        match found {
+        match merged {
             TrialMerge::Clean(commit) => {
-                assert!(said.status.success(), "round {round}: git finds a conflict");
+                assert!(
+                    output.status.success(),
+                    "round {round}: git finds a conflict"
+                );
                 assert_eq!(
                     git(&vault, &["rev-parse", &format!("{commit}^{{tree}}")]),
                     tree,
@@ -166,7 +169,7 @@ fn q1_a_merge_without_a_git_process_equals_gits_merge() {
             TrialMerge::Empty => assert_eq!(tree, ours_tree, "round {round}"),
             TrialMerge::Conflict(_) => {
                 assert!(
-                    !said.status.success(),
+                    !output.status.success(),
                     "round {round}: git finds no conflict"
                 );
                 conflicts += 1;

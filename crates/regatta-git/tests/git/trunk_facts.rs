@@ -38,19 +38,19 @@ fn trunk_behind_its_upstream_is_found_without_a_fetch() {
             commits_behind: 0
         }
     );
-    let there = world.home.path().join("there");
+    let remote_dir = world.home.path().join("there");
     git(
         world.home.path(),
         &[
             "clone",
             "-q",
             world.user().to_str().unwrap(),
-            there.to_str().unwrap(),
+            remote_dir.to_str().unwrap(),
         ],
     );
     git(
         world.user(),
-        &["remote", "add", "origin", there.to_str().unwrap()],
+        &["remote", "add", "origin", remote_dir.to_str().unwrap()],
     );
     git(world.user(), &["fetch", "-q", "origin"]);
     git(
@@ -59,7 +59,7 @@ fn trunk_behind_its_upstream_is_found_without_a_fetch() {
     );
     assert_eq!(facts().upstream.as_deref(), Some("origin/main"));
     for message in ["one", "two"] {
-        commit_all(&there, message);
+        commit_all(&remote_dir, message);
     }
     assert_eq!(
         facts().commits_behind,
@@ -88,11 +88,11 @@ fn rewritten_trunk_no_longer_contains_the_landed_commits() {
             .contains(&world.repo, &world.tip(), commit)
             .unwrap()
     };
-    let all = [start.clone(), landed.clone(), later.clone()];
+    let all_commits = [start.clone(), landed.clone(), later.clone()];
     let missing = || {
         world
             .git
-            .missing_commits(&world.repo, &world.tip(), &all)
+            .missing_commits(&world.repo, &world.tip(), &all_commits)
             .unwrap()
     };
     assert!(contains(&start) && contains(&landed));
@@ -127,18 +127,18 @@ fn q12_missing_and_added_commits_of_the_trunk_are_found() {
         |nth: u64| format!("Change {nth}\n\nRegatta-Task: T{nth}\nRegatta-Landing: L{nth}\n");
     let first = commit_all(world.user(), &message(1));
     let second = commit_all(world.user(), &message(2));
-    let seen = |recorded: &[CommitId]| world.git.compare_trunk(&world.repo, recorded).unwrap();
+    let compare = |recorded: &[CommitId]| world.git.compare_trunk(&world.repo, recorded).unwrap();
     let described = |nth: u64, commit: &CommitId| TrunkCommit {
         commit: commit.clone(),
         landing: Some(LandingId(nth)),
         task: Some(TaskId(nth)),
         subject: format!("Change {nth}"),
     };
-    let same = seen(std::slice::from_ref(&second));
+    let same = compare(std::slice::from_ref(&second));
     assert!(same.missing.is_empty() && same.added.is_empty(), "{same:?}");
-    let behind = seen(std::slice::from_ref(&start));
+    let differences = compare(std::slice::from_ref(&start));
     assert_eq!(
-        (behind.missing, behind.added),
+        (differences.missing, differences.added),
         (vec![], vec![described(2, &second), described(1, &first)])
     );
 
@@ -153,21 +153,15 @@ fn q12_missing_and_added_commits_of_the_trunk_are_found() {
         world.user(),
         "By hand\n\nIt says Regatta-Landing: L9\nin its middle.\n",
     );
-    let reset = seen(std::slice::from_ref(&second));
+    let reset = compare(std::slice::from_ref(&second));
     assert_eq!(reset.missing, [described(2, &second), described(1, &first)]);
-    let named: Vec<_> = reset
+    let commits: Vec<_> = reset
         .added
         .iter()
-        .map(|trunk_commit| {
-            (
-                trunk_commit.commit.clone(),
-                trunk_commit.landing,
-                trunk_commit.task,
-            )
-        })
+        .map(|commit| (commit.commit.clone(), commit.landing, commit.task))
         .collect();
-    let of = |nth: u64| (wave.clone(), Some(LandingId(nth)), Some(TaskId(nth)));
-    assert_eq!(named, [(by_hand, None, None), of(3), of(4)]);
+    let landed_as = |nth: u64| (wave.clone(), Some(LandingId(nth)), Some(TaskId(nth)));
+    assert_eq!(commits, [(by_hand, None, None), landed_as(3), landed_as(4)]);
 }
 
 #[test]
@@ -183,14 +177,14 @@ fn free_disk_space_is_known_before_the_data_directory_exists() {
 fn unreleased_commits_are_those_after_the_last_tag() {
     let world = World::new();
     let listed = || {
-        let found = world
+        let unreleased = world
             .git
             .unreleased_commits(&world.repo, &world.tip())
             .unwrap()
             .unwrap();
-        found
+        unreleased
             .into_iter()
-            .map(|unreleased_commit| (unreleased_commit.subject, unreleased_commit.task))
+            .map(|commit| (commit.subject, commit.task))
             .collect::<Vec<_>>()
     };
     assert_eq!(

@@ -10,8 +10,11 @@ use regatta_engine::ports::git::{CopiedFiles, Git};
 
 use crate::world::*;
 
-fn patterns(of: &[&str]) -> Vec<PathPattern> {
-    of.iter().map(|of| PathPattern::new(of).unwrap()).collect()
+fn patterns(texts: &[&str]) -> Vec<PathPattern> {
+    texts
+        .iter()
+        .map(|text| PathPattern::new(text).unwrap())
+        .collect()
 }
 
 fn world(copy: &[&str]) -> World {
@@ -49,12 +52,8 @@ fn copied_files_keep_mode_and_time_and_are_not_captured() {
     write(user.join("a.txt"), "changed by the user, and tracked\n");
 
     let workspace = world.prepare(A1).path;
-    let brought = world.copy_untracked(&[]);
-    assert_eq!(
-        (brought.files, brought.skipped.len()),
-        (4, 0),
-        "{brought:?}"
-    );
+    let copied = world.copy_untracked(&[]);
+    assert_eq!((copied.files, copied.skipped.len()), (4, 0), "{copied:?}");
     assert_eq!(read(workspace.join(".env")), "SECRET=1\n");
     assert_eq!(
         fs::metadata(workspace.join(".env"))
@@ -125,18 +124,18 @@ fn s6_links_and_git_directories_are_not_copied() {
     write(user.join("way/file"), "must not leave the workspace\n");
 
     let workspace = world.prepare(A1).path;
-    let brought = world.copy_untracked(&[]);
-    let mut left = brought.skipped.clone();
-    left.sort();
+    let copied = world.copy_untracked(&[]);
+    let mut skipped = copied.skipped.clone();
+    skipped.sort();
     assert_eq!(
-        left,
+        skipped,
         ["absolute", "config", "nested/", "upwards", "way/file"]
     );
     assert!(workspace.join("inner/file").exists());
-    for gone in ["absolute", "upwards", "config", "nested"] {
+    for missing in ["absolute", "upwards", "config", "nested"] {
         assert!(
-            fs::symlink_metadata(workspace.join(gone)).is_err(),
-            "{gone}"
+            fs::symlink_metadata(workspace.join(missing)).is_err(),
+            "{missing}"
         );
     }
     assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
@@ -173,9 +172,9 @@ fn copy_of_too_many_bytes_is_refused_before_it_begins() {
             .unwrap();
     }
     let workspace = world.prepare(A1).path;
-    let told = world.git.copy_untracked(&world.repo, A1, &[]).unwrap_err();
-    assert_eq!(told.code, "too_much_to_copy");
-    assert!(told.message.contains("18432 MiB"), "{}", told.message);
+    let error = world.git.copy_untracked(&world.repo, A1, &[]).unwrap_err();
+    assert_eq!(error.code, "too_much_to_copy");
+    assert!(error.message.contains("18432 MiB"), "{}", error.message);
     assert!(!workspace.join("huge1").exists());
 }
 
@@ -219,8 +218,8 @@ fn data_directory_inside_the_checkout_is_not_copied() {
         .prepare_workspace(&world.repo, A1, &branch("x"))
         .unwrap()
         .path;
-    let brought = inside.copy_untracked(&world.repo, A1, &[]).unwrap();
-    assert_eq!(brought.files, 1, "{brought:?}");
+    let copied = inside.copy_untracked(&world.repo, A1, &[]).unwrap();
+    assert_eq!(copied.files, 1, "{copied:?}");
     assert!(workspace.join("local").exists() && !workspace.join("data").exists());
 }
 
@@ -231,10 +230,10 @@ fn staging_directory_gets_copied_files_until_it_is_staged_again() {
     let tip = world.tip();
     let dir = world.git.stage(&world.repo, SLOT, &tip).unwrap();
     assert!(!dir.join("local.env").exists());
-    let brought = world.git.prepare_staging(&world.repo, SLOT, &tip).unwrap();
+    let copied = world.git.prepare_staging(&world.repo, SLOT, &tip).unwrap();
     assert_eq!(
         (
-            brought.files,
+            copied.files,
             fs::read_to_string(dir.join("local.env")).unwrap().as_str()
         ),
         (1, "SECRET=1\n")
@@ -269,10 +268,10 @@ fn history_with_copied_files_is_left_out() {
             if forced { 1 } else { 2 },
             "{attempt}"
         );
-        let held = git(
+        let in_capture = git(
             &world.vault(),
             &["log", "--all", "--format=", "--name-only"],
         );
-        assert!(!held.contains("local.env"), "{held}");
+        assert!(!in_capture.contains("local.env"), "{in_capture}");
     }
 }

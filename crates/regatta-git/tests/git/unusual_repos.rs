@@ -13,31 +13,32 @@ use crate::world::*;
 
 /// Returns every file below a directory except `.git`, with its kind, mode and content.
 fn all_files(top: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
-    let mut found = BTreeMap::new();
-    let mut left = vec![top.to_path_buf()];
-    while let Some(dir) = left.pop() {
+    let mut files = BTreeMap::new();
+    let mut pending = vec![top.to_path_buf()];
+    while let Some(dir) = pending.pop() {
         for entry in fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
-            let (name, about) = (
-                path.strip_prefix(top).unwrap().to_path_buf(),
-                fs::symlink_metadata(&path).unwrap(),
-            );
-            let content = match () {
-                () if name.ends_with(".git") => continue,
-                () if about.is_dir() => {
-                    left.push(path);
-                    continue;
-                }
-                () if about.is_symlink() => fs::read_link(&path)
+            let name = path.strip_prefix(top).unwrap().to_path_buf();
+            if name.ends_with(".git") {
+                continue;
+            }
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            if metadata.is_dir() {
+                pending.push(path);
+                continue;
+            }
+            let content = if metadata.is_symlink() {
+                fs::read_link(&path)
                     .unwrap()
                     .into_os_string()
-                    .into_encoded_bytes(),
-                () => fs::read(&path).unwrap(),
+                    .into_encoded_bytes()
+            } else {
+                fs::read(&path).unwrap()
             };
-            found.insert(name, (about.permissions().mode() & 0o170_111, content));
+            files.insert(name, (metadata.permissions().mode() & 0o170_111, content));
         }
     }
-    found
+    files
 }
 
 /// Returns the files that git itself checks out of a commit, without any configuration.
@@ -48,7 +49,7 @@ fn checked_out_by_git(world: &World, commit: &CommitId) -> BTreeMap<PathBuf, (u3
     let index = world.home.path().join("by git.index");
     let index = format!("--git-dir={}", vault.display()) + "\0" + index.to_str().unwrap();
     let (git_dir, index) = index.split_once('\0').unwrap();
-    let done = std::process::Command::new("git")
+    let output = std::process::Command::new("git")
         .env("GIT_INDEX_FILE", index)
         .args([
             git_dir,
@@ -62,11 +63,11 @@ fn checked_out_by_git(world: &World, commit: &CommitId) -> BTreeMap<PathBuf, (u3
         .current_dir(&dir)
         .output()
         .unwrap();
-    assert!(done.status.success(), "{done:?}");
-    let found = all_files(&dir);
+    assert!(output.status.success(), "{output:?}");
+    let files = all_files(&dir);
     fs::remove_dir_all(&dir).unwrap();
     fs::remove_file(index).unwrap();
-    found
+    files
 }
 
 /// Takes a change from a workspace to the trunk, and checks it at every stage.
@@ -125,7 +126,7 @@ fn submodules_lfs_pointers_large_files_modes_and_links_land_unchanged() {
     commit_all(world.user(), "odd things");
 
     let large: Vec<u8> = (0..24_u32 << 20)
-        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
     let new = land_and_verify(&world, 1, |workspace| {
         assert_eq!(read(workspace.join("model.bin")), pointer);
@@ -212,13 +213,13 @@ fn names_that_differ_by_case_alone_are_refused_where_case_is_ignored() {
         );
         // A change without such a name is not affected.
         write(world.prepare(A2).path.join("a.txt"), "two\n");
-        let plain = world.clean_trial(&world.capture(A2).commit);
-        assert_eq!(world.land(&old, &plain), TrunkMoveResult::Moved);
+        let plain_merge = world.clean_trial(&world.capture(A2).commit);
+        assert_eq!(world.land(&old, &plain_merge), TrunkMoveResult::Moved);
         // On a case-sensitive file system both changes land.
         git(world.user(), &["config", "core.ignorecase", "false"]);
         let both = world.clean_trial(&commit);
         assert_eq!(
-            (world.land(&plain, &both), world.status().as_str()),
+            (world.land(&plain_merge, &both), world.status().as_str()),
             (TrunkMoveResult::Moved, ""),
             "{files:?}"
         );
@@ -247,7 +248,7 @@ fn rename_by_case_alone_lands_where_case_is_ignored() {
 #[test]
 fn edit_on_the_trunk_follows_a_rename_in_the_change() {
     let world = World::new();
-    let lines: String = (0..40).map(|n| format!("line {n}\n")).collect();
+    let lines: String = (0..40).map(|number| format!("line {number}\n")).collect();
     write(world.user().join("old name.txt"), &lines);
     commit_all(world.user(), "a long file");
     let workspace = world.prepare(A1).path;
@@ -388,9 +389,9 @@ fn repositories_with_data_in_unusual_places_work() {
 
 #[test]
 fn landing_works_with_a_data_directory_on_another_file_system() {
-    let elsewhere = tempfile::tempdir().unwrap();
+    let other_dir = tempfile::tempdir().unwrap();
     let mut world = World::new();
-    world.git = GitAdapter::new(elsewhere.path().join("data"));
+    world.git = GitAdapter::new(other_dir.path().join("data"));
     let old = world.tip();
     let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("deep/er/file", "x\n")]);
     assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
@@ -422,7 +423,7 @@ fn unborn_or_missing_trunk_is_refused() {
     let path = home.path().join("unborn");
     init(&path, &[]);
     let mut world = World::with_repo_at(home, path);
-    let asked = |world: &World| {
+    let prepare_error = |world: &World| {
         world
             .git
             .prepare_workspace(&world.repo, A1, &branch("regatta/x"))
@@ -430,12 +431,15 @@ fn unborn_or_missing_trunk_is_refused() {
             .code
     };
     assert_eq!(
-        (world.git.tip(&world.repo).unwrap_err().code, asked(&world)),
+        (
+            world.git.tip(&world.repo).unwrap_err().code,
+            prepare_error(&world)
+        ),
         ("unborn_branch", "unborn_branch")
     );
     commit_all(world.user(), "born");
     world.repo.trunk = branch("release");
-    assert_eq!(asked(&world), "no_such_branch");
+    assert_eq!(prepare_error(&world), "no_such_branch");
     world.repo.trunk = branch("main");
     world.prepare(A1);
     // After the repository is replaced by something else, the cached answer is not used.
@@ -634,11 +638,11 @@ fn make_pipe(path: impl AsRef<Path>) {
     if path.as_ref().exists() {
         fs::remove_file(path.as_ref()).unwrap();
     }
-    let made = std::process::Command::new("mkfifo")
+    let status = std::process::Command::new("mkfifo")
         .arg(path.as_ref())
         .status()
         .unwrap();
-    assert!(made.success());
+    assert!(status.success());
 }
 
 /// Q3: a pipe where git reads a file blocks no capture and loses nothing. Other pipes stay.
@@ -690,10 +694,10 @@ fn d8_a_commit_without_its_files_is_fetched_again() {
     let tip = commit_all(world.user(), "two");
     let (folder, name) = tip.as_str().split_at(2);
     fs::create_dir_all(world.vault().join("objects").join(folder)).unwrap();
-    let place = Path::new("objects").join(folder).join(name);
+    let object_path = Path::new("objects").join(folder).join(name);
     fs::copy(
-        world.user().join(".git").join(&place),
-        world.vault().join(&place),
+        world.user().join(".git").join(&object_path),
+        world.vault().join(&object_path),
     )
     .unwrap();
     write(world.vault().join("regatta/fetching"), "");

@@ -41,10 +41,10 @@ fn commit_one_more(store: &mut dyn Store, max_attempts: u32) -> u64 {
 fn d7_l2_a_restored_store_equals_the_backup_and_never_repeats_a_number() {
     let steps = all_steps();
     let (before, after) = steps.split_at(60);
-    let place = StoreFile::new();
-    let mut store = place.store();
+    let store_file = StoreFile::new();
+    let mut store = store_file.store();
     commit_all(&mut store, before);
-    let backup = place.file_path("copy.db");
+    let backup = store_file.file_path("copy.db");
     store.backup(&backup).unwrap();
     let copied = fs::read(&backup).unwrap();
     commit_all(&mut store, after);
@@ -52,17 +52,17 @@ fn d7_l2_a_restored_store_equals_the_backup_and_never_repeats_a_number() {
 
     let mut highest = steps.last().unwrap().board.revision;
     for (nth, times) in [(1, 11), (2, 12), (3, 13)] {
-        restore(&backup, &place.path()).unwrap();
-        let mut store = place.store();
-        let found = store.load().unwrap();
+        restore(&backup, &store_file.path()).unwrap();
+        let mut store = store_file.store();
+        let loaded = store.load().unwrap();
         let expected = before.last().unwrap();
         assert!(
-            found.board.revision >= highest + RESTORE_REVISION_GAP,
+            loaded.board.revision >= highest + RESTORE_REVISION_GAP,
             "{} after {highest}",
-            found.board.revision
+            loaded.board.revision
         );
         assert!(
-            found.board.fleet_ms
+            loaded.board.fleet_ms
                 >= if nth == 1 {
                     steps.last().unwrap().board.fleet_ms
                 } else {
@@ -70,12 +70,12 @@ fn d7_l2_a_restored_store_equals_the_backup_and_never_repeats_a_number() {
                 },
             "the clock went back"
         );
-        let mut board = found.board.clone();
+        let mut board = loaded.board.clone();
         (board.revision, board.fleet_ms) = (expected.board.revision, expected.board.fleet_ms);
-        assert!(board == expected.board && found.outbox == expected.outbox);
+        assert!(board == expected.board && loaded.outbox == expected.outbox);
         store.check().unwrap();
         highest = commit_one_more(&mut store, times);
-        assert_eq!(highest, found.board.revision + 1);
+        assert_eq!(highest, loaded.board.revision + 1);
         store.check().unwrap();
         let events = store.history().events(expected.board.revision, 10).unwrap();
         assert_eq!(
@@ -86,7 +86,7 @@ fn d7_l2_a_restored_store_equals_the_backup_and_never_repeats_a_number() {
             [highest]
         );
         assert!(
-            place
+            store_file
                 .file_path(&format!("backups/replaced-{nth}.db"))
                 .exists()
         );
@@ -97,7 +97,7 @@ fn d7_l2_a_restored_store_equals_the_backup_and_never_repeats_a_number() {
         "the restore changed the backup"
     );
     // The first replaced store is complete.
-    let mut first = SqliteStore::open(&place.file_path("backups/replaced-1.db")).unwrap();
+    let mut first = SqliteStore::open(&store_file.file_path("backups/replaced-1.db")).unwrap();
     assert!(first.load().unwrap().board == steps.last().unwrap().board);
 }
 
@@ -105,41 +105,47 @@ fn d7_l2_a_restored_store_equals_the_backup_and_never_repeats_a_number() {
 #[test]
 fn d3_a_gap_that_no_restore_made_is_found() {
     let steps = all_steps();
-    let place = StoreFile::with_commits(&steps);
-    place.store().backup(&place.file_path("copy.db")).unwrap();
-    restore(&place.file_path("copy.db"), &place.path()).unwrap();
-    let mut store = place.store();
+    let store_file = StoreFile::with_commits(&steps);
+    store_file
+        .store()
+        .backup(&store_file.file_path("copy.db"))
+        .unwrap();
+    restore(&store_file.file_path("copy.db"), &store_file.path()).unwrap();
+    let mut store = store_file.store();
     commit_one_more(&mut store, 11);
     commit_one_more(&mut store, 12);
     store.check().unwrap();
     drop(store);
-    place
+    store_file
         .raw_connection()
         .execute_batch("DELETE FROM events WHERE revision = (SELECT max(revision) FROM events) - 1")
         .unwrap();
-    assert_eq!(place.store().check().unwrap_err().code, "corrupt");
+    assert_eq!(store_file.store().check().unwrap_err().code, "corrupt");
 }
 
 /// L2: the numbers also rise when the replaced store is too damaged to show its revision.
 #[test]
 fn l2_replacing_a_damaged_store_keeps_it_and_repeats_no_number() {
     let steps = all_steps();
-    let place = StoreFile::with_commits(&steps);
-    place.store().backup(&place.file_path("copy.db")).unwrap();
+    let store_file = StoreFile::with_commits(&steps);
+    store_file
+        .store()
+        .backup(&store_file.file_path("copy.db"))
+        .unwrap();
     let mut revisions = Vec::new();
     for nth in 1..=3 {
-        fs::write(place.path(), format!("damage {nth}")).unwrap();
-        fs::write(place.file_path("regatta.db-wal"), "its log").unwrap();
-        restore(&place.file_path("copy.db"), &place.path()).unwrap();
+        fs::write(store_file.path(), format!("damage {nth}")).unwrap();
+        fs::write(store_file.file_path("regatta.db-wal"), "its log").unwrap();
+        restore(&store_file.file_path("copy.db"), &store_file.path()).unwrap();
         assert_eq!(
-            fs::read(place.file_path(&format!("backups/replaced-{nth}.db"))).unwrap(),
+            fs::read(store_file.file_path(&format!("backups/replaced-{nth}.db"))).unwrap(),
             format!("damage {nth}").as_bytes()
         );
         assert_eq!(
-            fs::read(place.file_path(&format!("backups/replaced-{nth}.db-wal"))).unwrap(),
+            fs::read(store_file.file_path(&format!("backups/replaced-{nth}.db-wal"))).unwrap(),
             b"its log"
         );
-        let mut store = place.store();
+        let mut store = store_file.store();
         store.check().unwrap();
         revisions.push(commit_one_more(&mut store, 11));
     }
@@ -154,15 +160,15 @@ fn l2_replacing_a_damaged_store_keeps_it_and_repeats_no_number() {
 #[test]
 fn damaged_backup_is_refused_and_changes_nothing() {
     let steps = all_steps();
-    let place = StoreFile::with_commits(&steps);
-    let before = fs::read(place.path()).unwrap();
-    let sound = place.file_path("copy.db");
-    place.store().backup(&sound).unwrap();
+    let store_file = StoreFile::with_commits(&steps);
+    let before = fs::read(store_file.path()).unwrap();
+    let sound = store_file.file_path("copy.db");
+    store_file.store().backup(&sound).unwrap();
     let (torn, empty, newer, gap) = (
-        place.file_path("torn.db"),
-        place.file_path("empty.db"),
-        place.file_path("newer.db"),
-        place.file_path("gap.db"),
+        store_file.file_path("torn.db"),
+        store_file.file_path("empty.db"),
+        store_file.file_path("newer.db"),
+        store_file.file_path("gap.db"),
     );
     let bytes = fs::read(&sound).unwrap();
     fs::write(&torn, &bytes[..bytes.len() / 2]).unwrap();
@@ -182,15 +188,15 @@ fn damaged_backup_is_refused_and_changes_nothing() {
         (empty, "corrupt"),
         (newer, "newer_version"),
         (gap, "corrupt"),
-        (place.file_path("none.db"), "io"),
+        (store_file.file_path("none.db"), "io"),
     ] {
-        let why = restore(&from, &place.path()).unwrap_err();
+        let why = restore(&from, &store_file.path()).unwrap_err();
         assert_eq!(why.code, code, "{why:?}");
         assert!(why.message.contains(&*from.to_string_lossy()), "{why:?}");
-        assert_eq!(fs::read(place.path()).unwrap(), before);
+        assert_eq!(fs::read(store_file.path()).unwrap(), before);
         assert!(
-            !place.file_path("backups").exists()
-                && !place.file_path("regatta.db.restoring").exists()
+            !store_file.file_path("backups").exists()
+                && !store_file.file_path("regatta.db.restoring").exists()
         );
     }
 }
@@ -199,24 +205,31 @@ fn damaged_backup_is_refused_and_changes_nothing() {
 #[test]
 fn d2_an_interrupted_restore_can_be_repeated() {
     let steps = all_steps();
-    let place = StoreFile::with_commits(&steps);
-    place.store().backup(&place.file_path("copy.db")).unwrap();
-    fs::create_dir(place.file_path("backups")).unwrap();
+    let store_file = StoreFile::with_commits(&steps);
+    store_file
+        .store()
+        .backup(&store_file.file_path("copy.db"))
+        .unwrap();
+    fs::create_dir(store_file.file_path("backups")).unwrap();
     // The old store was moved away without its log, and the new store was not yet in place.
-    fs::rename(place.path(), place.file_path("backups/replaced-1.db")).unwrap();
-    fs::write(place.file_path("regatta.db-wal"), "its log").unwrap();
-    fs::write(place.file_path("regatta.db.restoring"), "half").unwrap();
+    fs::rename(
+        store_file.path(),
+        store_file.file_path("backups/replaced-1.db"),
+    )
+    .unwrap();
+    fs::write(store_file.file_path("regatta.db-wal"), "its log").unwrap();
+    fs::write(store_file.file_path("regatta.db.restoring"), "half").unwrap();
     assert_eq!(
-        place.open_error().code,
+        store_file.open_error().code,
         "corrupt",
         "a log without its store"
     );
-    restore(&place.file_path("copy.db"), &place.path()).unwrap();
+    restore(&store_file.file_path("copy.db"), &store_file.path()).unwrap();
     assert_eq!(
-        fs::read(place.file_path("backups/replaced-1.db-wal")).unwrap(),
+        fs::read(store_file.file_path("backups/replaced-1.db-wal")).unwrap(),
         b"its log"
     );
-    let mut store = place.store();
+    let mut store = store_file.store();
     store.check().unwrap();
     assert!(
         store.load().unwrap().board.revision
@@ -227,13 +240,16 @@ fn d2_an_interrupted_restore_can_be_repeated() {
 #[test]
 fn backup_can_be_restored_into_an_empty_directory() {
     let steps = all_steps();
-    let (place, elsewhere) = (StoreFile::with_commits(&steps), StoreFile::new());
-    place.store().backup(&place.file_path("copy.db")).unwrap();
-    restore(&place.file_path("copy.db"), &elsewhere.path()).unwrap();
-    assert_eq!(file_mode(&elsewhere.path()), 0o600);
-    assert!(!elsewhere.file_path("backups").exists());
+    let (store_file, other_file) = (StoreFile::with_commits(&steps), StoreFile::new());
+    store_file
+        .store()
+        .backup(&store_file.file_path("copy.db"))
+        .unwrap();
+    restore(&store_file.file_path("copy.db"), &other_file.path()).unwrap();
+    assert_eq!(file_mode(&other_file.path()), 0o600);
+    assert!(!other_file.file_path("backups").exists());
     assert_eq!(
-        elsewhere.store().load().unwrap().board.tasks,
+        other_file.store().load().unwrap().board.tasks,
         steps.last().unwrap().board.tasks
     );
 }
@@ -242,18 +258,18 @@ fn backup_can_be_restored_into_an_empty_directory() {
 #[test]
 fn copy_by_hand_is_restored_with_its_log() {
     let steps = all_steps();
-    let (place, elsewhere) = (StoreFile::new(), StoreFile::new());
-    let mut store = place.store();
+    let (store_file, other_file) = (StoreFile::new(), StoreFile::new());
+    let mut store = store_file.store();
     commit_all(&mut store, &steps);
-    fs::copy(place.path(), elsewhere.file_path("hand.db")).unwrap();
+    fs::copy(store_file.path(), other_file.file_path("hand.db")).unwrap();
     fs::copy(
-        place.file_path("regatta.db-wal"),
-        elsewhere.file_path("hand.db-wal"),
+        store_file.file_path("regatta.db-wal"),
+        other_file.file_path("hand.db-wal"),
     )
     .unwrap();
-    restore(&elsewhere.file_path("hand.db"), &elsewhere.path()).unwrap();
+    restore(&other_file.file_path("hand.db"), &other_file.path()).unwrap();
     assert_eq!(
-        elsewhere.store().load().unwrap().board.tasks,
+        other_file.store().load().unwrap().board.tasks,
         steps.last().unwrap().board.tasks
     );
 }
@@ -264,37 +280,37 @@ fn copy_by_hand_is_restored_with_its_log() {
 fn l2_a_store_with_deferred_rows_is_backed_up_and_restored_whole() {
     let steps = all_steps();
     let last = steps.last().unwrap();
-    let (place, elsewhere) = (
+    let (store_file, other_file) = (
         StoreFile::with_limits(DeferralLimits {
             min_rows_to_defer: 0,
             max_deferred_rows: usize::MAX,
         }),
         StoreFile::new(),
     );
-    let mut store = place.store();
+    let mut store = store_file.store();
     commit_all(&mut store, &steps);
     for name in ["regatta.db", "regatta.db-wal"] {
         fs::copy(
-            place.file_path(name),
-            elsewhere.file_path(&name.replace("regatta", "hand")),
+            store_file.file_path(name),
+            other_file.file_path(&name.replace("regatta", "hand")),
         )
         .unwrap();
     }
-    store.backup(&elsewhere.file_path("copy.db")).unwrap();
+    store.backup(&other_file.file_path("copy.db")).unwrap();
     assert!(store.has_deferred_rows());
-    restore(&elsewhere.file_path("hand.db"), &elsewhere.path()).unwrap();
-    let mut restored = elsewhere.store();
-    let found = restored.load().unwrap();
+    restore(&other_file.file_path("hand.db"), &other_file.path()).unwrap();
+    let mut restored = other_file.store();
+    let loaded = restored.load().unwrap();
     assert_eq!(
-        (found.board.revision, found.board.fleet_ms),
+        (loaded.board.revision, loaded.board.fleet_ms),
         (
             last.board.revision + RESTORE_REVISION_GAP,
             last.board.fleet_ms
         )
     );
-    assert!(found.board.tasks == last.board.tasks && found.board.claims == last.board.claims);
+    assert!(loaded.board.tasks == last.board.tasks && loaded.board.claims == last.board.claims);
     restored.check().unwrap();
-    let copied = SqliteStore::open(&elsewhere.file_path("copy.db"))
+    let copied = SqliteStore::open(&other_file.file_path("copy.db"))
         .unwrap()
         .load()
         .unwrap();
@@ -305,27 +321,27 @@ fn l2_a_store_with_deferred_rows_is_backed_up_and_restored_whole() {
 #[test]
 fn l2_the_events_of_a_replaced_store_with_deferred_rows_count() {
     let steps = all_steps();
-    let (place, elsewhere) = (
+    let (store_file, other_file) = (
         StoreFile::with_limits(DeferralLimits {
             min_rows_to_defer: 0,
             max_deferred_rows: usize::MAX,
         }),
         StoreFile::new(),
     );
-    let mut store = place.store();
+    let mut store = store_file.store();
     commit_all(&mut store, &steps[..9]);
-    store.backup(&elsewhere.file_path("early.db")).unwrap();
+    store.backup(&other_file.file_path("early.db")).unwrap();
     commit_all(&mut store, &steps[9..]);
     for name in ["regatta.db", "regatta.db-wal"] {
-        fs::copy(place.file_path(name), elsewhere.file_path(name)).unwrap();
+        fs::copy(store_file.file_path(name), other_file.file_path(name)).unwrap();
     }
-    restore(&elsewhere.file_path("early.db"), &elsewhere.path()).unwrap();
-    let (found, last) = (
-        elsewhere.store().load().unwrap().board,
+    restore(&other_file.file_path("early.db"), &other_file.path()).unwrap();
+    let (loaded, last) = (
+        other_file.store().load().unwrap().board,
         &steps.last().unwrap().board,
     );
     assert_eq!(
-        (found.revision, found.fleet_ms),
+        (loaded.revision, loaded.fleet_ms),
         (last.revision + RESTORE_REVISION_GAP, last.fleet_ms)
     );
 }
@@ -334,12 +350,15 @@ fn l2_the_events_of_a_replaced_store_with_deferred_rows_count() {
 #[test]
 fn interrupted_backup_can_be_repeated() {
     let steps = all_steps();
-    let place = StoreFile::with_commits(&steps);
-    fs::write(place.file_path("copy.db.partial"), "half").unwrap();
-    place.store().backup(&place.file_path("copy.db")).unwrap();
-    assert!(!place.file_path("copy.db.partial").exists());
+    let store_file = StoreFile::with_commits(&steps);
+    fs::write(store_file.file_path("copy.db.partial"), "half").unwrap();
+    store_file
+        .store()
+        .backup(&store_file.file_path("copy.db"))
+        .unwrap();
+    assert!(!store_file.file_path("copy.db.partial").exists());
     assert!(
-        SqliteStore::open(&place.file_path("copy.db"))
+        SqliteStore::open(&store_file.file_path("copy.db"))
             .unwrap()
             .load()
             .unwrap()

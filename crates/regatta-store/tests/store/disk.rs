@@ -54,13 +54,13 @@ impl SmallDisk {
     /// Mounts the disk. Returns `None` where the tests may not mount one, and prints which test
     /// replaces this one, even where the output of passing tests is hidden.
     fn mount(instead: &str) -> Option<SmallDisk> {
-        let place = test_dir();
+        let store_file = test_dir();
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=12m", "tmpfs"])
-            .arg(place.path())
+            .arg(store_file.path())
             .output();
         if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(SmallDisk(place));
+            return Some(SmallDisk(store_file));
         }
         let test = std::thread::current().name().unwrap_or_default().to_owned();
         let _gone = writeln!(
@@ -75,12 +75,12 @@ impl SmallDisk {
     }
 
     fn remount(&self, how: &str) {
-        let done = Command::new("mount")
+        let mounted = Command::new("mount")
             .args(["-o", &format!("remount,{how}")])
             .arg(self.0.path())
             .output()
             .unwrap();
-        assert!(done.status.success(), "{done:?}");
+        assert!(mounted.status.success(), "{mounted:?}");
     }
 }
 
@@ -163,13 +163,14 @@ fn store_on_a_read_only_disk_is_refused_as_read_only() {
 #[test]
 fn store_in_a_directory_without_write_permission_is_refused_as_read_only() {
     use std::os::unix::fs::PermissionsExt;
-    let place = StoreFile::with_commits(&all_steps());
-    let mode =
-        |mode| fs::set_permissions(place.file_path(""), fs::Permissions::from_mode(mode)).unwrap();
+    let store_file = StoreFile::with_commits(&all_steps());
+    let mode = |mode| {
+        fs::set_permissions(store_file.file_path(""), fs::Permissions::from_mode(mode)).unwrap()
+    };
     mode(0o500);
-    let probe = fs::write(place.file_path("probe"), "");
+    let probe = fs::write(store_file.file_path("probe"), "");
     if probe.is_ok() {
-        fs::remove_file(place.file_path("probe")).unwrap();
+        fs::remove_file(store_file.file_path("probe")).unwrap();
         let _gone = writeln!(
             std::io::stderr(),
             "NOT RUN: store_in_a_directory_without_write_permission…: root may write anywhere, so \
@@ -177,15 +178,15 @@ fn store_in_a_directory_without_write_permission_is_refused_as_read_only() {
         );
     } else {
         assert_eq!(
-            SqliteStore::open(&place.file_path("other.db"))
+            SqliteStore::open(&store_file.file_path("other.db"))
                 .unwrap_err()
                 .code,
             "read_only"
         );
-        assert_eq!(place.open_error().code, "read_only");
+        assert_eq!(store_file.open_error().code, "read_only");
     }
     mode(0o700);
-    place.store().check().unwrap();
+    store_file.store().check().unwrap();
 }
 
 #[test]
@@ -200,9 +201,9 @@ fn missing_directory_is_named_in_the_error() {
 #[test]
 fn transaction_of_another_program_is_reported_as_a_second_writer() {
     let steps = all_steps();
-    let place = StoreFile::new();
-    let mut store = place.store();
-    let theirs = place.raw_connection();
+    let store_file = StoreFile::new();
+    let mut store = store_file.store();
+    let theirs = store_file.raw_connection();
     theirs.execute_batch("BEGIN IMMEDIATE").unwrap();
     assert_eq!(
         store.commit(&steps[0].batch).unwrap_err().code,
@@ -216,16 +217,16 @@ fn transaction_of_another_program_is_reported_as_a_second_writer() {
 #[test]
 fn closing_a_store_writes_its_deferred_rows() {
     let steps = all_steps();
-    let place = StoreFile::with_limits(DeferralLimits {
+    let store_file = StoreFile::with_limits(DeferralLimits {
         min_rows_to_defer: 0,
         max_deferred_rows: usize::MAX,
     });
-    let mut store = place.store();
+    let mut store = store_file.store();
     commit_all(&mut store, &steps);
     assert!(store.has_deferred_rows());
     let history = store.history();
     drop(store);
-    assert!(!place.file_path("regatta.db-wal").exists());
+    assert!(!store_file.file_path("regatta.db-wal").exists());
     assert!(!history.tasks(&TaskFilter::default()).unwrap().is_empty());
 }
 
@@ -235,37 +236,37 @@ fn closing_a_store_writes_its_deferred_rows() {
 fn deferred_rows_do_not_overwrite_rows_of_another_program() {
     let steps = all_steps();
     let (mine, theirs) = steps.split_at(60);
-    let place = StoreFile::with_limits(DeferralLimits {
+    let store_file = StoreFile::with_limits(DeferralLimits {
         min_rows_to_defer: 0,
         max_deferred_rows: usize::MAX,
     });
-    let mut store = place.store();
+    let mut store = store_file.store();
     commit_all(&mut store, mine);
-    let mut other = SqliteStore::open(&place.path()).unwrap();
+    let mut other_store = SqliteStore::open(&store_file.path()).unwrap();
     assert_eq!(store.flush_idle().unwrap_err().code, "second_writer");
-    commit_all(&mut other, theirs);
+    commit_all(&mut other_store, theirs);
     assert_eq!(store.flush_idle().unwrap_err().code, "second_writer");
     assert_eq!(
         store.commit(&theirs[0].batch).unwrap_err().code,
         "second_writer"
     );
     drop(store);
-    other.check().unwrap();
-    drop(other);
-    assert!(place.store().load().unwrap().board == steps.last().unwrap().board);
+    other_store.check().unwrap();
+    drop(other_store);
+    assert!(store_file.store().load().unwrap().board == steps.last().unwrap().board);
 }
 
 /// Deferred rows cannot be read while they cannot be written. The events and the board can be read.
 #[test]
 fn reading_rows_that_cannot_be_written_is_an_error() {
     let steps = all_steps();
-    let place = StoreFile::with_limits(DeferralLimits {
+    let store_file = StoreFile::with_limits(DeferralLimits {
         min_rows_to_defer: 0,
         max_deferred_rows: usize::MAX,
     });
-    let mut store = place.store();
+    let mut store = store_file.store();
     commit_all(&mut store, &steps);
-    let theirs = place.raw_connection();
+    let theirs = store_file.raw_connection();
     theirs.execute_batch("BEGIN IMMEDIATE").unwrap();
     let history = store.history();
     let why = history.tasks(&TaskFilter::default()).unwrap_err();
@@ -286,10 +287,10 @@ fn reading_rows_that_cannot_be_written_is_an_error() {
 #[test]
 fn reader_never_blocks_the_writer() {
     let steps = all_steps();
-    let place = StoreFile::new();
-    let mut store = place.store();
+    let store_file = StoreFile::new();
+    let mut store = store_file.store();
     store.commit(&steps[0].batch).unwrap();
-    let reader = place.raw_connection();
+    let reader = store_file.raw_connection();
     reader.execute_batch("BEGIN").unwrap();
     let count = || {
         reader
@@ -298,33 +299,33 @@ fn reader_never_blocks_the_writer() {
             })
             .unwrap()
     };
-    let seen = count();
+    let count_before = count();
     commit_all(&mut store, &steps[1..]);
-    assert_eq!(count(), seen);
+    assert_eq!(count(), count_before);
 }
 
 /// Eight threads read while one writes, and each answer is the state after a whole commit.
 #[test]
 fn threads_read_while_the_writer_writes() {
     let steps = all_steps();
-    let place = StoreFile::new();
-    let mut store = place.store();
+    let store_file = StoreFile::new();
+    let mut store = store_file.store();
     let history = store.history();
-    let done = AtomicBool::new(false);
+    let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                let mut seen = 0;
+                let mut last_revision = 0;
                 loop {
-                    let last_round = done.load(Ordering::SeqCst);
-                    let events = history.events(seen, usize::MAX).unwrap();
+                    let last_round = is_done.load(Ordering::SeqCst);
+                    let events = history.events(last_revision, usize::MAX).unwrap();
                     assert!(
                         events
                             .iter()
-                            .zip(seen + 1..)
-                            .all(|(event, at)| event.revision == at)
+                            .zip(last_revision + 1..)
+                            .all(|(event, revision)| event.revision == revision)
                     );
-                    seen = events.last().map_or(seen, |event| event.revision);
+                    last_revision = events.last().map_or(last_revision, |event| event.revision);
                     assert!(
                         history
                             .tasks(&TaskFilter::default())
@@ -332,15 +333,13 @@ fn threads_read_while_the_writer_writes() {
                             .is_sorted_by_key(|task| task.id)
                     );
                     if last_round {
-                        return assert_eq!(seen, steps.last().unwrap().board.revision);
+                        return assert_eq!(last_revision, steps.last().unwrap().board.revision);
                     }
                 }
             });
         }
-        let written = steps
-            .iter()
-            .try_for_each(|commit_step| store.commit(&commit_step.batch));
-        done.store(true, Ordering::SeqCst);
+        let written = steps.iter().try_for_each(|step| store.commit(&step.batch));
+        is_done.store(true, Ordering::SeqCst);
         written.unwrap();
     });
 }
@@ -349,40 +348,40 @@ fn threads_read_while_the_writer_writes() {
 #[test]
 fn closed_store_has_no_log_although_a_reader_remains() {
     let steps = all_steps();
-    let place = StoreFile::with_commits(&steps[..9]);
-    let mut store = place.store();
+    let store_file = StoreFile::with_commits(&steps[..9]);
+    let mut store = store_file.store();
     let history = store.history();
     assert_eq!(history.events(0, 3).unwrap().len(), 3);
     store.commit(&steps[9].batch).unwrap();
     drop(store);
-    assert!(!place.file_path("regatta.db-wal").exists());
+    assert!(!store_file.file_path("regatta.db-wal").exists());
     assert_eq!(
         history.events(0, 3).unwrap().len(),
         3,
         "a remaining reader can still read"
     );
-    assert!(place.store().load().unwrap().board == steps[9].board);
+    assert!(store_file.store().load().unwrap().board == steps[9].board);
 }
 
 #[test]
 fn files_of_a_store_are_readable_only_by_their_owner() {
     let steps = all_steps();
-    let place = StoreFile::new();
-    let mut store = place.store();
+    let store_file = StoreFile::new();
+    let mut store = store_file.store();
     store.commit(&steps[0].batch).unwrap();
-    store.backup(&place.file_path("copy.db")).unwrap();
+    store.backup(&store_file.file_path("copy.db")).unwrap();
     for name in ["regatta.db", "regatta.db-wal", "regatta.db-shm", "copy.db"] {
-        assert_eq!(file_mode(&place.file_path(name)), 0o600, "{name}");
+        assert_eq!(file_mode(&store_file.file_path(name)), 0o600, "{name}");
     }
     drop(store);
     std::fs::set_permissions(
-        place.path(),
+        store_file.path(),
         std::os::unix::fs::PermissionsExt::from_mode(0o644),
     )
     .unwrap();
-    drop(place.store());
+    drop(store_file.store());
     assert_eq!(
-        file_mode(&place.path()),
+        file_mode(&store_file.path()),
         0o600,
         "opening a store removes the permissions of others"
     );

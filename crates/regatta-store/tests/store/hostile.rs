@@ -31,9 +31,9 @@ impl Rng {
         (self.0 >> 33) as usize % sides
     }
 
-    fn pick<'a, T>(&mut self, among: &'a [T]) -> &'a T {
-        let at = self.roll(among.len());
-        &among[at]
+    fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        let index = self.roll(choices.len());
+        &choices[index]
     }
 }
 
@@ -142,24 +142,24 @@ const UNKNOWN_FIELDS: [&str; 12] = [
 
 /// Collects every place in a value where something can be inserted, which is each scalar and each
 /// table.
-fn insertion_points(value: &Value, at: &str, found: &mut Vec<String>) {
+fn insertion_points(value: &Value, pointer: &str, pointers: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
-            found.push(at.to_owned());
+            pointers.push(pointer.to_owned());
             for (name, value) in fields {
                 insertion_points(
                     value,
-                    &format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")),
-                    found,
+                    &format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1")),
+                    pointers,
                 );
             }
         }
         Value::Array(values) => {
             for (nth, value) in values.iter().enumerate() {
-                insertion_points(value, &format!("{at}/{nth}"), found);
+                insertion_points(value, &format!("{pointer}/{nth}"), pointers);
             }
         }
-        _ => found.push(at.to_owned()),
+        _ => pointers.push(pointer.to_owned()),
     }
 }
 
@@ -175,13 +175,13 @@ fn nested(depth: usize) -> Value {
 
 /// Puts a hostile value somewhere into a command, as a client might send it.
 fn insert_hostile_value(command: &Value, texts: &[String], dice: &mut Rng) -> Value {
-    let mut spoilt = command.clone();
-    let mut found = Vec::new();
-    insertion_points(command, "", &mut found);
-    let place = spoilt
-        .pointer_mut(dice.pick::<String>(&found))
+    let mut spoiled = command.clone();
+    let mut pointers = Vec::new();
+    insertion_points(command, "", &mut pointers);
+    let target = spoiled
+        .pointer_mut(dice.pick::<String>(&pointers))
         .expect("a place that was just found");
-    match place {
+    match target {
         Value::Object(fields) => {
             let value = match dice.roll(4) {
                 0 => Value::Null,
@@ -199,9 +199,9 @@ fn insert_hostile_value(command: &Value, texts: &[String], dice: &mut Rng) -> Va
                 hostile.clone()
             };
         }
-        other => *other = Value::from(dice.pick(texts).clone()),
+        target_value => *target_value = Value::from(dice.pick(texts).clone()),
     }
-    spoilt
+    spoiled
 }
 
 /// Parses a command as the server does: from text, with the depth limit of the JSON parser.
@@ -257,34 +257,34 @@ fn run_hostile_story(seed: u64, teller: &mut HistoryBuilder) -> usize {
     granted
 }
 
-fn assert_kept(store: &mut dyn Store, teller: &HistoryBuilder, what: &str) {
-    let last = teller.steps.last().unwrap();
+fn assert_kept(store: &mut dyn Store, builder: &HistoryBuilder, case: &str) {
+    let last = builder.steps.last().unwrap();
     let loaded = store.load().unwrap();
-    assert_eq!(loaded.unreadable_rows, [], "{what}");
+    assert_eq!(loaded.unreadable_rows, [], "{case}");
     assert!(
         loaded.board == last.board && loaded.outbox == last.outbox,
-        "{what}: the board is not what was committed"
+        "{case}: the board is not what was committed"
     );
-    let recorded: Vec<Recorded> = teller
+    let recorded: Vec<Recorded> = builder
         .steps
         .iter()
         .flat_map(|step| step.batch.events.clone())
         .collect();
-    let read = store.history().events(0, usize::MAX).unwrap();
-    for (read, recorded) in read.iter().zip(&recorded) {
+    let events = store.history().events(0, usize::MAX).unwrap();
+    for (read, recorded) in events.iter().zip(&recorded) {
         assert!(
             read == recorded,
-            "{what}: {recorded:?} came back as {read:?}"
+            "{case}: {recorded:?} came back as {read:?}"
         );
     }
-    assert_eq!(read.len(), recorded.len(), "{what}");
+    assert_eq!(events.len(), recorded.len(), "{case}");
     let mut folded = Board::default();
-    for event in &read {
+    for event in &events {
         folded.fold(event);
     }
     assert!(
         folded == last.board,
-        "{what}: applying the events does not give the board"
+        "{case}: applying the events does not give the board"
     );
     store.check().unwrap();
 }
@@ -293,9 +293,9 @@ fn assert_kept(store: &mut dyn Store, teller: &HistoryBuilder, what: &str) {
 fn d9_every_accepted_request_is_loaded_again_unchanged() {
     let mut granted = 0;
     for seed in 0..12 {
-        let mut teller = HistoryBuilder::default();
-        granted += run_hostile_story(seed, &mut teller);
-        let lag = if seed % 2 == 0 {
+        let mut builder = HistoryBuilder::default();
+        granted += run_hostile_story(seed, &mut builder);
+        let limits = if seed % 2 == 0 {
             DeferralLimits::DEFAULT
         } else {
             DeferralLimits {
@@ -303,25 +303,32 @@ fn d9_every_accepted_request_is_loaded_again_unchanged() {
                 max_deferred_rows: usize::MAX,
             }
         };
-        let place = StoreFile::with_limits(lag);
-        let mut store = place.store();
-        commit_all(&mut store, &teller.steps);
-        assert_kept(&mut store, &teller, &format!("seed {seed}: committed"));
-        let backup = place.file_path("copy.db");
+        let store_file = StoreFile::with_limits(limits);
+        let mut store = store_file.store();
+        commit_all(&mut store, &builder.steps);
+        assert_kept(&mut store, &builder, &format!("seed {seed}: committed"));
+        let backup = store_file.file_path("copy.db");
         store.backup(&backup).unwrap();
         drop(store);
         assert_kept(
-            &mut place.store(),
-            &teller,
+            &mut store_file.store(),
+            &builder,
             &format!("seed {seed}: opened again"),
         );
         assert_kept(
             &mut SqliteStore::open(&backup).unwrap(),
-            &teller,
+            &builder,
             &format!("seed {seed}: backup"),
         );
-        assert_eq!(restore(&backup, &place.path()).unwrap(), [], "seed {seed}");
-        let (restored, last) = (place.store().load().unwrap(), teller.steps.last().unwrap());
+        assert_eq!(
+            restore(&backup, &store_file.path()).unwrap(),
+            [],
+            "seed {seed}"
+        );
+        let (restored, last) = (
+            store_file.store().load().unwrap(),
+            builder.steps.last().unwrap(),
+        );
         assert_eq!(restored.unreadable_rows, [], "seed {seed}");
         let mut board = restored.board;
         (board.revision, board.fleet_ms) = (last.board.revision, last.board.fleet_ms);
@@ -375,7 +382,7 @@ fn d9_unknown_fields_of_a_team_are_kept_to_the_last_bit() {
         extra: unknown("environment"),
         ..TeamEnvironment::default()
     };
-    let wish = team::CreateTeam {
+    let team_request = team::CreateTeam {
         name: TeamName::new("keepers").unwrap(),
         project: ProjectName::new("shop").unwrap(),
         lead: member("amy"),
@@ -383,51 +390,54 @@ fn d9_unknown_fields_of_a_team_are_kept_to_the_last_bit() {
         environments: [("usual".to_owned(), environment)].into(),
         extra: unknown("team"),
     };
-    let mut teller = HistoryBuilder::default();
+    let mut builder = HistoryBuilder::default();
     let (first, now) = all_requests()
         .into_iter()
         .find(|(request, _)| matches!(request.command, Command::AddProject(_)))
         .unwrap();
-    teller.now = now;
-    teller.run(&first.by, None, first.command);
-    teller.run(
+    builder.now = now;
+    builder.run(&first.by, None, first.command);
+    builder.run(
         &first.by,
         None,
-        Command::Team(Box::new(team::TeamCommand::Create(wish.clone()))),
+        Command::Team(Box::new(team::TeamCommand::Create(team_request.clone()))),
     );
-    let place = StoreFile::with_limits(DeferralLimits::DEFAULT);
-    commit_all(&mut place.store(), &teller.steps);
-    let mut store = place.store();
+    let store_file = StoreFile::with_limits(DeferralLimits::DEFAULT);
+    commit_all(&mut store_file.store(), &builder.steps);
+    let mut store = store_file.store();
     let loaded = store.load().unwrap().board;
-    let kept = &loaded.teams[&wish.name];
-    for (kept, told) in [
-        (&kept.extra, &wish.extra),
-        (&kept.lead.extra, &wish.lead.extra),
-        (&kept.members[0].extra, &wish.members[0].extra),
+    let loaded_team = &loaded.teams[&team_request.name];
+    for (kept, sent) in [
+        (&loaded_team.extra, &team_request.extra),
+        (&loaded_team.lead.extra, &team_request.lead.extra),
         (
-            &kept.environments["usual"].extra,
-            &wish.environments["usual"].extra,
+            &loaded_team.members[0].extra,
+            &team_request.members[0].extra,
+        ),
+        (
+            &loaded_team.environments["usual"].extra,
+            &team_request.environments["usual"].extra,
         ),
     ] {
-        let names: Vec<&String> = told.keys().collect();
+        let names: Vec<&String> = sent.keys().collect();
         assert_eq!(kept.keys().collect::<Vec<_>>(), names);
         let name = names
             .into_iter()
             .find(|name| name.ends_with("_numbers"))
             .unwrap();
-        let (Extras::List(kept), Extras::List(told)) = (&kept[name], &told[name]) else {
+        let (Extras::List(kept), Extras::List(sent)) = (&kept[name], &sent[name]) else {
             panic!("{name} is not a list")
         };
         let changed = kept
             .iter()
-            .zip(told)
-            .filter(|(kept, told)| kept != told)
+            .zip(sent)
+            .filter(|(kept, sent)| kept != sent)
             .count();
         assert_eq!(
             (kept.len(), changed),
-            (told.len(), 0),
+            (sent.len(), 0),
             "{name}: numbers that changed"
         );
     }
-    assert_kept(&mut store, &teller, "unknown fields of a team");
+    assert_kept(&mut store, &builder, "unknown fields of a team");
 }

@@ -13,21 +13,21 @@ use crate::support::{StoreFile, commit_all};
 
 const RESTORE_REVISION_GAP: u64 = 1 << 32;
 
-fn read_mark(place: &StoreFile) -> Value {
+fn read_mark(store_file: &StoreFile) -> Value {
     // The file may be replaced while it is read, but it is always whole.
-    serde_json::from_slice(&fs::read(place.file_path("regatta.db.mark")).unwrap()).unwrap()
+    serde_json::from_slice(&fs::read(store_file.file_path("regatta.db.mark")).unwrap()).unwrap()
 }
 
-/// Waits until the mark has the wanted content. The time limit only detects that this never
+/// Waits until the mark has the expected content. The time limit only detects that this never
 /// happens.
-fn wait_for_mark(place: &StoreFile, wanted: impl Fn(&Value) -> bool) -> Value {
-    let patience = Instant::now() + Duration::from_secs(60);
+fn wait_for_mark(store_file: &StoreFile, is_expected: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        let found = read_mark(place);
-        if wanted(&found) {
-            return found;
+        let mark = read_mark(store_file);
+        if is_expected(&mark) {
+            return mark;
         }
-        assert!(Instant::now() < patience, "the mark stays {found}");
+        assert!(Instant::now() < deadline, "the mark stays {mark}");
         std::thread::yield_now();
     }
 }
@@ -51,57 +51,57 @@ const STORE_FILES: [&str; 4] = [
 /// Returns an open store whose last commits are in its log and whose mark names the log. The reader
 /// keeps the log from restarting.
 fn store_with_full_log(steps: &[CommitStep]) -> (StoreFile, SqliteStore, rusqlite::Connection) {
-    let place = StoreFile::new();
-    let mut store = place.store();
+    let store_file = StoreFile::new();
+    let mut store = store_file.store();
     store.commit(&steps[0].batch).unwrap();
-    let reader = place.raw_connection();
+    let reader = store_file.raw_connection();
     reader
         .execute_batch("BEGIN; SELECT count(*) FROM events")
         .unwrap();
     commit_all(&mut store, &steps[1..]);
-    wait_for_mark(&place, |mark| mark["log"].is_u64());
-    (place, store, reader)
+    wait_for_mark(&store_file, |mark| mark["log"].is_u64());
+    (store_file, store, reader)
 }
 
-fn assert_refused(place: &StoreFile, what: &str, word: &str) {
+fn assert_refused(store_file: &StoreFile, case: &str, expected_text: &str) {
     // SQLite leaves an empty log where there was none.
-    let bytes = || STORE_FILES.map(|name| fs::read(place.file_path(name)).unwrap_or_default());
+    let bytes = || STORE_FILES.map(|name| fs::read(store_file.file_path(name)).unwrap_or_default());
     let before = bytes();
-    let why = place.open_error();
-    assert_eq!(why.code, "store_behind", "{what}: {why:?}");
+    let error = store_file.open_error();
+    assert_eq!(error.code, "store_behind", "{case}: {error:?}");
     assert!(
-        why.message.contains(word) && why.hint.contains("regatta restore"),
-        "{what}: {why:?}"
+        error.message.contains(expected_text) && error.hint.contains("regatta restore"),
+        "{case}: {error:?}"
     );
-    assert!(bytes() == before, "{what}: a file was changed");
+    assert!(bytes() == before, "{case}: a file was changed");
 }
 
 #[test]
 fn d10_a_store_that_lost_its_log_is_refused() {
     let steps = all_steps();
-    let (place, _store, _reader) = store_with_full_log(&steps);
-    let whole = copy_files(&place, &STORE_FILES);
+    let (store_file, _store, _reader) = store_with_full_log(&steps);
+    let complete = copy_files(&store_file, &STORE_FILES);
     assert!(
-        whole.store().load().unwrap().board == steps.last().unwrap().board,
+        complete.store().load().unwrap().board == steps.last().unwrap().board,
         "a killed daemon's store is whole"
     );
 
-    let lost = copy_files(&place, &["regatta.db", "regatta.db.mark"]);
+    let lost = copy_files(&store_file, &["regatta.db", "regatta.db.mark"]);
     assert_refused(&lost, "the log is deleted", "regatta.db-wal is missing");
     for (what, bytes) in [
         ("empty", vec![]),
         ("garbage", b"some log".repeat(999)),
         ("zeroes", vec![0; 9_000]),
     ] {
-        let lost = copy_files(&place, &STORE_FILES);
+        let lost = copy_files(&store_file, &STORE_FILES);
         fs::write(lost.file_path("regatta.db-wal"), bytes).unwrap();
         assert_refused(&lost, what, "regatta.db-wal is missing or not this store's");
     }
     // This is the log of another store whose first commit was the same.
-    let (other, _other_store, _other_reader) = store_with_full_log(&steps);
-    let lost = copy_files(&place, &STORE_FILES);
+    let (other_file, _other_store, _other_reader) = store_with_full_log(&steps);
+    let lost = copy_files(&store_file, &STORE_FILES);
     fs::copy(
-        other.file_path("regatta.db-wal"),
+        other_file.file_path("regatta.db-wal"),
         lost.file_path("regatta.db-wal"),
     )
     .unwrap();
@@ -112,7 +112,7 @@ fn d10_a_store_that_lost_its_log_is_refused() {
     );
 
     // The log is damaged in the middle, where SQLite would stop reading silently.
-    let lost = copy_files(&place, &STORE_FILES);
+    let lost = copy_files(&store_file, &STORE_FILES);
     let mut log = fs::read(lost.file_path("regatta.db-wal")).unwrap();
     let middle = log.len() / 2;
     log[middle..middle + 64].fill(0xA5);
@@ -138,11 +138,11 @@ fn ends_of_commits(log: &[u8]) -> Vec<usize> {
 #[test]
 fn d10_a_log_cut_between_two_commits_is_detected() {
     let steps = all_steps();
-    let (place, _store, _reader) = store_with_full_log(&steps);
-    let log = fs::read(place.file_path("regatta.db-wal")).unwrap();
+    let (store_file, _store, _reader) = store_with_full_log(&steps);
+    let log = fs::read(store_file.file_path("regatta.db-wal")).unwrap();
     let ends = ends_of_commits(&log);
     let cut_at = |end: usize| {
-        let cut = copy_files(&place, &STORE_FILES);
+        let cut = copy_files(&store_file, &STORE_FILES);
         fs::write(cut.file_path("regatta.db-wal"), &log[..end]).unwrap();
         cut
     };
@@ -176,50 +176,53 @@ fn d10_a_log_cut_between_two_commits_is_detected() {
 
     // A count of another store, or an empty count after a power cut, is ignored.
     for count in ["", "another 00000000000000009999\n", "\0\0\0"] {
-        let place = copy_files(&place, &STORE_FILES);
-        fs::write(place.file_path("regatta.db.reached"), count).unwrap();
-        place.store();
+        let store_file = copy_files(&store_file, &STORE_FILES);
+        fs::write(store_file.file_path("regatta.db.reached"), count).unwrap();
+        store_file.store();
     }
 }
 
 #[test]
 fn d10_an_old_copy_or_another_store_in_the_place_of_a_store_is_refused() {
     let steps = all_steps();
-    let place = StoreFile::new();
-    let mut store = place.store();
+    let store_file = StoreFile::new();
+    let mut store = store_file.store();
     commit_all(&mut store, &steps[..40]);
-    store.backup(&place.file_path("old.db")).unwrap();
+    store.backup(&store_file.file_path("old.db")).unwrap();
     commit_all(&mut store, &steps[40..]);
     drop(store);
     let last = steps.last().unwrap().board.revision;
     assert_eq!(
-        (&read_mark(&place)["revision"], &read_mark(&place)["log"]),
+        (
+            &read_mark(&store_file)["revision"],
+            &read_mark(&store_file)["log"]
+        ),
         (&last.into(), &Value::Null),
         "the mark of a closed store names no log"
     );
-    fs::copy(place.file_path("old.db"), place.path()).unwrap();
+    fs::copy(store_file.file_path("old.db"), store_file.path()).unwrap();
     assert_refused(
-        &place,
+        &store_file,
         "an old copy",
         &format!("the fleet had reached {last}"),
     );
 
-    let other = StoreFile::new();
-    commit_all(&mut other.store(), &steps);
-    fs::copy(other.path(), place.path()).unwrap();
-    assert_refused(&place, "another store", "is not the one of the fleet");
+    let other_file = StoreFile::new();
+    commit_all(&mut other_file.store(), &steps);
+    fs::copy(other_file.path(), store_file.path()).unwrap();
+    assert_refused(&store_file, "another store", "is not the one of the fleet");
 
-    fs::remove_file(place.path()).unwrap();
-    assert_refused(&place, "no store", "is missing");
+    fs::remove_file(store_file.path()).unwrap();
+    assert_refused(&store_file, "no store", "is missing");
 }
 
 /// L2: the command that the hint names works, and the store continues above every assigned number.
 #[test]
 fn l2_a_store_that_lost_its_log_can_be_restored_from_itself() {
     let steps = all_steps();
-    let (place, _store, _reader) = store_with_full_log(&steps);
-    let reached = read_mark(&place)["revision"].as_u64().unwrap();
-    let lost = copy_files(&place, &["regatta.db", "regatta.db.mark"]);
+    let (store_file, _store, _reader) = store_with_full_log(&steps);
+    let reached = read_mark(&store_file)["revision"].as_u64().unwrap();
+    let lost = copy_files(&store_file, &["regatta.db", "regatta.db.mark"]);
     assert_refused(&lost, "the log is deleted", "regatta.db-wal is missing");
     assert_eq!(restore(&lost.path(), &lost.path()).unwrap(), []);
     let mut store = lost.store();
@@ -233,47 +236,47 @@ fn l2_a_store_that_lost_its_log_can_be_restored_from_itself() {
 #[test]
 fn d2_a_restore_sets_the_mark_and_can_be_repeated() {
     let steps = all_steps();
-    let place = StoreFile::with_commits(&steps);
-    let backup = place.file_path("copy.db");
-    place.store().backup(&backup).unwrap();
-    restore(&backup, &place.path()).unwrap();
-    let revision = place.store().load().unwrap().board.revision;
-    assert_eq!(read_mark(&place)["revision"], revision);
+    let store_file = StoreFile::with_commits(&steps);
+    let backup = store_file.file_path("copy.db");
+    store_file.store().backup(&backup).unwrap();
+    restore(&backup, &store_file.path()).unwrap();
+    let revision = store_file.store().load().unwrap().board.revision;
+    assert_eq!(read_mark(&store_file)["revision"], revision);
 
     // This restore was interrupted after the mark was written.
-    let ahead = serde_json::json!({ "store": read_mark(&place)["store"], "revision": revision + RESTORE_REVISION_GAP, "log": null });
-    fs::write(place.file_path("regatta.db.mark"), ahead.to_string()).unwrap();
-    assert_refused(&place, "cut off", "the fleet had reached");
-    restore(&backup, &place.path()).unwrap();
+    let ahead = serde_json::json!({ "store": read_mark(&store_file)["store"], "revision": revision + RESTORE_REVISION_GAP, "log": null });
+    fs::write(store_file.file_path("regatta.db.mark"), ahead.to_string()).unwrap();
+    assert_refused(&store_file, "cut off", "the fleet had reached");
+    restore(&backup, &store_file.path()).unwrap();
     assert!(
-        place.store().load().unwrap().board.revision >= revision + 2 * RESTORE_REVISION_GAP,
+        store_file.store().load().unwrap().board.revision >= revision + 2 * RESTORE_REVISION_GAP,
         "a number was used twice"
     );
 
     // A failed restore leaves the mark unchanged.
-    let before = read_mark(&place);
+    let before = read_mark(&store_file);
     fs::write(
-        place.file_path("torn.db"),
+        store_file.file_path("torn.db"),
         &fs::read(&backup).unwrap()[..9_000],
     )
     .unwrap();
-    restore(&place.file_path("torn.db"), &place.path()).unwrap_err();
-    assert_eq!(read_mark(&place), before);
-    place.store();
+    restore(&store_file.file_path("torn.db"), &store_file.path()).unwrap_err();
+    assert_eq!(read_mark(&store_file), before);
+    store_file.store();
 }
 
 /// When no commits come, the log is moved into the store, so a copy of the store alone is complete.
 #[test]
 fn d10_an_idle_store_needs_no_log() {
     let steps = all_steps();
-    let place = StoreFile::new();
-    let mut store = place.store();
+    let store_file = StoreFile::new();
+    let mut store = store_file.store();
     commit_all(&mut store, &steps);
     let last = steps.last().unwrap().board.revision;
-    wait_for_mark(&place, |mark| {
+    wait_for_mark(&store_file, |mark| {
         mark["log"].is_null() && mark["revision"] == last
     });
-    let alone = copy_files(&place, &["regatta.db", "regatta.db.mark"]);
+    let alone = copy_files(&store_file, &["regatta.db", "regatta.db.mark"]);
     assert!(alone.store().load().unwrap().board == steps.last().unwrap().board);
 }
 
@@ -281,25 +284,27 @@ fn d10_an_idle_store_needs_no_log() {
 #[test]
 fn d10_a_store_whose_mark_could_not_be_written_keeps_its_log() {
     let steps = all_steps();
-    let (place, store, reader) = store_with_full_log(&steps);
+    let (store_file, store, reader) = store_with_full_log(&steps);
     // A directory in the place of the file that becomes the mark makes writing fail, even for root.
-    fs::create_dir_all(place.file_path("regatta.db.mark.new/x")).unwrap();
+    fs::create_dir_all(store_file.file_path("regatta.db.mark.new/x")).unwrap();
     drop(reader);
     drop(store);
-    assert!(read_mark(&place)["log"].is_u64() && place.file_path("regatta.db-wal").exists());
-    fs::remove_dir_all(place.file_path("regatta.db.mark.new")).unwrap();
-    assert!(place.store().load().unwrap().board == steps.last().unwrap().board);
+    assert!(
+        read_mark(&store_file)["log"].is_u64() && store_file.file_path("regatta.db-wal").exists()
+    );
+    fs::remove_dir_all(store_file.file_path("regatta.db.mark.new")).unwrap();
+    assert!(store_file.store().load().unwrap().board == steps.last().unwrap().board);
 }
 
 /// A store of a program that wrote no mark gets a mark. A damaged mark is refused.
 #[test]
 fn store_without_a_mark_gets_one() {
-    let place = StoreFile::with_commits(&all_steps());
-    fs::remove_file(place.file_path("regatta.db.mark")).unwrap();
-    drop(place.store());
-    assert!(read_mark(&place)["revision"].as_u64() > Some(100));
-    fs::write(place.file_path("regatta.db.mark"), "{").unwrap();
-    let why = place.open_error();
+    let store_file = StoreFile::with_commits(&all_steps());
+    fs::remove_file(store_file.file_path("regatta.db.mark")).unwrap();
+    drop(store_file.store());
+    assert!(read_mark(&store_file)["revision"].as_u64() > Some(100));
+    fs::write(store_file.file_path("regatta.db.mark"), "{").unwrap();
+    let why = store_file.open_error();
     assert!(
         why.code == "corrupt"
             && why.hint.contains("rm ")
@@ -312,8 +317,8 @@ fn store_without_a_mark_gets_one() {
 /// unchanged.
 #[test]
 fn examining_a_store_changes_nothing() {
-    let names = |place: &StoreFile| {
-        let mut names: Vec<_> = fs::read_dir(place.file_path(""))
+    let names = |store_file: &StoreFile| {
+        let mut names: Vec<_> = fs::read_dir(store_file.file_path(""))
             .unwrap()
             .map(|result| result.unwrap().file_name())
             .collect();
@@ -329,8 +334,8 @@ fn examining_a_store_changes_nothing() {
         (before, bytes)
     );
 
-    let (open, _store, _reader) = store_with_full_log(&steps);
-    let killed = copy_files(&open, &STORE_FILES);
+    let (opened_file, _store, _reader) = store_with_full_log(&steps);
+    let killed = copy_files(&opened_file, &STORE_FILES);
     let log = fs::read(killed.file_path("regatta.db-wal")).unwrap();
     examine(&killed.path()).unwrap();
     assert!(
@@ -339,10 +344,10 @@ fn examining_a_store_changes_nothing() {
     );
     assert!(killed.store().load().unwrap().board == steps.last().unwrap().board);
 
-    let lost = copy_files(&open, &["regatta.db", "regatta.db.mark"]);
+    let lost = copy_files(&opened_file, &["regatta.db", "regatta.db.mark"]);
     assert_eq!(examine(&lost.path()).unwrap_err().code, "store_behind");
-    let gone = copy_files(&open, &["regatta.db.mark"]);
-    assert_eq!(examine(&gone.path()).unwrap_err().code, "store_behind");
+    let only_mark = copy_files(&opened_file, &["regatta.db.mark"]);
+    assert_eq!(examine(&only_mark.path()).unwrap_err().code, "store_behind");
     examine(&StoreFile::new().path()).unwrap();
     fs::write(lost.path(), &fs::read(lost.path()).unwrap()[..9_000]).unwrap();
     assert_eq!(examine(&lost.path()).unwrap_err().code, "corrupt");

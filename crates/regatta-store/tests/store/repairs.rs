@@ -22,14 +22,14 @@ const FILES: [&str; 4] = ["web/50% off/index.html", "docs/100%.md", "%61.txt", "
 /// Returns a story of four running tasks on files with percent signs in their names, and an agent's
 /// own claim.
 fn percent_story() -> HistoryBuilder {
-    let mut teller = HistoryBuilder::default();
-    teller.now = Now {
+    let mut builder = HistoryBuilder::default();
+    builder.now = Now {
         fleet_ms: 1_000,
         unix_ms: 1_700_000_000_000,
     };
     let (ann, bob) = (Actor::Person("ann".into()), AgentName::new("bob").unwrap());
     let shop = ProjectName::new("shop").unwrap();
-    teller.run(&Actor::Regatta, None, Command::Resume { pid: 1 });
+    builder.run(&Actor::Regatta, None, Command::Resume { pid: 1 });
     let added = project::AddProject {
         name: shop.clone(),
         location: "/src/shop".into(),
@@ -38,7 +38,7 @@ fn percent_story() -> HistoryBuilder {
         validation_timeout_ms: 60_000,
         settings: project::ProjectSettings::default(),
     };
-    teller.run(&ann, None, Command::AddProject(added));
+    builder.run(&ann, None, Command::AddProject(added));
     let register = agent::RegisterAgent {
         name: bob.clone(),
         runtime: agent::Runtime::Outside,
@@ -48,7 +48,7 @@ fn percent_story() -> HistoryBuilder {
         description: String::new(),
         max_tasks: 9,
     };
-    teller.run(&ann, None, Command::RegisterAgent(register));
+    builder.run(&ann, None, Command::RegisterAgent(register));
     for file in FILES {
         let task = task::AddTask {
             files: vec![PathPattern::new(file).unwrap()],
@@ -59,7 +59,7 @@ fn percent_story() -> HistoryBuilder {
             ..serde_json::from_value(serde_json::json!({ "project": "shop", "subject": file }))
                 .unwrap()
         };
-        teller.run(
+        builder.run(
             &ann,
             None,
             Command::AddTask {
@@ -71,13 +71,13 @@ fn percent_story() -> HistoryBuilder {
     }
     for _ in FILES {
         let poll = PollRequest::new(bob.clone());
-        let polled = teller.run(&Actor::Agent(bob.clone()), None, Command::Poll(poll));
+        let polled = builder.run(&Actor::Agent(bob.clone()), None, Command::Poll(poll));
         assert!(
             matches!(polled, CommandOutcome::Polled(Some(_))),
             "{polled:?}"
         );
     }
-    let ask = claim::Acquire {
+    let acquire = claim::Acquire {
         owner: claim::ClaimOwner::Agent(bob.clone()),
         uris: vec![Uri::new("file://shop/with%2Fslash").unwrap()],
         mode: ClaimMode::Exclusive,
@@ -85,14 +85,14 @@ fn percent_story() -> HistoryBuilder {
         wait_ms: 0,
         memo: "50% file://shop/x".into(),
     };
-    teller.run(&Actor::Agent(bob), None, Command::Acquire(ask));
-    teller
+    builder.run(&Actor::Agent(bob), None, Command::Acquire(acquire));
+    builder
 }
 
 /// Turns a store into one that a program of schema 8 would have written, with unescaped percent
 /// signs of manifests.
-fn rewrite_as_schema_8(place: &StoreFile) {
-    let raw = place.raw_connection();
+fn rewrite_as_schema_8(store_file: &StoreFile) {
+    let raw = store_file.raw_connection();
     for table in ["claims", "events"] {
         let changed = raw
             .execute(
@@ -104,14 +104,14 @@ fn rewrite_as_schema_8(place: &StoreFile) {
     }
     raw.execute_batch("DROP TABLE identity").unwrap();
     raw.pragma_update(None, "user_version", 8).unwrap();
-    fs::remove_file(place.file_path("regatta.db.mark")).unwrap();
+    fs::remove_file(store_file.file_path("regatta.db.mark")).unwrap();
 }
 
-fn assert_complete(store: &mut SqliteStore, teller: &HistoryBuilder) {
+fn assert_complete(store: &mut SqliteStore, builder: &HistoryBuilder) {
     let loaded = store.load().unwrap();
     assert_eq!(loaded.unreadable_rows, []);
-    assert!(loaded.board == teller.board, "the board has changed");
-    let recorded: Vec<Recorded> = teller
+    assert!(loaded.board == builder.board, "the board has changed");
+    let recorded: Vec<Recorded> = builder
         .steps
         .iter()
         .flat_map(|step| step.batch.events.clone())
@@ -128,8 +128,8 @@ fn assert_complete(store: &mut SqliteStore, teller: &HistoryBuilder) {
 /// backed up.
 #[test]
 fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
-    let teller = percent_story();
-    let held: Vec<&str> = teller
+    let builder = percent_story();
+    let manifests: Vec<&str> = builder
         .board
         .claims
         .values()
@@ -141,18 +141,18 @@ fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
         "file://shop/a.txt",
         "file://shop/docs/100%25.md",
     ] {
-        assert!(held.contains(&uri), "{held:?}");
+        assert!(manifests.contains(&uri), "{manifests:?}");
     }
-    let place = StoreFile::with_commits(&teller.steps);
-    rewrite_as_schema_8(&place);
-    let copy = place.file_path("old.db");
-    fs::copy(place.path(), &copy).unwrap();
-    assert_complete(&mut place.store(), &teller);
-    assert_complete(&mut place.store(), &teller); // the repair runs only once
-    assert!(place.file_path("backups/before-schema-9.db").exists());
+    let store_file = StoreFile::with_commits(&builder.steps);
+    rewrite_as_schema_8(&store_file);
+    let copy = store_file.file_path("old.db");
+    fs::copy(store_file.path(), &copy).unwrap();
+    assert_complete(&mut store_file.store(), &builder);
+    assert_complete(&mut store_file.store(), &builder); // the repair runs only once
+    assert!(store_file.file_path("backups/before-schema-9.db").exists());
 
     // L1: two files are still two files, and neither is claimed twice.
-    let board = place.store().load().unwrap().board;
+    let board = store_file.store().load().unwrap().board;
     for (file, task) in FILES.iter().zip(1..) {
         let uri = Uri::for_file(
             &ProjectName::new("shop").unwrap(),
@@ -173,27 +173,27 @@ fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
     }
 
     // A backup from that time can be restored too.
-    let elsewhere = StoreFile::new();
-    assert_eq!(restore(&copy, &elsewhere.path()).unwrap(), []);
+    let other_file = StoreFile::new();
+    assert_eq!(restore(&copy, &other_file.path()).unwrap(), []);
     assert_eq!(
-        elsewhere.store().load().unwrap().board.claims,
-        teller.board.claims
+        other_file.store().load().unwrap().board.claims,
+        builder.board.claims
     );
 }
 
 /// The store was killed with deferred rows. Its events are applied only after the repair.
 #[test]
 fn d9_a_store_with_deferred_rows_is_repaired_before_its_events_are_applied() {
-    let teller = percent_story();
-    let (place, crashed) = (
+    let builder = percent_story();
+    let (store_file, crashed) = (
         StoreFile::with_limits(regatta_store::DeferralLimits {
             min_rows_to_defer: 0,
             max_deferred_rows: usize::MAX,
         }),
         StoreFile::new(),
     );
-    let mut store = place.store();
-    commit_all(&mut store, &teller.steps);
+    let mut store = store_file.store();
+    commit_all(&mut store, &builder.steps);
     assert!(store.has_deferred_rows());
     store.backup(&crashed.path()).unwrap();
     crashed
@@ -204,5 +204,5 @@ fn d9_a_store_with_deferred_rows_is_repaired_before_its_events_are_applied() {
         .raw_connection()
         .execute_batch("DROP TABLE identity; PRAGMA user_version = 8")
         .unwrap();
-    assert_complete(&mut crashed.store(), &teller);
+    assert_complete(&mut crashed.store(), &builder);
 }

@@ -63,9 +63,9 @@ impl StoreFile {
 
     /// Creates a closed store with these commits.
     pub(crate) fn with_commits(steps: &[CommitStep]) -> StoreFile {
-        let place = StoreFile::new();
-        commit_all(&mut place.store(), steps);
-        place
+        let store_file = StoreFile::new();
+        commit_all(&mut store_file.store(), steps);
+        store_file
     }
 
     /// Returns a connection to the file without the store's rules.

@@ -45,7 +45,7 @@ const TABLES: [(&str, &str, &str); 23] = [
 ];
 
 /// Does with a board what a daemon does after a start: it resumes, time passes, and agents poll.
-fn run_daemon_start(board: &Board, what: &str) {
+fn run_daemon_start(board: &Board, case: &str) {
     let mut board = board.clone();
     let mut now = Now {
         fleet_ms: board.fleet_ms + 1,
@@ -69,17 +69,17 @@ fn run_daemon_start(board: &Board, what: &str) {
             command,
         };
         let decided = std::panic::catch_unwind(|| decide(&board, &request, now));
-        let decided = decided.unwrap_or_else(|_| panic!("{what}: {:?} panicked", request.command));
-        if let Ok(done) = decided {
-            board = done.board;
+        let decided = decided.unwrap_or_else(|_| panic!("{case}: {:?} panicked", request.command));
+        if let Ok(commit) = decided {
+            board = commit.board;
         }
     }
 }
 
 fn damage(db: &Connection, table: &str, condition: &str) -> Vec<i64> {
     let sql = format!("SELECT row_number() OVER () FROM {table} WHERE {condition}");
-    let mut found = db.prepare(&sql).unwrap();
-    found
+    let mut statement = db.prepare(&sql).unwrap();
+    statement
         .query_map([], |row| row.get(0))
         .unwrap()
         .map(Result::unwrap)
@@ -88,15 +88,15 @@ fn damage(db: &Connection, table: &str, condition: &str) -> Vec<i64> {
 
 /// Damages every row of every table, one at a time.
 fn damage_each_row(steps: &[CommitStep]) -> usize {
-    let (place, mut spoilt) = (StoreFile::with_commits(steps), 0);
-    let whole = place.store().load().unwrap();
+    let (store_file, mut damaged_rows) = (StoreFile::with_commits(steps), 0);
+    let complete = store_file.store().load().unwrap();
     for (table, key, condition) in TABLES {
-        for nth in damage(&place.raw_connection(), table, condition) {
+        for nth in damage(&store_file.raw_connection(), table, condition) {
             let this = format!(
                 "(SELECT body FROM {table} WHERE {condition} LIMIT 1 OFFSET {})",
                 nth - 1
             );
-            let (id, body): (String, String) = place
+            let (id, body): (String, String) = store_file
                 .raw_connection()
                 .query_row(
                     &format!("SELECT CAST({key} AS TEXT), body FROM {table} WHERE body = {this}"),
@@ -104,9 +104,9 @@ fn damage_each_row(steps: &[CommitStep]) -> usize {
                     |row| Ok((row.get(0)?, row.get(1)?)),
                 )
                 .unwrap();
-            let what = format!("row {id} of {table}");
+            let case = format!("row {id} of {table}");
             let swap = |from: &str, to: &str| {
-                place
+                store_file
                     .raw_connection()
                     .execute(
                         &format!("UPDATE {table} SET body = ?2 WHERE body = ?1"),
@@ -119,13 +119,13 @@ fn damage_each_row(steps: &[CommitStep]) -> usize {
                 swap("{\"id\": \"spoilt\"", &body);
                 continue;
             }
-            spoilt += 1;
-            let mut store = place.store();
+            damaged_rows += 1;
+            let mut store = store_file.store();
             let loaded = store.load().unwrap();
             assert_eq!(
                 loaded.unreadable_rows.len(),
                 1,
-                "{what}: {:?}",
+                "{case}: {:?}",
                 loaded.unreadable_rows
             );
             assert_eq!(
@@ -135,8 +135,8 @@ fn damage_each_row(steps: &[CommitStep]) -> usize {
                 ),
                 (table, &id)
             );
-            assert_eq!(loaded.board.revision, whole.board.revision);
-            run_daemon_start(&loaded.board, &what);
+            assert_eq!(loaded.board.revision, complete.board.revision);
+            run_daemon_start(&loaded.board, &case);
             let why = store.check().unwrap_err();
             assert!(
                 why.code == "corrupt"
@@ -153,8 +153,8 @@ fn damage_each_row(steps: &[CommitStep]) -> usize {
             );
         }
     }
-    assert!(place.store().load().unwrap().board == whole.board);
-    spoilt
+    assert!(store_file.store().load().unwrap().board == complete.board);
+    damaged_rows
 }
 
 #[test]
@@ -173,12 +173,12 @@ fn d11_any_unreadable_row_is_set_aside_and_the_rest_is_loaded() {
 #[test]
 fn d11_an_unreadable_event_hides_no_other() {
     let steps = all_steps();
-    let place = StoreFile::with_commits(&steps);
-    place
+    let store_file = StoreFile::with_commits(&steps);
+    store_file
         .raw_connection()
         .execute_batch("UPDATE events SET body = '{\"kind\":\"x\"}' WHERE revision = 3")
         .unwrap();
-    let mut store = place.store();
+    let mut store = store_file.store();
     assert!(
         store.load().unwrap().board == steps.last().unwrap().board,
         "the rows are complete"
@@ -201,13 +201,13 @@ fn d11_an_unreadable_event_hides_no_other() {
             .contains("row 3 of its table events cannot be read"),
         "{why:?}"
     );
-    let backup = place.file_path("copy.db");
+    let backup = store_file.file_path("copy.db");
     store.backup(&backup).unwrap();
     drop(store);
-    let unreadable = restore(&backup, &place.path()).unwrap();
+    let unreadable = restore(&backup, &store_file.path()).unwrap();
     assert_eq!(unreadable.len(), 1);
     assert_eq!((unreadable[0].table, &*unreadable[0].id), ("events", "3"));
-    let mut store = place.store();
+    let mut store = store_file.store();
     assert!(store.load().unwrap().board.tasks == steps.last().unwrap().board.tasks);
     assert_eq!(
         store.history().events(0, usize::MAX).unwrap().len(),
@@ -220,14 +220,14 @@ fn d11_an_unreadable_event_hides_no_other() {
 #[test]
 fn d11_a_store_with_deferred_rows_continues_past_an_unreadable_event() {
     let steps = all_steps();
-    let (place, crashed) = (
+    let (store_file, crashed) = (
         StoreFile::with_limits(DeferralLimits {
             min_rows_to_defer: 0,
             max_deferred_rows: usize::MAX,
         }),
         StoreFile::new(),
     );
-    let mut store = place.store();
+    let mut store = store_file.store();
     commit_all(&mut store, &steps);
     assert!(store.has_deferred_rows());
     store.backup(&crashed.path()).unwrap();
@@ -237,8 +237,8 @@ fn d11_a_store_with_deferred_rows_continues_past_an_unreadable_event() {
             "UPDATE events SET body = '[[' WHERE revision = (SELECT max(revision) FROM events) - 1",
         )
         .unwrap();
-    let mut found = SqliteStore::open(&crashed.path()).unwrap();
-    let board = found.load().unwrap().board;
+    let mut recovered = SqliteStore::open(&crashed.path()).unwrap();
+    let board = recovered.load().unwrap().board;
     assert_eq!(
         board.revision,
         steps.last().unwrap().board.revision,
@@ -250,19 +250,19 @@ fn d11_a_store_with_deferred_rows_continues_past_an_unreadable_event() {
 /// D11: a bad row does not hide the other rows of a list, and reading it alone is an error.
 #[test]
 fn d11_lists_omit_unreadable_rows_and_reading_one_alone_is_an_error() {
-    let place = StoreFile::with_commits(&all_steps());
-    place
+    let store_file = StoreFile::with_commits(&all_steps());
+    store_file
         .raw_connection()
         .execute_batch("UPDATE messages SET body = substr(body, 1, 20) WHERE id = 2")
         .unwrap();
-    place
+    store_file
         .raw_connection()
         .execute_batch("UPDATE tasks SET body = 'x' WHERE id = 2")
         .unwrap();
-    let store = place.store();
+    let store = store_file.store();
     let history = store.history();
     let count = |table: &str| -> usize {
-        place
+        store_file
             .raw_connection()
             .query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
                 row.get::<_, i64>(0)

@@ -65,9 +65,8 @@ pub(super) fn is_release_due(engine: &Engine, project: &Project, landed: &Landed
         .git
         .unreleased_commits(&ProjectRepo::from_project(project), &landed.commit)
     {
-        Ok(Some(commits)) => commits.iter().any(|unreleased_commit| {
-            is_release_subject(&unreleased_commit.subject)
-                || landed_releasable_task(engine, unreleased_commit)
+        Ok(Some(commits)) => commits.iter().any(|commit| {
+            is_release_subject(&commit.subject) || landed_releasable_task(engine, commit)
         }),
         // Without a tag, only the task that landed just now is known.
         Ok(None) => is_releasable_task(engine, landed.task),
@@ -88,10 +87,10 @@ fn is_release_subject(subject: &str) -> bool {
         return false;
     };
     let kind = kind.trim_end_matches('!');
-    let kind = kind
-        .split_once('(')
-        .filter(|kind| kind.1.ends_with(')'))
-        .map_or(kind, |kind| kind.0);
+    let kind = match kind.split_once('(') {
+        Some((name, scope)) if scope.ends_with(')') => name,
+        _ => kind,
+    };
     matches!(kind, "feat" | "fix")
 }
 
@@ -143,16 +142,16 @@ pub(super) fn run_command_once(
         sandbox: None,
     };
     let (result, stopped) = loop {
-        let what = format!("`{command}` after it landed");
+        let description = format!("`{command}` after it landed");
         let entry = engine
             .shared
             .commands
-            .register(CommandOwner::Landed(landed.task), &what);
-        let wanted = || engine.can_start() && entry.is_wanted();
+            .register(CommandOwner::Landed(landed.task), &description);
+        let is_wanted = || engine.can_start() && entry.is_wanted();
         let result = engine
             .shared
             .agents
-            .run_check_while(&check, &wanted)
+            .run_check_while(&check, &is_wanted)
             .transpose();
         let stopped = !entry.is_wanted();
         drop(entry);
@@ -219,15 +218,15 @@ mod tests {
 
     #[test]
     fn a_feature_or_a_fix_is_recognised_by_its_subjects_prefix() {
-        for yes in [
+        for release_subject in [
             "feat: a cart",
             "fix(cart): totals",
             "feat!: gone",
             "fix(a b)!: c",
         ] {
-            assert!(is_release_subject(yes), "{yes}");
+            assert!(is_release_subject(release_subject), "{release_subject}");
         }
-        for no in [
+        for other_subject in [
             "feature: x",
             "fixes a: b",
             "chore: release",
@@ -235,7 +234,7 @@ mod tests {
             "docs(feat): x",
             "fix(: x",
         ] {
-            assert!(!is_release_subject(no), "{no}");
+            assert!(!is_release_subject(other_subject), "{other_subject}");
         }
     }
 }

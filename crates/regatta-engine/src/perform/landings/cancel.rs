@@ -55,7 +55,7 @@ impl<'a> TrialWatch<'a> {
         }
         // The board is read after the trunk, so it already shows a move that the queue itself made.
         let board = self.engine.board();
-        let mut queue = board.queue_of(&self.repo.project);
+        let mut queued = board.queue_of(&self.repo.project);
         let state = board
             .landings
             .get(&self.landing)
@@ -63,9 +63,10 @@ impl<'a> TrialWatch<'a> {
         if !matches!(state, Some(LandingState::Trying { void: false, .. })) {
             return false;
         }
-        let strange = tip.is_some_and(|id| !self.tips.contains(&id));
+        let is_unexpected = tip.is_some_and(|id| !self.tips.contains(&id));
         self.has_trunk_moved.set(
-            strange && !queue.any(|landing| matches!(landing.state, LandingState::Moving { .. })),
+            is_unexpected
+                && !queued.any(|landing| matches!(landing.state, LandingState::Moving { .. })),
         );
         !self.has_trunk_moved.get()
     }

@@ -19,9 +19,14 @@ use crate::perform::POLL_INTERVAL;
 type WatchedFileStamp = Option<(u64, u64, i64, i64)>;
 
 fn file_stamp(path: &Path) -> WatchedFileStamp {
-    fs::symlink_metadata(path)
-        .ok()
-        .map(|found| (found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+    fs::symlink_metadata(path).ok().map(|metadata| {
+        (
+            metadata.ino(),
+            metadata.size(),
+            metadata.mtime(),
+            metadata.mtime_nsec(),
+        )
+    })
 }
 
 /// The files that are watched: the blocking ones, and those that git writes on a commit or a stash.
@@ -32,13 +37,13 @@ pub(super) struct WatchedFiles {
 
 impl WatchedFiles {
     pub(super) fn new(top: &Path, paths: &[String]) -> WatchedFiles {
-        let of_git = [".git/index", ".git/HEAD"]
+        let git_files = [".git/index", ".git/HEAD"]
             .iter()
             .map(|name| top.join(name));
         let files: Vec<PathBuf> = paths
             .iter()
             .map(|path| top.join(path))
-            .chain(of_git)
+            .chain(git_files)
             .collect();
         let stamps = files.iter().map(|file| file_stamp(file)).collect();
         WatchedFiles { files, stamps }
@@ -55,10 +60,10 @@ impl WatchedFiles {
 /// Watches until none of these landings is held any longer, and has them tried again when a file
 /// changes.
 pub(super) fn watch_files(engine: &Engine, landings: Vec<LandingId>, watched: WatchedFiles) {
-    let item = engine.clone();
+    let engine_clone = engine.clone();
     engine.spawn_thread("checkout", move || {
-        while !item.is_stopping() {
-            let board = item.board();
+        while !engine_clone.is_stopping() {
+            let board = engine_clone.board();
             let is_held = |id: &&LandingId| {
                 board
                     .landings
@@ -72,7 +77,7 @@ pub(super) fn watch_files(engine: &Engine, landings: Vec<LandingId>, watched: Wa
             if watched.has_changed() {
                 for landing in held {
                     let command = Command::ReportCheckout { landing };
-                    if let Err(error) = item.submit(Request {
+                    if let Err(error) = engine_clone.submit(Request {
                         by: Actor::Regatta,
                         key: None,
                         command,
@@ -99,7 +104,7 @@ mod tests {
         fs::write(top.join(".git/index"), "1").unwrap();
         fs::write(top.join("a.txt"), "mine").unwrap();
         let paths = ["a.txt".to_owned(), "new.txt".to_owned()];
-        let acts: [(&str, &dyn Fn()); 4] = [
+        let changes: [(&str, &dyn Fn()); 4] = [
             ("edited", &|| {
                 fs::write(top.join("a.txt"), "mine again").unwrap()
             }),
@@ -109,14 +114,14 @@ mod tests {
                 fs::write(top.join(".git/index"), "23").unwrap()
             }),
         ];
-        for (what, act) in acts {
+        for (description, change) in changes {
             let watched = WatchedFiles::new(top, &paths);
             assert!(
                 !watched.has_changed(),
-                "a change was noticed before the file was {what}"
+                "a change was noticed before the file was {description}"
             );
-            act();
-            assert!(watched.has_changed(), "{what}");
+            change();
+            assert!(watched.has_changed(), "{description}");
         }
         let watched = WatchedFiles::new(top, &paths);
         fs::write(top.join("other.txt"), "x").unwrap();

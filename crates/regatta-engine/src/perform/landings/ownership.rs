@@ -30,43 +30,43 @@ pub(super) struct ResolvedConflict {
 /// conflicts in another way.
 pub(super) fn resolve_by_ownership(
     engine: &Engine,
-    train: &TrialBatch,
+    batch: &TrialBatch,
     member: &TrialMember,
     (tip, paths): (&CommitId, &[String]),
 ) -> Result<Option<ResolvedConflict>, String> {
-    if train.project.settings.landing.on_conflict != ConflictPolicy::Ownership
+    if batch.project.settings.landing.on_conflict != ConflictPolicy::Ownership
         || member.landing.reverts
     {
         return Ok(None);
     }
     let submission = &member.landing.submission;
-    let since = landed_since(engine, &train.repo, &submission.base)?;
+    let since = landed_since(engine, &batch.repo, &submission.base)?;
     let sides: BTreeMap<String, MergeSide> = paths
         .iter()
         .map(|path| (path.clone(), winning_side(path, &member.task, &since)))
         .collect();
-    let signed = landing_authorship(train, member);
-    let settled = engine.shared.git.merge_with_ownership(
-        &train.repo,
+    let authorship = landing_authorship(batch, member);
+    let merge = engine.shared.git.merge_with_ownership(
+        &batch.repo,
         tip,
         &submission.commit,
         &sides,
-        &signed,
+        &authorship,
     );
-    let OwnershipMerge { trial, dropped } = settled.map_err(|error| error.to_string())?;
-    let dropped = dropped.map(|dropped_versions| DroppedSides {
-        reference: dropped_versions.reference,
-        commit: dropped_versions.commit,
-        paths: dropped_versions.paths,
+    let OwnershipMerge { trial, dropped } = merge.map_err(|error| error.to_string())?;
+    let dropped = dropped.map(|versions| DroppedSides {
+        reference: versions.reference,
+        commit: versions.commit,
+        paths: versions.paths,
     });
-    let of = |(path, side): (String, MergeSide)| SettledPath {
+    let settled_path = |(path, side): (String, MergeSide)| SettledPath {
         path,
         is_trunks: side == MergeSide::Trunk,
     };
     Ok(Some(ResolvedConflict {
         trial,
         dropped,
-        sides: sides.into_iter().map(of).collect(),
+        sides: sides.into_iter().map(settled_path).collect(),
     }))
 }
 
@@ -82,12 +82,12 @@ pub(crate) fn landed_since(
         statuses: vec![TaskStatus::Completed],
         after: newest
             .checked_sub(MAX_TASKS_SEARCHED as u64)
-            .filter(|newest| *newest > 0)
+            .filter(|id| *id > 0)
             .map(TaskId),
         limit: MAX_TASKS_SEARCHED,
         ..TaskFilter::default()
     };
-    let mut found = Vec::new();
+    let mut landed_tasks = Vec::new();
     for task in engine
         .history()
         .tasks(&filter)
@@ -100,27 +100,23 @@ pub(crate) fn landed_since(
             .contains(repo, base, landed)
             .map_err(|error| error.to_string())?
         {
-            found.push(task);
+            landed_tasks.push(task);
         }
     }
-    Ok(found)
+    Ok(landed_tasks)
 }
 
 /// Returns the side whose version is taken: the trunk's if only a task that landed since owns the
 /// file, otherwise the branch's.
 fn winning_side(path: &str, task: &Task, since: &[Task]) -> MergeSide {
-    let owns = |task: &Task| {
-        task.files
-            .iter()
-            .any(|path_pattern| path_pattern.matches(path))
-    };
-    let touched = |task: &&Task| {
+    let owns = |task: &Task| task.files.iter().any(|pattern| pattern.matches(path));
+    let has_changed = |task: &&Task| {
         task.submission
             .as_ref()
             .is_some_and(|submission| submission.changed.iter().any(|changed| changed == path))
     };
-    let theirs = since.iter().filter(touched).any(owns);
-    if theirs && !owns(task) {
+    let is_owned_by_landed = since.iter().filter(has_changed).any(owns);
+    if is_owned_by_landed && !owns(task) {
         MergeSide::Trunk
     } else {
         MergeSide::Change

@@ -31,8 +31,8 @@ impl LatestPushes {
     /// Records that a push was requested.
     fn record(&self, project: &ProjectName, key: EffectKey) {
         let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = latest.entry(project.clone()).or_insert(key);
-        *known = key.max(*known);
+        let latest_key = latest.entry(project.clone()).or_insert(key);
+        *latest_key = key.max(*latest_key);
     }
 
     fn is_latest(&self, project: &ProjectName, key: EffectKey) -> bool {
@@ -55,16 +55,18 @@ pub(crate) fn push_trunk(
     let pushes = &engine.shared.pushes;
     pushes.record(project, key);
     let mut pause = RETRY_DELAY;
-    let done = loop {
+    let report = loop {
         let board = engine.board();
-        let wanted = board
+        let target = board
             .projects
             .get(project)
             .and_then(|project| Some((project, project.settings.landing.push.clone()?)));
-        let Some((item, remote)) = wanted.filter(|_| pushes.is_latest(project, key)) else {
+        let Some((target_project, remote)) = target.filter(|_| pushes.is_latest(project, key))
+        else {
             break Command::ReportPerformed;
         };
-        match push_once(engine, &ProjectRepo::from_project(item), &remote, commit)
+        let repo = ProjectRepo::from_project(target_project);
+        match push_once(engine, &repo, &remote, commit)
             .unwrap_or_else(|error| Err(describe_git_error(&error)))
         {
             Ok(command) => break command,
@@ -85,8 +87,8 @@ pub(crate) fn push_trunk(
                 }
             }
         }
-        let until = Instant::now() + pause;
-        while Instant::now() < until && pushes.is_latest(project, key) {
+        let retry_at = Instant::now() + pause;
+        while Instant::now() < retry_at && pushes.is_latest(project, key) {
             if engine.is_stopping() {
                 return; // the effect stays in the outbox, and the next start continues it
             }
@@ -95,26 +97,26 @@ pub(crate) fn push_trunk(
         pause = (pause * 2).min(MAX_RETRY_DELAY);
     };
     failpoint::hit("push.pushed");
-    report_effect(engine, key, done);
+    report_effect(engine, key, report);
 }
 
 /// Performs `Effect::PushBranch`: pushes the branch of a conversation. A failure is posted in its
 /// thread, and the next turn tries again.
 pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, commit: &CommitId) {
     let board = engine.board();
-    let wanted = board.conversations.get(&id).and_then(|conversation| {
+    let target = board.conversations.get(&id).and_then(|conversation| {
         let work = conversation
             .turns
             .iter()
             .rev()
-            .find_map(|conversation_turn| conversation_turn.work.as_ref())
-            .filter(|turn_work| turn_work.commit == *commit)?;
+            .find_map(|turn| turn.work.as_ref())
+            .filter(|work| work.commit == *commit)?;
         Some((
             board.projects.get(&conversation.project)?,
             BranchName::new(&work.branch).ok()?,
         ))
     });
-    let Some((project, branch)) = wanted else {
+    let Some((project, branch)) = target else {
         return report_effect(engine, key, Command::ReportPerformed);
     };
     let remote = project
@@ -123,7 +125,7 @@ pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, c
         .push
         .clone()
         .unwrap_or_else(|| "origin".into());
-    let trouble = match engine.shared.git.push_branch(
+    let failure = match engine.shared.git.push_branch(
         &ProjectRepo::from_project(project),
         &remote,
         &branch,
@@ -138,7 +140,7 @@ pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, c
     };
     let pushed = PushedWork {
         commit: commit.clone(),
-        failure: trouble,
+        failure,
     };
     report_effect(
         engine,
@@ -165,7 +167,7 @@ fn push_once(
     if !git.contains_exactly(repo, commit)? {
         return Ok(Ok(Command::ReportPerformed));
     }
-    let found = match git.push(repo, remote, commit)? {
+    let report = match git.push(repo, remote, commit)? {
         PushResult::Pushed => {
             let (remote, commit) = (remote.to_owned(), commit.clone());
             Ok(Command::ReportPushed {
@@ -176,21 +178,20 @@ fn push_once(
             })
         }
         PushResult::NonFastForward => {
-            let found = git.fetch_upstream(repo, remote)?;
-            let found = DivergedRemote {
-                remote: remote.to_owned(),
-                tip: found.tip,
-                changed: found.changed,
-            };
+            let upstream = git.fetch_upstream(repo, remote)?;
             Ok(Command::ReportDiverged {
                 project,
                 commit: commit.clone(),
-                found,
+                found: DivergedRemote {
+                    remote: remote.to_owned(),
+                    tip: upstream.tip,
+                    changed: upstream.changed,
+                },
             })
         }
         PushResult::Failed(reason) => Err(reason),
     };
-    Ok(found)
+    Ok(report)
 }
 
 fn describe_git_error(error: &GitError) -> String {

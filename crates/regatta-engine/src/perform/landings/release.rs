@@ -55,11 +55,11 @@ impl Releases {
         project: &ProjectName,
         act: impl FnOnce(&mut ProjectReleases) -> T,
     ) -> T {
-        let mut of_project = self
+        let mut by_project = self
             .by_project
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        act(of_project.entry(project.clone()).or_default())
+        act(by_project.entry(project.clone()).or_default())
     }
 
     /// Returns the landing whose release covers `entry`: a newer one that waits, or one whose
@@ -68,9 +68,8 @@ impl Releases {
         let newest = self.with_project(project, |releases| {
             releases.pending.last().copied().max(releases.last_made)
         });
-        newest
-            .filter(|newest| *newest > entry)
-            .map(|newest| newest.1)
+        let (_, newest_task) = newest.filter(|newest| *newest > entry)?;
+        Some(newest_task)
     }
 }
 
@@ -132,12 +131,12 @@ fn release_in_turn(
         }
     }
     let ReleaseTurn { claim, token, .. } = turn;
-    let done = Request {
+    let request = Request {
         by: Actor::Regatta,
         key: None,
         command: Command::Release { claim, token },
     };
-    if let Err(failure) = engine.submit(done) {
+    if let Err(failure) = engine.submit(request) {
         tracing::debug!(%claim, "could not end the release claim: {failure:?}");
     }
     true
@@ -175,9 +174,9 @@ fn wait_for_turn(
         });
     }
     let mut has_waited = false;
-    let mut has_told = false;
+    let mut has_warned = false;
     while !engine.is_stopping() {
-        let ask = Acquire {
+        let acquire = Acquire {
             owner: owner.clone(),
             uris: vec![Uri::for_release(&project.name)],
             mode: ClaimMode::Exclusive,
@@ -191,8 +190,11 @@ fn wait_for_turn(
         } else {
             0
         };
-        let asked = engine.acquire(Actor::Regatta, None, Acquire { wait_ms, ..ask });
-        match block_on_until(asked, Instant::now() + CLAIM_WAIT + Duration::from_secs(5)) {
+        let acquisition = engine.acquire(Actor::Regatta, None, Acquire { wait_ms, ..acquire });
+        match block_on_until(
+            acquisition,
+            Instant::now() + CLAIM_WAIT + Duration::from_secs(5),
+        ) {
             Some(Ok(reply)) => match reply.outcome {
                 CommandOutcome::Claim(Acquired::Granted { claim, token, .. }) => {
                     return Some(ReleaseTurn {
@@ -202,9 +204,9 @@ fn wait_for_turn(
                         has_begun: false,
                     });
                 }
-                other => {
+                outcome => {
                     tracing::error!(task = %landed.task, "unexpected answer to the request for \
-                        the release claim: {other:?}")
+                        the release claim: {outcome:?}")
                 }
             },
             Some(Err(CommandFailure::Stopping)) => return None,
@@ -212,13 +214,13 @@ fn wait_for_turn(
                 has_waited = true;
                 continue;
             }
-            Some(Err(failure)) if !has_told => {
+            Some(Err(failure)) if !has_warned => {
                 let text = format!(
                     "The release after {} still waits for its claim: {failure}",
                     landed.task
                 );
                 post_warning(engine, project, "coord:release", &text);
-                has_told = true;
+                has_warned = true;
             }
             Some(Err(_)) | None => {}
         }

@@ -15,7 +15,7 @@ use super::{TrialBatch, first_failed_check, validate};
 /// the replayed tasks. `Err` is the reason why the result could not be determined.
 pub(super) fn try_remote_sync(
     engine: &Engine,
-    train: &mut TrialBatch,
+    batch: &mut TrialBatch,
     remote: &str,
 ) -> Result<TrialOutcome, TrialOutcome> {
     let git = &engine.shared.git;
@@ -23,9 +23,9 @@ pub(super) fn try_remote_sync(
         landing: None,
         reason: format!("{error} {}", error.hint),
     };
-    let onto = git.fetch_upstream(&train.repo, remote).map_err(held)?.tip;
+    let onto = git.fetch_upstream(&batch.repo, remote).map_err(held)?.tip;
     failpoint::hit("join.fetched");
-    let (old, new, tasks) = match git.rebase_trunk(&train.repo, &onto).map_err(held)? {
+    let (old, new, tasks) = match git.rebase_trunk(&batch.repo, &onto).map_err(held)? {
         RebaseResult::UpToDate { tip } => {
             return Ok(TrialOutcome::AlreadyOnTrunk {
                 tip,
@@ -34,7 +34,7 @@ pub(super) fn try_remote_sync(
         }
         RebaseResult::Rebased { old, new, tasks } => (old, new, tasks),
         RebaseResult::Conflict { paths } => {
-            let Some(last) = train.members.last() else {
+            let Some(last) = batch.members.last() else {
                 return Err(empty_trial());
             };
             return Ok(TrialOutcome::Conflict {
@@ -45,7 +45,7 @@ pub(super) fn try_remote_sync(
         }
     };
     failpoint::hit("join.replanted");
-    validate::read_trunk_checks(engine, train, &onto).map_err(|reason| TrialOutcome::Held {
+    validate::read_trunk_checks(engine, batch, &onto).map_err(|reason| TrialOutcome::Held {
         landing: None,
         reason,
     })?;
@@ -53,11 +53,11 @@ pub(super) fn try_remote_sync(
         landing: None,
         reason,
     })?;
-    let all: Vec<&Task> = replayed
+    let checked_tasks: Vec<&Task> = replayed
         .iter()
-        .chain(train.members.iter().map(|trial_member| &trial_member.task))
+        .chain(batch.members.iter().map(|member| &member.task))
         .collect();
-    match first_failed_check(engine, train, &all, &new, vec![old.clone()])? {
+    match first_failed_check(engine, batch, &checked_tasks, &new, vec![old.clone()])? {
         None => Ok(TrialOutcome::Passed {
             old,
             new,
@@ -80,15 +80,15 @@ fn empty_trial() -> TrialOutcome {
 
 /// Reads the tasks that the replayed commits landed. Their contracts must hold on top of the
 /// remote's trunk, too.
-fn replayed_tasks(engine: &Engine, names: &[String]) -> Result<Vec<Task>, String> {
-    let mut found = Vec::new();
-    for id in names.iter().filter_map(|name| name.parse().ok()) {
-        found.extend(
+fn replayed_tasks(engine: &Engine, task_ids: &[String]) -> Result<Vec<Task>, String> {
+    let mut tasks = Vec::new();
+    for id in task_ids.iter().filter_map(|name| name.parse().ok()) {
+        tasks.extend(
             engine
                 .history()
                 .task(id)
                 .map_err(|error| error.to_string())?,
         );
     }
-    Ok(found)
+    Ok(tasks)
 }

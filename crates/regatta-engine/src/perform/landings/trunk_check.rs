@@ -53,10 +53,10 @@ pub(crate) fn compare_trunk_with(
         .shared
         .git
         .compare_trunk(&ProjectRepo::from_project(project), &recorded)?;
-    let is_news = !seen.missing.is_empty()
+    let has_difference = !seen.missing.is_empty()
         || !seen.added.is_empty()
         || project.queue.trunk_difference.is_some();
-    if is_news && !engine.is_stopping() {
+    if has_difference && !engine.is_stopping() {
         let command = Command::ReportTrunk {
             project: project.name.clone(),
             seen: seen.clone(),

@@ -61,10 +61,10 @@ struct Slot<'a> {
 impl ValidationSlots {
     /// Reserves the first free slot of a project.
     fn reserve_slot(&self, project: &ProjectName) -> Slot<'_> {
-        let mut taken = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = |n: &u32| !taken.contains(&(project.clone(), *n));
+        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = |number: &u32| !in_use.contains(&(project.clone(), *number));
         let number = (0..).find(free).unwrap_or(u32::MAX);
-        taken.insert((project.clone(), number));
+        in_use.insert((project.clone(), number));
         Slot {
             slots: self,
             project: project.clone(),
@@ -75,17 +75,18 @@ impl ValidationSlots {
     /// Returns whether surplus staging directories of a project may exist, and none of them is in
     /// use.
     fn needs_cleanup(&self, project: &ProjectName, slots: u32) -> bool {
-        let known = self
+        let last_cleaned = self
             .last_cleaned
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(project)
-            == Some(&slots);
-        let taken = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
-        !known
-            && !taken
-                .iter()
-                .any(|(taken, number)| taken == project && *number >= slots)
+            .unwrap_or_else(PoisonError::into_inner);
+        if last_cleaned.get(project) == Some(&slots) {
+            return false;
+        }
+        drop(last_cleaned);
+        let in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        !in_use
+            .iter()
+            .any(|(used_project, number)| used_project == project && *number >= slots)
     }
 
     fn has_passed(&self, key: &PassedTree) -> bool {
@@ -104,12 +105,12 @@ impl ValidationSlots {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        let mut taken = self
+        let mut in_use = self
             .slots
             .in_use
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        taken.remove(&(self.project.clone(), self.number));
+        in_use.remove(&(self.project.clone(), self.number));
     }
 }
 
@@ -117,49 +118,49 @@ impl Drop for Slot<'_> {
 /// tasks. Returns the first check that failed. `Err` says why the checks could not be run.
 pub(super) fn first_failed_check(
     engine: &Engine,
-    train: &TrialBatch,
+    batch: &TrialBatch,
     tasks: &[&Task],
     new: &CommitId,
     watch: &TrialWatch<'_>,
 ) -> Result<Option<FailedCheck>, String> {
-    let project = &train.project_with_trunk_checks;
+    let project = &batch.project_with_trunk_checks;
     let task = merge_validations(tasks).ok_or("the trial has no landings")?;
     let key = PassedTree {
         project: project.name.clone(),
         tree: engine
             .shared
             .git
-            .tree_of(&train.repo, new)
+            .tree_of(&batch.repo, new)
             .map_err(|error| error.to_string())?,
         checks: task.validation.clone(),
         commands: project.validation.clone(),
         environment: validation::task_env(&task, project),
     };
-    let bench = &engine.shared.validation_slots;
-    if bench.has_passed(&key) {
+    let validation_slots = &engine.shared.validation_slots;
+    if validation_slots.has_passed(&key) {
         return Ok(None);
     }
-    remove_surplus_slots(engine, train);
-    let slot = bench.reserve_slot(&project.name);
+    remove_surplus_slots(engine, batch);
+    let slot = validation_slots.reserve_slot(&project.name);
     let staging = engine
         .shared
         .git
-        .stage(&train.repo, slot.number, new)
+        .stage(&batch.repo, slot.number, new)
         .map_err(|error| error.to_string())?;
     crate::failpoint::hit("trial.staged");
-    let wanted = || watch.is_still_relevant();
-    let found = match prepare_slot(
+    let is_wanted = || watch.is_still_relevant();
+    let failed = match prepare_slot(
         engine,
-        &train.repo,
+        &batch.repo,
         (&task, project),
         (slot.number, new),
-        (&staging, &wanted),
+        (&staging, &is_wanted),
     )? {
-        Some(broken) => Some(broken),
+        Some(failed_setup) => Some(failed_setup),
         None => {
-            let shut_in = validation::check_sandbox(
+            let sandbox = validation::check_sandbox(
                 &*engine.shared.git,
-                &train.repo,
+                &batch.repo,
                 project.settings.run.sandbox,
             );
             let newest = tasks.last().map_or(task.id, |task| task.id);
@@ -167,30 +168,30 @@ pub(super) fn first_failed_check(
                 .shared
                 .commands
                 .register(CommandOwner::Trial(newest), "its checks");
-            let place = CheckDir {
+            let check_dir = CheckDir {
                 dir: &staging,
-                sandbox: shut_in,
+                sandbox,
                 env: vec![],
-                is_wanted: Some(&wanted),
+                is_wanted: Some(&is_wanted),
                 entry: Some(&entry),
             };
-            let found =
-                validation::first_failed_check(&*engine.shared.agents, &task, project, &place);
-            found.map_err(validation::describe_agent_error)?
+            let failed =
+                validation::first_failed_check(&*engine.shared.agents, &task, project, &check_dir);
+            failed.map_err(validation::describe_agent_error)?
         }
     };
     drop(slot);
-    if found.is_none() {
-        bench.record_passed(key);
+    if failed.is_none() {
+        validation_slots.record_passed(key);
     }
-    Ok(found)
+    Ok(failed)
 }
 
 /// An attempt's commit in a staging directory that contains exactly that commit, without files that
 /// are held back.
 pub(in crate::perform) struct StagedCommit<'a> {
     engine: &'a Engine,
-    scene: &'a AttemptContext,
+    context: &'a AttemptContext,
     commit: CommitId,
     slot: Slot<'a>,
     dir: PathBuf,
@@ -200,12 +201,12 @@ impl<'a> StagedCommit<'a> {
     /// Checks the attempt's commit out into a free slot's directory.
     pub(in crate::perform) fn new(
         engine: &'a Engine,
-        scene: &'a AttemptContext,
+        context: &'a AttemptContext,
         commit: &CommitId,
     ) -> Result<StagedCommit<'a>, String> {
         // A ratchet that an earlier daemon started may run in a directory that is about to get
         // another commit.
-        let ratchet = validation::ratchet_name(scene.attempt.id);
+        let ratchet = validation::ratchet_name(context.attempt.id);
         engine
             .shared
             .agents
@@ -214,15 +215,15 @@ impl<'a> StagedCommit<'a> {
         let slot = engine
             .shared
             .validation_slots
-            .reserve_slot(&scene.project.name);
+            .reserve_slot(&context.project.name);
         let dir = engine
             .shared
             .git
-            .stage(&scene.repo, slot.number, commit)
+            .stage(&context.repo, slot.number, commit)
             .map_err(|error| error.to_string())?;
         Ok(StagedCommit {
             engine,
-            scene,
+            context,
             commit: commit.clone(),
             slot,
             dir,
@@ -236,29 +237,29 @@ impl<'a> StagedCommit<'a> {
             project,
             repo,
             ..
-        } = self.scene;
-        let (slot, level) = (
+        } = self.context;
+        let (slot_and_commit, level) = (
             (self.slot.number, &self.commit),
             project.settings.run.sandbox,
         );
-        self.run_in_dir(level, |place, wanted| {
-            if let Some(broken) = prepare_slot(
+        self.run_in_dir(level, |check_dir, is_wanted| {
+            if let Some(failed_setup) = prepare_slot(
                 self.engine,
                 repo,
                 (task, project),
-                slot,
-                (&self.dir, wanted),
+                slot_and_commit,
+                (&self.dir, is_wanted),
             )? {
                 let output = String::new();
                 return Ok(vec![CheckEvidence {
                     check: "setup".into(),
                     passed: false,
-                    outcome: broken.reason,
+                    outcome: failed_setup.reason,
                     output,
                     duration_ms: 0,
                 }]);
             }
-            validation::run_checks(&*self.engine.shared.agents, task, project, place)
+            validation::run_checks(&*self.engine.shared.agents, task, project, check_dir)
                 .map_err(validation::describe_agent_error)
         })
     }
@@ -270,18 +271,18 @@ impl<'a> StagedCommit<'a> {
             task,
             project,
             ..
-        } = self.scene;
+        } = self.context;
         let level = project
             .settings
             .run
             .ratchet_sandbox
             .unwrap_or(SandboxLevel::Off);
-        self.run_in_dir(Some(level), |place, _| {
+        self.run_in_dir(Some(level), |check_dir, _| {
             validation::ratchet_refusal(
                 &*self.engine.shared.agents,
                 (task, project),
                 attempt.id,
-                place,
+                check_dir,
             )
             .map_err(validation::describe_agent_error)
         })
@@ -293,37 +294,37 @@ impl<'a> StagedCommit<'a> {
         level: Option<SandboxLevel>,
         run: impl FnOnce(&CheckDir<'_>, &dyn Fn() -> bool) -> Result<T, String>,
     ) -> Result<T, String> {
-        let (engine, AttemptContext { attempt, repo, .. }) = (self.engine, self.scene);
+        let (engine, AttemptContext { attempt, repo, .. }) = (self.engine, self.context);
         let entry = engine
             .shared
             .commands
             .register(CommandOwner::Attempt(attempt.id), "its checks");
-        let wanted = || entry.is_wanted() && engine.can_start() && !engine.is_ending(attempt.id);
-        let shut_in = validation::check_sandbox(&*engine.shared.git, repo, level);
+        let is_wanted = || entry.is_wanted() && engine.can_start() && !engine.is_ending(attempt.id);
+        let sandbox = validation::check_sandbox(&*engine.shared.git, repo, level);
         let env = validation::port_variables(&attempt.ports);
         run(
             &CheckDir {
                 dir: &self.dir,
-                sandbox: shut_in,
+                sandbox,
                 env,
-                is_wanted: Some(&wanted),
+                is_wanted: Some(&is_wanted),
                 entry: Some(&entry),
             },
-            &wanted,
+            &is_wanted,
         )
     }
 }
 
 /// Removes the staging directories of slots that the project no longer has.
-fn remove_surplus_slots(engine: &Engine, train: &TrialBatch) {
-    let (bench, name) = (&engine.shared.validation_slots, &train.project.name);
-    let slots = speculation::slots(&train.project, engine.board().limits.landing_slots);
-    if !bench.needs_cleanup(name, slots) {
+fn remove_surplus_slots(engine: &Engine, batch: &TrialBatch) {
+    let (validation_slots, name) = (&engine.shared.validation_slots, &batch.project.name);
+    let slots = speculation::slots(&batch.project, engine.board().limits.landing_slots);
+    if !validation_slots.needs_cleanup(name, slots) {
         return;
     }
-    match engine.shared.git.unstage(&train.repo, slots) {
+    match engine.shared.git.unstage(&batch.repo, slots) {
         Ok(()) => {
-            bench
+            validation_slots
                 .last_cleaned
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -344,7 +345,7 @@ fn prepare_slot(
     repo: &ProjectRepo,
     (task, project): (&Task, &Project),
     (slot, commit): (u32, &CommitId),
-    (dir, wanted): (&Path, &dyn Fn() -> bool),
+    (dir, is_wanted): (&Path, &dyn Fn() -> bool),
 ) -> Result<Option<FailedCheck>, String> {
     let settings = &project.settings.workspace;
     if !settings.copy.is_empty() {
@@ -367,14 +368,14 @@ fn prepare_slot(
                 project.settings.run.sandbox,
             ),
         };
-        let result = validation::run_check(&*engine.shared.agents, &check, Some(wanted))
+        let result = validation::run_check(&*engine.shared.agents, &check, Some(is_wanted))
             .map_err(validation::describe_agent_error)?;
         if !result.passed() {
-            let how = format!(
+            let outcome = format!(
                 "the setup command `{command}` {}",
                 validation::describe_end_with_hint(&result)
             );
-            return Ok(Some(FailedCheck::from_output(&how, &result.output)));
+            return Ok(Some(FailedCheck::from_output(&outcome, &result.output)));
         }
     }
     Ok(None)
@@ -387,15 +388,15 @@ fn prepare_slot(
 /// the saved file, and those count.
 pub(super) fn read_trunk_checks(
     engine: &Engine,
-    train: &mut TrialBatch,
+    batch: &mut TrialBatch,
     tip: &CommitId,
 ) -> Result<(), String> {
-    let (Some(read), Some(file)) = (
+    let (Some(parse), Some(file)) = (
         engine.shared.settings.parse_checks,
         engine
             .shared
             .git
-            .file_at(&train.repo, tip, "regatta.toml")
+            .file_at(&batch.repo, tip, "regatta.toml")
             .map_err(|error| error.to_string())?,
     ) else {
         return Ok(());
@@ -403,19 +404,19 @@ pub(super) fn read_trunk_checks(
     if engine
         .shared
         .git
-        .is_edited(&train.repo, "regatta.toml", &file)
+        .is_edited(&batch.repo, "regatta.toml", &file)
         .map_err(|error| error.to_string())?
     {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&file);
-    let checks =
-        read(&text).map_err(|s| format!("the trunk's regatta.toml cannot be read: {s}"))?;
+    let checks = parse(&text)
+        .map_err(|error| format!("the trunk's regatta.toml cannot be read: {error}"))?;
     if let Some(commands) = checks.commands {
-        train.project_with_trunk_checks.validation = commands;
+        batch.project_with_trunk_checks.validation = commands;
     }
     if let Some(timeout) = checks.timeout_ms {
-        train.project_with_trunk_checks.validation_timeout_ms = timeout;
+        batch.project_with_trunk_checks.validation_timeout_ms = timeout;
     }
     Ok(())
 }
@@ -423,11 +424,14 @@ pub(super) fn read_trunk_checks(
 /// Returns an id of the checks of a task. The same checks have the same id on every machine and in
 /// every version.
 pub(super) fn validation_id(project: &Project, task: &Task) -> String {
-    let asked = serde_json::to_string(&(&project.validation, &task.validation)).unwrap_or_default();
+    let checks =
+        serde_json::to_string(&(&project.validation, &task.validation)).unwrap_or_default();
     // FNV-1a: the hash needs no resistance against attacks, it only has to stay the same.
-    let hash = asked.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = checks
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     format!("{hash:016x}")
 }
 

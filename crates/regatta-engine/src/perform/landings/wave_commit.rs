@@ -31,18 +31,18 @@ impl OpenWave {
     pub(super) fn begin_member(
         &mut self,
         engine: &Engine,
-        (train, board): (&TrialBatch, &Board),
+        (batch, board): (&TrialBatch, &Board),
         carries: &mut [CarriedLanding],
         tip: CommitId,
     ) -> Result<CommitId, TrialOutcome> {
-        let next = train
+        let next = batch
             .members
             .get(carries.len())
-            .and_then(|trial_member| wave_commit::wave_of(board, &trial_member.landing));
+            .and_then(|member| wave_commit::wave_of(board, &member.landing));
         if next.is_some() && next == self.wave {
             return Ok(tip);
         }
-        let tip = self.close(engine, (train, board), carries, tip)?;
+        let tip = self.close(engine, (batch, board), carries, tip)?;
         *self = OpenWave {
             wave: next,
             base_tip: Some(tip.clone()),
@@ -55,44 +55,47 @@ impl OpenWave {
     pub(super) fn close(
         &self,
         engine: &Engine,
-        (train, board): (&TrialBatch, &Board),
+        (batch, board): (&TrialBatch, &Board),
         carries: &mut [CarriedLanding],
         tip: CommitId,
     ) -> Result<CommitId, TrialOutcome> {
         let (Some(wave), Some(onto)) = (self.wave, &self.base_tip) else {
             return Ok(tip);
         };
-        let members = &train.members[self.first_member..carries.len()];
+        let members = &batch.members[self.first_member..carries.len()];
         if members.len() < 2 || tip == *onto {
             return Ok(tip);
         }
-        let by = wave_authorship(train, board, wave, members);
-        let one = engine.shared.git.squash_range(&train.repo, onto, &tip, &by);
-        let one = one.map_err(|error| TrialOutcome::Held {
+        let authorship = wave_authorship(batch, board, wave, members);
+        let squashed = engine
+            .shared
+            .git
+            .squash_range(&batch.repo, onto, &tip, &authorship);
+        let squashed = squashed.map_err(|error| TrialOutcome::Held {
             landing: None,
             reason: error.to_string(),
         })?;
         // A landing that brought nothing new counts as landed with the others.
         carries[self.first_member..]
             .iter_mut()
-            .for_each(|carried_landing| carried_landing.commit = one.clone());
-        Ok(one)
+            .for_each(|carried| carried.commit = squashed.clone());
+        Ok(squashed)
     }
 }
 
 /// Returns the author and the message of a wave's commit. The same members always give the same
 /// text.
 fn wave_authorship(
-    train: &TrialBatch,
+    batch: &TrialBatch,
     board: &Board,
     (mission, step): wave_commit::WaveId,
     members: &[TrialMember],
 ) -> Authorship {
     let mut members: Vec<&TrialMember> = members.iter().collect();
-    members.sort_by_key(|trial_member| trial_member.task.id);
+    members.sort_by_key(|member| member.task.id);
     let mut agents: Vec<&str> = members
         .iter()
-        .map(|trial_member| trial_member.landing.agent.as_str())
+        .map(|member| member.landing.agent.as_str())
         .collect();
     agents.sort_unstable();
     agents.dedup();
@@ -104,16 +107,16 @@ fn wave_authorship(
     for member in &members {
         message += &format!("- {}: {}\n", member.task.id, member.task.subject);
     }
-    let trailers = members.iter().flat_map(|trial_member| {
-        message_trailers(&landing_authorship(train, trial_member).message)
-    });
+    let trailers = members
+        .iter()
+        .flat_map(|member| message_trailers(&landing_authorship(batch, member).message));
     message += &format!(
         "\nRegatta-Mission: {mission}\n{}",
         trailers.collect::<String>()
     );
     let seconds = members
         .iter()
-        .map(|trial_member| trial_member.landing.queued_unix_ms / 1_000)
+        .map(|member| member.landing.queued_unix_ms / 1_000)
         .max()
         .unwrap_or(0);
     let name = if let [only] = agents.as_slice() {
@@ -132,5 +135,5 @@ fn wave_authorship(
 /// Returns the lines of the last paragraph of a landing's own message.
 fn message_trailers(message: &str) -> Vec<String> {
     let last = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
-    last.lines().map(|s| format!("{s}\n")).collect()
+    last.lines().map(|line| format!("{line}\n")).collect()
 }

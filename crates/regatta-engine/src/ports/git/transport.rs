@@ -28,7 +28,7 @@ impl GitService {
     pub fn from_name(name: &str) -> Option<GitService> {
         [GitService::UploadPack, GitService::ReceivePack]
             .into_iter()
-            .find(|git_service| git_service.name() == name)
+            .find(|service| service.name() == name)
     }
 }
 
@@ -67,10 +67,11 @@ impl fmt::Debug for GitRemote {
 /// `refs/regatta/keep/A7-0123456789ab`.
 pub fn attempt_of_keep_ref(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix("refs/regatta/keep/")?;
-    let (attempt, earlier) = name
-        .split_once('-')
-        .map_or((name, None), |name| (name.0, Some(name.1)));
-    let plain = earlier.is_none_or(|earlier| {
+    let (attempt, earlier) = match name.split_once('-') {
+        Some((attempt, earlier)) => (attempt, Some(earlier)),
+        None => (name, None),
+    };
+    let is_plain = earlier.is_none_or(|earlier| {
         !earlier.is_empty()
             && earlier
                 .bytes()
@@ -78,7 +79,7 @@ pub fn attempt_of_keep_ref(reference: &str) -> Option<AttemptId> {
     });
     let id: AttemptId = attempt.parse().ok()?;
     // Only the canonical spelling counts, because any other spelling is another ref.
-    (plain && id.to_string() == attempt).then_some(id)
+    (is_plain && id.to_string() == attempt).then_some(id)
 }
 
 #[cfg(test)]
@@ -99,10 +100,13 @@ mod tests {
 
     #[test]
     fn s6_only_the_canonical_spelling_of_a_keep_ref_names_an_attempt() {
-        let keeps = |s: &str| attempt_of_keep_ref(&format!("refs/regatta/keep/{s}"));
-        assert_eq!(keeps("A7"), Some(AttemptId(7)));
-        assert_eq!(keeps("A7-0123456789ab"), Some(AttemptId(7)));
-        assert_eq!(keeps("A7-0123456789ab-ba9876543210"), Some(AttemptId(7)));
+        let attempt_of = |name: &str| attempt_of_keep_ref(&format!("refs/regatta/keep/{name}"));
+        assert_eq!(attempt_of("A7"), Some(AttemptId(7)));
+        assert_eq!(attempt_of("A7-0123456789ab"), Some(AttemptId(7)));
+        assert_eq!(
+            attempt_of("A7-0123456789ab-ba9876543210"),
+            Some(AttemptId(7))
+        );
         for bad in [
             "",
             "A",
@@ -118,7 +122,7 @@ mod tests {
             "A7-ä",
             "A7\0",
         ] {
-            assert_eq!(keeps(bad), None, "{bad:?}");
+            assert_eq!(attempt_of(bad), None, "{bad:?}");
         }
         assert_eq!(attempt_of_keep_ref("refs/heads/A7"), None);
         assert_eq!(attempt_of_keep_ref("refs/regatta/base/A7"), None);

@@ -1,0 +1,168 @@
+//! Acquires a claim and waits for it while another owner holds it.
+//!
+//! A wait is an entry on the board. When the caller drops the future, the wait is cancelled, so that
+//! no claim is granted to a caller that is gone. Who waits for which claim is decided in
+//! `regatta_core::claim`.
+
+use std::sync::Arc;
+
+use regatta_core::board::{Board, Draft};
+use regatta_core::claim::{self, Acquire, Acquired};
+use regatta_core::command::{Actor, Command, CommandOutcome, Request};
+use regatta_core::ids::{RequestKey, WaitId};
+use regatta_core::refusal::Refusal;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::writer::{CommandFailure, CommandReply, SubmitResult, WriterMessage};
+use crate::{Engine, redact};
+
+impl Engine {
+    /// Acquires a claim, and waits for it as long as the request says. The wait ends when the
+    /// caller drops the future.
+    pub async fn acquire(
+        &self,
+        by: Actor,
+        key: Option<RequestKey>,
+        acquire: Acquire,
+    ) -> SubmitResult {
+        let requested = acquire.clone();
+        let mut request = Request {
+            by,
+            key,
+            command: Command::Acquire(acquire),
+        };
+        redact::redact_request(&self.shared.settings.redactor, &mut request);
+        let (answer, reply) = oneshot::channel();
+        let message = WriterMessage::Submit {
+            request: Box::new(request),
+            completed_effect: None,
+            precondition: None,
+            answer,
+        };
+        self.shared
+            .writer
+            .send(message)
+            .await
+            .map_err(|_| CommandFailure::Stopping)?;
+        let mut pending = PendingAcquire {
+            engine: self,
+            reply,
+        };
+        let reply = (&mut pending.reply)
+            .await
+            .map_err(|_| CommandFailure::Stopping)??;
+        let CommandOutcome::Claim(Acquired::Waiting { wait, .. }) = reply.outcome else {
+            return Ok(reply);
+        };
+        let mut queued = QueuedWait {
+            engine: self,
+            wait,
+            is_over: false,
+        };
+        let mut boards = self.shared.board.clone();
+        loop {
+            let board = boards.borrow_and_update().clone();
+            if !board.waits.contains_key(&wait) {
+                queued.is_over = true;
+                return self.end_of_wait(&board, wait, &requested);
+            }
+            boards
+                .changed()
+                .await
+                .map_err(|_| CommandFailure::Stopping)?;
+        }
+    }
+
+    /// Returns the answer to a request whose wait has ended: the claim that the wait was granted, or
+    /// a refusal that names the holders.
+    fn end_of_wait(&self, board: &Arc<Board>, wait: WaitId, requested: &Acquire) -> SubmitResult {
+        let mut claims = board.claims.values();
+        let Some(claim) = claims.find(|claim| claim.from_wait == Some(wait)) else {
+            let draft = Draft::new(board, self.now());
+            let holders = claim::conflicting_holders(
+                &draft,
+                &requested.uris,
+                requested.mode,
+                None,
+                self.now(),
+            );
+            return Err(CommandFailure::Refused {
+                refusal: Refusal::ClaimHeld { holders },
+                revision: board.revision,
+            });
+        };
+        let now_fleet_ms = self.now().fleet_ms;
+        let ttl_ms = claim
+            .expires_fleet_ms
+            .map_or(0, |expires| expires.saturating_sub(now_fleet_ms));
+        Ok(CommandReply {
+            revision: board.revision,
+            outcome: CommandOutcome::Claim(Acquired::Granted {
+                claim: claim.id,
+                token: claim.token,
+                ttl_ms,
+            }),
+            completed_task: None,
+        })
+    }
+}
+
+/// The pending answer to a request for a claim. When it is dropped, a wait that the answer names is
+/// cancelled.
+struct PendingAcquire<'a> {
+    engine: &'a Engine,
+    reply: oneshot::Receiver<SubmitResult>,
+}
+
+impl Drop for PendingAcquire<'_> {
+    fn drop(&mut self) {
+        self.reply.close(); // from here on the writer sees that nobody reads the answer
+        if let Ok(Ok(CommandReply {
+            outcome: CommandOutcome::Claim(Acquired::Waiting { wait, .. }),
+            ..
+        })) = self.reply.try_recv()
+        {
+            drop(QueuedWait {
+                engine: self.engine,
+                wait,
+                is_over: false,
+            });
+        }
+    }
+}
+
+/// A wait for a claim, which is cancelled when this value is dropped.
+struct QueuedWait<'a> {
+    engine: &'a Engine,
+    wait: WaitId,
+    is_over: bool,
+}
+
+impl Drop for QueuedWait<'_> {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command: Command::CancelWait { wait: self.wait },
+        };
+        let (answer, _) = oneshot::channel();
+        let message = WriterMessage::Submit {
+            request: Box::new(request),
+            completed_effect: None,
+            precondition: None,
+            answer,
+        };
+        if let Err(mpsc::error::TrySendError::Full(message)) =
+            self.engine.shared.writer.try_send(message)
+        {
+            // The queue is full, so a thread waits for room to cancel the wait all the same.
+            let writer = self.engine.shared.writer.clone();
+            self.engine.spawn_thread("cancel-wait", move || {
+                let _stopping = writer.blocking_send(message);
+            });
+        }
+    }
+}
