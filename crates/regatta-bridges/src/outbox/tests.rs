@@ -1,3 +1,5 @@
+//! Tests of the outbox.
+
 use super::*;
 
 fn post(n: u64, stage: u32) -> ThreadPost {

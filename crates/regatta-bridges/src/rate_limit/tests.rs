@@ -1,3 +1,5 @@
+//! Tests of the limits on calls to services.
+
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,3 +1,5 @@
+//! Tests of reading the configuration of bridges.
+
 use super::*;
 
 fn registry_from_env(vars: &[(&str, &str)]) -> BridgeRegistry {
