@@ -231,7 +231,7 @@ struct OneWayCopy<'a> {
     written: usize,
     /// Set when the source has ended.
     has_source_ended: bool,
-    /// Set when the target was told about the end.
+    /// Set when the end was passed on to the target.
     is_target_closed: bool,
 }
 

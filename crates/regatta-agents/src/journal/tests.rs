@@ -1,3 +1,5 @@
+//! Tests of reading, writing and repairing journals.
+
 use super::*;
 
 const SEGMENT_BYTES: u64 = 1024;

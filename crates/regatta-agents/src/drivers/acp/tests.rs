@@ -497,7 +497,7 @@ fn prompts_wait_for_the_turn_and_the_hold_and_are_sent_once() {
     let prompts = harness
         .journal
         .iter()
-        .filter(|journal| journal.line.contains("session/prompt"))
+        .filter(|record| record.line.contains("session/prompt"))
         .count();
     assert_eq!(prompts, 3);
     harness.check_replay();
