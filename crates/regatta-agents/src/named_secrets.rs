@@ -323,31 +323,32 @@ enum Notation {
 
 /// Returns the start of the value and the notation.
 fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
-    let mut at = name.end;
-    let skip = |at: usize, set: &[u8], max_bytes: usize| {
-        at + bytes[at.min(bytes.len())..]
-            .iter()
-            .take(max_bytes)
-            .take_while(|byte| set.contains(byte))
-            .count()
+    let mut offset = name.end;
+    let skip = |offset: usize, set: &[u8], max_bytes: usize| {
+        offset
+            + bytes[offset.min(bytes.len())..]
+                .iter()
+                .take(max_bytes)
+                .take_while(|byte| set.contains(byte))
+                .count()
     };
-    if bytes.get(at) == Some(&b'>') && name.start > 0 && bytes[name.start - 1] == b'<' {
-        return Some((at + 1, Notation::Tag));
+    if bytes.get(offset) == Some(&b'>') && name.start > 0 && bytes[name.start - 1] == b'<' {
+        return Some((offset + 1, Notation::Tag));
     }
-    if bytes[at..].len() >= 3 && bytes[at..at + 3].eq_ignore_ascii_case(b"%3D") {
-        return Some((at + 3, Notation::Percent));
+    if bytes[offset..].len() >= 3 && bytes[offset..offset + 3].eq_ignore_ascii_case(b"%3D") {
+        return Some((offset + 3, Notation::Percent));
     }
     // A percent-encoded quoted name: %22password%22%3A%22…%22
-    let rest = &bytes[at..bytes.len().min(at + 12)];
+    let rest = &bytes[offset..bytes.len().min(offset + 12)];
     if rest.len() >= 6
         && (rest.starts_with(b"%22") || rest.starts_with(b"%27"))
         && rest[3..6].eq_ignore_ascii_case(b"%3A")
     {
         let gap = if rest[6..].starts_with(b"%20") { 3 } else { 0 };
-        return Some((at + 6 + gap, Notation::Percent));
+        return Some((offset + 6 + gap, Notation::Percent));
     }
     // The quotes, brackets and escapes that close the name.
-    let closed = skip(at, b"\"'`\\])}", 6);
+    let closed = skip(offset, b"\"'`\\])}", 6);
     let spaced = skip(closed, b" \t", 40);
     let separator = bytes.get(spaced)?;
     let next = bytes.get(spaced + 1).copied().unwrap_or(b' ');
@@ -355,10 +356,10 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
         (b'=', b'=' | b'~') | (b':', b':') => None,
         (b'=', b'>') | (b':', b'=') => Some((skip(spaced + 2, b" \t", 40), Notation::Spaced)),
         (b'=', _) => {
-            at = skip(spaced + 1, b" \t", 40);
-            let is_tight = spaced == closed && at == spaced + 1;
+            offset = skip(spaced + 1, b" \t", 40);
+            let is_tight = spaced == closed && offset == spaced + 1;
             Some((
-                at,
+                offset,
                 if is_tight {
                     Notation::Equals
                 } else {
@@ -367,10 +368,10 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
             ))
         }
         (b':', _) => {
-            at = skip(spaced + 1, b" \t", 40);
+            offset = skip(spaced + 1, b" \t", 40);
             // A declaration with its type: password: &str = "…"
             let is_type = |byte: u8| byte.is_ascii_alphanumeric() || b"_&<>:' ?[]|".contains(&byte);
-            let rest = &bytes[at..bytes.len().min(at + 60)];
+            let rest = &bytes[offset..bytes.len().min(offset + 60)];
             let length = rest.iter().take_while(|byte| is_type(**byte)).count();
             let is_declared =
                 length > 1 && rest[length..].starts_with(b"= ") && rest[length - 1] == b' ';
@@ -379,9 +380,9 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
                     .get(length + 2)
                     .is_some_and(|byte| b"\"'`br".contains(byte))
             {
-                return Some((at + length + 2, Notation::Spaced));
+                return Some((offset + length + 2, Notation::Spaced));
             }
-            Some((at, Notation::Colon))
+            Some((offset, Notation::Colon))
         }
         _ if spaced > name.end && closed == name.end => {
             is_space_separated(bytes, name).then_some((spaced, Notation::Space))

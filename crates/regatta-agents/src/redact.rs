@@ -237,9 +237,9 @@ impl Redactor {
         // Known values come first, over the whole line, because the end of a match by shape may lie
         // inside a known value.
         let mut found: Vec<(usize, usize, &str)> = vec![];
-        let mut at = 0;
-        while let Some(hit) = self.secret_pairs.find_from(bytes, at) {
-            at = hit + 1;
+        let mut offset = 0;
+        while let Some(hit) = self.secret_pairs.find_from(bytes, offset) {
+            offset = hit + 1;
             if let Some((end, number)) = self.secret_at(bytes, hit) {
                 let (start, end) = widen_to_escapes(line, hit, end);
                 found.push((
@@ -247,25 +247,25 @@ impl Redactor {
                     end,
                     &self.replacements[number],
                 ));
-                at = end;
+                offset = end;
             }
         }
         let mut all = Vec::with_capacity(found.len() + 1);
         let mut from = 0;
         for known in found.iter().map(Some).chain([None]) {
             let limit = known.map_or(bytes.len(), |known| known.0);
-            let mut at = from;
-            while at < limit {
-                if let Some(shape) = secret_patterns::find_secret(&bytes[..limit], at) {
+            let mut offset = from;
+            while offset < limit {
+                if let Some(shape) = secret_patterns::find_secret(&bytes[..limit], offset) {
                     let (start, end) = widen_to_escapes(line, shape.start, shape.end);
                     let (start, end) = (start.max(from), end.min(limit).max(shape.end));
                     all.push((start, end, "[redacted]"));
                     if shape.continues && end == bytes.len() {
                         self.is_inside_key.store(true, Ordering::Relaxed);
                     }
-                    (from, at) = (end, end);
+                    (from, offset) = (end, end);
                 } else {
-                    at += 1;
+                    offset += 1;
                 }
             }
             if let Some(known) = known {

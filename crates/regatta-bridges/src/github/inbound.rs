@@ -528,9 +528,9 @@ fn shorten_diff(diff: &str) -> String {
     if diff.chars().count() <= MAX_DIFF_CHARS {
         return diff.to_owned();
     }
-    let kept: String = diff.chars().take(MAX_DIFF_CHARS).collect();
+    let beginning: String = diff.chars().take(MAX_DIFF_CHARS).collect();
     format!(
-        "{kept}\n(The diff is longer than this. Say in your answer that you have not seen all of \
+        "{beginning}\n(The diff is longer than this. Say in your answer that you have not seen all of \
         it.)"
     )
 }
