@@ -1,8 +1,9 @@
 //! Implements the engine's port to agent programs: starts, watches and stops programs, each under a
 //! shim.
 //!
-//! The state of an attempt is read from its run directory and the process table each time, so
-//! nothing is lost when the daemon restarts.
+//! The adapter keeps no state of an attempt. It reads the run directory and the process table each
+//! time (see `run_phase`), so nothing is lost when the daemon restarts. What to start and when to
+//! stop it is the engine's decision.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,22 +20,22 @@ use regatta_core::agent::{Profile, Runtime};
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{
     AgentError, AgentSpec, Agents, CheckCommand, CheckResult, DriverVerdict, Exit, JournalRecord,
-    LaunchProblem, ProcessIdentity, ProcessState, ProgramLaunch, ResolvedAgent, SessionSink,
-    StartOutcome, TranscriptLine,
+    LaunchProblem, ProcessState, ProgramLaunch, ResolvedAgent, SessionSink, StartOutcome,
+    TranscriptLine,
 };
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::Signal;
 
 use crate::driver::Driver;
 use crate::drivers;
 use crate::environment::{ChildEnvironment, SHIM_ALLOCATOR};
 use crate::journal_copy::OpenCopy;
-use crate::process::{ProcessHandle, poll_until};
-use crate::process_tree::ProcessTree;
+use crate::process::poll_until;
 use crate::program_discovery::MachineFacts;
 use crate::relay::{self, RelayRecord};
-use crate::run_dir::{
-    ContactDeadline, RunDir, lock, lock_until, open_for_append, read_json, try_lock,
+use crate::run_dir::{ContactDeadline, RunDir, lock, open_for_append, try_lock};
+use crate::run_phase::{
+    OUTSIDE_END_TIMEOUT, RunPhase, SHIM_TIMEOUT, end_and_record, end_from_outside, read_exit,
+    read_phase, remaining_tree,
 };
 use crate::session_loop::{self, MAX_CURSORS, SessionLoop, TranscriptCursor};
 use crate::shim::{ALREADY_STARTED_EXIT_CODE, READY_LINE, ShimLimits, WakeupFd};
@@ -43,15 +44,6 @@ use crate::{errors, journal, launch, reaper, run_check, run_once, shim_protocol}
 /// The time that a shim may take to report that its program runs. Many starts at once can make a
 /// machine very slow.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The time that a shim may take beyond the grace period. After that its tree is ended from
-/// outside.
-const SHIM_TIMEOUT: Duration = Duration::from_millis(1500);
-
-/// The time that ending a tree from outside may take. It is spent at most twice: on the tree of a
-/// stuck shim, and after the shim's death. Together with [`SHIM_TIMEOUT`] that stays under the 5 s
-/// of P4.
-const OUTSIDE_END_TIMEOUT: Duration = Duration::from_millis(1600);
 
 /// The longest accepted grace period. It can safely be added to a clock.
 const MAX_GRACE_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
@@ -89,35 +81,38 @@ pub(crate) struct RelayTarget {
 }
 
 impl RelayTarget {
-    /// Binds a port for a program. Returns the launch with that port in place of the daemon's
+    /// Binds a port for a program and puts that port into the launch in place of the daemon's
     /// address.
-    fn prepare(
-        &self,
-        launch: &ProgramLaunch,
-    ) -> io::Result<(TcpListener, RelayRecord, ProgramLaunch)> {
+    fn prepare(&self, launch: &ProgramLaunch) -> io::Result<PreparedRelay> {
         let listener = relay::listen()?;
         let address = listener.local_addr()?;
-        let own = format!("http://{address}");
+        let relay_url = format!("http://{address}");
         let mut launch = launch.clone();
-        for (_, value) in launch
-            .env
-            .iter_mut()
-            .filter(|(name, _)| name == "REGATTA_SERVER")
-        {
-            *value = value.replace(&self.server, &own);
+        for (name, value) in &mut launch.env {
+            if name == "REGATTA_SERVER" {
+                *value = value.replace(&self.server, &relay_url);
+            }
         }
         if let Some(mcp) = &mut launch.mcp {
-            mcp.url = mcp.url.replace(&self.server, &own);
+            mcp.url = mcp.url.replace(&self.server, &relay_url);
         }
-        Ok((
+        let record = RelayRecord {
+            address,
+            socket: self.socket.clone(),
+        };
+        Ok(PreparedRelay {
             listener,
-            RelayRecord {
-                address,
-                socket: self.socket.clone(),
-            },
+            record,
             launch,
-        ))
+        })
     }
+}
+
+/// A bound relay and the launch that uses it.
+struct PreparedRelay {
+    listener: TcpListener,
+    record: RelayRecord,
+    launch: ProgramLaunch,
 }
 
 impl fmt::Debug for AgentsAdapter {
@@ -126,18 +121,6 @@ impl fmt::Debug for AgentsAdapter {
             .field("data_dir", &self.data_dir)
             .finish_non_exhaustive()
     }
-}
-
-/// The state of a launch according to its files and the process table.
-pub(crate) enum RunPhase {
-    /// No shim has begun.
-    NotStarted,
-    /// A shim is running.
-    Running(ProcessIdentity, ProcessHandle),
-    /// A shim had begun and is gone without an exit record.
-    Vanished,
-    /// The launch has ended.
-    Ended(Exit),
 }
 
 impl AgentsAdapter {
@@ -176,21 +159,21 @@ impl AgentsAdapter {
     }
 
     /// Sets a contact deadline: a program that is started from now on ends when `file` (see
-    /// [`crate::contact_deadline::note`]) was not written for longer than `most`, even if this
-    /// process is gone.
-    pub fn with_contact_deadline(self, file: PathBuf, most: Duration) -> AgentsAdapter {
-        let ms = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+    /// [`crate::contact_deadline::record_contact`]) was not written for longer than `timeout`, even
+    /// if this process is gone.
+    pub fn with_contact_deadline(self, file: PathBuf, timeout: Duration) -> AgentsAdapter {
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         AgentsAdapter {
             contact_deadline: Some(ContactDeadline {
                 file: std::path::absolute(&file).unwrap_or(file),
-                timeout_ms: ms,
+                timeout_ms: timeout_ms,
             }),
             ..self
         }
     }
 
-    /// Gives each program an own address for `server`. It lives as long as the program and leads to
-    /// the unix socket of the daemon that runs at the time (P13).
+    /// Gives each program its own address for `server`. The address lives as long as the program
+    /// and leads to the unix socket of the daemon that runs at the time (P13).
     pub fn with_relay(self, server: &str, socket: PathBuf) -> AgentsAdapter {
         let socket = std::path::absolute(&socket).unwrap_or(socket);
         AgentsAdapter {
@@ -237,20 +220,20 @@ impl AgentsAdapter {
     pub fn run_session_loop(
         &self,
         attempt: AttemptId,
-        desk: &dyn SessionSink,
+        sink: &dyn SessionSink,
         driver: Box<dyn Driver>,
     ) -> Result<Option<DriverVerdict>, AgentError> {
-        let bell = Arc::new(
+        let wakeup = Arc::new(
             WakeupFd::new().map_err(|error| errors::kernel_error("make an eventfd", error))?,
         );
-        self.wakeups().insert(attempt, Arc::clone(&bell));
-        let verdict = SessionLoop::new(self, attempt, desk, driver, &bell).run();
-        let mut bells = self.wakeups();
-        if bells
+        self.wakeups().insert(attempt, Arc::clone(&wakeup));
+        let verdict = SessionLoop::new(self, attempt, sink, driver, &wakeup).run();
+        let mut wakeups = self.wakeups();
+        if wakeups
             .get(&attempt)
-            .is_some_and(|wakeup_fd| Arc::ptr_eq(wakeup_fd, &bell))
+            .is_some_and(|registered| Arc::ptr_eq(registered, &wakeup))
         {
-            bells.remove(&attempt);
+            wakeups.remove(&attempt);
         }
         verdict
     }
@@ -279,7 +262,7 @@ impl AgentsAdapter {
     pub(crate) fn invalidate_cursors(&self, attempt: AttemptId) {
         let mut cursors = self.cursors();
         self.cursor_generation.fetch_add(1, Ordering::SeqCst);
-        cursors.retain(|transcript_cursor| !transcript_cursor.belongs_to(attempt));
+        cursors.retain(|cursor| !cursor.belongs_to(attempt));
     }
 
     /// Locks the list of open copies.
@@ -300,14 +283,14 @@ impl AgentsAdapter {
         let launch = dir
             .read_launch()
             .map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
-        let attended = match launch {
+        let session_facts = match launch {
             Some(launch) => launch.session_facts,
             None => dir
                 .read_copy()
                 .map_err(|error| errors::file_error("read", &dir.copy_file(), error))?
                 .and_then(|copy| copy.session_facts),
         };
-        Ok(attended.map(|session_facts| drivers::new_driver(&session_facts.setup)))
+        Ok(session_facts.map(|session_facts| drivers::new_driver(&session_facts.setup)))
     }
 
     fn attempt_path(&self, attempt: AttemptId) -> PathBuf {
@@ -366,14 +349,14 @@ impl AgentsAdapter {
         input: Stdio,
     ) -> Result<(), AgentError> {
         let mut shim = self.spawn_shim(dir, environment, input)?;
-        let report = shim.stdout.take();
-        let heard = report
-            .map(|child_stdout| read_start_report(child_stdout, Instant::now() + START_TIMEOUT));
-        let ended_as = reap_shim(shim, heard == Some(StartReport::Ended));
-        match heard {
+        let stdout = shim.stdout.take();
+        let start_report =
+            stdout.map(|stdout| read_start_report(stdout, Instant::now() + START_TIMEOUT));
+        let exit_code = reap_shim(shim, start_report == Some(StartReport::Ended));
+        match start_report {
             Some(StartReport::Ready) => Ok(()),
             // A shim of an interrupted start performs this launch. That is equally good.
-            Some(StartReport::Ended) if ended_as == Some(i32::from(ALREADY_STARTED_EXIT_CODE)) => {
+            Some(StartReport::Ended) if exit_code == Some(i32::from(ALREADY_STARTED_EXIT_CODE)) => {
                 let deadline = Instant::now() + START_TIMEOUT;
                 while !dir.exit_file().exists() && !dir.shim_file().exists() {
                     if Instant::now() >= deadline {
@@ -418,7 +401,8 @@ impl AgentsAdapter {
         Ok(exit)
     }
 
-    /// Prevents that a shim ever performs this launch. Returns `None` if one has already begun.
+    /// Prevents any shim from performing this launch, and returns the recorded exit. Returns `None`
+    /// if a shim has already begun.
     fn prevent_start(&self, dir: &RunDir) -> Result<Option<Exit>, AgentError> {
         RunDir::create(dir.0.clone())
             .map_err(|error| errors::file_error("create", &dir.0, error))?;
@@ -482,8 +466,8 @@ impl AgentsAdapter {
     }
 
     /// Waits until the attempt's program has ended and no process of the attempt is left. Returns
-    /// `None` after `patience`.
-    pub fn wait(&self, attempt: AttemptId, patience: Duration) -> Result<Option<Exit>, AgentError> {
+    /// `None` after `timeout`.
+    pub fn wait(&self, attempt: AttemptId, timeout: Duration) -> Result<Option<Exit>, AgentError> {
         let dir = self.attempt_dir(attempt);
         match self.settled_phase(&dir)? {
             RunPhase::NotStarted => Err(errors::never_started(attempt)),
@@ -492,7 +476,7 @@ impl AgentsAdapter {
             RunPhase::Running(_, shim) => {
                 let now = Instant::now();
                 let deadline = now
-                    .checked_add(patience)
+                    .checked_add(timeout)
                     .unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
                 if shim
                     .wait_until(deadline)
@@ -520,8 +504,8 @@ impl Agents for AgentsAdapter {
         crate::launch_check::launch_problems(runtime, profile, &MachineFacts::this_machine())
     }
 
-    fn resolve(&self, wanted: &AgentSpec) -> ResolvedAgent {
-        crate::launch_check::resolve_agent(wanted, &MachineFacts::this_machine())
+    fn resolve(&self, spec: &AgentSpec) -> ResolvedAgent {
+        crate::launch_check::resolve_agent(spec, &MachineFacts::this_machine())
     }
 
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError> {
@@ -545,10 +529,10 @@ impl Agents for AgentsAdapter {
         let prepared = relay
             .prepare(launch)
             .map_err(|error| errors::kernel_error("listen on loopback", error))?;
-        let (listener, record, launch) = prepared;
-        let (environment, started) = launch::write_launch(self, &dir, &launch, Some(record))?;
-        self.start_shim(&dir, &environment, OwnedFd::from(listener).into())
-            .map(|()| started)
+        let (environment, started) =
+            launch::write_launch(self, &dir, &prepared.launch, Some(prepared.record))?;
+        let input = OwnedFd::from(prepared.listener).into();
+        self.start_shim(&dir, &environment, input).map(|()| started)
     }
 
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError> {
@@ -573,14 +557,14 @@ impl Agents for AgentsAdapter {
             RunPhase::Vanished => {
                 let tree = remaining_tree(&dir)?;
                 tree.list_living()
-                    .map(|found| !found.is_empty())
+                    .map(|processes| !processes.is_empty())
                     .map_err(|error| errors::kernel_error("list the processes", error))
             }
             // A start that is under way holds the lock until its shim has begun.
             RunPhase::NotStarted if dir.launch_file().exists() => {
                 let lock = dir.start_lock();
                 try_lock(&lock)
-                    .map(|held| held.is_none())
+                    .map(|acquired| acquired.is_none())
                     .map_err(|error| errors::file_error("lock", &lock, error))
             }
             RunPhase::NotStarted => Ok(false),
@@ -590,10 +574,10 @@ impl Agents for AgentsAdapter {
     fn attend(
         &self,
         attempt: AttemptId,
-        desk: &dyn SessionSink,
+        sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError> {
         match self.restore_driver(&self.attempt_dir(attempt))? {
-            Some(driver) => self.run_session_loop(attempt, desk, driver),
+            Some(driver) => self.run_session_loop(attempt, sink, driver),
             // A power cut left a torn launch record, so only the exit is known.
             None => self
                 .wait(attempt, Duration::MAX)
@@ -602,8 +586,8 @@ impl Agents for AgentsAdapter {
     }
 
     fn refresh_input(&self, attempt: AttemptId) {
-        if let Some(bell) = self.wakeups().get(&attempt) {
-            bell.wake();
+        if let Some(wakeup) = self.wakeups().get(&attempt) {
+            wakeup.wake();
         }
     }
 
@@ -628,7 +612,7 @@ impl Agents for AgentsAdapter {
 
     fn run_check(&self, check: &CheckCommand) -> Result<CheckResult, AgentError> {
         match &check.once_name {
-            Some(name) => run_once::run_command(self, name, (check, None)).map(|check_result| {
+            Some(name) => run_once::run_command(self, name, check, None).map(|check_result| {
                 check_result.expect("a check without a condition is always needed")
             }),
             None => run_check::run(self, check, None)?.ok_or_else(errors::shutting_down),
@@ -654,11 +638,11 @@ impl Agents for AgentsAdapter {
     fn run_check_while(
         &self,
         check: &CheckCommand,
-        wanted: &dyn Fn() -> bool,
+        is_needed: &dyn Fn() -> bool,
     ) -> Result<Option<CheckResult>, AgentError> {
         match &check.once_name {
-            Some(name) => run_once::run_command(self, name, (check, Some(wanted))),
-            None => run_check::run(self, check, Some(wanted)),
+            Some(name) => run_once::run_command(self, name, check, Some(is_needed)),
+            None => run_check::run(self, check, Some(is_needed)),
         }
     }
 
@@ -715,133 +699,6 @@ impl Agents for AgentsAdapter {
     }
 }
 
-fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
-    dir.read_exit()
-        .map_err(|error| errors::file_error("read", &dir.exit_file(), error))
-}
-
-/// Returns the tree of a vanished shim, in order to find its remaining processes.
-fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
-    let launch = dir
-        .read_launch()
-        .map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
-    let program = dir
-        .read_program()
-        .ok()
-        .flatten()
-        .map(|program| program.identity);
-    // The group's name identifies the launch as well as the mark does. It belongs to no other
-    // launch and is gone after a reboot.
-    let cgroup = dir.read_shim().ok().flatten().and_then(|shim| shim.cgroup);
-    let tree = ProcessTree {
-        shim: None,
-        program,
-        mark: launch.map(|launch| launch.mark),
-        cgroup: Arc::default(),
-    };
-    if let Some(cgroup) = cgroup {
-        let _first = tree.cgroup.set(cgroup);
-    }
-    Ok(tree)
-}
-
-/// Reads the phase of a launch from its files and the process table.
-pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
-    if let Some(exit) = read_exit(dir)? {
-        wait_for_shim_exit(dir, SHIM_TIMEOUT)?;
-        return Ok(RunPhase::Ended(exit));
-    }
-    match read_json::<ProcessIdentity>(&dir.shim_file()) {
-        Ok(None) => return Ok(RunPhase::NotStarted),
-        Ok(Some(identity)) => {
-            let handle = ProcessHandle::open(&identity)
-                .map_err(|error| errors::kernel_error("open a process", error))?;
-            if let Some(handle) = handle {
-                return Ok(RunPhase::Running(identity, handle));
-            }
-        }
-        // The record was torn by a power cut. A shim had begun, but no process survives a power
-        // cut.
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
-        Err(error) => return Err(errors::file_error("read", &dir.shim_file(), error)),
-    }
-    // The shim may have written its exit record after the first look.
-    Ok(read_exit(dir)?.map_or(RunPhase::Vanished, RunPhase::Ended))
-}
-
-/// Waits for a shim with an exit record to be gone. The record is the last thing that a shim
-/// writes, and a launch must not be reported as ended while its shim lives (P3, P10). A shim that
-/// hangs is ignored after `patience`, because no process of its launch is left.
-fn wait_for_shim_exit(dir: &RunDir, patience: Duration) -> Result<(), AgentError> {
-    let Ok(Some(identity)) = read_json::<ProcessIdentity>(&dir.shim_file()) else {
-        return Ok(());
-    };
-    match ProcessHandle::open(&identity)
-        .map_err(|error| errors::kernel_error("open a process", error))?
-    {
-        Some(shim) => shim
-            .wait_until(Instant::now() + patience)
-            .map(drop)
-            .map_err(|error| errors::kernel_error("wait", error)),
-        None => Ok(()),
-    }
-}
-
-/// Ends the tree of a shim that is stopped or stuck, and then the shim.
-pub(crate) fn end_from_outside(
-    shim: &ProcessHandle,
-    identity: ProcessIdentity,
-    dir: &RunDir,
-) -> Result<(), AgentError> {
-    // The tree is ended first, because escaped processes cannot be found without their subreaper.
-    let tree = ProcessTree {
-        shim: Some(identity),
-        ..ProcessTree::default()
-    };
-    let left = tree.end(Duration::ZERO, Instant::now() + OUTSIDE_END_TIMEOUT / 2);
-    let left = left.map_err(|error| errors::kernel_error("list the processes", error))?;
-    if !left.is_empty() {
-        return Err(errors::still_alive(
-            &left.iter().map(|process| process.pid).collect::<Vec<_>>(),
-        ));
-    }
-    shim.signal(Signal::KILL);
-    match shim.wait_until(Instant::now() + OUTSIDE_END_TIMEOUT / 2) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(errors::lock_not_released(&dir.shim_lock())),
-        Err(error) => Err(errors::kernel_error("wait", error)),
-    }
-}
-
-/// Ends a tree whose shim is gone and records the exit. Of several callers only the first records
-/// an exit.
-pub(crate) fn end_and_record(
-    dir: &RunDir,
-    tree: &ProcessTree,
-    grace: Duration,
-    exit: &Exit,
-) -> Result<Exit, AgentError> {
-    let deadline = Instant::now() + grace + OUTSIDE_END_TIMEOUT;
-    let lock = lock_until(&dir.shim_lock(), deadline)
-        .map_err(|error| errors::file_error("lock", &dir.shim_lock(), error))?;
-    let Some(_lock) = lock else {
-        return Err(errors::lock_not_released(&dir.shim_lock()));
-    };
-    if let Some(exit) = read_exit(dir)? {
-        return Ok(exit);
-    }
-    let left = tree
-        .end(grace, deadline)
-        .map_err(|error| errors::kernel_error("list the processes", error))?;
-    if !left.is_empty() {
-        return Err(errors::still_alive(
-            &left.iter().map(|process| process.pid).collect::<Vec<_>>(),
-        ));
-    }
-    dir.record_exit(exit)
-        .map_err(|error| errors::file_error("write", &dir.exit_file(), error))
-}
-
 /// Sends a command to a shim without waiting for the reply.
 fn send_command(dir: &RunDir, command: &shim_protocol::ShimCommand) -> io::Result<()> {
     shim_protocol::connect(dir)?.write_all(&command.to_line()?)
@@ -854,11 +711,11 @@ enum StartReport {
     TimedOut,
 }
 
-fn read_start_report(mut report: ChildStdout, deadline: Instant) -> StartReport {
-    match poll_until(&mut [PollFd::new(&report, PollFlags::IN)], Some(deadline)) {
+fn read_start_report(mut stdout: ChildStdout, deadline: Instant) -> StartReport {
+    match poll_until(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(deadline)) {
         Ok(true) => {
-            let mut word = [0; READY_LINE.len()];
-            if report.read_exact(&mut word).is_ok() && word == READY_LINE {
+            let mut line = [0; READY_LINE.len()];
+            if stdout.read_exact(&mut line).is_ok() && line == READY_LINE {
                 StartReport::Ready
             } else {
                 StartReport::Ended
@@ -876,45 +733,4 @@ pub(crate) fn reap_shim(mut shim: Child, ended: bool) -> Option<i32> {
     }
     reaper::reap(shim);
     None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::process::Process;
-    use crate::run_dir::write_atomic;
-
-    /// P3, P10: a launch with an exit record has ended only when its shim is gone, or when the shim
-    /// hangs for too long.
-    #[test]
-    fn p3_a_launch_has_ended_only_when_its_shim_is_gone() {
-        let place = tempfile::tempdir().unwrap();
-        let dir = RunDir::create(place.path().join("A1")).unwrap();
-        let mut shim = Command::new("cat")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let identity = Process::read(shim.id()).unwrap().identity().unwrap();
-        write_atomic(&dir.shim_file(), &serde_json::to_vec(&identity).unwrap()).unwrap();
-        dir.record_exit(&Exit::Code(0)).unwrap();
-        // A shim that hangs is ignored.
-        wait_for_shim_exit(&dir, Duration::ZERO).unwrap();
-        assert!(matches!(shim.try_wait(), Ok(None)));
-        assert!(matches!(
-            read_phase(&dir),
-            Ok(RunPhase::Ended(Exit::Code(0)))
-        ));
-        std::thread::scope(|scope| {
-            let seen = scope.spawn(|| wait_for_shim_exit(&dir, Duration::from_secs(300)).unwrap());
-            drop(shim.stdin.take());
-            seen.join().unwrap();
-        });
-        let gone = Process::read(shim.id()).is_none_or(|process| process.is_zombie);
-        shim.wait().unwrap();
-        assert!(
-            gone,
-            "the launch was reported as ended while its shim was alive"
-        );
-    }
 }

@@ -34,18 +34,23 @@ pub fn prepare_home(
     profile: &Profile,
     user_home: &Path,
 ) -> Result<AgentHome, AgentError> {
-    prepare_home_at(
-        home_path(data_dir, agent),
-        (&profile.read, &profile.write),
-        user_home,
-    )
+    let listed = ListedPaths {
+        read: &profile.read,
+        write: &profile.write,
+    };
+    prepare_home_at(home_path(data_dir, agent), &listed, user_home)
 }
 
-/// Creates a home at `path` and links the listed paths into it: the first list read-only, the
-/// second writable.
+/// Paths that a program may access, as a profile lists them.
+pub(crate) struct ListedPaths<'a> {
+    pub(crate) read: &'a [String],
+    pub(crate) write: &'a [String],
+}
+
+/// Creates a home at `path` and links the listed paths into it.
 pub(crate) fn prepare_home_at(
     path: PathBuf,
-    (read, write): (&[String], &[String]),
+    listed_paths: &ListedPaths<'_>,
     user_home: &Path,
 ) -> Result<AgentHome, AgentError> {
     RunDir::create(path.clone()).map_err(|error| errors::file_error("create", &path, error))?;
@@ -55,11 +60,9 @@ pub(crate) fn prepare_home_at(
         write_paths: vec![],
         warnings: vec![],
     };
-    for (listed, write) in read
-        .iter()
-        .map(|read| (read, false))
-        .chain(write.iter().map(|write| (write, true)))
-    {
+    let read_only = listed_paths.read.iter().map(|path| (path, false));
+    let writable = listed_paths.write.iter().map(|path| (path, true));
+    for (listed, is_writable) in read_only.chain(writable) {
         let real = expand_home(listed, user_home);
         if !real.is_absolute() {
             home.warnings.push(format!(
@@ -74,10 +77,10 @@ pub(crate) fn prepare_home_at(
         }
         home.link_path(&real, user_home)
             .map_err(|error| errors::file_error("link", &real, error))?;
-        if write {
-            home.write_paths.push(real)
+        if is_writable {
+            home.write_paths.push(real);
         } else {
-            home.read_paths.push(real)
+            home.read_paths.push(real);
         }
     }
     Ok(home)
@@ -97,17 +100,17 @@ impl AgentHome {
         let Ok(name) = real.strip_prefix(user_home) else {
             return Ok(());
         };
-        let own = self.path.join(name);
+        let link = self.path.join(name);
         if name.as_os_str().is_empty() {
             return Ok(());
         }
-        if let Some(parent) = own.parent() {
+        if let Some(parent) = link.parent() {
             fs::create_dir_all(parent)?;
         }
-        match symlink(real, &own) {
+        match symlink(real, &link) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                if fs::read_link(&own).is_ok_and(|path| path == real) {
+                if fs::read_link(&link).is_ok_and(|path| path == real) {
                     return Ok(());
                 }
                 // The program created this path, or replaced the link with a file that may be its
@@ -115,7 +118,7 @@ impl AgentHome {
                 self.warnings.push(format!(
                     "{} belongs to the agent and stays, so {} is not linked there. To link it, \
                     remove the agent's path first.",
-                    own.display(),
+                    link.display(),
                     real.display()
                 ));
                 Ok(())
@@ -163,18 +166,18 @@ mod tests {
         fs::write(home.path.join("session"), "kept").unwrap();
         fs::remove_file(home.path.join(".claude")).unwrap();
         fs::create_dir(home.path.join(".claude")).unwrap();
-        let again = prepare_home(&data, &agent, &profile, &user).unwrap();
+        let second_home = prepare_home(&data, &agent, &profile, &user).unwrap();
         assert_eq!(
-            fs::read_to_string(again.path.join("session")).unwrap(),
+            fs::read_to_string(second_home.path.join("session")).unwrap(),
             "kept"
         );
         assert!(
-            again
+            second_home
                 .warnings
                 .iter()
                 .any(|warning| warning.contains("stays")),
             "{:?}",
-            again.warnings
+            second_home.warnings
         );
     }
 }

@@ -50,7 +50,7 @@ pub(crate) struct Cgroup(PathBuf);
 fn own_cgroup() -> Option<PathBuf> {
     let mount = cgroup_mount(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = own.lines().find_map(|own| own.strip_prefix("0::"))?;
+    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     Some(mount.join(path.trim_start_matches('/')))
 }
 
@@ -60,19 +60,23 @@ fn cgroup_mount(mountinfo: &str) -> Option<PathBuf> {
         let (mount, kind) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
         // A partial mount has other paths than `/proc/self/cgroup` states.
-        (kind.starts_with("cgroup2 ") && fields.next() == Some("/"))
-            .then(|| fields.next().map(PathBuf::from))?
+        let is_whole = fields.next()? == "/";
+        let mount_point = fields.next()?;
+        if !kind.starts_with("cgroup2 ") || !is_whole {
+            return None;
+        }
+        Some(PathBuf::from(mount_point))
     })
 }
 
 impl Cgroup {
     /// Creates a group below this process's own group. Returns `None` if that is not possible.
     pub(crate) fn create(mark: &str) -> Option<Cgroup> {
-        let home = own_cgroup()?;
+        let parent = own_cgroup()?;
         // The shim enters the group to start the program. If it could not leave again, it would be
         // killed with its tree.
-        rustix::fs::access(home.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
-        let cgroup = Cgroup(home.join(format!("{NAME_PREFIX}{mark}")));
+        rustix::fs::access(parent.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
+        let cgroup = Cgroup(parent.join(format!("{NAME_PREFIX}{mark}")));
         match fs::create_dir(&cgroup.0) {
             Ok(()) => {}
             // An interrupted start may have left the group.
@@ -92,11 +96,11 @@ impl Cgroup {
     /// code between fork and exec. After a pause the first move takes the kernel some milliseconds,
     /// so the caller does it in parallel with other work.
     pub(crate) fn enter(&self) -> io::Result<CgroupStay> {
-        let home = own_cgroup()
+        let return_to = own_cgroup()
             .ok_or(io::ErrorKind::NotFound)?
             .join("cgroup.procs");
         fs::write(self.0.join("cgroup.procs"), std::process::id().to_string())?;
-        Ok(CgroupStay { return_to: home })
+        Ok(CgroupStay { return_to })
     }
 
     /// Moves another process into the group. A process that has ended meanwhile is ignored.
@@ -114,11 +118,7 @@ impl Cgroup {
         let mut found = Vec::new();
         self.visit(&self.0, &mut |dir| {
             let listed = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-            found.extend(
-                listed
-                    .lines()
-                    .filter_map(|listed| listed.parse::<u32>().ok()),
-            );
+            found.extend(listed.lines().filter_map(|pid| pid.parse::<u32>().ok()));
         });
         found
     }
@@ -151,15 +151,15 @@ impl Cgroup {
             .ok()
             .and_then(|text| cgroup_mount(&text));
         let mut found = Vec::new();
-        let mut open: Vec<PathBuf> = mount.into_iter().collect();
-        while let Some(dir) = open.pop() {
+        let mut pending: Vec<PathBuf> = mount.into_iter().collect();
+        while let Some(dir) = pending.pop() {
             for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
                 if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     continue;
                 }
                 match mark_in_name(&entry.file_name().to_string_lossy()) {
                     Some(mark) => found.push((mark, Cgroup(entry.path()))),
-                    None => open.push(entry.path()),
+                    None => pending.push(entry.path()),
                 }
             }
         }

@@ -22,9 +22,9 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Records that the daemon was in contact just now.
 pub fn record_contact(file: &Path) -> io::Result<()> {
-    let beside = file.with_extension("new");
-    fs::write(&beside, boot_clock_ms().to_string())?;
-    fs::rename(&beside, file)
+    let temporary = file.with_extension("new");
+    fs::write(&temporary, boot_clock_ms().to_string())?;
+    fs::rename(&temporary, file)
 }
 
 fn boot_clock_ms() -> u64 {
@@ -34,29 +34,33 @@ fn boot_clock_ms() -> u64 {
 }
 
 /// Returns whether the last contact is too long ago. When the file is missing or unreadable, the
-/// time counts from the first call that found no contact time; `missed` holds that moment.
-fn is_deadline_passed(leash: &ContactDeadline, missed: &mut Option<u64>, now: u64) -> bool {
-    let noted = fs::read_to_string(&leash.file)
+/// time counts from the first call that found no contact time; `missing_since` holds that moment.
+fn is_deadline_passed(
+    deadline: &ContactDeadline,
+    missing_since: &mut Option<u64>,
+    now_ms: u64,
+) -> bool {
+    let last_contact = fs::read_to_string(&deadline.file)
         .ok()
         .and_then(|s| s.trim().parse::<u64>().ok());
-    let since = match noted {
-        Some(noted) => {
-            *missed = None;
-            noted
+    let reference_ms = match last_contact {
+        Some(last_contact) => {
+            *missing_since = None;
+            last_contact
         }
-        None => *missed.get_or_insert(now),
+        None => *missing_since.get_or_insert(now_ms),
     };
-    now.saturating_sub(since) > leash.timeout_ms
+    now_ms.saturating_sub(reference_ms) > deadline.timeout_ms
 }
 
 /// Watches the contact file for as long as the shim lives, and ends the process tree when the
 /// deadline has passed.
-pub(crate) fn enforce_deadline(leash: &ContactDeadline, tree: &ProcessTree) {
-    let round = Duration::from_millis((leash.timeout_ms / 8).clamp(50, 2_000));
-    let mut missed = None;
+pub(crate) fn enforce_deadline(deadline: &ContactDeadline, tree: &ProcessTree) {
+    let poll_interval = Duration::from_millis((deadline.timeout_ms / 8).clamp(50, 2_000));
+    let mut missing_since = None;
     loop {
-        std::thread::sleep(round);
-        if is_deadline_passed(leash, &mut missed, boot_clock_ms()) {
+        std::thread::sleep(poll_interval);
+        if is_deadline_passed(deadline, &mut missing_since, boot_clock_ms()) {
             // Processes that survive are ended again in the next round.
             drop(tree.end(GRACE_PERIOD, Instant::now() + GRACE_PERIOD + KILL_TIMEOUT));
         }
@@ -70,26 +74,41 @@ mod tests {
     #[test]
     fn l5_the_deadline_passes_when_no_contact_was_recorded_for_too_long() {
         let dir = tempfile::tempdir().unwrap();
-        let leash = ContactDeadline {
-            file: dir.path().join("leash"),
+        let deadline = ContactDeadline {
+            file: dir.path().join("contact"),
             timeout_ms: 1_000,
         };
-        let (now, mut missed) = (boot_clock_ms(), None);
+        let (now_ms, mut missing_since) = (boot_clock_ms(), None);
         assert!(
-            !is_deadline_passed(&leash, &mut missed, now),
+            !is_deadline_passed(&deadline, &mut missing_since, now_ms),
             "the file may not be written yet"
         );
         assert!(
-            is_deadline_passed(&leash, &mut missed, now + 1_001),
+            is_deadline_passed(&deadline, &mut missing_since, now_ms + 1_001),
             "a missing file does not extend the deadline for ever"
         );
-        record_contact(&leash.file).unwrap();
-        let noted: u64 = fs::read_to_string(&leash.file).unwrap().parse().unwrap();
-        assert!(!is_deadline_passed(&leash, &mut missed, noted + 1_000) && missed.is_none());
-        assert!(is_deadline_passed(&leash, &mut missed, noted + 1_001));
+        record_contact(&deadline.file).unwrap();
+        let last_contact: u64 = fs::read_to_string(&deadline.file).unwrap().parse().unwrap();
+        assert!(
+            !is_deadline_passed(&deadline, &mut missing_since, last_contact + 1_000)
+                && missing_since.is_none()
+        );
+        assert!(is_deadline_passed(
+            &deadline,
+            &mut missing_since,
+            last_contact + 1_001
+        ));
         // A torn file counts as a missing one.
-        fs::write(&leash.file, "x").unwrap();
-        assert!(!is_deadline_passed(&leash, &mut missed, noted + 9_000));
-        assert!(is_deadline_passed(&leash, &mut missed, noted + 10_001));
+        fs::write(&deadline.file, "x").unwrap();
+        assert!(!is_deadline_passed(
+            &deadline,
+            &mut missing_since,
+            last_contact + 9_000
+        ));
+        assert!(is_deadline_passed(
+            &deadline,
+            &mut missing_since,
+            last_contact + 10_001
+        ));
     }
 }

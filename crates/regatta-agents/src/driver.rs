@@ -38,9 +38,9 @@ pub trait Driver: Send {
     fn on_record(&mut self, record: &JournalRecord) -> Vec<AgentEvent>;
 
     /// Returns the next input to send, or `None` if there is none for now. The session loop calls
-    /// it again only after the last input has come back through [`Driver::on_record`], so it never
-    /// returns the same input twice. It changes no state.
-    fn next_input(&self, wishes: &SessionInput) -> Option<InputAction>;
+    /// this method again only after the last input has come back through [`Driver::on_record`], so
+    /// the driver never returns the same input twice. The call changes no state.
+    fn next_input(&self, desired: &SessionInput) -> Option<InputAction>;
 
     /// Judges how the program ended.
     fn assess_exit(&self, exit: &Exit) -> ExitAssessment;

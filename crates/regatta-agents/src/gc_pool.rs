@@ -30,23 +30,23 @@ struct Worker {
 /// detected.
 pub fn is_controller_running(status: &str) -> bool {
     serde_json::from_str::<Value>(status)
-        .is_ok_and(|from_str| from_str["controller"]["state"] == "running")
+        .is_ok_and(|status| status["controller"]["state"] == "running")
 }
 
 fn find_worker(status: &str, alias: &str) -> Option<Worker> {
     let status: Value = serde_json::from_str(status).ok()?;
-    let found = status["sessions"]
+    let session = status["sessions"]
         .as_array()?
         .iter()
-        .find(|status| status["alias"] == alias)?;
-    let word = |name: &str| match &found[name] {
+        .find(|session| session["alias"] == alias)?;
+    let text_of = |name: &str| match &session[name] {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
         other => other.to_string(),
     };
     Some(Worker {
-        state: word("state"),
-        last_activity: word("last_activity"),
+        state: text_of("state"),
+        last_activity: text_of("last_activity"),
     })
 }
 
@@ -133,7 +133,7 @@ fn new_lines<'a>(old: &str, new: &'a str) -> Vec<&'a str> {
 /// Nudges the worker `alias` with the prompt from `input` and watches it until it is done.
 pub fn main(gc: &str, alias: &str, input: &mut dyn Read, out: &mut dyn Write) -> ExitCode {
     let mut prompt = String::new();
-    let done = input
+    let result = input
         .read_to_string(&mut prompt)
         .map_err(|error| format!("Could not read the prompt: {error}."))
         .and_then(|_| {
@@ -144,10 +144,10 @@ pub fn main(gc: &str, alias: &str, input: &mut dyn Read, out: &mut dyn Write) ->
             }
             .run_task(&prompt, out)
         });
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            drop(writeln!(io::stderr(), "{why}"));
+        Err(reason) => {
+            drop(writeln!(io::stderr(), "{reason}"));
             ExitCode::FAILURE
         }
     }
@@ -155,12 +155,12 @@ pub fn main(gc: &str, alias: &str, input: &mut dyn Read, out: &mut dyn Write) ->
 
 /// Returns the text of the nudge. The worker's session has none of the attempt's variables, so the
 /// text names the path of the result.
-fn nudge_text(dir: &Path, result: Option<&str>, prompt: &str) -> String {
-    let result = result
+fn nudge_text(dir: &Path, result_file: Option<&str>, prompt: &str) -> String {
+    let result_file = result_file
         .map(|path| format!(" REGATTA_RESULT is the file {path}."))
         .unwrap_or_default();
     format!(
-        "Work in the directory {} and nowhere else; do not commit.{result}\n\n{prompt}",
+        "Work in the directory {} and nowhere else; do not commit.{result_file}\n\n{prompt}",
         dir.display()
     )
 }
@@ -173,7 +173,7 @@ struct Pool<'a> {
 
 impl Pool<'_> {
     fn run_gc(&self, arguments: &[&str]) -> Result<String, String> {
-        let shown = || {
+        let command_name = || {
             format!(
                 "`{} {}`",
                 Path::new(&self.gc).display(),
@@ -184,14 +184,14 @@ impl Pool<'_> {
             .args(arguments)
             .stdin(Stdio::null())
             .output()
-            .map_err(|error| format!("Could not run {}: {error}.", shown()))?;
+            .map_err(|error| format!("Could not run {}: {error}.", command_name()))?;
         if !output.status.success() {
-            let words = String::from_utf8_lossy(&output.stderr);
+            let message = String::from_utf8_lossy(&output.stderr);
             return Err(format!(
                 "{} failed: {}. {}",
-                shown(),
+                command_name(),
                 output.status,
-                words.trim()
+                message.trim()
             ));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -219,19 +219,19 @@ impl Pool<'_> {
         let result = std::env::var("REGATTA_RESULT").ok();
         let prompt = nudge_text(&dir, result.as_deref(), prompt);
         self.run_gc(&["session", "nudge", self.alias, &prompt])?;
-        let mut watch = WorkerProgress::new(before);
-        let mut seen = String::new();
+        let mut progress = WorkerProgress::new(before);
+        let mut last_view = String::new();
         loop {
             std::thread::sleep(self.poll_interval);
             // A failed peek is ignored, because the status decides.
             if let Ok(view) = self.run_gc(&["session", "peek", self.alias, "--lines", "50"]) {
-                for line in new_lines(&seen, &view) {
+                for line in new_lines(&last_view, &view) {
                     writeln!(out, "{line}")
                         .map_err(|error| format!("Could not print: {error}."))?;
                 }
-                seen = view;
+                last_view = view;
             }
-            match watch.update(find_worker(&self.status()?, self.alias).as_ref()) {
+            match progress.update(find_worker(&self.status()?, self.alias).as_ref()) {
                 NextAction::KeepWatching => {}
                 NextAction::NudgeAgain => {
                     drop(self.run_gc(&["session", "nudge", self.alias, &prompt])?)
@@ -269,54 +269,51 @@ mod tests {
 
     #[test]
     fn worker_is_done_when_idle_after_work_and_fails_when_it_ignores_the_nudge() {
-        let mut watch = WorkerProgress::new(worker_in("idle", "1"));
+        let mut progress = WorkerProgress::new(worker_in("idle", "1"));
         assert_eq!(
-            watch.update(Some(&worker_in("idle", "1"))),
+            progress.update(Some(&worker_in("idle", "1"))),
             NextAction::KeepWatching
         );
         assert_eq!(
-            watch.update(Some(&worker_in("running", "2"))),
+            progress.update(Some(&worker_in("running", "2"))),
             NextAction::KeepWatching
         );
         assert_eq!(
-            watch.update(Some(&worker_in("idle", "3"))),
+            progress.update(Some(&worker_in("idle", "3"))),
             NextAction::KeepWatching
         );
         assert_eq!(
-            watch.update(Some(&worker_in("running", "4"))),
+            progress.update(Some(&worker_in("running", "4"))),
             NextAction::KeepWatching
         );
         assert_eq!(
-            watch.update(Some(&worker_in("idle", "5"))),
+            progress.update(Some(&worker_in("idle", "5"))),
             NextAction::KeepWatching
         );
         assert_eq!(
-            watch.update(Some(&worker_in("idle", "5"))),
+            progress.update(Some(&worker_in("idle", "5"))),
             NextAction::Done
         );
 
-        let mut quick = WorkerProgress::new(worker_in("idle", "1"));
+        let mut fast = WorkerProgress::new(worker_in("idle", "1"));
         assert_eq!(
-            quick.update(Some(&worker_in("idle", "2"))),
+            fast.update(Some(&worker_in("idle", "2"))),
             NextAction::KeepWatching
         );
-        assert_eq!(
-            quick.update(Some(&worker_in("idle", "2"))),
-            NextAction::Done
-        );
+        assert_eq!(fast.update(Some(&worker_in("idle", "2"))), NextAction::Done);
 
-        let mut deaf = WorkerProgress::new(worker_in("idle", "1"));
-        let verdicts: Vec<NextAction> = (0..2 * MAX_IDLE_POLLS)
-            .map(|_| deaf.update(Some(&worker_in("idle", "1"))))
+        let mut unresponsive = WorkerProgress::new(worker_in("idle", "1"));
+        let actions: Vec<NextAction> = (0..2 * MAX_IDLE_POLLS)
+            .map(|_| unresponsive.update(Some(&worker_in("idle", "1"))))
             .collect();
         assert_eq!(
-            verdicts
+            actions
                 .iter()
-                .filter(|next_action| **next_action == NextAction::NudgeAgain)
+                .filter(|action| **action == NextAction::NudgeAgain)
                 .count(),
             1
         );
-        assert!(matches!(verdicts.last(), Some(NextAction::Failed(_))));
+        assert!(matches!(actions.last(), Some(NextAction::Failed(_))));
         assert!(matches!(
             WorkerProgress::new(worker_in("idle", "1")).update(Some(&worker_in("dead", "1"))),
             NextAction::Failed(_)
@@ -337,20 +334,20 @@ mod tests {
 
     #[test]
     fn nudge_names_the_result_file_and_the_directory() {
-        let told = nudge_text(
+        let text = nudge_text(
             Path::new("/w"),
             Some("/data/attempts/A1/result.json"),
             "Do it.",
         );
         assert!(
-            told.contains("in the directory /w and nowhere else"),
-            "{told}"
+            text.contains("in the directory /w and nowhere else"),
+            "{text}"
         );
         assert!(
-            told.contains("REGATTA_RESULT is the file /data/attempts/A1/result.json."),
-            "{told}"
+            text.contains("REGATTA_RESULT is the file /data/attempts/A1/result.json."),
+            "{text}"
         );
-        assert!(told.ends_with("\n\nDo it."), "{told}");
+        assert!(text.ends_with("\n\nDo it."), "{text}");
         assert!(!nudge_text(Path::new("/w"), None, "Do it.").contains("REGATTA_RESULT"));
     }
 

@@ -5,7 +5,7 @@
 //! the number of their first record. A record is one line of JSON whose last field is a checksum of
 //! the bytes before it. A power cut may leave a torn line, a hole of zeros or a block of another
 //! file at the end. A reader therefore accepts only whole lines with a matching checksum and the
-//! next number, and stops for good at the first other line (D8).
+//! next number, and stops for good at the first line that fails these checks (D8).
 //!
 //! Readers see a record at once, and it outlives the shim. It is synced to the disk at most a
 //! second later, when a segment is full, and before the exit is recorded. A power cut ends the
@@ -125,7 +125,7 @@ fn list_segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
         Err(error) => return Err(error),
     };
-    let mut found: Vec<(u64, PathBuf)> = Vec::new();
+    let mut segments: Vec<(u64, PathBuf)> = Vec::new();
     for entry in entries {
         let name = entry?.file_name();
         let first = name
@@ -137,12 +137,12 @@ fn list_segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
                     .or_else(|| name.strip_suffix(".jsonl.gz"))?;
                 number.parse().ok()
             });
-        found.extend(first.map(|n| (n, dir.join(&name))));
+        segments.extend(first.map(|first| (first, dir.join(&name))));
     }
     // The plain file of a segment sorts first. The compressed one may be incomplete.
-    found.sort();
-    found.dedup_by_key(|found| found.0);
-    Ok(found)
+    segments.sort();
+    segments.dedup_by_key(|(first, _)| *first);
+    Ok(segments)
 }
 
 /// Returns the time of the last write to a journal in Unix milliseconds, or `None` if there is no
@@ -173,8 +173,8 @@ pub(crate) fn last_record_number(dir: &Path) -> io::Result<u64> {
 
 /// Returns whether a line fits into a journal when it is encoded.
 pub(crate) fn fits(line: &str) -> bool {
-    const AROUND: usize = 256;
-    let encoded = |byte: u8| {
+    const ENVELOPE_BYTES: usize = 256;
+    let encoded_bytes = |byte: u8| {
         if byte < 0x20 {
             6
         } else {
@@ -182,7 +182,7 @@ pub(crate) fn fits(line: &str) -> bool {
         }
     };
     line.len() < MAX_LINE_BYTES
-        && line.bytes().map(encoded).sum::<usize>() + AROUND < MAX_LINE_BYTES
+        && line.bytes().map(encoded_bytes).sum::<usize>() + ENVELOPE_BYTES < MAX_LINE_BYTES
 }
 
 /// A journal that was opened for appending.
@@ -220,9 +220,8 @@ impl JournalWriter {
     pub(crate) fn new(
         dir: PathBuf,
         max_segment_bytes: u64,
-        again: impl FnMut(&io::Error) -> bool + Send + 'static,
+        should_retry: impl FnMut(&io::Error) -> bool + Send + 'static,
     ) -> JournalWriter {
-        let should_retry = Box::new(again);
         JournalWriter {
             dir,
             file: None,
@@ -233,66 +232,67 @@ impl JournalWriter {
             next_record: 1,
             has_unsynced_records: false,
             has_unsynced_name: false,
-            should_retry,
+            should_retry: Box::new(should_retry),
         }
     }
 
     /// Opens a journal to continue it, or begins one. Everything that no reader would reach is
     /// removed first: a torn end and whatever follows it.
-    pub(crate) fn resume(dir: PathBuf, rotate_at: u64) -> io::Result<ResumedJournal> {
-        let mut writer = JournalWriter::new(dir, rotate_at, |_| false);
-        let (mut kept, mut mended) = (0, false);
-        let mut found = list_segments(&writer.dir)?.into_iter();
-        for (first, path) in found.by_ref() {
+    pub(crate) fn resume(dir: PathBuf, max_segment_bytes: u64) -> io::Result<ResumedJournal> {
+        let mut writer = JournalWriter::new(dir, max_segment_bytes, |_| false);
+        let (mut size_bytes, mut was_repaired) = (0, false);
+        let mut segments = list_segments(&writer.dir)?.into_iter();
+        for (first, path) in segments.by_ref() {
             if first != writer.next_record {
-                mended = true;
+                was_repaired = true;
                 fs::remove_file(path)?;
                 break;
             }
-            let (mut segment, mut whole) = (OpenSegment::open(first, &path)?, 0);
+            let (mut segment, mut valid_bytes) = (OpenSegment::open(first, &path)?, 0);
             while let NextLine::Whole(range) = segment.next_line()? {
                 let length = range.len() as u64 + 1;
                 if decode_record(&segment.buffer[range], writer.next_record).is_none() {
                     break;
                 }
-                (writer.next_record, whole) = (writer.next_record + 1, whole + length);
+                (writer.next_record, valid_bytes) = (writer.next_record + 1, valid_bytes + length);
             }
-            kept += whole;
+            size_bytes += valid_bytes;
             writer.file = None;
             if path.extension().is_some_and(|name| name == "gz") {
                 continue; // compressed segments are written as a whole
             }
             let file = OpenOptions::new().append(true).open(&path)?;
-            let torn = file.metadata()?.len() > whole;
-            if torn {
-                file.set_len(whole)?;
+            let is_torn = file.metadata()?.len() > valid_bytes;
+            if is_torn {
+                file.set_len(valid_bytes)?;
             }
-            (writer.file, writer.first_record, writer.file_bytes) = (Some(file), first, whole);
+            (writer.file, writer.first_record, writer.file_bytes) =
+                (Some(file), first, valid_bytes);
             (writer.has_unsynced_records, writer.has_unsynced_name) = (true, true);
-            if torn {
-                mended = true;
+            if is_torn {
+                was_repaired = true;
                 break;
             }
         }
         // Files are removed from the end, so that a crash leaves a valid journal.
-        for (_, path) in found.rev() {
+        for (_, path) in segments.rev() {
             fs::remove_file(path)?;
         }
         Ok(ResumedJournal {
             writer,
-            size_bytes: kept,
-            was_repaired: mended,
+            size_bytes,
+            was_repaired,
         })
     }
 
     /// Returns whether the journal still ends where this writer left it.
     pub(crate) fn is_current(&self) -> bool {
         let Some(file) = &self.file else { return false };
-        let there = fs::metadata(self.dir.join(segment_name(self.first_record)));
-        let (Ok(ours), Ok(there)) = (file.metadata(), there) else {
+        let on_disk = fs::metadata(self.dir.join(segment_name(self.first_record)));
+        let (Ok(own), Ok(on_disk)) = (file.metadata(), on_disk) else {
             return false;
         };
-        (ours.dev(), ours.ino(), self.file_bytes) == (there.dev(), there.ino(), there.len())
+        (own.dev(), own.ino(), self.file_bytes) == (on_disk.dev(), on_disk.ino(), on_disk.len())
             && self.buffer.is_empty()
     }
 
@@ -307,43 +307,48 @@ impl JournalWriter {
 
     /// Appends a record and returns its length. The record is in the file after
     /// [`JournalWriter::flush`] at the latest.
-    pub(crate) fn append(&mut self, at: u64, stream: JournalStream, line: &str) -> io::Result<u64> {
+    pub(crate) fn append(
+        &mut self,
+        written_unix_ms: u64,
+        stream: JournalStream,
+        line: &str,
+    ) -> io::Result<u64> {
         if self.file.is_none()
             || self.file_bytes + self.buffer.len() as u64 >= self.max_segment_bytes
         {
             self.rotate()?;
         }
         let before = self.file_bytes + self.buffer.len() as u64;
-        let mut sum = Hasher::new();
+        let mut hasher = Hasher::new();
         let stream = serde_json::to_string(&stream)?;
         self.push_bytes(
             format!(
-                "{{\"n\":{},\"at\":{at},\"stream\":{stream},\"line\":\"",
+                "{{\"n\":{},\"at\":{written_unix_ms},\"stream\":{stream},\"line\":\"",
                 self.next_record
             )
             .as_bytes(),
-            &mut sum,
+            &mut hasher,
         )?;
         let mut rest = line.as_bytes();
-        while let Some(at) = rest
+        while let Some(position) = rest
             .iter()
             .position(|byte| *byte < 0x20 || matches!(byte, b'"' | b'\\'))
         {
-            self.push_bytes(&rest[..at], &mut sum)?;
-            match rest[at] {
-                b'"' => self.push_bytes(b"\\\"", &mut sum)?,
-                b'\\' => self.push_bytes(b"\\\\", &mut sum)?,
-                b'\t' => self.push_bytes(b"\\t", &mut sum)?,
-                b'\r' => self.push_bytes(b"\\r", &mut sum)?,
-                b'\n' => self.push_bytes(b"\\n", &mut sum)?,
-                other => self.push_bytes(format!("\\u{other:04x}").as_bytes(), &mut sum)?,
+            self.push_bytes(&rest[..position], &mut hasher)?;
+            match rest[position] {
+                b'"' => self.push_bytes(b"\\\"", &mut hasher)?,
+                b'\\' => self.push_bytes(b"\\\\", &mut hasher)?,
+                b'\t' => self.push_bytes(b"\\t", &mut hasher)?,
+                b'\r' => self.push_bytes(b"\\r", &mut hasher)?,
+                b'\n' => self.push_bytes(b"\\n", &mut hasher)?,
+                other => self.push_bytes(format!("\\u{other:04x}").as_bytes(), &mut hasher)?,
             }
-            rest = &rest[at + 1..];
+            rest = &rest[position + 1..];
         }
-        self.push_bytes(rest, &mut sum)?;
-        self.push_bytes(b"\"", &mut sum)?;
-        let sum = format!(",\"sum\":\"{:08x}\"}}\n", sum.finalize());
-        self.push_bytes(sum.as_bytes(), &mut Hasher::new())?;
+        self.push_bytes(rest, &mut hasher)?;
+        self.push_bytes(b"\"", &mut hasher)?;
+        let checksum = format!(",\"sum\":\"{:08x}\"}}\n", hasher.finalize());
+        self.push_bytes(checksum.as_bytes(), &mut Hasher::new())?;
         self.next_record += 1;
         Ok(self.file_bytes + self.buffer.len() as u64 - before)
     }
@@ -404,12 +409,12 @@ impl JournalWriter {
         self.sync()?;
         let path = self.dir.join(segment_name(self.next_record));
         let file = loop {
-            let made = OpenOptions::new()
+            let opened = OpenOptions::new()
                 .create_new(true)
                 .append(true)
                 .mode(0o600)
                 .open(&path);
-            match made {
+            match opened {
                 Ok(file) => break file,
                 Err(error)
                     if error.kind() != io::ErrorKind::AlreadyExists
@@ -462,14 +467,14 @@ impl JournalReader {
 
     /// Creates a reader that starts at record number `from`.
     pub(crate) fn from_record(dir: &Path, from: u64) -> io::Result<JournalReader> {
-        let next = list_segments(dir)?
+        let first = list_segments(dir)?
             .iter()
-            .map(|pair| pair.0)
-            .filter(|n| *n <= from.max(1))
+            .map(|(first_record, _)| *first_record)
+            .filter(|first_record| *first_record <= from.max(1))
             .max()
             .unwrap_or(1);
         Ok(JournalReader {
-            next_record: next,
+            next_record: first,
             first_wanted: from,
             ..JournalReader::new(dir)
         })
@@ -516,7 +521,7 @@ impl JournalReader {
         if self
             .segment
             .as_ref()
-            .is_some_and(|open_segment| open_segment.first_record == self.next_record)
+            .is_some_and(|segment| segment.first_record == self.next_record)
         {
             return Ok(false);
         }
@@ -547,8 +552,8 @@ enum NextLine {
 impl OpenSegment {
     fn open(first: u64, path: &Path) -> io::Result<OpenSegment> {
         let file = File::open(path)?;
-        let packed = path.extension().is_some_and(|name| name == "gz");
-        let source: Box<dyn Read + Send> = if packed {
+        let is_compressed = path.extension().is_some_and(|name| name == "gz");
+        let source: Box<dyn Read + Send> = if is_compressed {
             Box::new(GzDecoder::new(io::BufReader::new(file)))
         } else {
             Box::new(file)
@@ -564,11 +569,11 @@ impl OpenSegment {
 
     fn next_line(&mut self) -> io::Result<NextLine> {
         loop {
-            if let Some(at) = self.buffer[self.searched..]
+            if let Some(newline) = self.buffer[self.searched..]
                 .iter()
                 .position(|byte| *byte == b'\n')
             {
-                let (start, end) = (self.consumed, self.searched + at);
+                let (start, end) = (self.consumed, self.searched + newline);
                 (self.consumed, self.searched) = (end + 1, end + 1);
                 return Ok(NextLine::Whole(start..end));
             }
@@ -595,8 +600,8 @@ impl OpenSegment {
 }
 
 /// Decodes one line of a journal. Returns `None` if the line is torn or has another number than
-/// `n`.
-fn decode_record(line: &[u8], n: u64) -> Option<JournalRecord> {
+/// `number`.
+fn decode_record(line: &[u8], number: u64) -> Option<JournalRecord> {
     let (body, sum) = line.split_at_checked(line.len().checked_sub(CHECKSUM_FIELD_BYTES)?)?;
     let sum = sum.strip_prefix(CHECKSUM_FIELD)?.strip_suffix(b"\"}")?;
     let sum = u32::from_str_radix(std::str::from_utf8(sum).ok()?, 16).ok()?;
@@ -604,7 +609,7 @@ fn decode_record(line: &[u8], n: u64) -> Option<JournalRecord> {
         return None;
     }
     let record: JournalRecord = serde_json::from_slice(line).ok()?;
-    (record.position == n).then_some(record)
+    (record.position == number).then_some(record)
 }
 
 /// Returns the end of the program's output as text of at most `bytes` bytes.
@@ -614,7 +619,7 @@ pub(crate) fn output_tail(dir: &Path, bytes: usize) -> io::Result<String> {
         .iter()
         .rev()
         .nth(1)
-        .map_or(1, |pair| pair.0);
+        .map_or(1, |(first_record, _)| *first_record);
     let mut reader = JournalReader {
         next_record: first,
         ..JournalReader::new(dir)
@@ -645,249 +650,42 @@ fn cut_front(text: &mut String, bytes: usize) {
 /// Compresses a journal that nobody writes any more. Returns whether there was anything to do.
 /// After a crash the journal is still readable and can be compressed again.
 pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
-    let mut done = false;
+    let mut has_compressed = false;
     for (_, path) in list_segments(dir)? {
         if path.extension().is_some_and(|name| name == "gz") {
             continue;
         }
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         io::copy(&mut File::open(&path)?, &mut encoder)?;
-        let packed = path.with_extension("jsonl.gz");
-        let temporary = write_temporary(&packed, &encoder.finish()?)?;
+        let compressed = path.with_extension("jsonl.gz");
+        let temporary = write_temporary(&compressed, &encoder.finish()?)?;
         // The modification time is kept, because it tells when the last record was written.
         File::options()
             .append(true)
             .open(&temporary)?
             .set_modified(fs::metadata(&path)?.modified()?)?;
-        fs::rename(&temporary, &packed)?;
-        sync_parent(&packed)?;
+        fs::rename(&temporary, &compressed)?;
+        sync_parent(&compressed)?;
         fs::remove_file(&path)?;
-        done = true;
+        has_compressed = true;
     }
-    Ok(done)
+    Ok(has_compressed)
 }
 
 /// Removes a journal. Returns whether there was one.
 pub(crate) fn remove(dir: &Path) -> io::Result<bool> {
-    let found = list_segments(dir)?;
+    let segments = list_segments(dir)?;
     // Files are removed from the end, so that a crash leaves a valid journal.
-    for first in found.iter().rev().map(|found| found.0) {
-        for name in [segment_name(first), segment_name(first) + ".gz"] {
+    for (first, _) in segments.iter().rev() {
+        for name in [segment_name(*first), segment_name(*first) + ".gz"] {
             match fs::remove_file(dir.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
     }
-    Ok(!found.is_empty())
+    Ok(!segments.is_empty())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SEGMENT_BYTES: u64 = 1024;
-
-    fn writer(dir: &Path) -> JournalWriter {
-        JournalWriter::new(dir.to_owned(), SEGMENT_BYTES, |_| false)
-    }
-
-    fn read_all(dir: &Path) -> Vec<JournalRecord> {
-        let mut reader = JournalReader::new(dir);
-        std::iter::from_fn(|| reader.next_record().unwrap()).collect()
-    }
-
-    fn sample_lines() -> Vec<String> {
-        let mut lines: Vec<String> = (0..100)
-            .map(|n| format!("line {n} of \"many\" with \\ and \t and ä🦀"))
-            .collect();
-        lines.extend([
-            "".to_owned(),
-            "\u{1}\u{1f}\u{7f}\r\n".to_owned(),
-            "x\"".repeat(3 * WRITE_CHUNK_BYTES),
-        ]);
-        lines.extend((0..100).map(|n| n.to_string()));
-        lines
-    }
-
-    fn written_lines(dir: &Path) -> Vec<String> {
-        write_lines(dir, sample_lines())
-    }
-
-    fn write_lines(dir: &Path, lines: Vec<String>) -> Vec<String> {
-        let mut writer = writer(dir);
-        for (at, line) in (1..).zip(&lines) {
-            let stream = if at % 3 == 0 {
-                JournalStream::Err
-            } else {
-                JournalStream::Out
-            };
-            writer.append(at, stream, line).unwrap();
-        }
-        writer.sync().unwrap();
-        lines
-    }
-
-    #[test]
-    fn written_records_are_read_back_across_segments_and_from_any_record() {
-        let directory = tempfile::tempdir().unwrap();
-        let lines = written_lines(directory.path());
-        assert!(list_segments(directory.path()).unwrap().len() > 5);
-        let read = read_all(directory.path());
-        assert_eq!(
-            read.iter()
-                .map(|journal| journal.line.as_str())
-                .collect::<Vec<_>>(),
-            lines
-        );
-        assert!((1..).zip(&read).all(|(n, journal)| journal.position == n
-            && journal.written_unix_ms == n
-            && (journal.stream == JournalStream::Err) == (n % 3 == 0)));
-        for from in [0, 1, 50, 103, 150, read.len() as u64, read.len() as u64 + 1] {
-            let mut reader = JournalReader::from_record(directory.path(), from).unwrap();
-            let rest: Vec<JournalRecord> =
-                std::iter::from_fn(|| reader.next_record().unwrap()).collect();
-            assert_eq!(
-                rest,
-                read[(from.max(1) as usize - 1).min(read.len())..],
-                "from {from}"
-            );
-        }
-    }
-
-    #[test]
-    fn reader_follows_a_writer_into_new_segments() {
-        let directory = tempfile::tempdir().unwrap();
-        let (mut writer, mut reader) = (
-            writer(directory.path()),
-            JournalReader::new(directory.path()),
-        );
-        for (n, line) in (1..).zip(sample_lines()) {
-            assert_eq!(reader.next_record().unwrap(), None);
-            writer.append(n, JournalStream::Out, &line).unwrap();
-            writer.flush().unwrap();
-            assert_eq!(
-                reader
-                    .next_record()
-                    .unwrap()
-                    .map(|journal| (journal.position, journal.line)),
-                Some((n, line))
-            );
-        }
-    }
-
-    /// Damages the last segment in every possible way. A reader must return a prefix of the written
-    /// lines.
-    #[test]
-    fn d8_a_damaged_end_is_never_read_as_records() {
-        let directory = tempfile::tempdir().unwrap();
-        let lines = write_lines(
-            directory.path(),
-            (0..18).map(|n| format!("line \"{n}\"")).collect(),
-        );
-        let (first, path) = list_segments(directory.path()).unwrap().pop().unwrap();
-        let whole = fs::read(&path).unwrap();
-        let other = fs::read(directory.path().join(segment_name(1))).unwrap();
-        let mut torn: Vec<Vec<u8>> = (0..whole.len()).map(|n| whole[..n].to_vec()).collect();
-        // The end is filled with zeros, replaced by a block of an older file, or has a flipped bit.
-        for at in 0..whole.len() {
-            let mut zeros = whole.clone();
-            zeros[at..].fill(0);
-            let mut old = whole[..at].to_vec();
-            old.extend(other.iter().cycle().skip(at).take(whole.len() - at));
-            let mut flipped = whole.clone();
-            flipped[at] ^= 1;
-            torn.extend([zeros, old, flipped]);
-        }
-        for bytes in torn {
-            fs::write(&path, &bytes).unwrap();
-            let read: Vec<String> = read_all(directory.path())
-                .into_iter()
-                .map(|journal| journal.line)
-                .collect();
-            assert!(
-                read.len() as u64 >= first - 1
-                    && read.len() < lines.len() + usize::from(bytes == whole)
-            );
-            assert_eq!(read, lines[..read.len()]);
-        }
-    }
-
-    #[test]
-    fn p9_a_disk_that_refuses_writes_for_a_while_loses_nothing() {
-        let directory = tempfile::tempdir().unwrap();
-        // A missing directory also refuses writes.
-        let dir = directory.path().join("later");
-        let (made, mut asked) = (dir.clone(), 0);
-        let mut writer = JournalWriter::new(dir.clone(), SEGMENT_BYTES, move |_| {
-            asked += 1;
-            if asked == 3 {
-                fs::create_dir(&made).unwrap();
-            }
-            true
-        });
-        writer.append(1, JournalStream::Out, "kept").unwrap();
-        writer.flush().unwrap();
-        assert_eq!(read_all(&dir).len(), 1);
-    }
-
-    #[test]
-    fn tail_is_the_end_of_the_printed_output() {
-        let directory = tempfile::tempdir().unwrap();
-        assert_eq!(output_tail(directory.path(), 100).unwrap(), "");
-        let mut writer = writer(directory.path());
-        writer
-            .append(1, JournalStream::Out, &"ä".repeat(3000))
-            .unwrap();
-        writer
-            .append(1, JournalStream::Mark, "not printed")
-            .unwrap();
-        writer.append(1, JournalStream::Err, "the end").unwrap();
-        writer.sync().unwrap();
-        assert_eq!(output_tail(directory.path(), 8).unwrap(), "the end\n");
-        assert_eq!(
-            output_tail(directory.path(), 14).unwrap(),
-            "ää\nthe end\n",
-            "a character is never cut"
-        );
-        assert_eq!(
-            output_tail(directory.path(), 1 << 20).unwrap().len(),
-            6000 + 1 + 8
-        );
-    }
-
-    #[test]
-    fn compressed_journal_reads_the_same() {
-        let directory = tempfile::tempdir().unwrap();
-        let dir = directory.path();
-        let lines = written_lines(dir);
-        let before: u64 = list_segments(dir)
-            .unwrap()
-            .iter()
-            .map(|pair| pair.1.metadata().unwrap().len())
-            .sum();
-        // A crash during compression leaves both files, and the compressed one is incomplete.
-        fs::write(dir.join(segment_name(1) + ".gz"), "half").unwrap();
-        assert_eq!(read_all(dir).len(), lines.len());
-        assert!(compress(dir).unwrap());
-        assert!(!compress(dir).unwrap(), "the journal is compressed already");
-        let after: u64 = list_segments(dir)
-            .unwrap()
-            .iter()
-            .map(|pair| pair.1.metadata().unwrap().len())
-            .sum();
-        assert!(after < before / 2, "{before} became {after}");
-        assert_eq!(
-            read_all(dir)
-                .into_iter()
-                .map(|journal| journal.line)
-                .collect::<Vec<_>>(),
-            lines
-        );
-        let mut late = JournalReader::from_record(dir, 150).unwrap();
-        assert_eq!(late.next_record().unwrap().unwrap().position, 150);
-        assert!(output_tail(dir, 100).unwrap().ends_with("98\n99\n"));
-        assert!(remove(dir).unwrap());
-        assert_eq!(fs::read_dir(dir).unwrap().count(), 0);
-    }
-}
+mod tests;

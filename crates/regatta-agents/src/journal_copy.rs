@@ -77,18 +77,18 @@ impl AgentsAdapter {
         attempt: AttemptId,
         heading: &str,
     ) -> Result<(), AgentError> {
-        let attended: Option<SessionFacts> = if heading.len() <= MAX_HEADING_BYTES {
+        let session_facts: Option<SessionFacts> = if heading.len() <= MAX_HEADING_BYTES {
             serde_json::from_str(heading).ok()
         } else {
             None
         };
-        let attended = attended
+        let session_facts = session_facts
             .filter(|session_facts| session_facts.attempt == attempt)
             .ok_or_else(|| errors::invalid_heading(attempt))?;
         self.with_copy(attempt, |dir| {
             let known = dir.read_copy()?.and_then(|copy| copy.session_facts);
-            if known.as_ref() != Some(&attended) {
-                write_copy(dir, Some(attended))?;
+            if known.as_ref() != Some(&session_facts) {
+                write_copy(dir, Some(session_facts))?;
                 self.invalidate_cursors(attempt);
             }
             Ok(Ok(()))
@@ -114,19 +114,19 @@ impl AgentsAdapter {
         attempt: AttemptId,
         records: &[JournalRecord],
     ) -> Result<u64, AgentError> {
-        if let Some(long) = records.iter().find(|journal| !journal::fits(&journal.line)) {
-            return Err(errors::record_too_long(attempt, long.position));
+        if let Some(too_long) = records.iter().find(|record| !journal::fits(&record.line)) {
+            return Err(errors::record_too_long(attempt, too_long.position));
         }
         self.with_copy(attempt, |dir| {
             let mut copy = self.open_copy(attempt, dir)?;
             let last = copy.writer.last_record();
             let new: Vec<&JournalRecord> = records
                 .iter()
-                .filter(|journal| journal.position > last)
+                .filter(|record| record.position > last)
                 .collect();
             if let Some((expected, found)) = (last + 1..)
                 .zip(&new)
-                .find(|(expected, journal)| journal.position != *expected)
+                .find(|(expected, record)| record.position != *expected)
             {
                 self.keep_open(copy);
                 return Ok(Err(errors::missing_records(
@@ -137,8 +137,10 @@ impl AgentsAdapter {
             }
             // A shim lets its last line and its marks exceed the limit, so a copy may be a little
             // larger too.
-            let adds: u64 = new.iter().map(|journal| journal.line.len() as u64).sum();
-            if copy.size_bytes + adds > self.limits.journal_bytes + journal::MAX_LINE_BYTES as u64 {
+            let added_bytes: u64 = new.iter().map(|record| record.line.len() as u64).sum();
+            if copy.size_bytes + added_bytes
+                > self.limits.journal_bytes + journal::MAX_LINE_BYTES as u64
+            {
                 self.keep_open(copy);
                 return Ok(Err(errors::copy_full(attempt)));
             }
@@ -170,8 +172,9 @@ impl AgentsAdapter {
         if dir.launch_file().exists() || dir.shim_file().exists() {
             return Err(errors::runs_here(attempt));
         }
-        let held = lock_until(&dir.shim_lock(), Instant::now() + LOCK_TIMEOUT).map_err(failed)?;
-        let Some(_held) = held else {
+        let shim_lock =
+            lock_until(&dir.shim_lock(), Instant::now() + LOCK_TIMEOUT).map_err(failed)?;
+        let Some(_shim_lock) = shim_lock else {
             return Err(errors::lock_not_released(&dir.shim_lock()));
         };
         if !dir.copy_file().exists() {
@@ -186,25 +189,25 @@ impl AgentsAdapter {
             let mut copies = self.copies();
             copies
                 .iter()
-                .position(|open_copy| open_copy.attempt == attempt)
-                .map(|copy| copies.remove(copy))
+                .position(|copy| copy.attempt == attempt)
+                .map(|index| copies.remove(index))
         };
-        if let Some(copy) = known.filter(|open_copy| open_copy.writer.is_current()) {
+        if let Some(copy) = known.filter(|copy| copy.writer.is_current()) {
             return Ok(copy);
         }
         let ResumedJournal {
             writer,
-            size_bytes: kept,
-            was_repaired: mended,
+            size_bytes,
+            was_repaired,
         } = JournalWriter::resume(dir.0.clone(), self.limits.segment_bytes)?;
-        if mended {
+        if was_repaired {
             // Readers of the removed part start again.
             self.invalidate_cursors(attempt);
         }
         Ok(OpenCopy {
             attempt,
             writer,
-            size_bytes: kept,
+            size_bytes,
         })
     }
 
@@ -217,12 +220,12 @@ impl AgentsAdapter {
     }
 }
 
-fn write_copy(dir: &RunDir, attended: Option<SessionFacts>) -> io::Result<()> {
+fn write_copy(dir: &RunDir, session_facts: Option<SessionFacts>) -> io::Result<()> {
     write_atomic(
         &dir.copy_file(),
         &serde_json::to_vec(&CopyRecord {
             v: 1,
-            session_facts: attended,
+            session_facts,
         })?,
     )
 }
@@ -230,10 +233,9 @@ fn write_copy(dir: &RunDir, attended: Option<SessionFacts>) -> io::Result<()> {
 /// Returns the time of the last record of a copy, if the directory holds a copy with records. No
 /// exit record tells when its program ended.
 pub(crate) fn last_record_time(dir: &RunDir) -> Option<SystemTime> {
-    let written = dir
-        .copy_file()
-        .exists()
-        .then(|| journal::last_write_unix_ms(&dir.0))
-        .flatten()?;
-    Some(UNIX_EPOCH + Duration::from_millis(written))
+    if !dir.copy_file().exists() {
+        return None;
+    }
+    let written_unix_ms = journal::last_write_unix_ms(&dir.0)?;
+    Some(UNIX_EPOCH + Duration::from_millis(written_unix_ms))
 }

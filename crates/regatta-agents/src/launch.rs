@@ -68,46 +68,51 @@ pub(crate) fn write_launch(
         workspace: workspace.clone(),
         resume: launch.resume.clone(),
         used: launch.recorded_usage,
-        mcp_url: launch.mcp.as_ref().map(|mcp_server| mcp_server.url.clone()),
+        mcp_url: launch.mcp.as_ref().map(|mcp| mcp.url.clone()),
         regatta: launch.mcp.as_ref().map(|_| adapter.regatta_exe.clone()),
         seed: launch.attempt.to_string(),
         sandboxed_root: false,
     };
-    let begins = start_dir(&setup, &launch.agent)?;
+    let start_path = start_dir(&setup, &launch.agent)?;
     write_home_files(&setup, &home.path)?;
-    let prepared = prepare_sandbox((adapter, dir), launch, &setup, &home, &begins)?;
+    let prepared = prepare_sandbox((adapter, dir), launch, &setup, &home, &start_path)?;
     setup.sandboxed_root = prepared.mechanism.is_some() && rustix::process::getuid().is_root();
 
-    let keys = secrets::fetch_secrets(
+    let resolved = secrets::fetch_secrets(
         &launch.profile.keys,
         |name| std::env::var(name).ok(),
         &user_home,
         secrets::COMMAND_TIMEOUT,
     )?;
-    let mut extra = launch.env.clone();
-    extra.extend(prepared.env.iter().cloned());
-    extra.extend(drivers::environment(&setup));
-    extra.extend(keys.values.iter().cloned());
-    let mut secrets: Vec<String> = keys.values.iter().map(|pair| pair.0.clone()).collect();
+    let mut variables = launch.env.clone();
+    variables.extend(prepared.env.iter().cloned());
+    variables.extend(drivers::environment(&setup));
+    variables.extend(resolved.values.iter().cloned());
+    let mut secrets: Vec<String> = resolved
+        .values
+        .iter()
+        .map(|(name, _)| name.clone())
+        .collect();
     if let Some(mcp) = &launch.mcp {
-        extra.push((drivers::TOKEN_VARIABLE.to_owned(), mcp.token.clone()));
+        variables.push((drivers::TOKEN_VARIABLE.to_owned(), mcp.token.clone()));
         secrets.push(drivers::TOKEN_VARIABLE.to_owned());
     }
     // Without a sandbox the program gets the user's own home with all its logins.
-    let own_home = (sandbox_level(launch) != SandboxLevel::Off).then_some(home.path.as_path());
-    if own_home.is_some() {
-        extra.retain(|extra| extra.0 != "HOME");
+    let agent_home_path =
+        (sandbox_level(launch) != SandboxLevel::Off).then_some(home.path.as_path());
+    if agent_home_path.is_some() {
+        variables.retain(|(name, _)| name != "HOME");
     }
     let environment = environment::build(
-        own_home,
+        agent_home_path,
         &dir.path("tmp"),
-        &extra,
+        &variables,
         &launch_variables(dir, launch, (&workspace, &home.path), &mark),
     );
     let prefix = prepared
         .argv_prefix
         .iter()
-        .map(|name| name.to_string_lossy().into_owned());
+        .map(|argument| argument.to_string_lossy().into_owned());
     let argv = prefix
         .chain(drivers::command_line(
             &setup,
@@ -119,7 +124,7 @@ pub(crate) fn write_launch(
         v: 1,
         mode: LaunchKind::Attempt,
         argv,
-        dir: begins,
+        dir: start_path,
         mark,
         input: drivers::input_source(&launch.runtime),
         secrets,
@@ -141,7 +146,7 @@ pub(crate) fn write_launch(
     let warnings = prepared
         .warnings
         .into_iter()
-        .chain(keys.warnings)
+        .chain(resolved.warnings)
         .chain(home.warnings)
         .collect();
     Ok((
@@ -160,7 +165,7 @@ fn launch_variables(
     (workspace, home): (&Path, &Path),
     mark: &str,
 ) -> Vec<(&'static str, std::ffi::OsString)> {
-    let mut ours = vec![
+    let mut variables = vec![
         ("REGATTA_ATTEMPT", launch.attempt.to_string().into()),
         ("REGATTA_RESULT", dir.result_file().into()),
         ("REGATTA_PROMPT_FILE", dir.prompt_file().into()),
@@ -168,29 +173,29 @@ fn launch_variables(
         (MARK_VARIABLE, mark.into()),
     ];
     if launch.script.is_some() {
-        ours.push((regatta_core::agent::SCRIPT_FILE, dir.script_file().into()));
+        variables.push((regatta_core::agent::SCRIPT_FILE, dir.script_file().into()));
     }
     if launch.script.is_some() || launch.runtime == Runtime::Scripted {
-        ours.push((SESSIONS_HOME_VARIABLE, home.into()));
+        variables.push((SESSIONS_HOME_VARIABLE, home.into()));
     }
-    ours
+    variables
 }
 
 /// Returns the directory in which the program starts. It must be an existing directory inside the
 /// workspace after all symbolic links are resolved.
 fn start_dir(setup: &DriverSetup, agent: &AgentName) -> Result<PathBuf, AgentError> {
-    let Some(asked) = &setup.profile.cwd else {
+    let Some(requested) = &setup.profile.cwd else {
         return Ok(setup.workspace.clone());
     };
-    let inside = |path: PathBuf| {
+    let is_inside = |path: PathBuf| {
         setup
             .workspace
             .canonicalize()
             .is_ok_and(|root| path.starts_with(root))
             && path.is_dir()
     };
-    if !setup.start_dir().canonicalize().is_ok_and(inside) {
-        return Err(errors::invalid_start_dir(agent, asked));
+    if !setup.start_dir().canonicalize().is_ok_and(is_inside) {
+        return Err(errors::invalid_start_dir(agent, requested));
     }
     Ok(setup.start_dir())
 }
@@ -200,8 +205,9 @@ fn write_home_files(setup: &DriverSetup, home: &Path) -> Result<(), AgentError> 
     for (name, content) in drivers::home_files(setup) {
         let path = home.join(name);
         if !path.exists() {
-            let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-            made.and_then(|()| write_atomic(&path, content.as_bytes()))
+            let created = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+            created
+                .and_then(|()| write_atomic(&path, content.as_bytes()))
                 .map_err(|error| errors::file_error("write", &path, error))?;
         }
     }
@@ -213,7 +219,7 @@ fn write_home_files(setup: &DriverSetup, home: &Path) -> Result<(), AgentError> 
 fn sandbox_level(launch: &ProgramLaunch) -> SandboxLevel {
     match (launch.profile.sandbox, &launch.runtime) {
         (None, Runtime::Scripted) if launch.profile.egress.is_empty() => SandboxLevel::Off,
-        (asked, _) => asked.unwrap_or_default(),
+        (requested, _) => requested.unwrap_or_default(),
     }
 }
 
@@ -233,7 +239,7 @@ fn prepare_sandbox(
     launch: &ProgramLaunch,
     setup: &DriverSetup,
     home: &AgentHome,
-    begins: &Path,
+    start_path: &Path,
 ) -> Result<PreparedSandbox, AgentError> {
     let level = sandbox_level(launch);
     let network =
@@ -259,7 +265,7 @@ fn prepare_sandbox(
         data_dir: adapter.data_dir.clone(),
         run_dir: dir.0.clone(),
         workspace: setup.workspace.clone(),
-        start_dir: Some(begins.to_owned()),
+        start_dir: Some(start_path.to_owned()),
         home: home.path.clone(),
         tmp: dir.path("tmp"),
         outbox: dir.path("outbox"),
@@ -291,7 +297,7 @@ mod tests {
         std::os::unix::fs::symlink(dir.path().join("other"), workspace.join("out")).unwrap();
         std::fs::write(workspace.join("file"), "").unwrap();
         let agent = AgentName::new("harbour/tom").unwrap();
-        let begins = |cwd: Option<&str>| {
+        let start_path = |cwd: Option<&str>| {
             let profile = Profile {
                 cwd: cwd.map(str::to_owned),
                 ..Profile::default()
@@ -309,10 +315,13 @@ mod tests {
             };
             start_dir(&setup, &agent)
         };
-        assert_eq!(begins(None).unwrap(), workspace);
-        assert_eq!(begins(Some("web/src")).unwrap(), workspace.join("web/src"));
+        assert_eq!(start_path(None).unwrap(), workspace);
+        assert_eq!(
+            start_path(Some("web/src")).unwrap(),
+            workspace.join("web/src")
+        );
         for bad in ["no-such", "file", "out", "..", "../other", "/tmp"] {
-            let error = begins(Some(bad)).unwrap_err();
+            let error = start_path(Some(bad)).unwrap_err();
             assert!(error.message.contains(&format!("`{bad}`")), "{error:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! Decides whether a requested agent can be started on this machine, from the findings of
-//! [`crate::discover`].
+//! [`crate::program_discovery`].
 //!
-//! It starts no session.
+//! The check starts no session. A sign-in that cannot be seen is a note and not a problem.
 
 use regatta_core::agent::{Profile, Runtime, SecretSource};
 use regatta_engine::ports::agents::{AgentError, AgentSpec, LaunchProblem, ResolvedAgent};
@@ -17,16 +17,15 @@ use crate::sign_in;
 const SCRIPTED_PROVIDER: &str = "scripted";
 
 /// Finds the program for the requested agent, and the problems that prevent its start.
-pub fn resolve_agent(wanted: &AgentSpec, machine: &MachineFacts) -> ResolvedAgent {
+pub fn resolve_agent(spec: &AgentSpec, machine: &MachineFacts) -> ResolvedAgent {
     // As a backend the scripted agent replaces any provider's program, so a team can be tried
     // before anything is installed.
-    if wanted.provider == SCRIPTED_PROVIDER || wanted.backend.as_deref() == Some(SCRIPTED_PROVIDER)
-    {
+    if spec.provider == SCRIPTED_PROVIDER || spec.backend.as_deref() == Some(SCRIPTED_PROVIDER) {
         let sign_in = Some("no sign-in is needed".to_owned());
         let program = std::env::current_exe().ok();
         let version = Some(env!("CARGO_PKG_VERSION").to_owned());
         let (runtime, backend) = (Some(Runtime::Scripted), Some(SCRIPTED_PROVIDER.to_owned()));
-        let (fast_mode, notes) = resolve_fast_mode(wanted, SCRIPTED_PROVIDER, false);
+        let (fast_mode, notes) = resolve_fast_mode(spec, SCRIPTED_PROVIDER, false);
         return ResolvedAgent {
             runtime,
             backend,
@@ -38,7 +37,7 @@ pub fn resolve_agent(wanted: &AgentSpec, machine: &MachineFacts) -> ResolvedAgen
             ..ResolvedAgent::default()
         };
     }
-    let preset = match choose_preset(wanted, machine) {
+    let preset = match choose_preset(spec, machine) {
         Ok(preset) => preset,
         Err(error) => {
             return ResolvedAgent {
@@ -48,22 +47,22 @@ pub fn resolve_agent(wanted: &AgentSpec, machine: &MachineFacts) -> ResolvedAgen
         }
     };
     let found = program_discovery::discover(preset, machine);
-    let given = preset
+    let own_key = preset
         .key_variables
         .iter()
-        .find(|key_variable| wanted.keys.iter().any(|key| key == *key_variable));
-    let sign_in = match (given, &found.sign_in) {
+        .find(|variable| spec.keys.iter().any(|key| key == *variable));
+    let sign_in = match (own_key, &found.sign_in) {
         (Some(key), _) => Some(format!("its own key in {key}")),
         (None, SignIn::Key(key)) => Some(format!("a key in {key}")),
         (None, SignIn::File(path)) => Some(format!("signed in ({})", path.display())),
         (None, SignIn::NotNeeded) => Some("no sign-in is needed".to_owned()),
         (None, SignIn::None) => None,
     };
-    let mut lent = Profile::default();
-    sign_in::add_sign_in(&mut lent, preset, machine);
-    let missing = preset.required_program.filter(|required_program| {
-        program_discovery::program_on_path(required_program, &machine.path).is_none()
-    });
+    let mut lendable = Profile::default();
+    sign_in::add_sign_in(&mut lendable, preset, machine);
+    let missing = preset
+        .required_program
+        .filter(|program| program_discovery::program_on_path(program, &machine.path).is_none());
     let problem = match (&found.program, missing, &sign_in) {
         (None, ..) => Some((
             LaunchProblem::ProgramMissing,
@@ -77,7 +76,7 @@ pub fn resolve_agent(wanted: &AgentSpec, machine: &MachineFacts) -> ResolvedAgen
         // problem.
         _ => None,
     };
-    let (fast_mode, mut notes) = resolve_fast_mode(wanted, preset.name, preset.has_fast_mode);
+    let (fast_mode, mut notes) = resolve_fast_mode(spec, preset.name, preset.has_fast_mode);
     if sign_in.is_none() && problem.is_none() {
         notes.extend(
             found
@@ -90,16 +89,16 @@ pub fn resolve_agent(wanted: &AgentSpec, machine: &MachineFacts) -> ResolvedAgen
         found
             .obsolete_program
             .iter()
-            .map(|obsolete_program| format!("an old program is installed: {obsolete_program}")),
+            .map(|program| format!("an old program is installed: {program}")),
     );
-    let asked = wanted
+    let model_query = spec
         .model
         .as_ref()
         .zip(found.program.as_ref())
         .filter(|_| problem.is_none());
-    let models = asked
-        .and_then(|(_, program)| model_list::list_models(preset, program, machine, &wanted.env));
-    notes.extend(asked.and_then(|(model, _)| model_note(preset, model, models.as_deref())));
+    let models = model_query
+        .and_then(|(_, program)| model_list::list_models(preset, program, machine, &spec.env));
+    notes.extend(model_query.and_then(|(model, _)| model_note(preset, model, models.as_deref())));
     let path = found
         .program
         .as_ref()
@@ -113,8 +112,8 @@ pub fn resolve_agent(wanted: &AgentSpec, machine: &MachineFacts) -> ResolvedAgen
         fast_mode,
         models,
         notes,
-        keys: lent.keys.into_iter().map(|key| key.name).collect(),
-        files: lent.write,
+        keys: lendable.keys.into_iter().map(|key| key.name).collect(),
+        files: lendable.write,
         problem,
     }
 }
@@ -134,7 +133,7 @@ pub fn launch_problems(
         )),
         _ => None,
     });
-    let mut found: Vec<(LaunchProblem, AgentError)> = missing.collect();
+    let mut problems: Vec<(LaunchProblem, AgentError)> = missing.collect();
     let program = runtime
         .argv()
         .and_then(|argv| argv.first())
@@ -147,13 +146,13 @@ pub fn launch_problems(
             .preset
             .as_deref()
             .and_then(presets::find_preset)
-            .map(|found| found.0);
-        let of_program = || {
+            .map(|problems| problems.0);
+        let preset_of_program = || {
             PRESETS
                 .iter()
                 .find(|preset| preset.programs.contains(&program.as_str()))
         };
-        let error = match preset.or_else(of_program) {
+        let error = match preset.or_else(preset_of_program) {
             Some(preset) => with_alternatives(
                 errors::not_installed(preset.name, program, preset.install),
                 preset,
@@ -161,15 +160,15 @@ pub fn launch_problems(
             ),
             None => errors::program_not_found(program),
         };
-        found.push((LaunchProblem::ProgramMissing, error));
+        problems.push((LaunchProblem::ProgramMissing, error));
     }
-    found
+    problems
 }
 
 /// Adds alternatives that work now to the hint, each on its own line: a preset whose program is
 /// installed, of the same provider if possible, or else a rehearsal. `NAME` stands for the agent.
 fn with_alternatives(error: AgentError, preset: &Preset, machine: &MachineFacts) -> AgentError {
-    let is_there = |other: &&Preset| {
+    let is_installed = |other: &&Preset| {
         other
             .programs
             .iter()
@@ -178,12 +177,12 @@ fn with_alternatives(error: AgentError, preset: &Preset, machine: &MachineFacts)
     let others = || {
         PRESETS
             .iter()
-            .filter(|other| other.name != preset.name && is_there(other))
+            .filter(|other| other.name != preset.name && is_installed(other))
     };
     let other = others()
         .find(|other| other.provider == preset.provider)
         .or_else(|| others().next());
-    let now = match other {
+    let alternative = match other {
         Some(other) => format!(
             "Or use what is installed: regatta agent add NAME --preset {}",
             other.name
@@ -191,14 +190,18 @@ fn with_alternatives(error: AgentError, preset: &Preset, machine: &MachineFacts)
         None => "Or watch a rehearsal that needs no program: regatta demo".to_owned(),
     };
     AgentError {
-        hint: format!("{}\n{now}", error.hint),
+        hint: format!("{}\n{alternative}", error.hint),
         ..error
     }
 }
 
 /// Returns whether the requested fast mode will be on, and a note if the program has none.
-fn resolve_fast_mode(wanted: &AgentSpec, name: &str, has: bool) -> (Option<bool>, Vec<String>) {
-    match (wanted.is_fast_mode, has) {
+fn resolve_fast_mode(
+    spec: &AgentSpec,
+    name: &str,
+    has_fast_mode: bool,
+) -> (Option<bool>, Vec<String>) {
+    match (spec.is_fast_mode, has_fast_mode) {
         (false, _) => (None, vec![]),
         (true, true) => (Some(true), vec![]),
         (true, false) => (
@@ -219,15 +222,15 @@ fn model_note(preset: &Preset, model: &str, listed: Option<&[String]>) -> Option
         (_, None) => Some(format!("{name} did not list its models when asked")),
         (_, Some(listed)) if listed.iter().any(|listed| listed == model) => None,
         (_, Some(listed)) => {
-            let some: Vec<&str> = listed.iter().take(5).map(String::as_str).collect();
-            let more = if listed.len() > some.len() {
+            let shown: Vec<&str> = listed.iter().take(5).map(String::as_str).collect();
+            let more = if listed.len() > shown.len() {
                 ", …"
             } else {
                 ""
             };
             Some(format!(
                 "{name} does not list the model {model} here; it lists {}{more}",
-                some.join(", ")
+                shown.join(", ")
             ))
         }
     }
@@ -236,34 +239,39 @@ fn model_note(preset: &Preset, model: &str, listed: Option<&[String]>) -> Option
 /// Returns the named preset, or else the provider's first preset that is installed and can hold a
 /// session.
 fn choose_preset(
-    wanted: &AgentSpec,
+    spec: &AgentSpec,
     machine: &MachineFacts,
 ) -> Result<&'static Preset, regatta_engine::ports::agents::AgentError> {
-    if let Some(backend) = &wanted.backend {
-        let found = presets::find_preset(backend).map(|pair| pair.0);
-        let found = found.filter(|preset| preset.provider == wanted.provider);
+    if let Some(backend) = &spec.backend {
+        let found = presets::find_preset(backend).map(|(preset, _)| preset);
+        let found = found.filter(|preset| preset.provider == spec.provider);
         return found.ok_or_else(|| {
-            errors::unknown_backend(&wanted.provider, backend, &preset_names(&wanted.provider))
+            errors::unknown_backend(&spec.provider, backend, &preset_names(&spec.provider))
         });
     }
-    let of = || {
+    let of_provider = || {
         PRESETS
             .iter()
-            .filter(|preset| preset.provider == wanted.provider)
+            .filter(|preset| preset.provider == spec.provider)
     };
-    let talks =
+    let holds_session =
         |preset: &&Preset| !matches!(preset.driver, DriverKind::Command | DriverKind::CodexExec);
-    let there = |preset: &&Preset| {
+    let is_installed = |preset: &&Preset| {
         preset
             .programs
             .iter()
             .any(|program| program_discovery::program_on_path(program, &machine.path).is_some())
     };
-    let usual = || of().find(talks).or_else(|| of().next());
-    of().filter(talks)
-        .find(there)
-        .or_else(usual)
-        .ok_or_else(|| errors::unknown_provider(&wanted.provider))
+    let fallback = || {
+        of_provider()
+            .find(holds_session)
+            .or_else(|| of_provider().next())
+    };
+    of_provider()
+        .filter(holds_session)
+        .find(is_installed)
+        .or_else(fallback)
+        .ok_or_else(|| errors::unknown_provider(&spec.provider))
 }
 
 fn preset_names(provider: &str) -> Vec<&'static str> {

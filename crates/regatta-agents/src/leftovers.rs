@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 
 use regatta_engine::ports::agents::{AgentError, ProcessIdentity};
 
-use crate::adapter::{AgentsAdapter, RunPhase, end_from_outside, read_phase};
+use crate::adapter::AgentsAdapter;
 use crate::cgroup::Cgroup;
 use crate::errors;
 use crate::process::{Process, ProcessHandle};
 use crate::process_tree::ProcessTree;
 use crate::run_dir::RunDir;
+use crate::run_phase::{RunPhase, end_from_outside, read_phase};
 
 /// The time that a tree whose directory is gone may take to end by itself.
 const LEFTOVER_GRACE_PERIOD: Duration = Duration::from_secs(2);
@@ -35,19 +36,19 @@ pub struct RunningShim {
 
 /// Lists the shims of this user.
 pub fn running_shims() -> io::Result<Vec<RunningShim>> {
-    let mut found = Vec::new();
+    let mut shims = Vec::new();
     for process in Process::list_all()?
         .into_iter()
         .filter(|process| !process.is_zombie)
     {
         if let Some(run_dir) = shim_dir(process.pid) {
-            found.push(RunningShim {
+            shims.push(RunningShim {
                 identity: process.identity()?,
                 run_dir,
             });
         }
     }
-    Ok(found)
+    Ok(shims)
 }
 
 /// Returns the run directory of a process that is a shim of this user, by its command line `regatta
@@ -58,14 +59,14 @@ fn shim_dir(pid: u32) -> Option<PathBuf> {
         return None;
     }
     // In a container the same path may refer to another directory.
-    let place = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    if place(&pid.to_string())? != place("self")? {
+    let mount_namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    if mount_namespace(&pid.to_string())? != mount_namespace("self")? {
         return None;
     }
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let line = String::from_utf8(line).ok()?;
-    let words: Vec<&str> = line.trim_end_matches('\0').split('\0').collect();
-    let [program, "shim", dir] = words.as_slice() else {
+    let arguments: Vec<&str> = line.trim_end_matches('\0').split('\0').collect();
+    let [program, "shim", dir] = arguments.as_slice() else {
         return None;
     };
     let is_ours = Path::new(program)
@@ -127,14 +128,14 @@ pub fn sweep_control_groups() -> io::Result<usize> {
         return Ok(0);
     }
     let shims = running_shims()?;
-    let live: BTreeSet<String> = shims
+    let live_marks: BTreeSet<String> = shims
         .iter()
         .filter_map(|shim| mark_of_process(shim.pid()))
         .collect();
-    let stale = groups
+    let empty_groups = groups
         .into_iter()
-        .filter(|(mark, group)| !live.contains(mark) && group.members().is_empty());
-    Ok(stale.filter(|(_, group)| group.remove()).count())
+        .filter(|(mark, group)| !live_marks.contains(mark) && group.members().is_empty());
+    Ok(empty_groups.filter(|(_, group)| group.remove()).count())
 }
 
 /// Returns the mark in the environment of a process.
@@ -235,10 +236,10 @@ mod tests {
             .spawn()
             .unwrap();
         // The kernel lets the parent continue a moment before the child has its new command line.
-        let patience = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while shim_dir(shim.id()).as_deref() != Some(dir.path()) {
             assert!(
-                Instant::now() < patience,
+                Instant::now() < deadline,
                 "the process did not get its command line in time"
             );
             std::thread::yield_now();
@@ -264,12 +265,12 @@ mod tests {
             Ok(0),
             "there are no directories yet"
         );
-        let left = adapter
+        let leftover = adapter
             .checks_path()
             .join("0123456789abcdef0123456789abcdef");
-        fs::create_dir_all(left.join("tmp")).unwrap();
-        fs::write(left.join("launch.json"), "{}").unwrap();
+        fs::create_dir_all(leftover.join("tmp")).unwrap();
+        fs::write(leftover.join("launch.json"), "{}").unwrap();
         assert_eq!(adapter.sweep_checks(), Ok(1));
-        assert!(!left.exists());
+        assert!(!leftover.exists());
     }
 }

@@ -1,11 +1,15 @@
 //! Starts, supervises and stops agent programs, and runs the checks that judge their work.
 //!
 //! ```text
-//! daemon                          shim (one per attempt, outlives the daemon)        program and
-//! its children AgentsAdapter             ───→  main thread: lock, subreaper, reap, exit record ─→
-//! starts, ends session loop: journal → driver ← journal writer: stdin, stdout, stderr ⇄ journal ←→
-//! its pipes
-//!   input for the program   ───→  control socket: shim.sock, signals
+//! daemon                            shim (one per attempt,              program and
+//!                                   outlives the daemon)                its children
+//!
+//! AgentsAdapter           ────────► main thread: lock, subreaper,  ───► starts, ends
+//!                                   reap, exit record
+//! session loop:           ◄──────── journal writer: journal,       ◄──► its pipes
+//!   journal → driver                stdin, stdout, stderr
+//!   input for the program ────────► control socket: shim.sock,
+//!                                   signals
 //! ```
 //!
 //! The daemon and the shim share nothing but a run directory per attempt, so either side may die at
@@ -55,6 +59,7 @@ mod retention;
 mod run_check;
 mod run_dir;
 mod run_once;
+mod run_phase;
 pub mod sandbox;
 mod sandbox_command;
 pub mod script;

@@ -8,7 +8,7 @@ use std::path::Path;
 pub(crate) fn free_mb() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo")
         .ok()
-        .and_then(|s| parse_available_mb(&s));
+        .and_then(|text| parse_available_mb(&text));
     let group = free_in_group_mb(Path::new("/sys/fs/cgroup"));
     [machine, group].into_iter().flatten().min()
 }
@@ -16,7 +16,7 @@ pub(crate) fn free_mb() -> Option<u64> {
 fn parse_available_mb(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
-        .find_map(|meminfo| meminfo.strip_prefix("MemAvailable:"))?;
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib >> 10)
 }
@@ -31,16 +31,15 @@ fn free_in_group_mb(root: &Path) -> Option<u64> {
             .parse::<u64>()
             .ok()
     };
-    let (most, used) = (number("memory.max")?, number("memory.current")?);
+    let (limit, used) = (number("memory.max")?, number("memory.current")?);
     // The kernel frees cached pages before it refuses memory.
-    let cached = fs::read_to_string(root.join("memory.stat"))
-        .ok()
-        .and_then(|s| {
-            s.lines()
-                .find_map(|s| s.strip_prefix("inactive_file "))
-                .and_then(|s| s.trim().parse::<u64>().ok())
-        });
-    Some(most.saturating_sub(used.saturating_sub(cached.unwrap_or(0))) >> 20)
+    let stat = fs::read_to_string(root.join("memory.stat")).unwrap_or_default();
+    let cached = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("inactive_file "))
+        .and_then(|bytes| bytes.trim().parse::<u64>().ok())
+        .unwrap_or(0);
+    Some(limit.saturating_sub(used.saturating_sub(cached)) >> 20)
 }
 
 #[cfg(test)]

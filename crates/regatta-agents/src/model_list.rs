@@ -37,20 +37,20 @@ pub fn list_models(
     if preset.models == ModelSource::Unknown {
         return None;
     }
-    let asked = (program.to_owned(), machine.home.clone(), env.to_vec());
-    let known = || MODEL_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((when, said)) = known().get(&asked)
-        && when.elapsed() < CACHE_LIFETIME
+    let key = (program.to_owned(), machine.home.clone(), env.to_vec());
+    let cache = || MODEL_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((cached_at, models)) = cache().get(&key)
+        && cached_at.elapsed() < CACHE_LIFETIME
     {
-        return said.clone();
+        return models.clone();
     }
-    let said = query_models(preset, program, machine, env);
-    let mut known = known();
-    known.retain(|_, known| known.0.elapsed() < CACHE_LIFETIME);
-    if known.len() < MAX_CACHED_ANSWERS {
-        known.insert(asked, (Instant::now(), said.clone()));
+    let models = query_models(preset, program, machine, env);
+    let mut cache = cache();
+    cache.retain(|_, (cached_at, _)| cached_at.elapsed() < CACHE_LIFETIME);
+    if cache.len() < MAX_CACHED_ANSWERS {
+        cache.insert(key, (Instant::now(), models.clone()));
     }
-    said
+    models
 }
 
 fn query_models(
@@ -73,11 +73,11 @@ fn query_models(
             let names = text
                 .lines()
                 .map(str::trim)
-                .filter(|text| !text.is_empty() && !text.contains(char::is_whitespace));
+                .filter(|line| !line.is_empty() && !line.contains(char::is_whitespace));
             Some(names.map(str::to_owned).collect())
         }
         ModelSource::CodexServer => {
-            let told = "{\"id\":1,\"method\":\"initialize\",\"params\":{\"clientInfo\":{\"name\":\"regatta\",\"version\":\"1\"}}}\n\
+            let requests = "{\"id\":1,\"method\":\"initialize\",\"params\":{\"clientInfo\":{\"name\":\"regatta\",\"version\":\"1\"}}}\n\
                         {\"method\":\"initialized\"}\n{\"id\":2,\"method\":\"model/list\",\"params\":{}}\n";
             let args = &[
                 "app-server",
@@ -88,18 +88,18 @@ fn query_models(
                 "-c",
                 "features.shell_snapshot=false",
             ];
-            let question = ProgramQuery {
+            let query = ProgramQuery {
                 args,
-                input: told,
-                is_answer: Some(|s| s.starts_with("{\"id\":2,")),
+                input: requests,
+                is_answer: Some(|line| line.starts_with("{\"id\":2,")),
                 env,
             };
-            let said: Value = serde_json::from_str(&question.run(program, machine)?).ok()?;
-            let listed = said["result"]["data"].as_array()?;
+            let answer: Value = serde_json::from_str(&query.run(program, machine)?).ok()?;
+            let listed = answer["result"]["data"].as_array()?;
             Some(
                 listed
                     .iter()
-                    .filter_map(|listed| listed["model"].as_str().map(str::to_owned))
+                    .filter_map(|model| model["model"].as_str().map(str::to_owned))
                     .collect(),
             )
         }
@@ -140,8 +140,8 @@ mod tests {
         );
         let env = [("MINE".to_owned(), "b/two".to_owned())];
         for _ in 0..3 {
-            let said = list_models(preset("opencode"), &path, &machine, &env).unwrap();
-            assert_eq!(said, ["a/one", "b/two"]);
+            let models = list_models(preset("opencode"), &path, &machine, &env).unwrap();
+            assert_eq!(models, ["a/one", "b/two"]);
         }
         assert_eq!(
             fs::read_to_string(dir.path().join("asked")).unwrap(),
@@ -157,9 +157,9 @@ mod tests {
     #[test]
     fn models_are_read_from_a_server_that_keeps_waiting_for_input() {
         let dir = tempfile::tempdir().unwrap();
-        let says = r#"read a; read b; read c; echo '{"id":1,"result":{}}'
+        let script = r#"read a; read b; read c; echo '{"id":1,"result":{}}'
 echo '{"id":2,"result":{"data":[{"model":"gpt-a"},{"model":"gpt-b"}]}}'; cat > /dev/null"#;
-        let (path, machine) = program_with_text(dir.path(), says);
+        let (path, machine) = program_with_text(dir.path(), script);
         assert_eq!(
             list_models(preset("codex-native"), &path, &machine, &[]).unwrap(),
             ["gpt-a", "gpt-b"]

@@ -9,7 +9,16 @@
 //!
 //! Every function reads a bounded number of bytes, so a line is redacted in linear time.
 
+mod multiline; // values on another line than their names
+mod urls; // secrets in addresses
+mod value_check; // whether a value is a secret
+
 use crate::secret_patterns::SecretMatch;
+
+use self::urls::{curl_password, url_password, webhook_secret};
+use self::value_check::ValueContext;
+
+pub(crate) use self::multiline::{MultilineForm, TRIPLE_QUOTES, multiline_form, variable_value};
 
 /// The number of bytes of a value that are judged. A longer secret is still redacted whole; see
 /// [`whole_value`].
@@ -95,16 +104,16 @@ const KEY_PREFIXES: &[&str] = &[
 /// Returns the secret whose name has its last word at this position, or the user part of a URL or
 /// the login of a curl command that begins here.
 pub(crate) fn find_named_secret(bytes: &[u8], at: usize) -> Option<SecretMatch> {
-    let shape = |(start, end)| SecretMatch {
+    let secret_match = |(start, end)| SecretMatch {
         start,
         end,
         continues: false,
     };
     match bytes.get(at)? {
-        b':' | b'3' => url_password(bytes, at).map(shape),
-        b'-' => curl_password(bytes, at).map(shape),
-        b'/' => webhook_secret(bytes, at).map(shape),
-        _ => secret_after_name(bytes, at).map(shape),
+        b':' | b'3' => url_password(bytes, at).map(secret_match),
+        b'-' => curl_password(bytes, at).map(secret_match),
+        b'/' => webhook_secret(bytes, at).map(secret_match),
+        _ => secret_after_name(bytes, at).map(secret_match),
     }
 }
 
@@ -120,30 +129,30 @@ fn secret_after_name(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
     // The third letter excludes nearly every other word, such as `secure`, `total`, `path` and
     // `cost`.
-    let third = to_lower(*text.get(2)?);
+    let third_letter = to_lower(*text.get(2)?);
     let may_be = match to_lower(text[0]) {
-        b'p' => third == b's' || third == b'd',
-        b's' => third == b'c' || third == b'g',
-        b't' => third == b'k',
-        b'c' => third == b'e' || third == b'o',
-        b'a' => third == b't',
-        b'k' => third == b'y',
-        _ => third == b'n',
+        b'p' => third_letter == b's' || third_letter == b'd',
+        b's' => third_letter == b'c' || third_letter == b'g',
+        b't' => third_letter == b'k',
+        b'c' => third_letter == b'e' || third_letter == b'o',
+        b'a' => third_letter == b't',
+        b'k' => third_letter == b'y',
+        _ => third_letter == b'n',
     };
     if !may_be {
         return None;
     }
-    let (length, strength) = match to_lower(text[0]) {
+    let (length, kind) = match to_lower(text[0]) {
         b'k' => (is_key_name(bytes, at).then_some(3)?, SecretKind::Generated),
         b'd' => (
             starts_with_word(text, "dsn").then_some(3)?,
             SecretKind::Generated,
         ),
         _ => {
-            let (word, strength) = SECRET_WORDS
+            let (word, kind) = SECRET_WORDS
                 .iter()
                 .find(|(word, _)| starts_with_word(text, word))?;
-            (word.len(), *strength)
+            (word.len(), *kind)
         }
     };
     let name = SecretName::ending_at(bytes, at, at + length)?;
@@ -160,10 +169,10 @@ fn secret_after_name(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     {
         return None; // the header has a scheme before its value, which `shapes` handles
     }
-    let (start, style) = value_start(bytes, &name)?;
+    let (start, notation) = value_start(bytes, &name)?;
     let limit = bytes.len().min(start + MAX_VALUE_BYTES);
-    let (start, mut end, is_quoted) = value_range(bytes, start, style);
-    if style == Notation::Colon && !is_quoted && starts_with_word(text, "cookie") {
+    let (start, mut end, is_quoted) = value_range(bytes, start, notation);
+    if notation == Notation::Colon && !is_quoted && starts_with_word(text, "cookie") {
         // A header has all of its cookies on one line.
         let rest = &bytes[start..bytes.len().min(start + MAX_VALUE_BYTES)];
         end = start
@@ -178,8 +187,8 @@ fn secret_after_name(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     ValueContext {
         bytes,
         name: &name,
-        kind: strength,
-        notation: style,
+        kind: kind,
+        notation: notation,
         is_quoted,
     }
     .is_secret(value)
@@ -314,31 +323,32 @@ enum Notation {
 
 /// Returns the start of the value and the notation.
 fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
-    let mut at = name.end;
-    let skip = |at: usize, set: &[u8], most: usize| {
-        at + bytes[at.min(bytes.len())..]
-            .iter()
-            .take(most)
-            .take_while(|byte| set.contains(byte))
-            .count()
+    let mut offset = name.end;
+    let skip = |offset: usize, set: &[u8], max_bytes: usize| {
+        offset
+            + bytes[offset.min(bytes.len())..]
+                .iter()
+                .take(max_bytes)
+                .take_while(|byte| set.contains(byte))
+                .count()
     };
-    if bytes.get(at) == Some(&b'>') && name.start > 0 && bytes[name.start - 1] == b'<' {
-        return Some((at + 1, Notation::Tag));
+    if bytes.get(offset) == Some(&b'>') && name.start > 0 && bytes[name.start - 1] == b'<' {
+        return Some((offset + 1, Notation::Tag));
     }
-    if bytes[at..].len() >= 3 && bytes[at..at + 3].eq_ignore_ascii_case(b"%3D") {
-        return Some((at + 3, Notation::Percent));
+    if bytes[offset..].len() >= 3 && bytes[offset..offset + 3].eq_ignore_ascii_case(b"%3D") {
+        return Some((offset + 3, Notation::Percent));
     }
     // A percent-encoded quoted name: %22password%22%3A%22…%22
-    let rest = &bytes[at..bytes.len().min(at + 12)];
+    let rest = &bytes[offset..bytes.len().min(offset + 12)];
     if rest.len() >= 6
         && (rest.starts_with(b"%22") || rest.starts_with(b"%27"))
         && rest[3..6].eq_ignore_ascii_case(b"%3A")
     {
         let gap = if rest[6..].starts_with(b"%20") { 3 } else { 0 };
-        return Some((at + 6 + gap, Notation::Percent));
+        return Some((offset + 6 + gap, Notation::Percent));
     }
     // The quotes, brackets and escapes that close the name.
-    let closed = skip(at, b"\"'`\\])}", 6);
+    let closed = skip(offset, b"\"'`\\])}", 6);
     let spaced = skip(closed, b" \t", 40);
     let separator = bytes.get(spaced)?;
     let next = bytes.get(spaced + 1).copied().unwrap_or(b' ');
@@ -346,10 +356,10 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
         (b'=', b'=' | b'~') | (b':', b':') => None,
         (b'=', b'>') | (b':', b'=') => Some((skip(spaced + 2, b" \t", 40), Notation::Spaced)),
         (b'=', _) => {
-            at = skip(spaced + 1, b" \t", 40);
-            let is_tight = spaced == closed && at == spaced + 1;
+            offset = skip(spaced + 1, b" \t", 40);
+            let is_tight = spaced == closed && offset == spaced + 1;
             Some((
-                at,
+                offset,
                 if is_tight {
                     Notation::Equals
                 } else {
@@ -358,10 +368,10 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
             ))
         }
         (b':', _) => {
-            at = skip(spaced + 1, b" \t", 40);
+            offset = skip(spaced + 1, b" \t", 40);
             // A declaration with its type: password: &str = "…"
             let is_type = |byte: u8| byte.is_ascii_alphanumeric() || b"_&<>:' ?[]|".contains(&byte);
-            let rest = &bytes[at..bytes.len().min(at + 60)];
+            let rest = &bytes[offset..bytes.len().min(offset + 60)];
             let length = rest.iter().take_while(|byte| is_type(**byte)).count();
             let is_declared =
                 length > 1 && rest[length..].starts_with(b"= ") && rest[length - 1] == b' ';
@@ -370,12 +380,12 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
                     .get(length + 2)
                     .is_some_and(|byte| b"\"'`br".contains(byte))
             {
-                return Some((at + length + 2, Notation::Spaced));
+                return Some((offset + length + 2, Notation::Spaced));
             }
-            Some((at, Notation::Colon))
+            Some((offset, Notation::Colon))
         }
         _ if spaced > name.end && closed == name.end => {
-            space_separated(bytes, name).then_some((spaced, Notation::Space))
+            is_space_separated(bytes, name).then_some((spaced, Notation::Space))
         }
         _ => None,
     }
@@ -383,7 +393,7 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
 
 /// Returns whether only a space separates the name from its value, as for a flag, a Dockerfile's
 /// `ENV` or a line of a `.netrc`.
-fn space_separated(bytes: &[u8], name: &SecretName) -> bool {
+fn is_space_separated(bytes: &[u8], name: &SecretName) -> bool {
     if bytes[name.start..].starts_with(b"--") {
         return name.start == 0 || !bytes[name.start - 1].is_ascii_alphanumeric();
     }
@@ -401,10 +411,10 @@ fn space_separated(bytes: &[u8], name: &SecretName) -> bool {
 }
 
 /// Returns the start and the end of the value, and whether it is quoted.
-fn value_range(bytes: &[u8], start: usize, style: Notation) -> (usize, usize, bool) {
+fn value_range(bytes: &[u8], start: usize, notation: Notation) -> (usize, usize, bool) {
     let limit = bytes.len().min(start + MAX_VALUE_BYTES);
     let text = &bytes[start.min(limit)..limit];
-    if style == Notation::Tag {
+    if notation == Notation::Tag {
         let length = text
             .iter()
             .position(|byte| *byte == b'<')
@@ -458,532 +468,11 @@ fn value_range(bytes: &[u8], start: usize, style: Notation) -> (usize, usize, bo
         .iter()
         .position(|byte| ends(*byte))
         .unwrap_or(text.len());
-    let cut = match style {
+    let cut = match notation {
         Notation::Percent => text[..length]
             .windows(3)
             .position(|part| part.eq_ignore_ascii_case(b"%26")),
         _ => None,
     };
     (start, start + cut.unwrap_or(length), false)
-}
-
-/// The context in which a value is judged.
-struct ValueContext<'a> {
-    bytes: &'a [u8],
-    name: &'a SecretName,
-    kind: SecretKind,
-    notation: Notation,
-    is_quoted: bool,
-}
-
-impl ValueContext<'_> {
-    fn is_secret(&self, value: &[u8]) -> bool {
-        if value.len() < 3 || is_placeholder(value) {
-            return false;
-        }
-        let has = |is: fn(&u8) -> bool| value.iter().any(is);
-        let (letters, digits) = (has(u8::is_ascii_alphabetic), has(u8::is_ascii_digit));
-        let only_digits = digits
-            && value
-                .iter()
-                .all(|byte| byte.is_ascii_digit() || b"._,-".contains(byte));
-        let is_chosen = self.kind == SecretKind::Chosen;
-        if only_digits {
-            return if is_chosen {
-                value.len() >= 4
-            } else {
-                value.len() >= 16
-            };
-        }
-        if has(|byte| *byte == b' ') {
-            // Of the values with spaces only a passphrase is a secret. Others are sentences about
-            // the secret.
-            return self.is_quoted
-                && is_chosen
-                && starts_with_word(last_word(self.name.text(self.bytes)), "passphrase");
-        }
-        if !self.is_quoted && (is_expression(value, self.bytes, self.name) || is_type_name(value)) {
-            return false;
-        }
-        let symbols = value
-            .iter()
-            .any(|byte| byte.is_ascii_punctuation() && !b"_-.:/".contains(byte))
-            || !value.is_ascii();
-        let mixed = (letters && digits) || symbols;
-        match (self.kind, self.is_quoted) {
-            (SecretKind::Chosen, true) => mixed || value.len() >= 4 && !is_type_name(value),
-            (SecretKind::Chosen, false) => {
-                (mixed && value.len() >= 4) || (value.len() >= 4 && self.is_plain_setting())
-            }
-            (SecretKind::Generated, true) => {
-                (mixed && value.len() >= 6 && !is_identifier_with_number(value))
-                    || value.len() >= 16 && !is_identifier(value)
-            }
-            (SecretKind::Generated, false) => {
-                let least = if self.notation == Notation::Equals || self.notation == Notation::Space
-                {
-                    6
-                } else {
-                    8
-                };
-                (mixed && value.len() >= least && !is_identifier_with_number(value))
-                    || (value.len() >= 8 && self.is_plain_setting() && !is_identifier(value))
-                    || (value.len() >= 20 && !is_identifier(value))
-            }
-        }
-    }
-
-    /// Returns whether a bare word at this position is a value, as in an environment variable, a
-    /// query, a connection string or a flag. In code a bare word is a variable.
-    fn is_plain_setting(&self) -> bool {
-        let before = self.name.start.checked_sub(1).map(|last| self.bytes[last]);
-        let is_query =
-            matches!(before, Some(b'?' | b'&' | b';')) && self.notation == Notation::Equals;
-        let is_flag = self.bytes[self.name.start..].starts_with(b"--");
-        let is_variable = self.name.is_upper_case(self.bytes);
-        let is_dotted =
-            self.notation == Notation::Equals && self.name.text(self.bytes).contains(&b'.');
-        let line_before = &self.bytes[self.name.start.saturating_sub(8)..self.name.start];
-        let is_exported = line_before.ends_with(b"export ") && self.notation == Notation::Equals;
-        // A header in quotes: -H 'password: …'
-        let is_header = self.notation == Notation::Colon && matches!(before, Some(b'\'' | b'"'));
-        let is_whole_line = matches!(self.notation, Notation::Equals | Notation::Colon)
-            && self.bytes[..self.name.start]
-                .iter()
-                .all(|byte| byte.is_ascii_whitespace() || *byte == b'-');
-        is_query
-            || is_exported
-            || is_header
-            || is_flag
-            || is_variable
-            || is_dotted
-            || self.notation == Notation::Space
-            || self.notation == Notation::Tag
-            || self.notation == Notation::Percent
-            || is_whole_line && self.kind == SecretKind::Chosen
-    }
-}
-
-fn last_word(name: &[u8]) -> &[u8] {
-    name.rsplit(|byte| b"_-.".contains(byte))
-        .next()
-        .unwrap_or(name)
-}
-
-/// Returns whether a value is a placeholder for a secret or names its source.
-fn is_placeholder(value: &[u8]) -> bool {
-    const BEGINNINGS: &[&str] = &[
-        "$",
-        "{{",
-        "${",
-        "<",
-        "%(",
-        "%s",
-        "{",
-        "[",
-        "env:",
-        "env.",
-        "file:",
-        "vault:",
-        "op://",
-        "ssm:",
-        "arn:",
-        "ref:",
-        "ref+",
-        "secrets.",
-        "secret://",
-        "process.env",
-        "os.environ",
-        "os.getenv",
-        "env[",
-        "env(",
-        "std::",
-        "config.",
-        "settings.",
-        "self.",
-        "this.",
-        "var.",
-        "local.",
-        "data.",
-        "...",
-        "…",
-        "***",
-        "xxx",
-        "your",
-        "my_",
-        "my-",
-        "the-",
-        "insert",
-        "replace",
-        "example",
-        "dummy",
-        "redacted",
-        "keychain",
-        "projects/",
-        "@",
-        "!",
-        "#",
-        "&",
-        "*",
-        "(",
-        "/",
-        "~/",
-        "./",
-    ];
-    const WORDS: &[&str] = &[
-        "null",
-        "none",
-        "nil",
-        "true",
-        "false",
-        "undefined",
-        "required",
-        "optional",
-        "string",
-        "str",
-        "text",
-        "bool",
-        "boolean",
-        "number",
-        "integer",
-        "int",
-        "bytes",
-        "object",
-        "any",
-        "password",
-        "passwd",
-        "passphrase",
-        "secret",
-        "token",
-        "key",
-        "value",
-        "name",
-        "user",
-        "username",
-        "hidden",
-        "unset",
-        "missing",
-        "empty",
-        "default",
-        "invalid",
-        "expired",
-        "yes",
-        "no",
-        "off",
-        "on",
-        "auto",
-        "bearer",
-        "basic",
-        "header",
-        "cookie",
-        "session",
-        "prompt",
-        "ask",
-        "always",
-        "never",
-        "enabled",
-        "disabled",
-        "bytea",
-        "varchar",
-        "char",
-        "uuid",
-        "base64",
-        "redacted]",
-    ];
-    let text = value;
-    let starts = |word: &&str| starts_with_word(text, word);
-    let is_word = |word: &&str| text.eq_ignore_ascii_case(word.as_bytes());
-    BEGINNINGS
-        .iter()
-        .any(|word| starts(word) && !is_long_random(text))
-        || WORDS.iter().any(is_word)
-}
-
-/// Returns whether a value is too long and too mixed to be a placeholder, whatever it begins with.
-fn is_long_random(value: &[u8]) -> bool {
-    let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
-    let first_is_open = value.first().is_some_and(|byte| b"$<{[%(".contains(byte));
-    !first_is_open
-        && value.len() >= 16
-        && digits >= 3
-        && !value.iter().any(|byte| b" :.()".contains(byte))
-}
-
-fn is_type_name(value: &[u8]) -> bool {
-    matches!(
-        value,
-        b"String" | b"Secret" | b"Password" | b"SecretString" | b"Option" | b"SecretStr"
-    )
-}
-
-/// Returns whether a bare value is code: a call, a path, a variable of the same name, or a number
-/// with a unit.
-fn is_expression(value: &[u8], bytes: &[u8], name: &SecretName) -> bool {
-    let own = last_word(name.text(bytes));
-    value.contains(&b'(')
-        || value.windows(2).any(|pair| pair == b"::")
-        || value.eq_ignore_ascii_case(own)
-        || value.eq_ignore_ascii_case(name.text(bytes))
-        || (value.contains(&b'.') && value.split(|byte| *byte == b'.').all(is_identifier))
-        || value.contains(&b'[')
-        || value.ends_with(b"!")
-        || value.ends_with(b"?") && value.len() < 12
-        || is_primitive(value)
-}
-
-fn is_primitive(value: &[u8]) -> bool {
-    matches!(
-        value,
-        b"u8"
-            | b"u16"
-            | b"u32"
-            | b"u64"
-            | b"u128"
-            | b"usize"
-            | b"i8"
-            | b"i16"
-            | b"i32"
-            | b"i64"
-            | b"i128"
-            | b"isize"
-            | b"f32"
-            | b"f64"
-            | b"int8"
-            | b"int16"
-            | b"int32"
-            | b"int64"
-            | b"uint8"
-            | b"uint32"
-            | b"uint64"
-            | b"float32"
-            | b"float64"
-            | b"utf8"
-            | b"utf-8"
-    )
-}
-
-/// Returns whether a text looks like a word in a program: letters, underscores and hyphens, and no
-/// digits.
-fn is_identifier(text: &[u8]) -> bool {
-    !text.is_empty()
-        && text
-            .iter()
-            .all(|byte| byte.is_ascii_alphabetic() || b"_-".contains(byte))
-}
-
-/// Returns whether a text is an identifier with one number, such as `token2`, `sha256`,
-/// `OAUTH2_CLIENT` or `T21`.
-fn is_identifier_with_number(text: &[u8]) -> bool {
-    let plain = text
-        .iter()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte));
-    let runs = text
-        .split(|byte| !byte.is_ascii_digit())
-        .filter(|run| !run.is_empty())
-        .count();
-    let digits = text.iter().filter(|byte| byte.is_ascii_digit()).count();
-    let is_word = text.first().is_some_and(u8::is_ascii_alphabetic);
-    let has_both =
-        text.iter().any(u8::is_ascii_uppercase) && text.iter().any(u8::is_ascii_lowercase);
-    plain
-        && is_word
-        && runs == 1
-        && digits <= 3
-        && !has_both
-        && text.len() <= 24
-        && text.len() < 9 + digits * 4
-}
-
-/// Returns the password of `scheme://user:password@host`, also percent-encoded, or a user part that
-/// is itself a token.
-fn url_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
-    let text = &bytes[at..];
-    let (open, colon, end_mark): (usize, &[u8], &[u8]) = if text.starts_with(b"://") {
-        (3, b":", b"@")
-    } else if at > 0
-        && bytes[at - 1] == b'%'
-        && text.len() > 8
-        && text[2..8].eq_ignore_ascii_case(b"%2F%2F")
-    {
-        (8, b"%3A", b"%40")
-    } else {
-        return None;
-    };
-    let scheme = bytes[..at]
-        .last()
-        .is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'%');
-    // The authority is read to its end, however long it is. The slashes of the next URL end it, so
-    // no byte is read for two URLs.
-    let rest = &text[open..];
-    let stops = |byte: u8| byte.is_ascii_whitespace() || b"\"'<>`\\/?#,(){}|".contains(&byte);
-    let is_slash = |at: usize| {
-        open == 8 && rest[at..].len() >= 3 && rest[at..at + 3].eq_ignore_ascii_case(b"%2F")
-    };
-    let length = (0..rest.len())
-        .find(|at| stops(rest[*at]) || is_slash(*at))
-        .unwrap_or(rest.len());
-    let authority = &rest[..length];
-    let find = |mark: &[u8], last: bool| {
-        let same = |part: &[u8]| part.eq_ignore_ascii_case(mark);
-        let mut found = authority.windows(mark.len());
-        if last {
-            found.rposition(same)
-        } else {
-            found.position(same)
-        }
-    };
-    // A line that was cut has no host. A part that is too long for a host and a port is then a
-    // password.
-    let is_cut = length == rest.len() && length >= MAX_HOST_BYTES;
-    let end = find(end_mark, true)
-        .or(is_cut.then_some(length))
-        .filter(|_| scheme)?;
-    let start = find(colon, false)
-        .filter(|start| *start < end)
-        .map(|start| start + colon.len());
-    let (start, password) = match start {
-        Some(start) => (start, &authority[start..end]),
-        // A user part without a password is a token if it is long and mixed.
-        None => {
-            let user = &authority[..end];
-            let digits = user.iter().filter(|byte| byte.is_ascii_digit()).count();
-            (0, (user.len() >= 20 && digits >= 2).then_some(user)?)
-        }
-    };
-    let is_known = password.is_empty()
-        || password.starts_with(b"$")
-        || password.starts_with(b"<")
-        || password.starts_with(b"*")
-        || password.starts_with(b"[redacted")
-        || password.starts_with(b"{");
-    (!is_known).then_some((at + open + start, at + open + end))
-}
-
-/// Returns the password of `curl -u user:password`.
-fn curl_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
-    let text = &bytes[at..];
-    let flag = ["-u ", "--user ", "--user=", "--proxy-user ", "-u\t"]
-        .into_iter()
-        .find(|flag| text.starts_with(flag.as_bytes()))?;
-    let before = &bytes[at.saturating_sub(200)..at];
-    let is_curl = ["curl", "wget", "http"].iter().any(|word| {
-        before
-            .windows(word.len())
-            .any(|part| part == word.as_bytes())
-    });
-    if !is_curl {
-        return None;
-    }
-    let from = at + flag.len();
-    let (start, end, _) = value_range(bytes, from, Notation::Space);
-    let colon = bytes[start..end].iter().position(|byte| *byte == b':')?;
-    let password = &bytes[start + colon + 1..end];
-    let is_secret = password.len() >= 3 && !is_placeholder(password);
-    is_secret.then(|| {
-        (
-            start + colon + 1,
-            whole_value(bytes, end, from + MAX_VALUE_BYTES),
-        )
-    })
-}
-
-/// Returns the secret part of an incoming webhook's address, where the address itself is the
-/// secret.
-fn webhook_secret(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
-    let text = &bytes[at..];
-    let before = &bytes[at.saturating_sub(40)..at];
-    let path = text
-        .strip_prefix(b"/services/")
-        .filter(|_| before.ends_with(b"hooks.slack.com"))?;
-    let length = path
-        .iter()
-        .take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'/')
-        .count();
-    (length >= 20).then_some((at + 10, at + 10 + length))
-}
-
-/// The form in which the lines after a line hold a secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MultilineForm {
-    /// The indented lines are the value, as in YAML's `password: |`.
-    Block,
-    /// All lines up to the closing quotes are the value.
-    Quotes,
-    /// The next line has the value of the variable that this line names: `- name: DB_PASSWORD`.
-    Variable,
-}
-
-/// The quotes around a text of several lines.
-pub(crate) const TRIPLE_QUOTES: [&str; 2] = ["\"\"\"", "'''"];
-
-/// Returns the form in which the following lines hold a secret, if they do.
-pub(crate) fn multiline_form(line: &str) -> Option<MultilineForm> {
-    let text = line.trim();
-    let last = *text.as_bytes().last()?;
-    if b"|>-+\"'".contains(&last) {
-        let ends = ["|-", ">-", "|+", "|", ">"]
-            .into_iter()
-            .chain(TRIPLE_QUOTES)
-            .find(|end| text.ends_with(end));
-        if let Some(end) = ends {
-            let head = text[..text.len() - end.len()].trim_end().as_bytes();
-            let separator = *head.last()?;
-            let is_secret =
-                b":=".contains(&separator) && ends_in_secret_name(&head[..head.len() - 1]);
-            let kind = if end.len() == 3 {
-                MultilineForm::Quotes
-            } else {
-                MultilineForm::Block
-            };
-            return (is_secret && (kind == MultilineForm::Quotes || separator == b':'))
-                .then_some(kind);
-        }
-    }
-    let name = text.strip_prefix("- ").unwrap_or(text);
-    let name = name
-        .strip_prefix("name:")
-        .or_else(|| name.strip_prefix("\"name\":"))?;
-    let name = name.trim().trim_end_matches(',').trim_matches(['"', '\'']);
-    ends_in_secret_name(name.as_bytes()).then_some(MultilineForm::Variable)
-}
-
-/// Returns the value in a line `value: …` that follows a line with a variable's name.
-pub(crate) fn variable_value(line: &str) -> Option<(usize, usize)> {
-    let trimmed = line.trim_start();
-    let start = line.len() - trimmed.len();
-    let key = ["value:", "\"value\":", "- value:"]
-        .into_iter()
-        .find(|key| trimmed.starts_with(key))?;
-    let from = start + key.len();
-    let gap = line[from..].len() - line[from..].trim_start().len();
-    let bytes = line.as_bytes();
-    let (start, end, _) = value_range(bytes, from + gap, Notation::Colon);
-    let found = &bytes[start..end];
-    let is_secret = found.len() >= 3 && !is_placeholder(found);
-    is_secret.then(|| (start, whole_value(bytes, end, from + gap + MAX_VALUE_BYTES)))
-}
-
-/// Returns whether a text ends in the name of a secret, quoted or not.
-fn ends_in_secret_name(text: &[u8]) -> bool {
-    let quotes = text
-        .iter()
-        .rev()
-        .take_while(|byte| b"\"' ".contains(byte))
-        .count();
-    let text = &text[..text.len() - quotes];
-    let lengths = SECRET_WORDS.iter().map(|(word, _)| word.len()).chain([3]);
-    lengths
-        .filter_map(|length| text.len().checked_sub(length))
-        .any(|at| {
-            let word = &text[at..];
-            let Some(name) = SecretName::ending_at(text, at, text.len()) else {
-                return false;
-            };
-            let is_word = SECRET_WORDS
-                .iter()
-                .any(|(known, _)| word.eq_ignore_ascii_case(known.as_bytes()));
-            let is_short = word.len() <= 4 || word.eq_ignore_ascii_case(b"cookie");
-            let is_key = word.eq_ignore_ascii_case(b"key") && is_key_name(text, at);
-            is_key || (is_word && (!is_short || name.is_word_start(text, at)))
-        })
 }

@@ -1,5 +1,5 @@
 //! The programs that Regatta knows by name, with the ways to start, install and sign in to each.
-//! State of 2026-11-15.
+//! The list was last checked on 2026-11-15.
 //!
 //! A preset is a suggestion, not a limit: any program that speaks ACP or takes a prompt can be
 //! registered by its command. Regatta itself never downloads a program.
@@ -383,18 +383,22 @@ pub fn find_preset(name: &str) -> Option<(&'static Preset, bool)> {
         .find(|preset| preset.name == name)
         .map(|preset| (preset, true));
     // The scope and the version of a package's name are ignored.
-    let plain = name.rsplit('/').next().unwrap_or(name);
-    let plain = plain.split('@').next().unwrap_or(plain).to_lowercase();
+    let package_name = name.rsplit('/').next().unwrap_or(name);
+    let package_name = package_name
+        .split('@')
+        .next()
+        .unwrap_or(package_name)
+        .to_lowercase();
     let by_name = || {
-        PRESETS
-            .iter()
-            .find(|preset| preset.name == plain || preset.aliases.contains(&plain.as_str()))
+        PRESETS.iter().find(|preset| {
+            preset.name == package_name || preset.aliases.contains(&package_name.as_str())
+        })
     };
     // Every name of a provider selects the provider's usual program.
     let by_provider = || {
         PRESETS
             .iter()
-            .find(|preset| preset.provider == provider_name::canonical(&plain))
+            .find(|preset| preset.provider == provider_name::canonical(&package_name))
     };
     exact.or_else(|| by_name().or_else(by_provider).map(|preset| (preset, false)))
 }
@@ -406,7 +410,7 @@ pub fn preset_of_agent(agent: &Agent) -> Option<&'static Preset> {
         .preset
         .as_deref()
         .and_then(find_preset)
-        .map(|preset| preset.0);
+        .map(|(preset, _)| preset);
     named.or_else(|| {
         agent
             .runtime
@@ -431,7 +435,7 @@ impl Preset {
         let line: Vec<String> = self
             .resume_args
             .iter()
-            .map(|resume_arg| resume_arg.replace("{session}", session))
+            .map(|argument| argument.replace("{session}", session))
             .collect();
         (!line.is_empty()).then_some(line)
     }
@@ -495,17 +499,15 @@ mod tests {
                 preset
                     .credential_files
                     .iter()
-                    .all(|credential_file| !credential_file.starts_with('/')
-                        && !credential_file.contains("..")),
+                    .all(|file| !file.starts_with('/') && !file.contains("..")),
                 "{}",
                 preset.name
             );
             let argv = preset.runtime(None);
             assert!(argv.argv().is_some_and(|argv| !argv.is_empty()));
             let line = preset.resume_command("s-1");
-            assert!(line.is_none_or(
-                |line| line.len() > 1 && line.iter().filter(|s| *s == "s-1").count() == 1
-            ));
+            assert!(line.is_none_or(|line| line.len() > 1
+                && line.iter().filter(|argument| *argument == "s-1").count() == 1));
         }
     }
 

@@ -53,23 +53,23 @@ impl Process {
         let (name, rest) = rest.rsplit_once(')')?;
         let mut fields = rest.split_ascii_whitespace();
         let state = fields.next()?;
-        let parent = fields.next()?.parse().ok()?;
-        let group = fields.next()?.parse().ok()?;
+        let parent_pid = fields.next()?.parse().ok()?;
+        let process_group = fields.next()?.parse().ok()?;
         // Fields 20 and 22 of the line. Five fields are already read.
         let threads: u32 = fields.nth(14)?.parse().ok()?;
         let start_ticks = fields.nth(1)?.parse().ok()?;
         // A process whose first thread has ended looks like a zombie while its other threads still
         // run.
-        let zombie = matches!(state, "Z" | "X") && threads <= 1;
-        let stopped = matches!(state, "T" | "t");
+        let is_zombie = matches!(state, "Z" | "X") && threads <= 1;
+        let is_stopped = matches!(state, "T" | "t");
         Some(Process {
             pid: pid.parse().ok()?,
             name: name.trim_start_matches('(').to_owned(),
-            parent_pid: parent,
-            process_group: group,
+            parent_pid,
+            process_group,
             start_ticks,
-            is_zombie: zombie,
-            is_stopped: stopped,
+            is_zombie,
+            is_stopped,
         })
     }
 
@@ -95,7 +95,7 @@ impl Process {
             found.extend(
                 listed
                     .split_ascii_whitespace()
-                    .filter_map(|listed| listed.parse::<u32>().ok()),
+                    .filter_map(|pid| pid.parse::<u32>().ok()),
             );
         }
         Some(found)
@@ -190,9 +190,9 @@ impl ProcessHandle {
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let same = Process::read(pid)
+        let is_same = Process::read(pid)
             .is_some_and(|process| process.start_ticks == start_ticks && !process.is_zombie);
-        Ok(same.then_some(ProcessHandle(fd)))
+        Ok(is_same.then_some(ProcessHandle(fd)))
     }
 
     /// Sends a signal to the process. A process that has ended meanwhile is ignored.
@@ -213,9 +213,9 @@ impl ProcessHandle {
 /// ready.
 pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
     loop {
-        let left =
-            deadline.map(|instant| timespec(instant.saturating_duration_since(Instant::now())));
-        match poll(fds, left.as_ref()) {
+        let remaining =
+            deadline.map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
+        match poll(fds, remaining.as_ref()) {
             Ok(count) => return Ok(count > 0),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error),

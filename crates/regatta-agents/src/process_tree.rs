@@ -1,4 +1,7 @@
 //! Finds the processes of a launch and ends them.
+//!
+//! The caller decides when a launch ends. Signals reach a process only through its pidfd (see
+//! [`crate::process`]), so a reused process number is never hit.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -43,15 +46,15 @@ impl ProcessTree {
     /// Lists the living processes of the launch, never the shim or the caller.
     pub(crate) fn list_living(&self) -> io::Result<Vec<Process>> {
         let boot = boot_id()?;
-        let is = |who: &Option<ProcessIdentity>, process: &Process| {
-            who.as_ref().is_some_and(|who| {
-                who.pid == process.pid
-                    && who.start_ticks == process.start_ticks
-                    && who.boot_id == boot
+        let matches = |identity: &Option<ProcessIdentity>, process: &Process| {
+            identity.as_ref().is_some_and(|identity| {
+                identity.pid == process.pid
+                    && identity.start_ticks == process.start_ticks
+                    && identity.boot_id == boot
             })
         };
-        let me = std::process::id();
-        let all = Process::list_all()?;
+        let own_pid = std::process::id();
+        let processes = Process::list_all()?;
         // The members are listed after the processes. If a number passes to another process
         // meanwhile, that process has another start time than the one read above, and no signal
         // reaches it (P5).
@@ -63,46 +66,49 @@ impl ProcessTree {
             .into_iter()
             .collect();
         let mut children: HashMap<u32, Vec<&Process>> = HashMap::new();
-        for process in &all {
+        for process in &processes {
             children
                 .entry(process.parent_pid)
                 .or_default()
                 .push(process);
         }
-        let mut found = HashSet::new();
-        let mut open: Vec<&Process> = Vec::new();
-        for process in &all {
-            let shim = is(&self.shim, process);
+        let mut launch_pids = HashSet::new();
+        let mut pending: Vec<&Process> = Vec::new();
+        for process in &processes {
+            let is_shim = matches(&self.shim, process);
             // When one of the daemon's own agents started this daemon, the daemon must not end
             // everything that it runs itself.
-            if process.pid == me && !shim {
+            if process.pid == own_pid && !is_shim {
                 continue;
             }
-            let member = members.contains(&process.pid);
-            if !shim
-                && (member
-                    || is(&self.program, process)
+            let is_member = members.contains(&process.pid);
+            if !is_shim
+                && (is_member
+                    || matches(&self.program, process)
                     || self
                         .mark
                         .as_ref()
                         .is_some_and(|mark| process.has_mark(mark)))
             {
-                found.insert(process.pid);
-                open.push(process);
-            } else if shim {
-                open.push(process);
+                launch_pids.insert(process.pid);
+                pending.push(process);
+            } else if is_shim {
+                pending.push(process);
             }
         }
-        while let Some(process) = open.pop() {
+        while let Some(process) = pending.pop() {
             for child in children.get(&process.pid).into_iter().flatten() {
-                if child.pid != me && !is(&self.shim, child) && found.insert(child.pid) {
-                    open.push(child);
+                if child.pid != own_pid
+                    && !matches(&self.shim, child)
+                    && launch_pids.insert(child.pid)
+                {
+                    pending.push(child);
                 }
             }
         }
-        Ok(all
+        Ok(processes
             .iter()
-            .filter(|process| !process.is_zombie && found.contains(&process.pid))
+            .filter(|process| !process.is_zombie && launch_pids.contains(&process.pid))
             .cloned()
             .collect())
     }
@@ -114,9 +120,9 @@ impl ProcessTree {
         let Some(shim) = &self.shim else {
             return self.list_living();
         };
-        let (mut open, mut known) = (vec![shim.pid], HashSet::from([shim.pid]));
+        let (mut pending, mut known) = (vec![shim.pid], HashSet::from([shim.pid]));
         let mut found: Vec<Process> = Vec::new();
-        while let Some(parent) = open.pop() {
+        while let Some(parent) = pending.pop() {
             // A process that ended meanwhile has left its children to the shim.
             let Some(children) = Process::child_pids(parent) else {
                 if parent == shim.pid {
@@ -131,22 +137,23 @@ impl ProcessTree {
                     Process::read(child).filter(|process| known.contains(&process.parent_pid))
                     && known.insert(child)
                 {
-                    open.push(child);
+                    pending.push(child);
                     found.push(process);
                 }
             }
         }
         if let Some(cgroup) = self.cgroup.get() {
-            let more = cgroup
+            let other_members = cgroup
                 .members()
                 .into_iter()
                 .filter(|member| !known.contains(member))
                 .filter_map(Process::read);
-            let more: Vec<Process> = more.collect();
-            let still: HashSet<u32> = cgroup.members().into_iter().collect();
+            let other_members: Vec<Process> = other_members.collect();
+            let current_members: HashSet<u32> = cgroup.members().into_iter().collect();
             found.extend(
-                more.into_iter()
-                    .filter(|process| still.contains(&process.pid)),
+                other_members
+                    .into_iter()
+                    .filter(|process| current_members.contains(&process.pid)),
             );
         }
         found.retain(|process| !process.is_zombie);
@@ -158,9 +165,9 @@ impl ProcessTree {
     ///
     /// A process that has changed its program since counts as not asked: a shell's child between
     /// fork and exec still has the shell's trap, which swallows the request.
-    pub(crate) fn terminate(&self, asked: &mut SignalledProcesses) -> io::Result<()> {
+    pub(crate) fn terminate(&self, signalled: &mut SignalledProcesses) -> io::Result<()> {
         for process in self.list_below_shim()? {
-            if asked.insert((process.pid, process.start_ticks, process.name.clone())) {
+            if signalled.insert((process.pid, process.start_ticks, process.name.clone())) {
                 process.signal(Signal::TERM);
                 process.signal(Signal::CONT);
             }
@@ -188,13 +195,13 @@ impl ProcessTree {
     /// that is under way when its parent is killed would leave a child that no longer leads back to
     /// the launch.
     fn freeze(&self) -> io::Result<()> {
-        let patience = Instant::now() + FREEZE_TIMEOUT;
-        let (mut told, mut groups) = (HashSet::new(), HashSet::new());
+        let deadline = Instant::now() + FREEZE_TIMEOUT;
+        let (mut signalled, mut groups) = (HashSet::new(), HashSet::new());
         loop {
-            let mut moving = false;
+            let mut is_any_running = false;
             for process in self.list_living()? {
-                let fresh = told.insert((process.pid, process.start_ticks));
-                if fresh {
+                let is_new = signalled.insert((process.pid, process.start_ticks));
+                if is_new {
                     process.signal(Signal::STOP);
                 } else if process.is_stopped
                     && groups.insert(process.process_group)
@@ -206,9 +213,9 @@ impl ProcessTree {
                     // this launch keeps it.
                     stop_group(process.process_group);
                 }
-                moving |= fresh || !process.is_stopped;
+                is_any_running |= is_new || !process.is_stopped;
             }
-            if !moving || Instant::now() >= patience {
+            if !is_any_running || Instant::now() >= deadline {
                 return Ok(());
             }
         }
@@ -216,10 +223,7 @@ impl ProcessTree {
 
     /// Returns whether a group holds the shim or the caller, which must keep running.
     fn is_own_group(&self, group: u32) -> bool {
-        let shim = self
-            .shim
-            .as_ref()
-            .map(|process_identity| process_identity.pid);
+        let shim = self.shim.as_ref().map(|identity| identity.pid);
         [Some(std::process::id()), shim]
             .into_iter()
             .flatten()
@@ -236,20 +240,20 @@ impl ProcessTree {
             self.freeze()?;
             self.terminate(&mut SignalledProcesses::new())?;
         }
-        let mut clean = 0;
+        let mut empty_listings = 0;
         loop {
-            let left = self.list_living()?;
-            if left.is_empty() {
+            let remaining = self.list_living()?;
+            if remaining.is_empty() {
                 // A process in the middle of an exec briefly shows no environment, so the tree must
                 // be empty twice.
-                clean += 1;
-                if clean == 2 {
-                    return Ok(left);
+                empty_listings += 1;
+                if empty_listings == 2 {
+                    return Ok(remaining);
                 }
             } else {
-                clean = 0;
+                empty_listings = 0;
                 if Instant::now() >= deadline {
-                    return Ok(left);
+                    return Ok(remaining);
                 }
                 if Instant::now() >= kill_at {
                     self.kill()?;

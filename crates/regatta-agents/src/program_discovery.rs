@@ -38,24 +38,24 @@ pub struct MachineFacts {
 impl MachineFacts {
     /// Returns the facts about this machine.
     pub fn this_machine() -> MachineFacts {
-        let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+        let non_empty = std::env::vars_os().filter(|(_, value)| !value.is_empty());
         MachineFacts {
             path: std::env::var_os("PATH").unwrap_or_default(),
             home: std::env::home_dir().unwrap_or_default(),
-            variables: set
+            variables: non_empty
                 .filter_map(|(name, _)| name.into_string().ok())
                 .collect(),
         }
     }
 
     fn find_on_path(&self, name: &str) -> Option<PathBuf> {
-        let runs = |path: &PathBuf| {
+        let is_executable = |path: &PathBuf| {
             path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
         };
         std::env::split_paths(&self.path)
             .filter(|path| path.is_absolute())
             .map(|path| path.join(name))
-            .find(runs)
+            .find(is_executable)
     }
 }
 
@@ -90,12 +90,12 @@ pub struct FoundProgram {
 /// versions in parallel, because each takes up to seconds to start.
 pub fn discover_all(presets: &[&'static Preset], machine: &MachineFacts) -> Vec<FoundProgram> {
     std::thread::scope(|scope| {
-        let asked: Vec<_> = presets
+        let threads: Vec<_> = presets
             .iter()
             .map(|preset| scope.spawn(|| discover(preset, machine)))
             .collect();
-        let found = asked.into_iter().zip(presets);
-        found
+        let results = threads.into_iter().zip(presets);
+        results
             .map(|(thread, preset)| thread.join().unwrap_or_else(|_| discover(preset, machine)))
             .collect()
     })
@@ -109,19 +109,19 @@ pub fn discover(preset: &'static Preset, machine: &MachineFacts) -> FoundProgram
         .find_map(|program| machine.find_on_path(program));
     let missing = preset
         .required_program
-        .filter(|required_program| machine.find_on_path(required_program).is_none());
+        .filter(|program| machine.find_on_path(program).is_none());
     let version = program.as_ref().and_then(|path| match preset.version {
         // When the program takes too long, the version of its package is used.
         VersionSource::Flag(flag) => query_version(path, flag, machine)
-            .or_else(|| read_package(path).and_then(|pair| pair.1)),
-        VersionSource::Package => read_package(path).and_then(|pair| pair.1),
+            .or_else(|| read_package(path).and_then(|(_, version)| version)),
+        VersionSource::Package => read_package(path).and_then(|(_, version)| version),
     });
     let sign_in = sign_in(preset, machine);
-    let old = obsolete_program(preset, program.as_deref(), machine);
+    let obsolete_program = obsolete_program(preset, program.as_deref(), machine);
     let fix = match (&program, missing, &sign_in) {
         (None, ..) => Some(preset.install.to_owned()),
         (_, Some(needed), _) => Some(format!("{} (`{needed}` is missing)", preset.install)),
-        _ if old.is_some() => Some(preset.install.to_owned()),
+        _ if obsolete_program.is_some() => Some(preset.install.to_owned()),
         (_, _, SignIn::None) if !preset.sign_in.is_empty() => {
             let keys = preset.key_variables.join(" or ");
             Some(format!(
@@ -140,7 +140,7 @@ pub fn discover(preset: &'static Preset, machine: &MachineFacts) -> FoundProgram
         program,
         version,
         sign_in,
-        obsolete_program: old,
+        obsolete_program,
         fix,
     }
 }
@@ -152,14 +152,14 @@ fn sign_in(preset: &Preset, machine: &MachineFacts) -> SignIn {
     if let Some(key) = preset
         .key_variables
         .iter()
-        .find(|key_variable| machine.variables.iter().any(|set| set == *key_variable))
+        .find(|variable| machine.variables.iter().any(|known| known == *variable))
     {
         return SignIn::Key((*key).to_owned());
     }
     let file = preset
         .credential_files
         .iter()
-        .map(|credential_file| machine.home.join(credential_file))
+        .map(|file| machine.home.join(file))
         .find(|path| path.is_file());
     file.map_or(SignIn::None, SignIn::File)
 }
@@ -174,12 +174,12 @@ fn obsolete_program(
         .obsolete_programs
         .iter()
         .find_map(|(name, old_package)| {
-            let there = machine.find_on_path(name)?;
-            let (from, _) = read_package(&there)?;
+            let found_path = machine.find_on_path(name)?;
+            let (package, _) = read_package(&found_path)?;
             // A program of that name counts only if the new program is missing or hidden by it.
-            let hides =
-                program.is_none_or(|path| path == there) || preset.required_program == Some(*name);
-            (from == *old_package && hides).then(|| format!("{name} of {old_package}"))
+            let is_in_use = program.is_none_or(|path| path == found_path)
+                || preset.required_program == Some(*name);
+            (package == *old_package && is_in_use).then(|| format!("{name} of {old_package}"))
         })
 }
 
@@ -201,13 +201,13 @@ fn read_package(program: &Path) -> Option<(String, Option<String>)> {
 }
 
 fn query_version(program: &Path, flag: &str, machine: &MachineFacts) -> Option<String> {
-    let question = ProgramQuery {
+    let query = ProgramQuery {
         args: &[flag],
         ..ProgramQuery::default()
     };
-    question
+    query
         .run(program, machine)
-        .and_then(|question| first_version(&question))
+        .and_then(|answer| first_version(&answer))
 }
 
 /// A question to a program. Its environment contains only the variables that it needs to run and
@@ -225,8 +225,8 @@ pub(crate) struct ProgramQuery<'a> {
 }
 
 impl ProgramQuery<'_> {
-    /// Runs the program. Returns its whole output, or with `answer` only the matching line. Returns
-    /// `None` if the program failed or took too long.
+    /// Runs the program. Returns its whole output, or with `is_answer` only the matching line.
+    /// Returns `None` if the program failed or took too long.
     pub(crate) fn run(&self, program: &Path, machine: &MachineFacts) -> Option<String> {
         let mut child = Command::new(program)
             .args(self.args)
@@ -244,7 +244,7 @@ impl ProgramQuery<'_> {
                 ("AIDER_CHECK_UPDATE", "false"),
                 ("PI_OFFLINE", "1"),
             ])
-            .envs(self.env.iter().map(|env| (&env.0, &env.1)))
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .process_group(0)
             .stdin(if self.input.is_empty() {
                 Stdio::null()
@@ -255,35 +255,35 @@ impl ProgramQuery<'_> {
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
-        // A program that does not read its input is found by the timeout.
+        // A program that does not read its input runs into the timeout.
         let mut input = child.stdin.take();
-        let _unheard = input
+        let _ignored = input
             .as_mut()
-            .map(|child_stdin| child_stdin.write_all(self.input.as_bytes()));
+            .map(|stdin| stdin.write_all(self.input.as_bytes()));
         let output = BufReader::new(child.stdout.take()?.take(MAX_OUTPUT_BYTES));
-        let (sender, said) = channel();
+        let (sender, received) = channel();
         let answer = self.is_answer;
         std::thread::spawn(move || {
             let mut lines = output.lines().map_while(Result::ok);
             let text: String = match answer {
-                Some(answer) => lines.find(|s| answer(s)).unwrap_or_default(),
+                Some(is_answer) => lines.find(|line| is_answer(line)).unwrap_or_default(),
                 None => lines.fold(String::new(), |text, line| text + &line + "\n"),
             };
             drop(sender.send(text));
         });
-        let said = said.recv_timeout(ANSWER_TIMEOUT);
+        let received = received.recv_timeout(ANSWER_TIMEOUT);
         drop(input);
-        let status = end_program(&mut child, said.is_ok())?;
-        let text = said.ok()?;
+        let status = end_program(&mut child, received.is_ok())?;
+        let text = received.ok()?;
         (status.success() || self.is_answer.is_some() && !text.is_empty()).then_some(text)
     }
 }
 
 /// Ends a program and its children. A program that has answered may first end by itself within
 /// [`EXIT_GRACE_PERIOD`].
-fn end_program(child: &mut Child, done: bool) -> Option<ExitStatus> {
+fn end_program(child: &mut Child, has_answered: bool) -> Option<ExitStatus> {
     let deadline = Instant::now()
-        + if done {
+        + if has_answered {
             EXIT_GRACE_PERIOD
         } else {
             Duration::ZERO
@@ -304,9 +304,10 @@ fn end_program(child: &mut Child, done: bool) -> Option<ExitStatus> {
 /// Returns the first word of a text that looks like a version.
 fn first_version(text: &str) -> Option<String> {
     let words = text.split(|c: char| c.is_whitespace() || c == '(' || c == ')' || c == ',');
-    let plain = words.map(|word| word.trim_start_matches('v'));
-    let version = |s: &&str| s.contains('.') && s.starts_with(|first: char| first.is_ascii_digit());
-    plain.take(200).find(version).map(str::to_owned)
+    let candidates = words.map(|word| word.trim_start_matches('v'));
+    let is_version =
+        |word: &&str| word.contains('.') && word.starts_with(|first: char| first.is_ascii_digit());
+    candidates.take(200).find(is_version).map(str::to_owned)
 }
 
 /// Returns the first program of this name on PATH.
@@ -335,7 +336,7 @@ mod tests {
         assert!(
             found
                 .iter()
-                .map(|found| found.preset.name)
+                .map(|program| program.preset.name)
                 .eq(presets.iter().map(|preset| preset.name))
         );
     }

@@ -24,14 +24,14 @@ static REAPER: OnceLock<Option<Reaper>> = OnceLock::new();
 /// process ends, which is ugly but harmless.
 pub(crate) fn reap(child: Child) {
     let reaper = REAPER.get_or_init(|| {
-        let bell = WakeupFd::new().ok()?;
+        let wakeup = WakeupFd::new().ok()?;
         let thread = std::thread::Builder::new()
             .name("shim-reaper".to_owned())
             .stack_size(128 * 1024);
         thread.spawn(reap_loop).ok()?;
         Some(Reaper {
             new_children: Mutex::default(),
-            wakeup: bell,
+            wakeup,
         })
     });
     if let Some(reaper) = reaper {
@@ -69,10 +69,10 @@ fn reap_loop() {
         fds.extend(
             children
                 .iter()
-                .map(|children| PollFd::new(&children.1, PollFlags::IN)),
+                .map(|(_, handle)| PollFd::new(handle, PollFlags::IN)),
         );
         let _ = poll_until(&mut fds, None);
         reaper.wakeup.clear();
-        children.retain_mut(|children| matches!(children.0.try_wait(), Ok(None)));
+        children.retain_mut(|(child, _)| matches!(child.try_wait(), Ok(None)));
     }
 }

@@ -31,7 +31,7 @@ const REDACTED_JSON: &str = r#"{"redacted":"[redacted]"}"#;
 pub struct Redactor {
     /// The replacement text of each secret.
     replacements: Vec<String>,
-    /// The spellings, longest first, each with the number of its mark.
+    /// The spellings, longest first, each with the index of its replacement.
     spellings: Vec<(Vec<char>, usize)>,
     /// The pairs of bytes with which a spelling may begin.
     secret_pairs: Box<BytePairs>,
@@ -103,7 +103,7 @@ impl Redactor {
         // character beyond the first 65536.
         self.spellings
             .first()
-            .map_or(0, |(cs, _)| cs.len() * 12)
+            .map_or(0, |(characters, _)| characters.len() * 12)
             .max(512)
     }
 
@@ -132,7 +132,7 @@ impl Redactor {
             for line in value
                 .lines()
                 .map(str::trim)
-                .filter(|value| value.len() >= MIN_LINE_CHARS)
+                .filter(|line| line.len() >= MIN_LINE_CHARS)
             {
                 self.add_spellings(line, number);
             }
@@ -167,14 +167,14 @@ impl Redactor {
             return cleaned;
         }
         let bytes = line.as_bytes();
-        let mut at = 0;
-        while let Some(hit) = self.all_pairs.find_from(bytes, at) {
-            if self.secret_at(bytes, hit).is_some()
-                || secret_patterns::find_secret(bytes, hit).is_some()
+        let mut position = 0;
+        while let Some(candidate) = self.all_pairs.find_from(bytes, position) {
+            if self.secret_at(bytes, candidate).is_some()
+                || secret_patterns::find_secret(bytes, candidate).is_some()
             {
                 return Cow::Owned(self.rewrite_line(line));
             }
-            at = hit + 1;
+            position = candidate + 1;
         }
         Cow::Borrowed(line)
     }
@@ -182,11 +182,11 @@ impl Redactor {
     /// Redacts a line with a value that an earlier line announced. Returns `None` if there is no
     /// such value.
     fn redact_multiline<'a>(&self, line: &'a str) -> Option<Cow<'a, str>> {
-        let mut opened = self
+        let mut open_form = self
             .open_multiline
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        match *opened {
+        match *open_form {
             Some(MultilineForm::Block) if line.trim().is_empty() => {
                 return Some(Cow::Borrowed(line));
             }
@@ -198,12 +198,12 @@ impl Redactor {
                     .iter()
                     .any(|quotes| line.contains(quotes))
                 {
-                    *opened = None;
+                    *open_form = None;
                 }
                 return Some(Cow::Borrowed("[redacted]"));
             }
             Some(MultilineForm::Variable) => {
-                *opened = None;
+                *open_form = None;
                 if let Some((start, end)) = named_secrets::variable_value(line) {
                     return Some(Cow::Owned(format!(
                         "{}[redacted]{}",
@@ -214,7 +214,7 @@ impl Redactor {
             }
             _ => {}
         }
-        *opened = named_secrets::multiline_form(line);
+        *open_form = named_secrets::multiline_form(line);
         None
     }
 
@@ -223,9 +223,10 @@ impl Redactor {
         if !self.secret_pairs.contains_at(bytes, at) {
             return None;
         }
-        self.spellings.iter().find_map(|(cs, number)| {
+        self.spellings.iter().find_map(|(characters, number)| {
             // A percent sign is first read as an encoding, then as a character of the secret.
-            let end = match_end(cs, bytes, at, true).or_else(|| match_end(cs, bytes, at, false))?;
+            let end = match_end(characters, bytes, at, true)
+                .or_else(|| match_end(characters, bytes, at, false))?;
             Some((end, *number))
         })
     }
@@ -236,40 +237,40 @@ impl Redactor {
         // Known values come first, over the whole line, because the end of a match by shape may lie
         // inside a known value.
         let mut found: Vec<(usize, usize, &str)> = vec![];
-        let mut at = 0;
-        while let Some(hit) = self.secret_pairs.find_from(bytes, at) {
-            at = hit + 1;
+        let mut offset = 0;
+        while let Some(hit) = self.secret_pairs.find_from(bytes, offset) {
+            offset = hit + 1;
             if let Some((end, number)) = self.secret_at(bytes, hit) {
                 let (start, end) = widen_to_escapes(line, hit, end);
                 found.push((
-                    start.max(found.last().map_or(0, |found| found.1)),
+                    start.max(found.last().map_or(0, |(_, end, _)| *end)),
                     end,
                     &self.replacements[number],
                 ));
-                at = end;
+                offset = end;
             }
         }
         let mut all = Vec::with_capacity(found.len() + 1);
         let mut from = 0;
-        for stop in found.iter().map(Some).chain([None]) {
-            let limit = stop.map_or(bytes.len(), |stop| stop.0);
-            let mut at = from;
-            while at < limit {
-                if let Some(shape) = secret_patterns::find_secret(&bytes[..limit], at) {
+        for known in found.iter().map(Some).chain([None]) {
+            let limit = known.map_or(bytes.len(), |known| known.0);
+            let mut offset = from;
+            while offset < limit {
+                if let Some(shape) = secret_patterns::find_secret(&bytes[..limit], offset) {
                     let (start, end) = widen_to_escapes(line, shape.start, shape.end);
                     let (start, end) = (start.max(from), end.min(limit).max(shape.end));
                     all.push((start, end, "[redacted]"));
                     if shape.continues && end == bytes.len() {
                         self.is_inside_key.store(true, Ordering::Relaxed);
                     }
-                    (from, at) = (end, end);
+                    (from, offset) = (end, end);
                 } else {
-                    at += 1;
+                    offset += 1;
                 }
             }
-            if let Some(stop) = stop {
-                all.push(*stop);
-                from = stop.1;
+            if let Some(known) = known {
+                all.push(*known);
+                from = known.1;
             }
         }
         let mut cleaned = String::with_capacity(line.len() + 32);
@@ -330,8 +331,8 @@ impl BytePairs {
     /// Returns the first position from `at` with one of the pairs.
     fn find_from(&self, bytes: &[u8], at: usize) -> Option<usize> {
         let rest = bytes.get(at..)?;
-        let hit = rest.windows(2).position(|rest| {
-            let pair = usize::from(rest[0]) << 8 | usize::from(rest[1]);
+        let hit = rest.windows(2).position(|bytes| {
+            let pair = usize::from(bytes[0]) << 8 | usize::from(bytes[1]);
             self.0[pair >> 6] >> (pair & 63) & 1 != 0
         })?;
         Some(at + hit)
@@ -381,28 +382,28 @@ impl BytePairs {
 /// Matches a secret in any spelling: as it is, with JSON escapes (once or nested), or
 /// percent-encoded in whole or in part. Returns the end of the match.
 fn match_end(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Option<usize> {
-    let mut at = start;
+    let mut position = start;
     let mut rest = spelling;
     loop {
         // The secret's backslashes match as many or more backslashes of the text. Each level of
         // nesting doubles them and puts one before the next character.
-        let wanted = rest.iter().take_while(|c| **c == '\\').count();
-        rest = &rest[wanted..];
-        let mut seen = 0;
-        while let Some(length) = backslash_length(&bytes[at..], decode) {
-            at += length;
-            seen += 1;
+        let expected_backslashes = rest.iter().take_while(|c| **c == '\\').count();
+        rest = &rest[expected_backslashes..];
+        let mut found_backslashes = 0;
+        while let Some(length) = backslash_length(&bytes[position..], decode) {
+            position += length;
+            found_backslashes += 1;
         }
-        if seen < wanted {
+        if found_backslashes < expected_backslashes {
             return None;
         }
-        let Some((next, behind)) = rest.split_first() else {
-            return Some(at);
+        let Some((next, after_next)) = rest.split_first() else {
+            return Some(position);
         };
-        at += spelled_length(*next, &bytes[at..], seen > 0, decode)?;
-        rest = behind;
+        position += spelled_length(*next, &bytes[position..], found_backslashes > 0, decode)?;
+        rest = after_next;
         if rest.is_empty() {
-            return Some(at);
+            return Some(position);
         }
     }
 }
@@ -418,44 +419,44 @@ fn backslash_length(text: &[u8], decode: bool) -> Option<usize> {
 }
 
 /// Returns the length of this character as spelled at the text's beginning.
-fn spelled_length(wanted: char, text: &[u8], escaped: bool, decode: bool) -> Option<usize> {
+fn spelled_length(character: char, text: &[u8], escaped: bool, decode: bool) -> Option<usize> {
     let mut buffer = [0; 4];
-    let raw = wanted.encode_utf8(&mut buffer).as_bytes();
-    let spelled = match wanted {
+    let raw = character.encode_utf8(&mut buffer).as_bytes();
+    let is_encoded = match character {
         '%' => decode && text.starts_with(b"%25"),
         'u' => escaped && text.starts_with(b"u0075"),
         _ => false,
     };
-    if text.starts_with(raw) && !spelled {
+    if text.starts_with(raw) && !is_encoded {
         return Some(raw.len());
     }
     match text.first()? {
         b'%' => {
             let encoded = text.get(..raw.len() * 3)?;
-            let same = encoded.chunks(3).zip(raw).all(|(encoded, byte)| {
+            let is_match = encoded.chunks(3).zip(raw).all(|(encoded, byte)| {
                 encoded[0] == b'%' && hex_equals(&encoded[1..], u32::from(*byte))
             });
-            same.then_some(encoded.len())
+            is_match.then_some(encoded.len())
         }
-        b'+' if wanted == ' ' => Some(1),
+        b'+' if character == ' ' => Some(1),
         b'u' if escaped => {
             let mut units = [0; 2];
-            match wanted.encode_utf16(&mut units) {
+            match character.encode_utf16(&mut units) {
                 [unit] => hex_equals(text.get(1..5)?, u32::from(*unit)).then_some(5),
                 [high, low] => {
-                    let both = hex_equals(text.get(1..5)?, u32::from(*high))
+                    let is_pair = hex_equals(text.get(1..5)?, u32::from(*high))
                         && hex_equals(text.get(7..11)?, u32::from(*low));
-                    (both && text[5..7] == *b"\\u").then_some(11)
+                    (is_pair && text[5..7] == *b"\\u").then_some(11)
                 }
                 _ => None,
             }
         }
-        letter => (escaped && escape_letter(wanted) == Some(*letter)).then_some(1),
+        letter => (escaped && escape_letter(character) == Some(*letter)).then_some(1),
     }
 }
 
-fn escape_letter(wanted: char) -> Option<u8> {
-    Some(match wanted {
+fn escape_letter(character: char) -> Option<u8> {
+    Some(match character {
         '\n' => b'n',
         '\r' => b'r',
         '\t' => b't',
@@ -469,17 +470,17 @@ fn hex_digit(digit: u8) -> u8 {
     b"0123456789abcdef"[usize::from(digit & 15)]
 }
 
-fn hex_equals(digits: &[u8], wanted: u32) -> bool {
+fn hex_equals(digits: &[u8], expected: u32) -> bool {
     let value = digits.iter().try_fold(0, |sum, byte| {
         Some(sum << 4 | char::from(*byte).to_digit(16)?)
     });
-    value == Some(wanted)
+    value == Some(expected)
 }
 
 /// Widens a range that cuts through an escape, so that the rest is still well formed.
 fn widen_to_escapes(line: &str, start: usize, end: usize) -> (usize, usize) {
-    let start = escape_around(line, start).map_or(start, |pair| pair.0);
-    let end = escape_around(line, end).map_or(end, |pair| pair.1);
+    let start = escape_around(line, start).map_or(start, |(escape_start, _)| escape_start);
+    let end = escape_around(line, end).map_or(end, |(_, escape_end)| escape_end);
     (start, end)
 }
 
@@ -521,12 +522,12 @@ fn base64(value: &[u8], alphabet: &[u8; 64]) -> Vec<char> {
     for chunk in value.chunks(3) {
         let byte = |at: usize| chunk.get(at).copied().map_or(0, u32::from);
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            let six = bits >> (18 - 6 * place) & 63;
-            text.push(if place > chunk.len() {
+        for digit in 0..4 {
+            let bits_of_digit = bits >> (18 - 6 * digit) & 63;
+            text.push(if digit > chunk.len() {
                 '='
             } else {
-                char::from(alphabet[six as usize])
+                char::from(alphabet[bits_of_digit as usize])
             });
         }
     }

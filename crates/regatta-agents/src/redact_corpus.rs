@@ -300,7 +300,7 @@ fn sample_characters(kind: char, length: usize) -> String {
 
 /// Returns every case as a line and the part of it that must be removed.
 pub(crate) fn secrets() -> Vec<(String, String)> {
-    let mut all = Vec::new();
+    let mut cases = Vec::new();
     let named = CHOSEN_NAMES
         .iter()
         .flat_map(|name| CHOSEN_VALUES.iter().map(move |value| (*name, *value)))
@@ -309,16 +309,17 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
                 .iter()
                 .flat_map(|name| GENERATED_VALUES.iter().map(move |value| (*name, *value))),
         );
-    for (nth, (name, value)) in named.enumerate() {
-        for (at, syntax) in SYNTAXES.iter().enumerate() {
+    for (name, value) in named {
+        for (index, syntax) in SYNTAXES.iter().enumerate() {
             // A value that a syntax cannot hold is left out.
             let is_bare = syntax.contains("=V") || syntax.contains(": V") || syntax.contains(" V ");
-            let odd = value.bytes().any(|byte| b"&!@".contains(&byte));
-            if odd && (is_bare || syntax.starts_with('<')) {
+            let has_special_characters = value.bytes().any(|byte| b"&!@".contains(&byte));
+            if has_special_characters && (is_bare || syntax.starts_with('<')) {
                 continue;
             }
             // In prose a bare word counts as a word, unless the name is written like a variable.
-            let is_prose = at >= 21 && is_bare && !value.bytes().any(|byte| byte.is_ascii_digit());
+            let is_prose =
+                index >= 21 && is_bare && !value.bytes().any(|byte| byte.is_ascii_digit());
             if is_prose
                 && !name
                     .bytes()
@@ -326,14 +327,14 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
             {
                 continue;
             }
-            let _ = nth;
-            all.push((
+
+            cases.push((
                 syntax.replace('N', name).replace('V', value),
                 (*value).to_owned(),
             ));
         }
     }
-    all.extend(
+    cases.extend(
         OTHER_SECRETS
             .iter()
             .map(|(line, secret)| ((*line).to_owned(), (*secret).to_owned())),
@@ -348,10 +349,10 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
             ("»", "«"),
             ("x=", ";"),
         ] {
-            all.push((format!("{before}{prefix}{secret}{after}"), secret.clone()));
+            cases.push((format!("{before}{prefix}{secret}{after}"), secret.clone()));
         }
     }
-    all
+    cases
 }
 
 /// Lines of code and prose that only look like secrets.

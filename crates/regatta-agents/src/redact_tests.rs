@@ -1,3 +1,5 @@
+//! Tests of the redactor with known values, with a corpus of secrets, and with harmless text.
+
 use std::borrow::Cow;
 
 use proptest::prelude::*;
@@ -45,7 +47,7 @@ fn percent_encode_lower(value: &str) -> String {
 fn utf16_escapes(value: &str) -> String {
     value
         .encode_utf16()
-        .map(|value| format!("\\u{value:04x}"))
+        .map(|unit| format!("\\u{unit:04x}"))
         .collect()
 }
 
@@ -335,10 +337,10 @@ fn harmless_text_that_resembles_a_named_secret_is_not_changed() {
 fn false_positives_in_this_repository_are_few() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut lines, mut changed) = (0, Vec::new());
-    let mut left = vec![root.join("crates"), root.join("docs")];
-    while let Some(path) = left.pop() {
+    let mut pending = vec![root.join("crates"), root.join("docs")];
+    while let Some(path) = pending.pop() {
         if path.is_dir() {
-            left.extend(
+            pending.extend(
                 std::fs::read_dir(&path)
                     .unwrap()
                     .map(|entry| entry.unwrap().path()),
@@ -349,7 +351,7 @@ fn false_positives_in_this_repository_are_few() {
         let is_text = name.ends_with(".rs") || name.ends_with(".md") || name.ends_with(".toml");
         if !is_text
             || name.starts_with("redact")
-            || name == "named_secrets.rs"
+            || path.to_string_lossy().contains("named_secrets")
             || path.ends_with("target")
         {
             continue;

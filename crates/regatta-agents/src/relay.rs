@@ -53,9 +53,9 @@ pub(crate) fn listen() -> io::Result<TcpListener> {
 /// started twice may have another listener there than its record states, and then binds the
 /// recorded address itself.
 pub(crate) fn serve(relay: RelayRecord) -> io::Result<()> {
-    let given = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let listener = match given.local_addr() {
-        Ok(address) if address == relay.address => given,
+    let inherited = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let listener = match inherited.local_addr() {
+        Ok(address) if address == relay.address => inherited,
         _ => TcpListener::bind(relay.address)?,
     };
     spawn(move || accept_all(&listener, &relay.socket))
@@ -70,24 +70,24 @@ fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 fn accept_all(listener: &TcpListener, socket: &Path) {
-    let open = Arc::new(AtomicUsize::new(0));
+    let open_connections = Arc::new(AtomicUsize::new(0));
     loop {
         let Ok((client, _)) = listener.accept() else {
             std::thread::sleep(NO_RESOURCES_DELAY);
             continue;
         };
-        if open.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
-            open.fetch_sub(1, Ordering::SeqCst);
+        if open_connections.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
+            open_connections.fetch_sub(1, Ordering::SeqCst);
             continue;
         }
-        let (socket, counted) = (socket.to_owned(), Arc::clone(&open));
-        let begun = spawn(move || {
+        let (socket, counter) = (socket.to_owned(), Arc::clone(&open_connections));
+        let spawned = spawn(move || {
             // If a connection breaks, the program has to open a new one.
             let _ended = copy_both_ways(&client, &socket);
-            counted.fetch_sub(1, Ordering::SeqCst);
+            counter.fetch_sub(1, Ordering::SeqCst);
         });
-        if begun.is_err() {
-            open.fetch_sub(1, Ordering::SeqCst);
+        if spawned.is_err() {
+            open_connections.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
@@ -145,20 +145,20 @@ mod tests {
         let socket = dir.path().join("daemon.sock");
         let listener = listen().unwrap();
         let address = listener.local_addr().unwrap();
-        let to = socket.clone();
-        spawn(move || accept_all(&listener, &to)).unwrap();
+        let target = socket.clone();
+        spawn(move || accept_all(&listener, &target)).unwrap();
         for nth in 0..3_u8 {
             let mut client = TcpStream::connect(address).unwrap();
             client.write_all(b"ask").unwrap();
             client.shutdown(Shutdown::Write).unwrap();
             // The daemon starts only now.
             let daemon = UnixListener::bind(&socket).unwrap();
-            let (mut guest, _) = daemon.accept().unwrap();
-            let mut asked = String::new();
-            guest.read_to_string(&mut asked).unwrap();
-            assert_eq!(asked, "ask");
-            guest.write_all(&[nth]).unwrap();
-            drop(guest);
+            let (mut connection, _) = daemon.accept().unwrap();
+            let mut request = String::new();
+            connection.read_to_string(&mut request).unwrap();
+            assert_eq!(request, "ask");
+            connection.write_all(&[nth]).unwrap();
+            drop(connection);
             let mut answer = Vec::new();
             client.read_to_end(&mut answer).unwrap();
             assert_eq!(answer, [nth]);

@@ -20,17 +20,17 @@ pub struct PrunedJournals {
 }
 
 impl AgentsAdapter {
-    /// Compresses the journals of attempts that ended at least `compress_after` before `today`, and
-    /// removes the journals and files of those that ended at least `older_than` before it.
+    /// Compresses the journals of attempts that ended at least `compress_after` before `now`, and
+    /// removes the journals and files of attempts that ended at least `remove_after` before `now`.
     ///
     /// The small records of an attempt's launch and end stay, because they ensure that nothing is
     /// ever started twice. An attempt that has not ended is not changed. For a program that runs
     /// elsewhere the time of the last copied record counts, and later records can still be added.
     pub fn prune(
         &self,
-        older_than: Duration,
+        remove_after: Duration,
         compress_after: Duration,
-        today: SystemTime,
+        now: SystemTime,
     ) -> Result<PrunedJournals, AgentError> {
         let mut pruned = PrunedJournals::default();
         let root = self.attempts_path();
@@ -45,8 +45,8 @@ impl AgentsAdapter {
                 continue;
             };
             let dir = RunDir(entry.path());
-            let done = prune_attempt(&dir, (older_than, compress_after), today);
-            match done.map_err(|error| errors::file_error("clear up", &dir.0, error))? {
+            let action = prune_attempt(&dir, remove_after, compress_after, now);
+            match action.map_err(|error| errors::file_error("clear up", &dir.0, error))? {
                 PruneAction::Nothing => {}
                 PruneAction::Compressed => pruned.compressed.push(attempt),
                 PruneAction::Removed => pruned.removed.push(attempt),
@@ -56,10 +56,8 @@ impl AgentsAdapter {
         self.cursors().clear();
         Ok(pruned)
     }
-}
 
-impl AgentsAdapter {
-    /// Removes the records of one-time commands that ended at least `older_than` before `today`,
+    /// Removes the records of one-time commands that ended at least `remove_after` before `now`,
     /// and returns their number.
     ///
     /// A record is not read again once its effect is completed. The caller is a daemon that has
@@ -67,8 +65,8 @@ impl AgentsAdapter {
     /// is not changed.
     pub fn prune_commands(
         &self,
-        older_than: Duration,
-        today: SystemTime,
+        remove_after: Duration,
+        now: SystemTime,
     ) -> Result<usize, AgentError> {
         let root = self.commands_path();
         let entries = match fs::read_dir(&root) {
@@ -83,21 +81,21 @@ impl AgentsAdapter {
                     .map_err(|error| errors::file_error("read", &root, error))?
                     .path(),
             );
-            let done = prune_command(&dir, older_than, today)
+            let is_removed = prune_command(&dir, remove_after, now)
                 .map_err(|error| errors::file_error("clear up", &dir.0, error))?;
-            removed += usize::from(done);
+            removed += usize::from(is_removed);
         }
         Ok(removed)
     }
 }
 
-fn prune_command(dir: &RunDir, older_than: Duration, today: SystemTime) -> io::Result<bool> {
+fn prune_command(dir: &RunDir, remove_after: Duration, now: SystemTime) -> io::Result<bool> {
     let ended = match fs::metadata(dir.exit_file()) {
         Ok(metadata) => metadata.modified()?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
-    if today.duration_since(ended).unwrap_or_default() < older_than {
+    if now.duration_since(ended).unwrap_or_default() < remove_after {
         return Ok(false);
     }
     let Some(_lock) = try_lock(&dir.shim_lock())? else {
@@ -115,37 +113,38 @@ enum PruneAction {
 
 fn prune_attempt(
     dir: &RunDir,
-    (older_than, compress_after): (Duration, Duration),
-    today: SystemTime,
+    remove_after: Duration,
+    compress_after: Duration,
+    now: SystemTime,
 ) -> io::Result<PruneAction> {
     let ended = match fs::metadata(dir.exit_file()) {
         Ok(metadata) => metadata.modified()?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             match journal_copy::last_record_time(dir) {
-                Some(then) => then,
+                Some(written_at) => written_at,
                 None => return Ok(PruneAction::Nothing),
             }
         }
         Err(error) => return Err(error),
     };
     // A date in the future counts as an age of zero.
-    let age = today.duration_since(ended).unwrap_or_default();
-    if age < older_than.min(compress_after) {
+    let age = now.duration_since(ended).unwrap_or_default();
+    if age < remove_after.min(compress_after) {
         return Ok(PruneAction::Nothing);
     }
     // A shim holds its lock for a moment after it has written its last record.
     let Some(_lock) = try_lock(&dir.shim_lock())? else {
         return Ok(PruneAction::Nothing);
     };
-    if age >= older_than {
-        let had_some = journal::remove(&dir.0)?;
+    if age >= remove_after {
+        let had_journal = journal::remove(&dir.0)?;
         for name in ["home", "tmp"] {
             match fs::remove_dir_all(dir.path(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
-        return Ok(if had_some {
+        return Ok(if had_journal {
             PruneAction::Removed
         } else {
             PruneAction::Nothing

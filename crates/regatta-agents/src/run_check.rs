@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use regatta_engine::ports::agents::{AgentError, CheckCommand, CheckResult, Exit};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::adapter::{
-    AgentsAdapter, RunPhase, end_and_record, end_from_outside, read_phase, reap_shim,
-};
+use crate::adapter::{AgentsAdapter, reap_shim};
 use crate::environment;
 use crate::process::{MARK_VARIABLE, poll_until};
 use crate::process_tree::ProcessTree;
@@ -19,6 +17,7 @@ use crate::redact::redact_text;
 use crate::run_dir::{
     InputSource, LaunchKind, LaunchRecord, RunDir, new_launch_mark, write_atomic,
 };
+use crate::run_phase::{RunPhase, end_and_record, end_from_outside, read_phase};
 use crate::sandbox;
 use crate::shim::ShimLimits;
 use crate::shim_protocol::ShimCommand;
@@ -57,12 +56,13 @@ enum ReadEnd {
 pub(crate) fn run(
     adapter: &AgentsAdapter,
     check: &CheckCommand,
-    wanted: StillNeeded<'_>,
+    still_needed: StillNeeded<'_>,
 ) -> Result<Option<CheckResult>, AgentError> {
-    let wanted: &dyn Fn() -> bool = &|| {
-        !adapter.is_shutting_down.load(Ordering::SeqCst) && wanted.is_none_or(|wanted| wanted())
+    let still_needed: &dyn Fn() -> bool = &|| {
+        !adapter.is_shutting_down.load(Ordering::SeqCst)
+            && still_needed.is_none_or(|is_needed| is_needed())
     };
-    if !wanted() {
+    if !still_needed() {
         return Ok(None);
     }
     let mark =
@@ -70,7 +70,7 @@ pub(crate) fn run(
     let path = adapter.checks_path().join(&mark);
     let dir =
         RunDir::create(path.clone()).map_err(|error| errors::file_error("create", &path, error))?;
-    let result = run_in(adapter, &dir, &mark, (check, Some(wanted)));
+    let result = run_in(adapter, &dir, &mark, check, Some(still_needed));
     drop(fs::remove_dir_all(&dir.0));
     result
 }
@@ -79,23 +79,24 @@ fn run_in(
     adapter: &AgentsAdapter,
     dir: &RunDir,
     mark: &str,
-    (check, wanted): (&CheckCommand, StillNeeded<'_>),
+    check: &CheckCommand,
+    still_needed: StillNeeded<'_>,
 ) -> Result<Option<CheckResult>, AgentError> {
     let tmp = RunDir::create(dir.path("tmp"))
         .map_err(|error| errors::file_error("create", &dir.path("tmp"), error))?
         .0;
-    let shut = sandbox_command::prepare_command_sandbox(adapter, dir, check)?;
+    let sandbox = sandbox_command::prepare_command_sandbox(adapter, dir, check)?;
     let prepare = || -> std::io::Result<()> {
         let record = LaunchRecord {
             v: 1,
             mode: LaunchKind::Check,
-            argv: shut.argv(check),
+            argv: sandbox.argv(check),
             dir: std::path::absolute(&check.dir)?,
             mark: mark.to_owned(),
             input: InputSource::default(),
             secrets: vec![],
             limits: ShimLimits::default(),
-            egress_routes: shut.prepared.egress_routes.clone(),
+            egress_routes: sandbox.prepared.egress_routes.clone(),
             waits_for_shim: false,
             without_cgroup: true,
             contact_deadline: None,
@@ -106,18 +107,18 @@ fn run_in(
     };
     prepare().map_err(|error| errors::file_error("write", &dir.launch_file(), error))?;
     let environment = environment::build(
-        shut.home.as_deref(),
+        sandbox.home.as_deref(),
         &tmp,
-        &shut.environment(check),
+        &sandbox.environment(check),
         &[(MARK_VARIABLE, mark.into())],
     );
     let now = Instant::now();
     let deadline = now.checked_add(check.timeout);
     let mut shim = adapter.spawn_shim(dir, &environment, Stdio::piped())?;
 
-    let mut kept = HeadAndTail::default();
-    let over = match read_output(&mut shim, dir, &mut kept, (deadline, wanted)) {
-        Ok(over) => over,
+    let mut output_ends = HeadAndTail::default();
+    let read_end = match read_output(&mut shim, dir, &mut output_ends, deadline, still_needed) {
+        Ok(read_end) => read_end,
         Err(error) => {
             // Without its lifeline the shim ends the check by itself.
             drop(shim.stdin.take());
@@ -142,17 +143,17 @@ fn run_in(
             end_and_record(dir, &tree, Duration::ZERO, &Exit::Lost)?
         }
     };
-    if over == ReadEnd::NoLongerNeeded {
+    if read_end == ReadEnd::NoLongerNeeded {
         return Ok(None);
     }
-    let timed_out = over == ReadEnd::TimedOut;
+    let has_timed_out = read_end == ReadEnd::TimedOut;
     // The store keeps the output, and people and agents read it (S4).
-    let output = redact_text(&kept.into_text());
+    let output = redact_text(&output_ends.into_text());
     require_sandboxed(CheckResult {
         exit,
-        has_timed_out: timed_out,
+        has_timed_out,
         output,
-        sandbox: shut.description(),
+        sandbox: sandbox.description(),
     })
     .map(Some)
 }
@@ -184,12 +185,13 @@ pub(crate) fn require_sandboxed(result: CheckResult) -> Result<CheckResult, Agen
 fn read_output(
     shim: &mut Child,
     dir: &RunDir,
-    kept: &mut HeadAndTail,
-    (deadline, wanted): (Option<Instant>, StillNeeded<'_>),
+    output_ends: &mut HeadAndTail,
+    deadline: Option<Instant>,
+    still_needed: StillNeeded<'_>,
 ) -> Result<ReadEnd, AgentError> {
-    let over = read_output_until(shim, kept, deadline, wanted)?;
-    if over == ReadEnd::EndOfOutput {
-        return Ok(over);
+    let read_end = read_output_until(shim, output_ends, deadline, still_needed)?;
+    if read_end == ReadEnd::EndOfOutput {
+        return Ok(read_end);
     }
     if let Some(control) = &mut shim.stdin {
         // A shim that has just ended does not read the command and does not need it.
@@ -201,7 +203,7 @@ fn read_output(
     }
     if read_output_until(
         shim,
-        kept,
+        output_ends,
         Some(Instant::now() + GRACE_PERIOD + SHIM_EXIT_TIMEOUT),
         None,
     )? != ReadEnd::EndOfOutput
@@ -213,7 +215,7 @@ fn read_output(
             _ => drop(shim.kill()),
         }
     }
-    Ok(over)
+    Ok(read_end)
 }
 
 /// Reads the output until it ends, the deadline passes or the caller no longer needs the check.
@@ -222,35 +224,35 @@ fn read_output(
 /// left behind delays that only until the shim has ended the process.
 fn read_output_until(
     shim: &mut Child,
-    kept: &mut HeadAndTail,
+    output_ends: &mut HeadAndTail,
     deadline: Option<Instant>,
-    wanted: StillNeeded<'_>,
+    still_needed: StillNeeded<'_>,
 ) -> Result<ReadEnd, AgentError> {
     let Some(output) = &mut shim.stdout else {
         return Ok(ReadEnd::EndOfOutput);
     };
     let mut buffer = [0; 64 * 1024];
-    let mut look_at = wanted.map(|_| Instant::now() + CANCEL_POLL_INTERVAL);
+    let mut next_check = still_needed.map(|_| Instant::now() + CANCEL_POLL_INTERVAL);
     loop {
         // A flood of output is always ready, so the clock is checked in every round.
         let now = Instant::now();
-        if deadline.is_some_and(|instant| instant <= now) {
+        if deadline.is_some_and(|time| time <= now) {
             return Ok(ReadEnd::TimedOut);
         }
-        if look_at.is_some_and(|instant| instant <= now) {
-            if wanted.is_some_and(|wanted| !wanted()) {
+        if next_check.is_some_and(|time| time <= now) {
+            if still_needed.is_some_and(|is_needed| !is_needed()) {
                 return Ok(ReadEnd::NoLongerNeeded);
             }
-            look_at = Some(now + CANCEL_POLL_INTERVAL);
+            next_check = Some(now + CANCEL_POLL_INTERVAL);
         }
-        let until = [deadline, look_at].into_iter().flatten().min();
+        let until = [deadline, next_check].into_iter().flatten().min();
         let ready = poll_until(&mut [PollFd::new(&*output, PollFlags::IN)], until);
         if !ready.map_err(|error| errors::kernel_error("wait for the check's output", error))? {
             continue;
         }
         match output.read(&mut buffer) {
             Ok(0) => return Ok(ReadEnd::EndOfOutput),
-            Ok(length) => kept.push(&buffer[..length]),
+            Ok(length) => output_ends.push(&buffer[..length]),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(errors::kernel_error("read the check's output", error)),
         }
@@ -340,13 +342,13 @@ mod tests {
             (&[0xff; 7], 50_000),
             (b"short", 1),
         ] {
-            let mut kept = HeadAndTail::default();
-            kept.push(b"first: ");
+            let mut output_ends = HeadAndTail::default();
+            output_ends.push(b"first: ");
             for _ in 0..times {
-                kept.push(piece);
+                output_ends.push(piece);
             }
-            assert!(kept.tail.capacity() < 8 * MAX_OUTPUT_BYTES);
-            let text = kept.into_text();
+            assert!(output_ends.tail.capacity() < 8 * MAX_OUTPUT_BYTES);
+            let text = output_ends.into_text();
             assert!(text.len() <= MAX_OUTPUT_BYTES, "{}", text.len());
             assert!(text.starts_with("first: "), "{}", &text[..20]);
             assert!(text.ends_with(String::from_utf8_lossy(piece).as_ref()));

@@ -2,15 +2,15 @@
 //!
 //! The files are the protocol, so either side may die at any moment:
 //!
-//! - `read_launch.json`: the program to run and its settings.
+//! - `launch.json`: the program to run and its settings.
 //! - `start.lock`: locked while a process starts the launch or records its end.
 //! - `shim.lock`: locked by the shim for its whole life.
 //! - `shim.json`: the identity of the shim that has begun. Once it exists, no other shim ever
 //!   begins.
-//! - `read_program.json`: the program's identity.
-//! - `shim.sock`: the socket that takes commands (see `socket`).
+//! - `program.json`: the program's identity.
+//! - `shim.sock`: the socket that receives commands (see `shim_protocol`).
 //! - `journal-*.jsonl`: the program's input and output (see `journal`).
-//! - `copy.json`: present if the directory holds a copy from another machine (see `copies`).
+//! - `copy.json`: present if the directory holds a copy from another machine (see `journal_copy`).
 //! - `exit.json`: the exit, written when no process of the launch is left and the journal is
 //!   synced.
 

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{AgentError, CheckCommand, CheckResult};
 
-use crate::adapter::{AgentsAdapter, RunPhase, read_phase};
+use crate::adapter::AgentsAdapter;
 use crate::drivers::TOKEN_VARIABLE;
 use crate::process::MARK_VARIABLE;
 use crate::run_check::{GRACE_PERIOD, MAX_OUTPUT_BYTES, StillNeeded, require_sandboxed};
 use crate::run_dir::{
     InputSource, LaunchKind, LaunchRecord, RunDir, lock, new_launch_mark, write_atomic,
 };
+use crate::run_phase::{RunPhase, read_phase};
 use crate::{environment, errors, journal, sandbox_command};
 
 /// The file beside the exit record that marks a command whose time was up.
@@ -35,13 +36,14 @@ const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) fn run_command(
     adapter: &AgentsAdapter,
     name: &str,
-    (check, wanted): (&CheckCommand, StillNeeded<'_>),
+    check: &CheckCommand,
+    still_needed: StillNeeded<'_>,
 ) -> Result<Option<CheckResult>, AgentError> {
     let path = command_path(adapter, name)?;
     let dir =
         RunDir::create(path.clone()).map_err(|error| errors::file_error("create", &path, error))?;
-    let unwanted = || wanted.is_some_and(|wanted| !wanted());
-    if unwanted() && matches!(read_phase(&dir)?, RunPhase::NotStarted) {
+    let is_unneeded = || still_needed.is_some_and(|is_needed| !is_needed());
+    if is_unneeded() && matches!(read_phase(&dir)?, RunPhase::NotStarted) {
         return Ok(None);
     }
     start_once(adapter, &dir, check)?;
@@ -51,23 +53,23 @@ pub(crate) fn run_command(
             let deadline = now
                 .checked_add(check.timeout)
                 .unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
-            // Each round asks `unwanted` once and keeps the answer, so a caller that changes its
-            // mind afterwards cannot turn a break-off into a timeout.
-            let (mut gone, mut broken_off) = (false, false);
-            while !gone && !broken_off && Instant::now() < deadline {
-                let until = if wanted.is_some() {
+            // Each round calls `is_unneeded` once and keeps the answer, so a caller whose answer
+            // changes afterwards cannot turn an abort into a timeout.
+            let (mut has_ended, mut is_aborted) = (false, false);
+            while !has_ended && !is_aborted && Instant::now() < deadline {
+                let until = if still_needed.is_some() {
                     deadline.min(Instant::now() + CANCEL_POLL_INTERVAL)
                 } else {
                     deadline
                 };
-                gone = shim
+                has_ended = shim
                     .wait_until(until)
                     .map_err(|error| errors::kernel_error("wait", error))?;
-                broken_off = !gone && unwanted();
+                is_aborted = !has_ended && is_unneeded();
             }
-            if gone {
+            if has_ended {
                 adapter.exit_after_shim(&dir, Duration::ZERO)?
-            } else if broken_off {
+            } else if is_aborted {
                 adapter.end_launch(&dir, GRACE_PERIOD)?
             } else {
                 // The file is written first. After a crash a reader must not mistake this end for
@@ -146,10 +148,10 @@ pub(crate) fn delete_command_record(adapter: &AgentsAdapter, name: &str) -> Resu
 
 /// Returns the directory of a command, if its name is valid.
 fn command_path(adapter: &AgentsAdapter, name: &str) -> Result<PathBuf, AgentError> {
-    let plain = name
+    let is_plain = name
         .chars()
         .all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter));
-    if !plain || name.is_empty() || name.starts_with('.') || name.len() > 200 {
+    if !is_plain || name.is_empty() || name.starts_with('.') || name.len() > 200 {
         return Err(errors::invalid_command_name(name));
     }
     Ok(adapter.commands_path().join(name))
@@ -171,15 +173,15 @@ fn start_once(
     let tmp = RunDir::create(dir.path("tmp"))
         .map_err(|error| errors::file_error("create", &dir.path("tmp"), error))?
         .0;
-    let shut = sandbox_command::prepare_command_sandbox(adapter, dir, check)?;
+    let sandbox = sandbox_command::prepare_command_sandbox(adapter, dir, check)?;
     let prepare = || -> std::io::Result<_> {
-        if let Some(sandbox) = shut.description() {
-            write_atomic(&dir.path(SANDBOX_FILE), sandbox.as_bytes())?;
+        if let Some(description) = sandbox.description() {
+            write_atomic(&dir.path(SANDBOX_FILE), description.as_bytes())?;
         }
         let record = LaunchRecord {
             v: 1,
             mode: LaunchKind::Attempt,
-            argv: shut.argv(check),
+            argv: sandbox.argv(check),
             dir: std::path::absolute(&check.dir)?,
             mark: mark.clone(),
             input: InputSource::Prompt,
@@ -187,12 +189,12 @@ fn start_once(
             secrets: check
                 .env
                 .iter()
-                .map(|env| env.0.clone())
-                .filter(|env| env == TOKEN_VARIABLE)
+                .map(|(name, _)| name.clone())
+                .filter(|name| name == TOKEN_VARIABLE)
                 .collect(),
             limits: adapter.limits.clone(),
             without_cgroup: true,
-            egress_routes: shut.prepared.egress_routes.clone(),
+            egress_routes: sandbox.prepared.egress_routes.clone(),
             waits_for_shim: false,
             contact_deadline: None,
             relay: None,
@@ -202,8 +204,12 @@ fn start_once(
         write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)
     };
     prepare().map_err(|error| errors::file_error("write", &dir.launch_file(), error))?;
-    let ours = [(MARK_VARIABLE, mark.as_str().into())];
-    let environment =
-        environment::build(shut.home.as_deref(), &tmp, &shut.environment(check), &ours);
+    let launch_variables = [(MARK_VARIABLE, mark.as_str().into())];
+    let environment = environment::build(
+        sandbox.home.as_deref(),
+        &tmp,
+        &sandbox.environment(check),
+        &launch_variables,
+    );
     adapter.start_shim(dir, &environment, Stdio::null())
 }

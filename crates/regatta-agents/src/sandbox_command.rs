@@ -11,7 +11,7 @@ use regatta_core::agent::SandboxLevel;
 use regatta_engine::ports::agents::{AgentError, CheckCommand, CommandSandbox};
 
 use crate::adapter::AgentsAdapter;
-use crate::agent_home;
+use crate::agent_home::{self, ListedPaths};
 use crate::run_dir::RunDir;
 use crate::sandbox::{self, NetworkAccess, PreparedSandbox, SandboxSpec};
 
@@ -99,21 +99,18 @@ impl PreparedCommandSandbox {
 
     /// Returns the command's variables in addition to the listed ones.
     pub(crate) fn environment(&self, check: &CheckCommand) -> Vec<(String, String)> {
-        let places = LOCATION_VARIABLES
+        let locations = LOCATION_VARIABLES
             .iter()
-            .filter_map(|s| Some(((*s).to_owned(), std::env::var(s).ok()?)));
+            .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
         // Paths in the user's home have another name in the command's home.
         let homes = if self.home.is_some() {
             sandbox::user_homes()
         } else {
             vec![]
         };
-        let places = places.filter(|place| {
-            !homes
-                .iter()
-                .any(|home| Path::new(&place.1).starts_with(home))
-        });
-        places
+        let locations = locations
+            .filter(|(_, path)| !homes.iter().any(|home| Path::new(path).starts_with(home)));
+        locations
             .chain(check.env.iter().cloned())
             .chain(self.prepared.env.iter().cloned())
             .collect()
@@ -134,49 +131,49 @@ pub(crate) fn prepare_command_sandbox(
     dir: &RunDir,
     check: &CheckCommand,
 ) -> Result<PreparedCommandSandbox, AgentError> {
-    let Some(asked) = check
+    let Some(requested) = check
         .sandbox
         .as_ref()
         .filter(|command_sandbox| command_sandbox.level != Some(SandboxLevel::Off))
     else {
         return Ok(PreparedCommandSandbox::default());
     };
-    let level = asked.level.unwrap_or_default();
+    let level = requested.level.unwrap_or_default();
     let user_home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from);
     let listed = |items: &[&str]| items.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
-    let (read, write) = match level {
-        SandboxLevel::Strict => (
-            listed(&[&SETTINGS_FILES[..], &CACHE_PATHS[..]].concat()),
-            vec![],
-        ),
-        SandboxLevel::Workspace | SandboxLevel::Off => {
-            (listed(&SETTINGS_FILES), listed(&CACHE_PATHS))
-        }
-    };
-    let mut write: Vec<String> = write;
+    let mut read = listed(&SETTINGS_FILES);
+    let mut write: Vec<String> = vec![];
+    if level == SandboxLevel::Strict {
+        read.extend(listed(&CACHE_PATHS));
+    } else {
+        write.extend(listed(&CACHE_PATHS));
+    }
     if let (SandboxLevel::Workspace, Some(cargo)) =
         (level, std::env::var_os("CARGO_HOME").map(PathBuf::from))
     {
         write.extend(
             ["registry", "git"]
                 .iter()
-                .map(|s| cargo.join(s).to_string_lossy().into_owned()),
+                .map(|name| cargo.join(name).to_string_lossy().into_owned()),
         );
     }
     let home = agent_home::prepare_home_at(
-        shared_home(&adapter.data_dir, asked),
-        (&read, &write),
+        shared_home(&adapter.data_dir, requested),
+        &ListedPaths {
+            read: &read,
+            write: &write,
+        },
         &user_home,
     )?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let workspace = std::path::absolute(&check.dir).unwrap_or_else(|_| check.dir.clone());
     if !workspace.is_dir() {
-        // the command itself reports the missing directory
+        // The command itself reports the missing directory.
         return Ok(PreparedCommandSandbox::default());
     }
     let prepared = sandbox::prepare(&SandboxSpec {
         level,
-        is_requested: asked.level.is_some(),
+        is_requested: requested.level.is_some(),
         mechanism: None,
         network: NetworkAccess::from_profile(level, None, &[]),
         tools_url: None,
@@ -192,10 +189,10 @@ pub(crate) fn prepare_command_sandbox(
         home: home.path.clone(),
         tmp: dir.path("tmp"),
         outbox: dir.path("tmp"),
-        vault_objects: asked.objects.clone(),
+        vault_objects: requested.objects.clone(),
         input_files: vec![],
         user_homes: sandbox::user_homes(),
-        hidden_paths: asked.hidden.clone(),
+        hidden_paths: requested.hidden.clone(),
         read_paths: home.read_paths,
         write_paths: home.write_paths,
     })?;
@@ -204,6 +201,8 @@ pub(crate) fn prepare_command_sandbox(
 }
 
 /// Returns the home that all commands of a project share.
-fn shared_home(data_dir: &Path, asked: &CommandSandbox) -> PathBuf {
-    data_dir.join("check-homes").join(asked.project.as_str())
+fn shared_home(data_dir: &Path, requested: &CommandSandbox) -> PathBuf {
+    data_dir
+        .join("check-homes")
+        .join(requested.project.as_str())
 }

@@ -408,14 +408,14 @@ pub enum PermissionDefault {
 pub struct RelativePath(PathBuf);
 
 impl RelativePath {
-    /// The path.
+    /// Returns the path.
     pub fn as_path(&self) -> &Path {
         &self.0
     }
 
-    /// Parses a path. The error tells why it cannot be used.
+    /// Parses a path. The error gives the reason why it cannot be used.
     fn new(text: &str) -> Result<RelativePath, String> {
-        let inside = |component: Component<'_>| {
+        let is_inside = |component: Component<'_>| {
             matches!(component, Component::Normal(_) | Component::CurDir)
         };
         let path: PathBuf = Path::new(text)
@@ -424,7 +424,7 @@ impl RelativePath {
             .collect();
         if path.as_os_str().is_empty()
             || text.contains('\0')
-            || !Path::new(text).components().all(inside)
+            || !Path::new(text).components().all(is_inside)
         {
             return Err(format!(
                 "the path {text:?} is not inside the workspace; write it relative and without `..`"
@@ -455,8 +455,8 @@ impl<'de> Deserialize<'de> for SleepDuration {
             _ => None,
         };
         seconds
-            .filter(|second| (0.0..=86_400.0).contains(second))
-            .map(|second| SleepDuration(Duration::from_secs_f64(second)))
+            .filter(|seconds| (0.0..=86_400.0).contains(seconds))
+            .map(|seconds| SleepDuration(Duration::from_secs_f64(seconds)))
             .ok_or_else(|| {
                 serde::de::Error::custom(format!(
                     "{value} is not a duration; write seconds or \"500ms\", up to a day"
@@ -595,7 +595,7 @@ mod tests {
 
     #[test]
     fn invalid_script_is_refused_with_the_reason() {
-        for (script, words) in [
+        for (script, expected) in [
             (r#"{"say":"a"}"#, "not a list"),
             (
                 r#"[{"say":"a"},{"dance":true}]"#,
@@ -652,7 +652,7 @@ mod tests {
             ),
         ] {
             let error = parse_script(script).unwrap_err().to_string();
-            assert!(error.contains(words), "{script}: {error}");
+            assert!(error.contains(expected), "{script}: {error}");
             for leak in ["untagged", "enum", "variant", "struct"] {
                 assert!(!error.contains(leak), "{script}: {error}");
             }

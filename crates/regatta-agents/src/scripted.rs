@@ -1,10 +1,9 @@
 //! The scripted agent: it follows a script, without a model and without a key.
 //!
-//! It is a real program in a real workspace, so a newcomer can see everything work and every test
-//! has a predictable agent. This file performs the steps. A [`ClientChannel`] handles the
-//! communication:
-//! `jsonl` prints one JSON object per line and reads nothing, and `acp` uses the Agent Client
-//! Protocol, so the agent can ask questions and be cancelled.
+//! The scripted agent is a real program in a real workspace, so a newcomer can see everything work
+//! and every test has a predictable agent. This file performs the steps. A [`ClientChannel`]
+//! handles the communication: `jsonl` prints one JSON object per line and reads nothing, and `acp`
+//! uses the Agent Client Protocol, so the agent can ask questions and be cancelled.
 
 mod acp;
 mod jsonl;
@@ -102,11 +101,11 @@ trait ClientChannel {
 
 /// Reads and parses the script.
 fn load_steps(script_file: Option<PathBuf>) -> Result<Vec<ScriptStep>, String> {
-    let named = || std::env::var_os(regatta_core::agent::SCRIPT_FILE).map(PathBuf::from);
-    let Some(file) = script_file.or_else(named) else {
-        let why = "The scripted agent has no script: give the task one (`script = [{say \
+    let named_file = || std::env::var_os(regatta_core::agent::SCRIPT_FILE).map(PathBuf::from);
+    let Some(file) = script_file.or_else(named_file) else {
+        let reason = "The scripted agent has no script: give the task one (`script = [{say \
             = \"hello\"}]` in its plan).";
-        return Err(why.to_owned());
+        return Err(reason.to_owned());
     };
     let script = fs::read_to_string(&file)
         .map_err(|error| format!("Could not read {}: {error}.", file.display()))?;
@@ -137,26 +136,26 @@ impl ScriptRunner {
     fn run_step(
         &mut self,
         step: &ScriptStep,
-        voice: &mut dyn ClientChannel,
+        channel: &mut dyn ClientChannel,
     ) -> Result<(), ScriptStop> {
         self.step += 1;
-        voice.check_cancelled()?;
+        channel.check_cancelled()?;
         match step {
             ScriptStep::Say(text) => {
-                voice.report(self.step, "say", json!({ "text": text }));
+                channel.report(self.step, "say", json!({ "text": text }));
                 self.last_message = Some(text.clone());
             }
-            ScriptStep::Think(text) => voice.report(self.step, "think", json!({ "text": text })),
+            ScriptStep::Think(text) => channel.report(self.step, "think", json!({ "text": text })),
             ScriptStep::Plan(entries) => {
-                voice.report(self.step, "plan", json!({ "entries": entries }))
+                channel.report(self.step, "plan", json!({ "entries": entries }))
             }
             ScriptStep::Tool { title, kind } => {
-                voice.report(self.step, "tool", json!({ "title": title, "tool": kind }))
+                channel.report(self.step, "tool", json!({ "title": title, "tool": kind }))
             }
             ScriptStep::Call { tool, input, fails } => {
-                self.call_tool(tool, input, *fails, voice)?
+                self.call_tool(tool, input, *fails, channel)?
             }
-            ScriptStep::Write { path, text } => self.write_file("write", path, text, voice)?,
+            ScriptStep::Write { path, text } => self.write_file("write", path, text, channel)?,
             ScriptStep::Append { path, text } => {
                 let old = match fs::read_to_string(self.path_in_workspace(path)?) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -164,7 +163,7 @@ impl ScriptRunner {
                     }
                     old => old.unwrap_or_default(),
                 };
-                self.write_file("append", path, &(old + text), voice)?;
+                self.write_file("append", path, &(old + text), channel)?;
             }
             ScriptStep::Replace { path, from, to } => {
                 let old = fs::read_to_string(self.path_in_workspace(path)?)
@@ -175,42 +174,42 @@ impl ScriptRunner {
                         format!("Could not replace in {path}: {from:?} is not in it.").into(),
                     );
                 }
-                self.write_file("replace", path, &old.replacen(from, to, 1), voice)?;
+                self.write_file("replace", path, &old.replacen(from, to, 1), channel)?;
             }
-            ScriptStep::Remove(removal) => self.remove_path(removal.path(), voice)?,
-            ScriptStep::Run(command) => self.run_command(command, voice)?,
+            ScriptStep::Remove(removal) => self.remove_path(removal.path(), channel)?,
+            ScriptStep::Run(command) => self.run_command(command, channel)?,
             ScriptStep::Ask {
                 question,
                 choices,
                 default,
             } => {
-                voice.report(
+                channel.report(
                     self.step,
                     "ask",
                     json!({ "question": question, "choices": choices }),
                 );
-                let answer = voice.ask_person(question, choices, default.as_deref())?;
-                self.report_default_answer(&answer, voice);
+                let answer = channel.ask_person(question, choices, default.as_deref())?;
+                self.report_default_answer(&answer, channel);
             }
             ScriptStep::Permission(permission) => {
-                voice.report(
+                channel.report(
                     self.step,
                     "permission",
                     json!({ "text": permission.what() }),
                 );
-                let allowed = voice.request_permission(permission)?;
-                self.report_default_answer(if allowed { "allow" } else { "deny" }, voice);
+                let allowed = channel.request_permission(permission)?;
+                self.report_default_answer(if allowed { "allow" } else { "deny" }, channel);
                 if !allowed {
                     return Err(format!("Not allowed: {}.", permission.what()).into());
                 }
             }
             ScriptStep::Sleep(pause) => {
-                voice.report(
+                channel.report(
                     self.step,
                     "sleep",
                     json!({ "seconds": pause.0.as_secs_f64() }),
                 );
-                voice.sleep(pause.0)?;
+                channel.sleep(pause.0)?;
             }
             ScriptStep::Usage {
                 input,
@@ -227,11 +226,11 @@ impl ScriptRunner {
                 if let (Some(used), Some(size)) = (used, size) {
                     content["context"] = json!({ "used": used, "size": size });
                 }
-                voice.report(self.step, "usage", content);
+                channel.report(self.step, "usage", content);
             }
-            ScriptStep::Flood { bytes } => voice.print_flood(self.step, *bytes)?,
+            ScriptStep::Flood { bytes } => channel.print_flood(self.step, *bytes)?,
             ScriptStep::Hang(true) => {
-                voice.report(self.step, "hang", json!({}));
+                channel.report(self.step, "hang", json!({}));
                 loop {
                     std::thread::park();
                 }
@@ -273,16 +272,16 @@ impl ScriptRunner {
         tool: &str,
         input: &Value,
         fails: bool,
-        voice: &mut dyn ClientChannel,
+        channel: &mut dyn ClientChannel,
     ) -> Result<(), ScriptStop> {
-        voice.report(self.step, "tool", json!({ "title": tool, "tool": "other" }));
+        channel.report(self.step, "tool", json!({ "title": tool, "tool": "other" }));
         let Some(tools) = &self.tools else {
             return Err(format!("The agent has no tools, so it cannot call {tool}.").into());
         };
         let input = if input.is_null() { &json!({}) } else { input };
         match (tools.call(tool, input), fails) {
             (Ok(text), false) | (Err(text), true) => {
-                voice.report(self.step, "say", json!({ "text": text }))
+                channel.report(self.step, "say", json!({ "text": text }))
             }
             (Ok(text), true) => {
                 return Err(format!("{tool} should have failed, but it answered: {text}").into());
@@ -292,9 +291,9 @@ impl ScriptRunner {
         Ok(())
     }
 
-    fn report_default_answer(&self, answer: &str, voice: &mut dyn ClientChannel) {
+    fn report_default_answer(&self, answer: &str, channel: &mut dyn ClientChannel) {
         // If a person answered, the client knows the answer already and this event is not printed.
-        voice.report(
+        channel.report(
             self.step,
             "answer",
             json!({ "text": answer, "by": "the script's default" }),
@@ -305,22 +304,22 @@ impl ScriptRunner {
     /// (S6).
     fn path_in_workspace(&self, path: &RelativePath) -> Result<PathBuf, String> {
         let target = self.root.join(path.as_path());
-        let escape = || {
+        let refusal = || {
             format!(
                 "Refused {}: a link in the path leads out of the workspace.",
                 path.as_path().display()
             )
         };
         // A link as the last component counts too, and so does a dangling link.
-        let there = target
+        let existing = target
             .ancestors()
             .find(|path| path.symlink_metadata().is_ok())
-            .ok_or_else(escape)?;
-        let real = there.canonicalize().map_err(|_| escape())?;
+            .ok_or_else(refusal)?;
+        let real = existing.canonicalize().map_err(|_| refusal())?;
         if real.starts_with(&self.root) {
             Ok(target)
         } else {
-            Err(escape())
+            Err(refusal())
         }
     }
 
@@ -329,7 +328,7 @@ impl ScriptRunner {
         kind: &str,
         path: &RelativePath,
         text: &str,
-        voice: &mut dyn ClientChannel,
+        channel: &mut dyn ClientChannel,
     ) -> Result<(), String> {
         let target = self.path_in_workspace(path)?;
         let write = || -> io::Result<()> {
@@ -337,14 +336,14 @@ impl ScriptRunner {
             fs::write(&target, text)
         };
         write().map_err(|error| path_error("write", path, &error))?;
-        self.on_path_changed(kind, path, voice);
+        self.on_path_changed(kind, path, channel);
         Ok(())
     }
 
     fn remove_path(
         &mut self,
         path: &RelativePath,
-        voice: &mut dyn ClientChannel,
+        channel: &mut dyn ClientChannel,
     ) -> Result<(), String> {
         // The link itself is removed and not its target, so only the parent directory counts.
         let target = self.root.join(path.as_path());
@@ -364,13 +363,18 @@ impl ScriptRunner {
             fs::remove_file(&target)
         };
         removed.map_err(|error| path_error("remove", path, &error))?;
-        self.on_path_changed("remove", path, voice);
+        self.on_path_changed("remove", path, channel);
         Ok(())
     }
 
-    fn on_path_changed(&mut self, kind: &str, path: &RelativePath, voice: &mut dyn ClientChannel) {
+    fn on_path_changed(
+        &mut self,
+        kind: &str,
+        path: &RelativePath,
+        channel: &mut dyn ClientChannel,
+    ) {
         let path = path.as_path().display().to_string();
-        voice.report(self.step, kind, json!({ "path": path }));
+        channel.report(self.step, kind, json!({ "path": path }));
         if !self.changed_files.contains(&path) {
             self.changed_files.push(path);
         }
@@ -379,15 +383,15 @@ impl ScriptRunner {
     fn run_command(
         &mut self,
         command: &str,
-        voice: &mut dyn ClientChannel,
+        channel: &mut dyn ClientChannel,
     ) -> Result<(), ScriptStop> {
-        voice.report(self.step, "run", json!({ "text": command }));
+        channel.report(self.step, "run", json!({ "text": command }));
         let (mut child, output) = start_command(command, &self.root)
             .map_err(|error| format!("Could not run `{command}`: {error}."))?;
         let mut ended: Option<(Instant, io::Result<std::process::ExitStatus>)> = None;
         loop {
             match output.recv_timeout(POLL_INTERVAL) {
-                Ok(text) => voice.report(self.step, "output", json!({ "text": text })),
+                Ok(text) => channel.report(self.step, "output", json!({ "text": text })),
                 Err(RecvTimeoutError::Disconnected) if ended.is_some() => break,
                 // A background process may hold the pipe forever.
                 Err(_)
@@ -404,18 +408,18 @@ impl ScriptRunner {
                 ended = child
                     .try_wait()
                     .transpose()
-                    .map(|child| (Instant::now(), child));
+                    .map(|status| (Instant::now(), status));
             }
-            if let (None, Err(halt)) = (&ended, voice.check_cancelled()) {
+            if let (None, Err(stop)) = (&ended, channel.check_cancelled()) {
                 // The agent ends and reaps its own child. The shim ends the processes that the
                 // child left behind.
                 drop(child.kill().and_then(|()| child.wait()));
-                return Err(halt);
+                return Err(stop);
             }
         }
         match ended {
             Some((_, Ok(status))) if status.success() => {
-                voice.report(self.step, "ran", json!({}));
+                channel.report(self.step, "ran", json!({}));
                 Ok(())
             }
             Some((_, Ok(status))) => Err(format!("`{command}` failed: {status}.").into()),
@@ -433,10 +437,10 @@ impl ScriptRunner {
         };
         // A result that a step of the script has written stays; only the agent's own result is
         // replaced.
-        let others = fs::read(&file)
+        let other_result = fs::read(&file)
             .ok()
             .and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok());
-        if done && others.is_some_and(|other| other.get("scripted").is_none()) {
+        if done && other_result.is_some_and(|other| other.get("scripted").is_none()) {
             return Ok(());
         }
         let result = json!({

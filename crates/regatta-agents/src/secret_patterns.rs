@@ -4,14 +4,14 @@ use crate::named_secrets;
 
 /// Returns every pair of bytes with which one of the shapes below may begin.
 pub(crate) fn first_pairs() -> impl Iterator<Item = [u8; 2]> {
-    const OTHERS: &[[u8; 2]] = &[
+    const OTHER_PAIRS: &[[u8; 2]] = &[
         *b"--", *b"Be", *b"be", *b"BE", *b"Au", *b"au", *b"AU", *b"ey", *b":A",
     ];
-    let makers = ISSUER_PREFIXES
+    let issuers = ISSUER_PREFIXES
         .iter()
         .map(|IssuerPrefix(prefix, ..)| [prefix.as_bytes()[0], prefix.as_bytes()[1]]);
-    makers
-        .chain(OTHERS.iter().copied())
+    issuers
+        .chain(OTHER_PAIRS.iter().copied())
         .chain(named_secrets::FIRST_PAIRS.iter().copied())
 }
 
@@ -167,23 +167,23 @@ fn is_token(byte: u8) -> bool {
 /// Returns the text at this position that looks like a secret, if there is one.
 pub(crate) fn find_secret(bytes: &[u8], at: usize) -> Option<SecretMatch> {
     let text = bytes.get(at..)?;
-    let shape = |(skip, length)| SecretMatch {
+    let secret = |(skip, length)| SecretMatch {
         start: at + skip,
         end: at + skip + length,
         continues: false,
     };
     // A few bytes exclude nearly every text that is not a key.
     match text {
-        [b'-', b'-', b'-', ..] => private_key(text).map(|(length, goes_on)| SecretMatch {
+        [b'-', b'-', b'-', ..] => private_key(text).map(|(length, continues)| SecretMatch {
             start: at,
             end: at + length,
-            continues: goes_on,
+            continues,
         }),
         [b'A' | b'a', b'U' | b'u', b'T' | b't', ..]
-        | [b'B' | b'b', b'E' | b'e', b'A' | b'a', ..] => authorization_token(text).map(shape),
-        [b'e', b'y', b'J', ..] => json_web_token(bytes, at).map(shape),
-        [b':', b'A', ..] => telegram_token(bytes, at).map(shape),
-        _ => issued_key(bytes, at).map(shape),
+        | [b'B' | b'b', b'E' | b'e', b'A' | b'a', ..] => authorization_token(text).map(secret),
+        [b'e', b'y', b'J', ..] => json_web_token(bytes, at).map(secret),
+        [b':', b'A', ..] => telegram_token(bytes, at).map(secret),
+        _ => issued_key(bytes, at).map(secret),
     }
     .or_else(|| named_secrets::find_named_secret(bytes, at))
 }
@@ -200,18 +200,18 @@ fn issued_key(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     if !IS_ISSUER_PAIR[usize::from(first)][usize::from(second)] {
         return None;
     }
-    let alike =
-        |maker: &&IssuerPrefix| maker.0.as_bytes()[0] == first && maker.0.as_bytes()[1] == second;
-    ISSUER_PREFIXES
-        .iter()
-        .filter(alike)
-        .find_map(|IssuerPrefix(prefix, least, is, digit)| {
-            let behind = text.strip_prefix(prefix.as_bytes())?;
-            let length = run_length(behind, *is);
-            let fits =
-                length >= *least && (!digit || behind[..length].iter().any(u8::is_ascii_digit));
-            (fits && is_word_start(bytes, at)).then_some((0, prefix.len() + length))
-        })
+    let begins_alike = |prefix: &&IssuerPrefix| {
+        prefix.0.as_bytes()[0] == first && prefix.0.as_bytes()[1] == second
+    };
+    ISSUER_PREFIXES.iter().filter(begins_alike).find_map(
+        |IssuerPrefix(prefix, min_length, is_allowed, needs_digit)| {
+            let after_prefix = text.strip_prefix(prefix.as_bytes())?;
+            let length = run_length(after_prefix, *is_allowed);
+            let is_long_enough = length >= *min_length
+                && (!needs_digit || after_prefix[..length].iter().any(u8::is_ascii_digit));
+            (is_long_enough && is_word_start(bytes, at)).then_some((0, prefix.len() + length))
+        },
+    )
 }
 
 /// Returns the token of a Telegram bot: a number, a colon and 35 characters that begin with `AA`.
@@ -242,19 +242,19 @@ fn json_web_token(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         .strip_prefix(b".")
         .filter(|text| text.starts_with(b"eyJ"))
         .map(|text| run_length(text, is_word))?;
-    let seal = text[head + 1 + body..]
+    let signature = text[head + 1 + body..]
         .strip_prefix(b".")
         .map(|text| run_length(text, is_word))?;
-    (head >= 10 && body >= 10 && seal >= 8).then_some((0, head + body + seal + 2))
+    (head >= 10 && body >= 10 && signature >= 8).then_some((0, head + body + signature + 2))
 }
 
 /// Returns the token of `Authorization: Bearer …`, or of `Bearer …` anywhere if the token does not
 /// look like a word.
 fn authorization_token(text: &[u8]) -> Option<(usize, usize)> {
-    let starts = |text: &[u8], word: &str| {
+    let starts_with = |text: &[u8], word: &str| {
         text.len() >= word.len() && text[..word.len()].eq_ignore_ascii_case(word.as_bytes())
     };
-    let header = starts(text, "authorization");
+    let header = starts_with(text, "authorization");
     let mut at = if header { "authorization".len() } else { 0 };
     if header {
         let gap = run_length(&text[at..], |byte| b"\"'\\:= \t,".contains(&byte));
@@ -272,14 +272,16 @@ fn authorization_token(text: &[u8]) -> Option<(usize, usize)> {
         "negotiate",
         "key",
     ];
-    let scheme = SCHEMES.into_iter().find(|s| starts(&text[at..], s));
+    let scheme = SCHEMES
+        .into_iter()
+        .find(|scheme| starts_with(&text[at..], scheme));
     match scheme {
         Some(scheme) if header || scheme == "bearer" => at += scheme.len(),
         // The value without a scheme.
         _ if header => {
             let length = run_length(&text[at..], is_token);
-            let odd = length >= 16 && text[at..at + length].iter().any(u8::is_ascii_digit);
-            return odd.then_some((at, length));
+            let is_random = length >= 16 && text[at..at + length].iter().any(u8::is_ascii_digit);
+            return is_random.then_some((at, length));
         }
         _ => return None,
     }
@@ -289,19 +291,19 @@ fn authorization_token(text: &[u8]) -> Option<(usize, usize)> {
     }
     at += gap;
     let length = run_length(&text[at..], is_token);
-    let odd = text[at..at + length].iter().any(u8::is_ascii_digit) && length >= 12;
-    ((header && length >= 6) || odd).then_some((at, length))
+    let is_random = text[at..at + length].iter().any(u8::is_ascii_digit) && length >= 12;
+    ((header && length >= 6) || is_random).then_some((at, length))
 }
 
 /// Returns the length of an armoured private key, and whether it ends on a later line.
 fn private_key(text: &[u8]) -> Option<(usize, bool)> {
-    let behind = text.strip_prefix(b"-----BEGIN ")?;
-    let label = run_length(behind, |byte| is_upper(byte) || byte == b' ');
-    let armour = |text: &[u8], label: &[u8]| {
+    let after_begin = text.strip_prefix(b"-----BEGIN ")?;
+    let label = run_length(after_begin, |byte| is_upper(byte) || byte == b' ');
+    let is_private_key = |text: &[u8], label: &[u8]| {
         (label.ends_with(b"PRIVATE KEY") || label.ends_with(b"PRIVATE KEY BLOCK"))
             && text.starts_with(b"-----")
     };
-    if !armour(&behind[label..], &behind[..label]) {
+    if !is_private_key(&after_begin[label..], &after_begin[..label]) {
         return None;
     }
     let head = b"-----BEGIN ".len() + label + 5;
@@ -318,8 +320,8 @@ fn private_key(text: &[u8]) -> Option<(usize, bool)> {
     };
     let end = head + end + b"-----END ".len();
     let label = run_length(&text[end..], |byte| is_upper(byte) || byte == b' ');
-    let whole = armour(&text[end + label..], &text[end..end + label]);
-    Some((if whole { end + label + 5 } else { end }, false))
+    let is_complete = is_private_key(&text[end + label..], &text[end..end + label]);
+    Some((if is_complete { end + label + 5 } else { end }, false))
 }
 
 /// Returns whether a line may be part of a private key that began on an earlier line.

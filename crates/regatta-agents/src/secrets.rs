@@ -36,7 +36,7 @@ pub struct ResolvedSecrets {
 impl std::fmt::Debug for ResolvedSecrets {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.values.iter().map(|(name, _)| name).collect();
-        out.debug_struct("Keys")
+        out.debug_struct("ResolvedSecrets")
             .field("names", &names)
             .field("warnings", &self.warnings)
             .finish()
@@ -48,7 +48,7 @@ pub fn fetch_secrets(
     keys: &[SecretVariable],
     variable: impl Fn(&str) -> Option<String>,
     home: &Path,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<ResolvedSecrets, AgentError> {
     let mut found = ResolvedSecrets::default();
     for key in keys {
@@ -57,7 +57,7 @@ pub fn fetch_secrets(
             SecretSource::File(path) => {
                 read_from_file(key, &expand_home(path, home), &mut found.warnings)?
             }
-            SecretSource::Command(line) => read_from_command(key, line, patience)?,
+            SecretSource::Command(line) => read_from_command(key, line, timeout)?,
         };
         let value = value.trim_end_matches(['\r', '\n']);
         if value.is_empty() {
@@ -135,14 +135,18 @@ fn read_from_file(
         file.take(MAX_SECRET_BYTES).read_to_string(&mut text)?;
         Ok((text, mode))
     };
-    let shown = path.display();
+    let displayed_path = path.display();
     let (text, mode) = read().map_err(|error| {
-        let hint = format!("Put the key into {shown} and run: chmod 600 {shown}");
-        secret_error(key, format!("{shown} cannot be read: {error}"), hint)
+        let hint = format!("Put the key into {displayed_path} and run: chmod 600 {displayed_path}");
+        secret_error(
+            key,
+            format!("{displayed_path} cannot be read: {error}"),
+            hint,
+        )
     })?;
     if mode & 0o077 != 0 {
         warnings.push(format!(
-            "Others can read {shown}, where {} comes from; run: chmod 600 {shown}",
+            "Others can read {displayed_path}, where {} comes from; run: chmod 600 {displayed_path}",
             key.name
         ));
     }
@@ -154,11 +158,11 @@ fn read_from_file(
 fn read_from_command(
     key: &SecretVariable,
     line: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<String, AgentError> {
-    let by_hand = format!("Run it by hand to see what is wrong: {line}");
-    let wrong =
-        |why: String| secret_error(key, format!("the command `{line}` {why}"), by_hand.clone());
+    let hint = format!("Run it by hand to see what is wrong: {line}");
+    let command_error =
+        |reason: String| secret_error(key, format!("the command `{line}` {reason}"), hint.clone());
     let mut child = Command::new("sh")
         .args(["-c", line])
         .stdin(Stdio::null())
@@ -167,13 +171,13 @@ fn read_from_command(
         .stderr(Stdio::null())
         .process_group(0)
         .spawn()
-        .map_err(|error| wrong(format!("could not be started: {error}")))?;
-    let deadline = Instant::now() + patience;
+        .map_err(|error| command_error(format!("could not be started: {error}")))?;
+    let deadline = Instant::now() + timeout;
     let text = child
         .stdout
         .take()
         .ok_or(io::ErrorKind::BrokenPipe.into())
-        .and_then(|child_stdout| read_until(child_stdout, deadline));
+        .and_then(|stdout| read_until(stdout, deadline));
     if !matches!(text, Ok(Some(_)))
         && let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
     {
@@ -183,19 +187,19 @@ fn read_from_command(
     }
     let status = child
         .wait()
-        .map_err(|error| wrong(format!("could not be waited for: {error}")))?;
+        .map_err(|error| command_error(format!("could not be waited for: {error}")))?;
     match text {
-        Err(error) => Err(wrong(format!("could not be read: {error}"))),
-        Ok(None) => Err(wrong(format!(
+        Err(error) => Err(command_error(format!("could not be read: {error}"))),
+        Ok(None) => Err(command_error(format!(
             "did not answer within {} s",
-            patience.as_secs()
+            timeout.as_secs()
         ))),
-        Ok(Some(_)) if !status.success() => Err(wrong(format!("failed ({status})"))),
+        Ok(Some(_)) if !status.success() => Err(command_error(format!("failed ({status})"))),
         Ok(Some(bytes)) => String::from_utf8(bytes).map_err(|_| {
             secret_error(
                 key,
                 format!("the command `{line}` printed no text"),
-                by_hand.clone(),
+                hint.clone(),
             )
         }),
     }
@@ -203,16 +207,16 @@ fn read_from_command(
 
 /// Reads to the end, or returns `None` when the deadline passed first.
 fn read_until(
-    mut from: impl Read + std::os::fd::AsFd,
+    mut source: impl Read + std::os::fd::AsFd,
     deadline: Instant,
 ) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![];
     let mut buffer = [0; 4096];
     loop {
-        if !poll_until(&mut [PollFd::new(&from, PollFlags::IN)], Some(deadline))? {
+        if !poll_until(&mut [PollFd::new(&source, PollFlags::IN)], Some(deadline))? {
             return Ok(None);
         }
-        match from.read(&mut buffer)? {
+        match source.read(&mut buffer)? {
             0 => return Ok(Some(bytes)),
             length => bytes.extend_from_slice(&buffer[..length]),
         }
@@ -237,14 +241,14 @@ mod tests {
         }
     }
 
-    fn fetch_one(from: SecretSource, patience: Duration) -> Result<ResolvedSecrets, AgentError> {
+    fn fetch_one(from: SecretSource, timeout: Duration) -> Result<ResolvedSecrets, AgentError> {
         let variable =
             |name: &str| (name == "THEIR_KEY").then(|| "from-the-environment".to_owned());
         fetch_secrets(
             &[secret_from(from)],
             variable,
             Path::new("/home/me"),
-            patience,
+            timeout,
         )
     }
 
@@ -316,11 +320,11 @@ mod tests {
             COMMAND_TIMEOUT,
         )
         .unwrap_err();
-        let said = failed
+        let message = failed
             .message
             .replace("`echo s3cret; echo s3cret >&2; exit 3`", "");
         assert!(
-            said.contains("API_KEY") && said.contains('3') && !said.contains("s3cret"),
+            message.contains("API_KEY") && message.contains('3') && !message.contains("s3cret"),
             "{failed:?}"
         );
         let empty =
@@ -339,18 +343,19 @@ mod tests {
             file.display()
         );
         let before = Instant::now();
-        let patience = Duration::from_millis(300);
-        let failed = fetch_one(SecretSource::Command(line), patience).unwrap_err();
+        let timeout = Duration::from_millis(300);
+        let failed = fetch_one(SecretSource::Command(line), timeout).unwrap_err();
         assert!(failed.message.contains("did not answer"), "{failed:?}");
-        assert!(before.elapsed() >= patience);
+        assert!(before.elapsed() >= timeout);
         if let Ok(pid) = std::fs::read_to_string(&file) {
             let stat = PathBuf::from(format!("/proc/{}/stat", pid.trim()));
             let deadline = Instant::now() + Duration::from_secs(10);
-            let gone = || std::fs::read_to_string(&stat).map_or(true, |s| s.contains(") Z "));
-            while !gone() && Instant::now() < deadline {
+            let is_gone =
+                || std::fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "));
+            while !is_gone() && Instant::now() < deadline {
                 std::thread::yield_now();
             }
-            assert!(gone());
+            assert!(is_gone());
         }
     }
 }

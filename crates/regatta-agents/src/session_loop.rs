@@ -17,12 +17,13 @@ use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{AgentError, DriverVerdict, Exit, SessionSink, TranscriptLine};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::adapter::{AgentsAdapter, RunPhase};
+use crate::adapter::AgentsAdapter;
 use crate::driver::{Driver, InputAction, JournalRecord, JournalStream};
 use crate::errors;
 use crate::journal::JournalReader;
 use crate::process::poll_until;
 use crate::run_dir::RunDir;
+use crate::run_phase::RunPhase;
 use crate::sandbox;
 use crate::shim::WakeupFd;
 use crate::shim_protocol::{self, ShimCommand, ShimReply};
@@ -117,12 +118,12 @@ impl<'a> SessionLoop<'a> {
                     },
                     _ => exit,
                 };
-                let judged = self.driver.assess_exit(&exit);
+                let assessment = self.driver.assess_exit(&exit);
                 return Ok(Some(DriverVerdict {
                     exit,
-                    class: judged.class,
-                    detail: judged.detail,
-                    usage: judged.usage,
+                    class: assessment.class,
+                    detail: assessment.detail,
+                    usage: assessment.usage,
                 }));
             }
             self.send_next_input()?;
@@ -177,8 +178,8 @@ impl<'a> SessionLoop<'a> {
                 }
                 JournalStream::Mark => {}
             }
-            for said in self.driver.on_record(&record) {
-                self.sink.on_event(record.position, said);
+            for event in self.driver.on_record(&record) {
+                self.sink.on_event(record.position, event);
             }
             if record.position.is_multiple_of(RECORDS_PER_SINK_CHECK)
                 && !self.sink.should_continue()
@@ -193,26 +194,26 @@ impl<'a> SessionLoop<'a> {
     fn send_next_input(&mut self) -> Result<(), AgentError> {
         if self
             .pending_input
-            .is_some_and(|pending_input| pending_input <= self.sent_inputs)
+            .is_some_and(|number| number <= self.sent_inputs)
         {
             self.pending_input = None;
         }
-        let Some(line) = &mut self.shim else {
+        let Some(shim) = &mut self.shim else {
             return Ok(());
         };
         if self.pending_input.is_some() || self.has_input_ended {
             return Ok(());
         }
-        let Some(say) = self.driver.next_input(&self.sink.desired_input()) else {
+        let Some(action) = self.driver.next_input(&self.sink.desired_input()) else {
             return Ok(());
         };
-        let k = self.sent_inputs + 1;
-        let command = match say {
-            InputAction::Line(line) => ShimCommand::SendLine { number: k, line },
-            InputAction::Close => ShimCommand::CloseInput { number: k },
+        let number = self.sent_inputs + 1;
+        let command = match action {
+            InputAction::Line(line) => ShimCommand::SendLine { number, line },
+            InputAction::Close => ShimCommand::CloseInput { number },
         };
-        match line.request(&command) {
-            Ok(ShimReply::Ok) => self.pending_input = Some(k),
+        match shim.request(&command) {
+            Ok(ShimReply::Ok) => self.pending_input = Some(number),
             // The program does not read its input, or the journal is about to report that the input
             // is closed.
             Ok(ShimReply::Busy | ShimReply::Closed | ShimReply::Grew { .. }) => {}
@@ -226,7 +227,7 @@ impl<'a> SessionLoop<'a> {
 
     /// Reports to the sink when the program has been silent for too long.
     fn report_silence(&mut self) {
-        let (since, most) = (
+        let (silence, threshold) = (
             self.last_output.elapsed(),
             self.adapter
                 .silence_timeout
@@ -234,26 +235,26 @@ impl<'a> SessionLoop<'a> {
         );
         // The silence is reported repeatedly, because the reason that excused the first report may
         // be gone.
-        if since >= most
+        if silence >= threshold
             && self
                 .silence_reported
-                .is_none_or(|instant| instant.elapsed() >= most / 4)
+                .is_none_or(|instant| instant.elapsed() >= threshold / 4)
         {
             self.silence_reported = Some(Instant::now());
-            self.sink.on_silence(Some(since));
+            self.sink.on_silence(Some(silence));
         }
     }
 
     /// Waits for the journal to grow, the program to end, a wake-up, or the next check.
     fn wait(&mut self) {
-        let attached = self
+        let awaited = self
             .shim
             .as_mut()
-            .map(|shim_connection| shim_connection.attach(self.last_record));
-        if matches!(attached, Some(Err(_))) {
+            .map(|connection| connection.attach(self.last_record));
+        if matches!(awaited, Some(Err(_))) {
             self.shim = None;
         }
-        let patience = if self.shim.is_some() {
+        let timeout = if self.shim.is_some() {
             POLL_INTERVAL
         } else {
             RECONNECT_DELAY
@@ -262,19 +263,17 @@ impl<'a> SessionLoop<'a> {
         fds.extend(
             self.shim
                 .as_ref()
-                .map(|shim_connection| PollFd::new(&shim_connection.stream, PollFlags::IN)),
+                .map(|connection| PollFd::new(&connection.stream, PollFlags::IN)),
         );
         // The result does not matter, because the next round checks everything again.
-        let _ = poll_until(&mut fds, Some(Instant::now() + patience));
-        let heard = fds
-            .get(1)
-            .is_some_and(|poll_fd| !poll_fd.revents().is_empty());
+        let _ = poll_until(&mut fds, Some(Instant::now() + timeout));
+        let has_reply = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
         self.wakeup.clear();
-        if heard
+        if has_reply
             && self
                 .shim
                 .as_mut()
-                .is_some_and(|shim_connection| shim_connection.read_pending_replies().is_err())
+                .is_some_and(|connection| connection.read_pending_replies().is_err())
         {
             self.shim = None;
         }
@@ -313,10 +312,10 @@ impl ShimConnection {
 
     fn send(&mut self, command: &ShimCommand) -> io::Result<()> {
         let bytes = command.to_line()?;
-        let (mut left, deadline) = (bytes.as_slice(), Instant::now() + REPLY_TIMEOUT);
-        while !left.is_empty() {
-            match self.stream.write(left) {
-                Ok(length) => left = &left[length..],
+        let (mut remaining, deadline) = (bytes.as_slice(), Instant::now() + REPLY_TIMEOUT);
+        while !remaining.is_empty() {
+            match self.stream.write(remaining) {
+                Ok(length) => remaining = &remaining[length..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if !poll_until(
@@ -332,9 +331,9 @@ impl ShimConnection {
         Ok(())
     }
 
-    fn attach(&mut self, seen: u64) -> io::Result<()> {
+    fn attach(&mut self, last_record: u64) -> io::Result<()> {
         if !self.is_attached {
-            self.send(&ShimCommand::AwaitRecord { after: seen })?;
+            self.send(&ShimCommand::AwaitRecord { after: last_record })?;
             self.is_attached = true;
         }
         Ok(())
@@ -416,7 +415,8 @@ impl TranscriptCursor {
     pub(crate) fn belongs_to(&self, attempt: AttemptId) -> bool {
         self.attempt == attempt
     }
-    /// Returns the value of [`AgentsAdapter::restarts`] from the time when the cursor was taken.
+    /// Returns the value of [`AgentsAdapter::cursor_generation`] from the time when the cursor was
+    /// taken.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
@@ -433,21 +433,21 @@ fn take_cursor(
     adapter: &AgentsAdapter,
     attempt: AttemptId,
     from: u64,
-    plain: bool,
+    records_only: bool,
 ) -> Option<TranscriptCursor> {
     let mut cursors = adapter.cursors();
-    let fits = |transcript_cursor: &TranscriptCursor| {
-        transcript_cursor.attempt == attempt
-            && transcript_cursor.next_record == from
-            && transcript_cursor.records_only == plain
+    let fits = |cursor: &TranscriptCursor| {
+        cursor.attempt == attempt
+            && cursor.next_record == from
+            && cursor.records_only == records_only
     };
     let found = cursors
         .iter()
         .position(fits)
-        .map(|cursor| cursors.remove(cursor));
-    found.map(|transcript_cursor| TranscriptCursor {
+        .map(|index| cursors.remove(index));
+    found.map(|cursor| TranscriptCursor {
         generation: adapter.cursor_generation(),
-        ..transcript_cursor
+        ..cursor
     })
 }
 
@@ -463,7 +463,7 @@ pub(crate) fn read_transcript(
     let mut cursor = match take_cursor(adapter, attempt, from, false) {
         Some(cursor) => cursor,
         None => {
-            let restarts = adapter.cursor_generation();
+            let generation = adapter.cursor_generation();
             let driver = adapter.restore_driver(&dir)?;
             TranscriptCursor {
                 attempt,
@@ -471,7 +471,7 @@ pub(crate) fn read_transcript(
                 records_only: false,
                 reader: JournalReader::new(&dir.0),
                 driver,
-                generation: restarts,
+                generation: generation,
             }
         }
     };
@@ -484,7 +484,7 @@ pub(crate) fn read_transcript(
             .map_err(|error| errors::file_error("read the journal in", &dir.0, error))?
     {
         cursor.next_record = record.position + 1;
-        let said = cursor
+        let events = cursor
             .driver
             .as_mut()
             .map_or_else(Vec::new, |driver| driver.on_record(&record));
@@ -492,7 +492,7 @@ pub(crate) fn read_transcript(
             bytes += record.line.len();
             lines.push(TranscriptLine {
                 record,
-                events: said,
+                events: events,
             });
         }
     }
@@ -517,7 +517,7 @@ pub(crate) fn read_records(
     let mut cursor = match take_cursor(adapter, attempt, from, true) {
         Some(cursor) => cursor,
         None => {
-            let restarts = adapter.cursor_generation();
+            let generation = adapter.cursor_generation();
             let reader = JournalReader::from_record(&dir.0, from).map_err(failed)?;
             TranscriptCursor {
                 attempt,
@@ -525,7 +525,7 @@ pub(crate) fn read_records(
                 records_only: true,
                 reader,
                 driver: None,
-                generation: restarts,
+                generation: generation,
             }
         }
     };

@@ -97,12 +97,12 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     // shell. It then has its own group already.
     let _ = setsid();
     set_child_subreaper(Some(getpid()))?;
-    let orphaned = Arc::new(AtomicBool::new(false));
-    let door = match launch.mode {
+    let is_orphaned = Arc::new(AtomicBool::new(false));
+    let source = match launch.mode {
         LaunchKind::Attempt => CommandSource::Socket(shim_protocol::bind(dir)?),
         LaunchKind::Check => CommandSource::StandardInput {
             input: Some(io::stdin().as_fd().try_clone_to_owned()?),
-            is_orphaned: Arc::clone(&orphaned),
+            is_orphaned: Arc::clone(&is_orphaned),
         },
     };
     if let Some(relay) = launch.relay.clone() {
@@ -112,7 +112,7 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
             relay::serve(relay),
         );
     }
-    let me = Process::read(std::process::id())
+    let identity = Process::read(std::process::id())
         .ok_or_else(|| io::Error::other("/proc is not mounted"))?
         .identity()?;
     let cgroup = if launch.without_cgroup {
@@ -121,88 +121,88 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         Cgroup::create(&launch.mark)
     };
     let record = ShimRecord {
-        identity: me.clone(),
+        identity: identity.clone(),
         cgroup: cgroup.clone(),
     };
     // The disk, the control group and the sandbox take some milliseconds each. A program that waits
     // inside its sandbox is therefore started before the disk is written, and any other program
     // after it. If the shim fails before it lets the waiting program continue, that program never
     // starts.
-    let (give, pipes) = mpsc::channel();
-    let held = match (&launch.egress_routes, launch.waits_for_shim) {
+    let (pipe_sender, pipes) = mpsc::channel();
+    let paused = match (&launch.egress_routes, launch.waits_for_shim) {
         (None, false) => None,
-        (ways, _) => {
-            let gate = EgressGate::open(&dir.path("tmp"), ways.clone().unwrap_or_default())?;
+        (routes, _) => {
+            let gate = EgressGate::open(&dir.path("tmp"), routes.clone().unwrap_or_default())?;
             Some(
-                spawn_program(dir, &launch, &give)
+                spawn_program(dir, &launch, &pipe_sender)
                     .map(|program| (gate, PausedProgram::new(program, cgroup.clone()))),
             )
         }
     };
-    let entering = cgroup
+    let entered = cgroup
         .clone()
-        .filter(|_| held.is_none())
+        .filter(|_| paused.is_none())
         .map(|cgroup| spawn_thread("cgroup", move || cgroup.enter()));
-    let entering = entering.transpose()?;
+    let entered = entered.transpose()?;
     write_atomic(&dir.shim_file(), &serde_json::to_vec(&record)?)?;
 
     // All of this is ready before the program starts, so that nothing that can fail lies between
     // its start and its reaping.
-    let shared = Arc::new(ShimState::new(
+    let state = Arc::new(ShimState::new(
         launch.limits.input_bytes,
         launch.input == InputSource::Prompt,
     )?);
-    let own = me.clone();
+    let own_identity = identity.clone();
     let tree = ProcessTree {
-        shim: Some(me),
+        shim: Some(identity),
         ..ProcessTree::default()
     };
-    let (contained, ender) = (Arc::clone(&tree.cgroup), TreeTerminator::new(tree));
-    let porter = ControlSocket {
-        source: door,
-        shared: Arc::clone(&shared),
-        terminator: ender,
+    let (tree_cgroup, terminator) = (Arc::clone(&tree.cgroup), TreeTerminator::new(tree));
+    let control_socket = ControlSocket {
+        source,
+        shared: Arc::clone(&state),
+        terminator,
         clients: vec![],
     };
-    spawn_thread("porter", move || porter.run())?;
-    let scribe = JournalThread::new(dir, &launch, read_secrets(&launch), Arc::clone(&shared));
-    let scribe = spawn_thread("scribe", move || scribe.run(&pipes))?;
+    spawn_thread("control", move || control_socket.run())?;
+    let journal_thread =
+        JournalThread::new(dir, &launch, read_secrets(&launch), Arc::clone(&state));
+    let journal_thread = spawn_thread("journal", move || journal_thread.run(&pipes))?;
 
-    let started = match held {
-        Some(Ok((gate, held))) => {
-            let (program, dir) = (held.program, dir.clone());
-            let (shared, contained) = (Arc::clone(&shared), Arc::clone(&contained));
+    let started = match paused {
+        Some(Ok((gate, paused))) => {
+            let (program, dir) = (paused.program, dir.clone());
+            let (state, tree_cgroup) = (Arc::clone(&state), Arc::clone(&tree_cgroup));
             spawn_thread("gate", move || {
-                if let Some(contained_in) = held.let_continue(gate, &shared, &contained) {
-                    record_program(&dir, program, contained_in);
+                if let Some(containment) = paused.let_continue(gate, &state, &tree_cgroup) {
+                    record_program(&dir, program, containment);
                 }
             })?;
             Ok((program, None))
         }
         Some(Err(reason)) => Err(reason),
         None => {
-            let inside = entering
+            let stay = entered
                 .and_then(|handle| handle.join().ok())
-                .and_then(|entering| log_failure("enter its control group", entering));
-            let started = spawn_program(dir, &launch, &give);
-            let left = inside.and_then(|cgroup_stay| {
-                log_failure("leave its control group", cgroup_stay.leave())
-            });
-            if let (Ok(_), Some(()), Some(cgroup)) = (&started, left, &cgroup) {
-                let _first = contained.set(cgroup.clone());
+                .and_then(|entered| log_failure("enter its control group", entered));
+            let started = spawn_program(dir, &launch, &pipe_sender);
+            let has_left =
+                stay.and_then(|stay| log_failure("leave its control group", stay.leave()));
+            if let (Ok(_), Some(()), Some(cgroup)) = (&started, has_left, &cgroup) {
+                let _first = tree_cgroup.set(cgroup.clone());
             }
-            let contained_in = if left.is_some() {
+            let containment = if has_left.is_some() {
                 Containment::Cgroup
             } else {
                 Containment::Subreaper
             };
-            started.map(|program| (program, Some(contained_in)))
+            started.map(|program| (program, Some(containment)))
         }
     };
     // The journal writer must not wait for the pipes of a program that did not start or that prints
     // elsewhere.
-    drop(give);
-    let (program, contained_in) = match started {
+    drop(pipe_sender);
+    let (program, containment) = match started {
         Ok(pair) => pair,
         Err(reason) => {
             if let Some(cgroup) = cgroup {
@@ -214,27 +214,27 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         }
     };
     report_ready(launch.mode);
-    if let Some(contained_in) = contained_in {
-        record_program(dir, program, contained_in);
+    if let Some(containment) = containment {
+        record_program(dir, program, containment);
     }
 
-    if let Some(leash) = launch.contact_deadline {
+    if let Some(deadline) = launch.contact_deadline {
         let tree = ProcessTree {
-            shim: Some(own),
-            cgroup: Arc::clone(&contained),
+            shim: Some(own_identity),
+            cgroup: Arc::clone(&tree_cgroup),
             ..ProcessTree::default()
         };
-        spawn_thread("leash", move || {
-            contact_deadline::enforce_deadline(&leash, &tree)
+        spawn_thread("contact", move || {
+            contact_deadline::enforce_deadline(&deadline, &tree)
         })?;
     }
 
-    let exit = reap_all(program, &shared)?;
+    let exit = reap_all(program, &state)?;
     // This process has no descendants any more. The mark may still find a process that another
     // subreaper adopted.
     let strays = ProcessTree {
         mark: Some(launch.mark),
-        cgroup: contained,
+        cgroup: tree_cgroup,
         ..ProcessTree::default()
     };
     if strays
@@ -246,8 +246,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     if let Some(cgroup) = cgroup {
         cgroup.remove();
     }
-    shared.set_finishing();
-    match scribe.join() {
+    state.set_finishing();
+    match journal_thread.join() {
         Ok(Ok(())) => {}
         // The journal on disk is whole up to there. The exit must be recorded all the same.
         Ok(Err(error)) => log(&format!(
@@ -256,7 +256,7 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         Err(_) => log("the journal's thread panicked"),
     }
     record_exit(dir, &exit)?;
-    if orphaned.load(Ordering::Acquire) {
+    if is_orphaned.load(Ordering::Acquire) {
         fs::remove_dir_all(&dir.0)?;
     }
     Ok(true)
@@ -280,8 +280,9 @@ fn log(text: &str) {
 }
 
 /// Returns the value of an optional step; a failure is logged.
-fn log_failure<T>(what: &str, done: io::Result<T>) -> Option<T> {
-    done.inspect_err(|error| log(&format!("could not {what}: {error}")))
+fn log_failure<T>(action: &str, result: io::Result<T>) -> Option<T> {
+    result
+        .inspect_err(|error| log(&format!("could not {action}: {error}")))
         .ok()
 }
 
@@ -308,23 +309,23 @@ fn record_exit(dir: &RunDir, exit: &Exit) -> io::Result<()> {
             {
                 std::thread::sleep(Duration::from_millis(100));
             }
-            done => return done.map(drop),
+            result => return result.map(drop),
         }
     }
 }
 
 fn read_secrets(launch: &LaunchRecord) -> LaunchSecrets {
-    let known: Vec<(String, String)> = launch
+    let secrets: Vec<(String, String)> = launch
         .secrets
         .iter()
-        .filter_map(|secret| Some((secret.clone(), std::env::var(secret).ok()?)))
+        .filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)))
         .collect();
-    let token = known
+    let token = secrets
         .iter()
-        .find(|known| known.0 == crate::drivers::TOKEN_VARIABLE)
-        .map(|known| known.1.clone());
+        .find(|(name, _)| name == crate::drivers::TOKEN_VARIABLE)
+        .map(|(_, value)| value.clone());
     LaunchSecrets {
-        redactor: Redactor::new(known),
+        redactor: Redactor::new(secrets),
         token,
     }
 }
@@ -345,7 +346,7 @@ fn report_ready(mode: LaunchKind) {
 fn spawn_program(
     dir: &RunDir,
     launch: &LaunchRecord,
-    give: &mpsc::Sender<Pipes>,
+    pipe_sender: &mpsc::Sender<Pipes>,
 ) -> Result<u32, String> {
     let (name, arguments) = launch.argv.split_first().ok_or(errors::NO_PROGRAM)?;
     if !launch.dir.is_dir() {
@@ -380,7 +381,7 @@ fn spawn_program(
     drop(command);
     if let Some(pipes) = pipes {
         // The journal writer listens until it gets the pipes, so this cannot fail.
-        drop(give.send(pipes));
+        drop(pipe_sender.send(pipes));
     }
     // The handle is dropped without a wait, because only the reaping loop may wait.
     Ok(child.id())
@@ -395,20 +396,20 @@ fn program_streams(dir: &RunDir, launch: &LaunchRecord) -> io::Result<([Stdio; 3
             None,
         ));
     }
-    let (output, its_output) = io::pipe()?;
-    let (errors, its_errors) = io::pipe()?;
+    let (output, program_output) = io::pipe()?;
+    let (errors, program_errors) = io::pipe()?;
     ioctl_fionbio(&output, true)?;
     ioctl_fionbio(&errors, true)?;
-    let (its_input, input): (Stdio, _) = match launch.input {
+    let (program_input, input): (Stdio, _) = match launch.input {
         InputSource::Prompt => (File::open(dir.prompt_file())?.into(), None),
         InputSource::Lines => {
-            let (its_input, input) = io::pipe()?;
+            let (program_input, input) = io::pipe()?;
             ioctl_fionbio(&input, true)?;
-            (its_input.into(), Some(input))
+            (program_input.into(), Some(input))
         }
     };
     Ok((
-        [its_input, its_output.into(), its_errors.into()],
+        [program_input, program_output.into(), program_errors.into()],
         Some(Pipes {
             input,
             output,
@@ -450,14 +451,14 @@ fn find_program(name: &str, path: &OsStr, dir: &Path) -> Result<PathBuf, String>
 }
 
 /// Reaps children until none is left (P3, P7). Returns how the program ended.
-fn reap_all(program: u32, shared: &ShimState) -> io::Result<Exit> {
+fn reap_all(program: u32, state: &ShimState) -> io::Result<Exit> {
     let mut exit = Exit::Lost;
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid.as_raw_nonzero().get().unsigned_abs() == program => {
                 exit = exit_from_status(status);
                 // Every process that is still there was left behind by the program.
-                shared.set_program_ended();
+                state.set_program_ended();
             }
             Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::CHILD) => return Ok(exit),

@@ -1,10 +1,10 @@
 //! The protocol between a daemon and a shim: one JSON object per line, over `shim.sock` in the run
 //! directory.
 //!
-//! Every command gets one reply. An attach is answered when the journal grows; the others are
-//! answered at once and in order. A command that is cut off is dropped with its connection. No data
-//! depends on this socket, because the journal is the buffer: a daemon that never reads costs the
-//! shim nothing.
+//! Every command gets one reply. [`ShimCommand::AwaitRecord`] is answered when the journal grows;
+//! the other commands are answered at once and in order. A command that is cut off is dropped with
+//! its connection. No data depends on this socket, because the journal is the buffer. A daemon that
+//! never reads therefore costs the shim nothing.
 
 use std::fs::{File, Permissions};
 use std::io;

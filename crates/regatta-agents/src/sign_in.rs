@@ -21,8 +21,8 @@ pub fn add_sign_in(profile: &mut Profile, preset: &Preset, machine: &MachineFact
         }
     }
     for name in preset.key_variables {
-        let is_known = has_key(profile, name);
-        if !is_known && machine.variables.iter().any(|variable| variable == name) {
+        let is_listed = has_key(profile, name);
+        if !is_listed && machine.variables.iter().any(|variable| variable == name) {
             profile.keys.push(SecretVariable {
                 name: (*name).to_owned(),
                 from: SecretSource::Env((*name).to_owned()),
@@ -44,7 +44,7 @@ pub fn visible_sign_in(profile: &Profile, preset: &Preset, machine: &MachineFact
     {
         return SignIn::Key((*name).to_owned());
     }
-    let is_lent = |file: &&&str| {
+    let is_listed = |file: &&&str| {
         let path = format!("~/{file}");
         profile.sandbox == Some(SandboxLevel::Off)
             || profile.read.contains(&path)
@@ -53,7 +53,7 @@ pub fn visible_sign_in(profile: &Profile, preset: &Preset, machine: &MachineFact
     let files = preset
         .credential_files
         .iter()
-        .filter(is_lent)
+        .filter(is_listed)
         .map(|file| machine.home.join(file));
     files
         .into_iter()
@@ -104,9 +104,9 @@ mod tests {
             "{:?}",
             profile.write
         );
-        let once = profile.clone();
+        let before = profile.clone();
         add_sign_in(&mut profile, preset, &machine(&[]));
-        assert_eq!(profile, once, "a key that is not set now stays");
+        assert_eq!(profile, before, "a key that is not set now stays");
         let own = key(SecretSource::File("/run/key".into()));
         let mut profile = Profile {
             keys: vec![own.clone()],

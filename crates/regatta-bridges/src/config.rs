@@ -1,10 +1,10 @@
 //! The registry: the agents of the configuration, and each agent's own credentials for each
 //! service.
 //!
-//! Read from `[agents.NAME]` and `[bridges]` of the user's settings, or from the variables of an
-//! older bridge (`AGENTS_JSON`, `SLACK_BOT_TOKEN`, `SLACK_BOT_TOKEN__CODEX`, …). A credential is an
-//! identity, so an agent never uses another agent's. A pair of agent and service that lacks a
-//! credential is off, and the reason names the missing variable.
+//! The registry is read from `[agents.NAME]` and `[bridges]` of the user's settings, or from the
+//! variables of an older bridge (`AGENTS_JSON`, `SLACK_BOT_TOKEN`, `SLACK_BOT_TOKEN__CODEX`, …). A
+//! credential is an identity, so an agent never uses another agent's credential. A pair of agent
+//! and service that lacks a credential is off, and the reason names the missing variable.
 
 mod read; // from the settings and the environment
 
@@ -180,7 +180,7 @@ impl WebhookReceiver {
         let rest = self
             .url
             .split_once("://")
-            .map_or(self.url.as_str(), |url| url.1);
+            .map_or(self.url.as_str(), |(_, rest)| rest);
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
         host.rsplit('@').next().unwrap_or_default()
     }
@@ -263,13 +263,15 @@ impl Credentials {
     }
 
     /// Returns a text without these secrets. A service may return in an error what it was sent.
-    pub fn redact(&self, words: &str) -> String {
+    pub fn redact(&self, text: &str) -> String {
         let secrets = self.secrets();
         let known = secrets
             .iter()
             .map(|secret| secret.reveal())
             .filter(|secret| !secret.is_empty());
-        known.fold(words.to_owned(), |words, secret| words.replace(secret, "…"))
+        known.fold(text.to_owned(), |redacted, secret| {
+            redacted.replace(secret, "…")
+        })
     }
 }
 
@@ -336,11 +338,11 @@ impl BridgeRegistry {
         let mapping = config
             .map
             .iter()
-            .find(|channel_mapping| channel_mapping.channel_of(service) == Some(channel))
+            .find(|mapping| mapping.channel_of(service) == Some(channel))
             .cloned()
             .unwrap_or_default();
-        let named = mapping.project.clone().or_else(|| config.project.clone());
-        let project = match (named, projects) {
+        let mapped_project = mapping.project.clone().or_else(|| config.project.clone());
+        let project = match (mapped_project, projects) {
             (Some(project), _) if projects.contains(&project) => project,
             (Some(project), _) => {
                 return Err(format!(
@@ -355,19 +357,18 @@ impl BridgeRegistry {
                 let names: Vec<&str> = projects.iter().map(ProjectName::as_str).collect();
                 return Err(format!(
                     "{service} {channel} is mapped to no project; add [[bridges.map]] with \
-                     {service} = \"{channel}\" and \
-                     project = one of {}",
+                     {service} = \"{channel}\" and project = one of {}",
                     names.join(", ")
                 ));
             }
         };
-        let place = mapping
+        let directory_note = mapping
             .directory
             .map(|directory| format!("The work here is about the directory `{directory}`."));
-        let words: Vec<String> = place.into_iter().chain(mapping.prompt).collect();
+        let prompt_parts: Vec<String> = directory_note.into_iter().chain(mapping.prompt).collect();
         Ok(ChannelRules {
             project,
-            prompt: (!words.is_empty()).then(|| words.join("\n\n")),
+            prompt: (!prompt_parts.is_empty()).then(|| prompt_parts.join("\n\n")),
             deliver: mapping.deliver.unwrap_or(config.deliver),
             follow_ups: mapping.follow_ups.unwrap_or(config.follow_ups),
             context: mapping.context.unwrap_or(config.context),
@@ -377,18 +378,18 @@ impl BridgeRegistry {
 
     /// Returns the address of a service.
     pub fn service_url(&self, service: Service) -> String {
-        let usual = match service {
+        let default_url = match service {
             Service::Slack => "https://slack.com/api",
             Service::Github => "https://api.github.com",
             Service::Linear => "https://api.linear.app/graphql",
             Service::Telegram => "https://api.telegram.org",
         };
-        let given = self
+        let url = self
             .config
             .url
             .get(service.name())
-            .map_or(usual, String::as_str);
-        given.trim_end_matches('/').to_owned()
+            .map_or(default_url, String::as_str);
+        url.trim_end_matches('/').to_owned()
     }
 }
 
@@ -409,18 +410,20 @@ pub struct Requester {
 }
 
 /// Returns whether a person or bot may ask for work.
-pub fn may_ask(config: &BridgesConfig, service: Service, who: &Requester) -> bool {
-    let is = |entry: &str, word: &str| entry == format!("{service}:{word}");
-    if who.is_bot {
-        let named = |s: &String| is(s, &who.id) || is(s, &who.name) || *s == who.id;
-        return config.bots.iter().any(named);
+pub fn may_ask(config: &BridgesConfig, service: Service, requester: &Requester) -> bool {
+    let is_listed = |entry: &str, word: &str| entry == format!("{service}:{word}");
+    if requester.is_bot {
+        let is_listed_bot = |s: &String| {
+            is_listed(s, &requester.id) || is_listed(s, &requester.name) || *s == requester.id
+        };
+        return config.bots.iter().any(is_listed_bot);
     }
     config.allow.iter().any(|entry| {
-        (!who.id.is_empty() && is(entry, &who.id))
+        (!requester.id.is_empty() && is_listed(entry, &requester.id))
             // Anybody can choose a display name in Slack and Linear, but not a login.
-            || (!who.name.is_empty() && matches!(service, Service::Github | Service::Telegram) && is(entry, &who.name))
-            || (who.is_in_team && is(entry, "team"))
-            || (who.can_write && is(entry, "write"))
+            || (!requester.name.is_empty() && matches!(service, Service::Github | Service::Telegram) && is_listed(entry, &requester.name))
+            || (requester.is_in_team && is_listed(entry, "team"))
+            || (requester.can_write && is_listed(entry, "write"))
     })
 }
 
@@ -455,7 +458,7 @@ mod tests {
             can_write: true,
             ..Requester::default()
         };
-        for (allow, service, who, may_they) in [
+        for (allow, service, requester, expected) in [
             (&["slack:U1"][..], Service::Slack, &ann, true),
             (&["slack:U1"], Service::Linear, &ann, false),
             (&["slack:U1"], Service::Slack, &eve, false), // anybody can choose a display name
@@ -467,9 +470,9 @@ mod tests {
             (&[], Service::Github, &writer, false),
         ] {
             assert_eq!(
-                may_ask(&config(allow, &[]), service, who),
-                may_they,
-                "{allow:?} {who:?}"
+                may_ask(&config(allow, &[]), service, requester),
+                expected,
+                "{allow:?} {requester:?}"
             );
         }
         assert!(may_ask(&config(&[], &["slack:U1"]), Service::Slack, &bot));
@@ -488,7 +491,7 @@ mod tests {
             deliver: Some(ChangeDestination::Pull),
             ..ChannelMapping::default()
         };
-        let bridge_registry = BridgeRegistry {
+        let registry = BridgeRegistry {
             config: BridgesConfig {
                 map: vec![map],
                 ..BridgesConfig::default()
@@ -496,29 +499,27 @@ mod tests {
             ..BridgeRegistry::default()
         };
         let both = [docs.clone(), shop.clone()];
-        let rules = bridge_registry
-            .channel_rules(Service::Slack, "C1", &both)
-            .unwrap();
+        let rules = registry.channel_rules(Service::Slack, "C1", &both).unwrap();
         assert_eq!(
             (rules.project, rules.deliver),
             (docs.clone(), ChangeDestination::Pull)
         );
         assert!(rules.prompt.unwrap().contains("`web`"));
         assert!(
-            bridge_registry
+            registry
                 .channel_rules(Service::Slack, "C2", &both)
                 .unwrap_err()
                 .contains("[[bridges.map]]")
         );
         assert_eq!(
-            bridge_registry
+            registry
                 .channel_rules(Service::Slack, "C2", std::slice::from_ref(&shop))
                 .unwrap()
                 .project,
             shop
         );
         assert!(
-            bridge_registry
+            registry
                 .channel_rules(Service::Slack, "C1", &[shop])
                 .unwrap_err()
                 .contains("docs")
@@ -537,7 +538,7 @@ mod tests {
                 secret: secret.map(Secret::new),
                 read_error: unreadable.map(str::to_owned),
             };
-        for (webhook_receiver, wanted) in [
+        for (webhook_receiver, expected) in [
             (
                 receiver("", None, None),
                 Some("no variable is given for its secret"),
@@ -553,7 +554,7 @@ mod tests {
             ),
             (receiver("HOOK", Some("sixteen characters"), None), None),
         ] {
-            assert_eq!(webhook_receiver.problem().as_deref(), wanted);
+            assert_eq!(webhook_receiver.problem().as_deref(), expected);
             assert_eq!(webhook_receiver.host(), "hooks.example.com:8443");
         }
     }

@@ -97,7 +97,7 @@ impl HttpClient {
     pub(crate) fn new() -> Result<HttpClient, String> {
         // All TLS code must use the same provider. It is fine if other code has installed it
         // already.
-        let _chosen = rustls::crypto::ring::default_provider().install_default();
+        let _installed = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .user_agent(concat!("regatta/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())
@@ -167,23 +167,23 @@ fn form_encoded(arguments: &[(&str, &str)]) -> String {
 /// Escapes every byte that has a special meaning in a URL or a form.
 pub(crate) fn percent_encoded(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let escaped = |byte| {
+    let encode = |byte| {
         if is_plain(byte) {
             char::from(byte).to_string()
         } else {
             format!("%{byte:02X}")
         }
     };
-    text.bytes().map(escaped).collect()
+    text.bytes().map(encode).collect()
 }
 
 /// Returns the innermost reason of an error, which is the most useful one.
 fn innermost_cause(error: &dyn std::error::Error) -> String {
-    let mut at = error;
-    while let Some(inner) = at.source() {
-        at = inner;
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
     }
-    at.to_string()
+    cause.to_string()
 }
 
 #[cfg(test)]

@@ -60,11 +60,11 @@ pub enum BridgeSide {
 impl BridgeDirectory {
     fn update_entry<T>(
         &self,
-        of: (Service, AgentName),
+        instance: (Service, AgentName),
         change: impl FnOnce(&mut DirectoryEntry) -> T,
     ) -> T {
-        let mut known = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        change(known.entry(of).or_default())
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        change(entries.entry(instance).or_default())
     }
 
     /// Returns the health of an instance.
@@ -101,28 +101,28 @@ impl Intake {
 
     /// Returns whether an id or name at this service belongs to another agent of ours.
     pub fn is_other_agent(&self, name: &str) -> bool {
-        let known = self
+        let entries = self
             .directory
             .entries
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        known.iter().any(|((service, agent), directory)| {
+        entries.iter().any(|((service, agent), directory)| {
             *service == self.service
                 && *agent != self.agent
-                && directory.names.iter().any(|s| s == name)
+                && directory.names.iter().any(|known| known == name)
         })
     }
 
     /// Returns the names of all other agents of ours at this service.
     pub fn names_of_other_agents(&self) -> Vec<String> {
-        let known = self
+        let entries = self
             .directory
             .entries
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let others = known
+        let others = entries
             .iter()
-            .filter(|(of, _)| of.0 == self.service && of.1 != self.agent);
+            .filter(|((service, agent), _)| *service == self.service && *agent != self.agent);
         others
             .flat_map(|(_, directory)| directory.names.clone())
             .collect()
@@ -141,23 +141,23 @@ impl Intake {
     }
 
     /// Records that the instance receives events, but that its credential has a problem.
-    pub async fn on_connected_with_problem(&self, wrong: Option<&str>) {
-        self.update_health(|bridge_health| {
-            bridge_health.connected = Some(unix_time_ms());
-            bridge_health.trouble = wrong.map(str::to_owned);
+    pub async fn on_connected_with_problem(&self, problem: Option<&str>) {
+        self.update_health(|health| {
+            health.connected = Some(unix_time_ms());
+            health.trouble = problem.map(str::to_owned);
         });
-        self.report_credential(BridgeSide::Receiving, wrong).await;
+        self.report_credential(BridgeSide::Receiving, problem).await;
     }
 
     /// Records that the instance no longer receives events, and why.
-    pub async fn on_disconnected(&self, trouble: &ServiceError, why: &str) {
+    pub async fn on_disconnected(&self, error: &ServiceError, why: &str) {
         tracing::warn!(agent = %self.agent, service = %self.service, "{why}");
-        self.update_health(|bridge_health| {
-            bridge_health.connected = None;
-            bridge_health.trouble = Some(why.to_owned());
+        self.update_health(|health| {
+            health.connected = None;
+            health.trouble = Some(why.to_owned());
         });
         // Other errors say nothing about the credential.
-        if matches!(trouble, ServiceError::Unauthorized(_)) {
+        if matches!(error, ServiceError::Unauthorized(_)) {
             self.report_credential(BridgeSide::Receiving, Some(why))
                 .await;
         }
@@ -165,32 +165,29 @@ impl Intake {
 
     /// Records that the service accepted or rejected the credential of one side. The board shows
     /// problems that a person must fix.
-    pub(crate) async fn report_credential(&self, side: BridgeSide, refused: Option<&str>) {
+    pub(crate) async fn report_credential(&self, side: BridgeSide, rejection: Option<&str>) {
         let _turn = self.directory.report_lock.lock().await;
-        let locked = self
+        let rejection_of_instance = self
             .directory
             .update_entry(self.instance_key(), |directory| {
-                directory.rejections[side as usize] = refused.map(str::to_owned);
+                directory.rejections[side as usize] = rejection.map(str::to_owned);
                 directory.rejections.iter().flatten().next().cloned()
             });
-        let own = self.registry.instances.iter().find(|bridge_instance| {
-            bridge_instance.agent == self.agent && bridge_instance.service == self.service
-        });
-        let broken =
-            locked.or_else(|| own.and_then(|bridge_instance| bridge_instance.warning.clone()));
-        let broken = broken.map(|why| {
-            own.map_or(why.clone(), |bridge_instance| {
-                bridge_instance.credentials.redact(&why)
-            })
+        let own_instance = self
+            .registry
+            .instances
+            .iter()
+            .find(|instance| instance.agent == self.agent && instance.service == self.service);
+        let problem = rejection_of_instance
+            .or_else(|| own_instance.and_then(|instance| instance.warning.clone()));
+        let problem = problem.map(|why| {
+            own_instance.map_or(why.clone(), |instance| instance.credentials.redact(&why))
         });
         let bridge = Bridge::AgentService {
             service: self.service,
             agent: self.agent.clone(),
         };
-        let command = Command::ReportBridge(bridge_health::BridgeHealth {
-            bridge,
-            problem: broken,
-        });
+        let command = Command::ReportBridge(bridge_health::BridgeHealth { bridge, problem });
         let request = Request {
             by: Actor::Regatta,
             key: None,
@@ -231,8 +228,8 @@ impl Intake {
     }
 
     /// Returns whether a person or bot may ask for work.
-    pub fn may_ask(&self, who: &Requester) -> bool {
-        may_ask(&self.registry.config, self.service, who)
+    pub fn may_ask(&self, requester: &Requester) -> bool {
+        may_ask(&self.registry.config, self.service, requester)
     }
 
     /// Returns the rules for a channel or repository.
@@ -245,47 +242,49 @@ impl Intake {
     /// Returns whether the agent should receive the visible text of the thread.
     pub fn needs_context(&self, channel: &str) -> bool {
         self.channel_rules(channel)
-            .is_ok_and(|channel_rules| channel_rules.context == ContextPolicy::Thread)
+            .is_ok_and(|rules| rules.context == ContextPolicy::Thread)
     }
 
     /// Handles an event. `Err` means that it could not be stored, so the service must send it
     /// again.
-    pub async fn accept(&self, incoming_event: IncomingEvent) -> Result<(), String> {
+    pub async fn accept(&self, event: IncomingEvent) -> Result<(), String> {
         // A person who could not be looked up is not treated as a stranger: the event is refused,
         // and the person is looked up again when the service repeats it.
-        if incoming_event.requester().is_uncertain && !self.may_ask(incoming_event.requester()) {
+        if event.requester().is_uncertain && !self.may_ask(event.requester()) {
             return Err(format!(
                 "could not look up {} at {}",
-                incoming_event.requester().id,
+                event.requester().id,
                 self.service
             ));
         }
-        match incoming_event {
-            IncomingEvent::Message(said) => self.on_message(said).await,
+        match event {
+            IncomingEvent::Message(message) => self.on_message(message).await,
             IncomingEvent::ButtonPressed {
                 delivery,
                 approval,
                 choice,
-                requester: by,
+                requester,
             } => {
-                self.answer_request(&self.delivery_id(&delivery), approval, &choice, &by)
+                self.answer_request(&self.delivery_id(&delivery), approval, &choice, &requester)
                     .await
             }
             IncomingEvent::StopRequested {
                 delivery,
                 key,
-                requester: by,
+                requester,
             } => {
-                let found = find_by_key(&self.board(), &key).map(|conversation| conversation.id);
-                let Some(conversation) = found.filter(|_| self.may_ask(&by)) else {
+                let conversation_id =
+                    find_by_key(&self.board(), &key).map(|conversation| conversation.id);
+                let Some(conversation) = conversation_id.filter(|_| self.may_ask(&requester))
+                else {
                     return Ok(());
                 };
-                let ask = ConversationCommand::Stop {
+                let command = ConversationCommand::Stop {
                     conversation,
-                    by: by.name,
+                    by: requester.name,
                     delivery: Some(self.delivery_id(&delivery)),
                 };
-                self.submit_conversation_command(ask).await.map(drop)
+                self.submit_conversation_command(command).await.map(drop)
             }
             IncomingEvent::MessageDeleted { key, source, .. } => {
                 let Some(conversation) =
@@ -303,15 +302,15 @@ impl Intake {
             IncomingEvent::RetryRequested {
                 delivery,
                 key,
-                requester: by,
+                requester,
             } => {
                 let task =
                     find_by_key(&self.board(), &key).and_then(|conversation| conversation.task);
-                let Some(task) = task.filter(|_| self.may_ask(&by)) else {
+                let Some(task) = task.filter(|_| self.may_ask(&requester)) else {
                     return Ok(());
                 };
                 self.submit_as_person(
-                    &by,
+                    &requester,
                     Some(&self.delivery_id(&delivery)),
                     Command::Land { task, first: false },
                 )
@@ -333,58 +332,58 @@ impl Intake {
             .contains_key(&self.delivery_id(delivery))
     }
 
-    async fn on_message(&self, said: IncomingMessage) -> Result<(), String> {
-        if said.author.is_bot && !self.may_ask(&said.author) {
+    async fn on_message(&self, message: IncomingMessage) -> Result<(), String> {
+        if message.author.is_bot && !self.may_ask(&message.author) {
             return Ok(()); // bots cannot ask for work
         }
-        if self.was_handled(&said.delivery) {
+        if self.was_handled(&message.delivery) {
             return Ok(()); // the engine would refuse it too; most repeated deliveries end here
         }
-        let rules = match self.channel_rules(&said.channel) {
+        let rules = match self.channel_rules(&message.channel) {
             Ok(rules) => rules,
             Err(why) => {
-                if said.mentions_agent {
-                    self.update_health(|bridge_health| bridge_health.trouble = Some(why));
+                if message.mentions_agent {
+                    self.update_health(|health| health.trouble = Some(why));
                 }
                 return Ok(());
             }
         };
-        let may = self.may_ask(&said.author);
-        let name = if said.author.name.is_empty() {
-            said.author.id.clone()
+        let may_ask = self.may_ask(&message.author);
+        let name = if message.author.name.is_empty() {
+            message.author.id.clone()
         } else {
-            said.author.name.clone()
+            message.author.name.clone()
         };
-        let hear = ThreadMessage {
-            delivery: self.delivery_id(&said.delivery),
+        let thread_message = ThreadMessage {
+            delivery: self.delivery_id(&message.delivery),
             service: self.service,
             agent: self.agent.clone(),
             project: rules.project,
-            key: said.key,
-            thread: said.thread,
-            address: said.address,
-            title: said.title,
-            url: said.url,
+            key: message.key,
+            thread: message.thread,
+            address: message.address,
+            title: message.title,
+            url: message.url,
             author: Author {
-                id: said.author.id.clone(),
+                id: message.author.id.clone(),
                 name,
             },
-            may_ask_for_work: may,
+            may_ask_for_work: may_ask,
             should_reply_to_refused: self.registry.config.refusals == RefusalPolicy::Reply,
-            text: said.text,
-            source: said.source,
-            mentions_agent: said.mentions_agent,
-            addresses_another: said.addresses_another,
+            text: message.text,
+            source: message.source,
+            mentions_agent: message.mentions_agent,
+            addresses_another: message.addresses_another,
             follow_ups: rules.follow_ups,
             deliver: rules.deliver,
             prompt: rules.prompt,
-            context: said.context,
-            attachments: said.attachments,
-            pull: said.pull,
+            context: message.context,
+            attachments: message.attachments,
+            pull: message.pull,
             idle_ms: rules.idle_ms,
         };
         match self
-            .submit_conversation_command(ConversationCommand::HandleMessage(hear))
+            .submit_conversation_command(ConversationCommand::HandleMessage(thread_message))
             .await?
         {
             Some(CommandOutcome::ThreadMessage(
@@ -392,9 +391,9 @@ impl Intake {
             ))
             | None => {}
             Some(CommandOutcome::ThreadMessage(ThreadMessageOutcome::Held { .. })) => {
-                self.update_health(|bridge_health| bridge_health.refused += 1)
+                self.update_health(|health| health.refused += 1)
             }
-            Some(_) => self.update_health(|bridge_health| bridge_health.taken += 1),
+            Some(_) => self.update_health(|health| health.taken += 1),
         }
         Ok(())
     }
@@ -403,24 +402,28 @@ impl Intake {
     /// send it again.
     pub(crate) async fn submit_conversation_command(
         &self,
-        ask: ConversationCommand,
+        command: ConversationCommand,
     ) -> Result<Option<CommandOutcome>, String> {
         let by = Actor::Regatta;
         self.submit(Request {
             by,
             key: None,
-            command: Command::Converse(Box::new(ask)),
+            command: Command::Converse(Box::new(command)),
         })
         .await
     }
 
     async fn submit_as_person(
         &self,
-        by: &Requester,
+        requester: &Requester,
         key: Option<&str>,
         command: Command,
     ) -> Result<Option<CommandOutcome>, String> {
-        let name = if by.name.is_empty() { &by.id } else { &by.name };
+        let name = if requester.name.is_empty() {
+            &requester.id
+        } else {
+            &requester.name
+        };
         let by = Actor::Person(format!("{}:{name}", self.service));
         let key = key.and_then(|key| RequestKey::new(key).ok());
         self.submit(Request { by, key, command }).await
@@ -432,7 +435,7 @@ impl Intake {
             Err(CommandFailure::Refused { refusal, .. }) => {
                 let why = format!("{}. {}", refusal.message(), refusal.hint());
                 tracing::info!(agent = %self.agent, service = %self.service, "refused an event: {why}");
-                self.update_health(|bridge_health| bridge_health.trouble = Some(why));
+                self.update_health(|health| health.trouble = Some(why));
                 Ok(None)
             }
             Err(failure) => Err(failure.to_string()),
@@ -443,10 +446,10 @@ impl Intake {
     /// of this instance.
     async fn answer_request(
         &self,
-        mark: &str,
+        delivery: &str,
         id: ApprovalId,
         choice: &str,
-        by: &Requester,
+        requester: &Requester,
     ) -> Result<(), String> {
         let board = self.board();
         let Some(approval) = board
@@ -456,16 +459,16 @@ impl Intake {
         else {
             return Ok(());
         };
-        let ours = |conversation: &&Arc<regatta_core::conversation::Conversation>| {
+        let is_for_task = |conversation: &&Arc<regatta_core::conversation::Conversation>| {
             conversation.task == Some(approval.task)
         };
-        let own = board
+        let is_own = board
             .conversations
             .values()
-            .find(ours)
+            .find(is_for_task)
             .is_some_and(|conversation| conversation.agent == self.agent);
-        if !own || !self.may_ask(by) {
-            self.update_health(|bridge_health| bridge_health.refused += 1);
+        if !is_own || !self.may_ask(requester) {
+            self.update_health(|health| health.refused += 1);
             return Ok(());
         }
         let Some(answer) = answer_for_choice(&approval.request.content, choice) else {
@@ -477,7 +480,7 @@ impl Intake {
             scope: scope_of_choice(choice),
             also: vec![],
         };
-        self.submit_as_person(by, Some(mark), command)
+        self.submit_as_person(requester, Some(delivery), command)
             .await
             .map(drop)
     }
@@ -491,18 +494,18 @@ fn scope_of_choice(choice: &str) -> regatta_core::approval::AnswerScope {
 }
 
 /// Returns the answer that a choice stands for. An unknown choice is never replaced by another one.
-fn answer_for_choice(want: &RequestContent, choice: &str) -> Option<RequestAnswer> {
-    match want {
+fn answer_for_choice(content: &RequestContent, choice: &str) -> Option<RequestAnswer> {
+    match content {
         RequestContent::Permission { .. } => match choice {
             "allow" | "always" => Some(RequestAnswer::Allow),
             "deny" => Some(RequestAnswer::Deny { reason: None }),
             _ => None,
         },
         RequestContent::Question { choices, .. } => {
-            let nth = choice
+            let index = choice
                 .strip_prefix("choice-")
-                .and_then(|choice| choice.parse::<usize>().ok());
-            let text = nth.and_then(|n| choices.get(n).cloned())?;
+                .and_then(|index| index.parse::<usize>().ok());
+            let text = index.and_then(|index| choices.get(index).cloned())?;
             Some(RequestAnswer::Text { text })
         }
     }
@@ -526,7 +529,7 @@ mod tests {
             option("no", PermissionOptionKind::RejectAlways),
             option("go", PermissionOptionKind::AllowOnce),
         ];
-        let want = RequestContent::Permission {
+        let permission = RequestContent::Permission {
             tool: ToolCall::default(),
             options,
         };
@@ -540,14 +543,14 @@ mod tests {
             "ALLOW",
             "yes please",
         ] {
-            assert_eq!(answer_for_choice(&want, choice), None, "{choice}");
+            assert_eq!(answer_for_choice(&permission, choice), None, "{choice}");
         }
         assert_eq!(
-            answer_for_choice(&want, "allow"),
+            answer_for_choice(&permission, "allow"),
             Some(RequestAnswer::Allow)
         );
         assert_eq!(
-            answer_for_choice(&want, "deny"),
+            answer_for_choice(&permission, "deny"),
             Some(RequestAnswer::Deny { reason: None })
         );
         let question = RequestContent::Question {

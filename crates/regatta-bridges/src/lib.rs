@@ -1,9 +1,12 @@
 //! Bridges: named agents in Slack, GitHub, Linear and Telegram, each with its own identity there.
 //!
-//! [`registry`] reads which agents are at which services, with which credentials. Each instance is
-//! one agent at one service. Its inbound side hands events to its [`desk`], which turns them into
-//! commands. Its [`outbox`] posts what the board says is due. A service is one folder that
-//! implements the two traits of [`service`].
+//! [`config`] reads which agents are at which services, with which credentials. Each instance is one
+//! agent at one service. Its inbound side passes events to its [`intake`], which turns them into
+//! commands. Its [`outbox`] shows the posts that are due according to the board. A service is one
+//! folder that implements the two traits of [`service`].
+//!
+//! This crate decides nothing about the work itself. It submits commands to the engine, which
+//! accepts or refuses them.
 
 pub mod config; // agents and credentials
 pub mod intake; // turns events into commands
@@ -15,11 +18,11 @@ pub mod signature; // signatures of deliveries
 mod github;
 mod http; // calls to a service
 mod linear;
-mod outbox; // posts what is due, in order, once
-mod outgoing_webhook;
+mod outbox; // shows the due posts, in order and once each
+mod outgoing_webhook; // signed webhooks to receivers of events
 mod slack;
 mod telegram;
-mod webhook_routes; // routes for deliveries // signed webhooks to receivers of events
+mod webhook_routes; // routes for deliveries
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,63 +52,63 @@ pub struct Bridges {
 }
 
 impl Bridges {
-    /// Starts every complete instance. Must be called within a runtime. Journals of the calls sent
-    /// are kept in `data`, so that the services' limits hold across restarts.
+    /// Starts every complete instance. It must be called within a runtime. Logs of the calls that
+    /// were sent are kept in `data`, so that the services' limits hold across restarts.
     pub fn start(
         engine: Engine,
         registry: BridgeRegistry,
         data: Option<&Path>,
     ) -> Result<Bridges, String> {
-        let (registry, people) = (Arc::new(registry), Arc::new(BridgeDirectory::default()));
+        let (registry, directory) = (Arc::new(registry), Arc::new(BridgeDirectory::default()));
         let (mut tasks, mut routes) = (Vec::new(), DeliveryRoutes::new());
         let http = HttpClient::new()?;
-        for bridge_instance in &registry.instances {
-            let desk = Intake {
-                agent: bridge_instance.agent.clone(),
-                service: bridge_instance.service,
+        for instance in &registry.instances {
+            let intake = Intake {
+                agent: instance.agent.clone(),
+                service: instance.service,
                 engine: engine.clone(),
                 registry: registry.clone(),
-                directory: people.clone(),
+                directory: directory.clone(),
             };
-            let (inbound, outbound) = create_sides(bridge_instance, &desk, &http)?;
-            let github = |other: &&BridgeInstance| {
-                other.agent == bridge_instance.agent && other.service == Service::Github
+            let (inbound, outbound) = create_sides(instance, &intake, &http)?;
+            let is_github = |other: &&BridgeInstance| {
+                other.agent == instance.agent && other.service == Service::Github
             };
             let has_github = registry
                 .instances
                 .iter()
-                .any(|bridge_instance| github(&bridge_instance));
-            if let Some(route) = &bridge_instance.route {
+                .any(|instance| is_github(&instance));
+            if let Some(route) = &instance.route {
                 routes.insert(
                     route.clone(),
                     DeliveryRoute {
-                        intake: desk.clone(),
+                        intake: intake.clone(),
                         inbound: inbound.clone(),
                     },
                 );
             }
-            let buckets = data.map_or_else(CallLimiter::default, |data| {
-                open_call_limiter(data, bridge_instance)
+            let limiter = data.map_or_else(CallLimiter::default, |data| {
+                open_call_limiter(data, instance)
             });
             tasks.push(tokio::spawn(outbox::run(
-                desk.clone(),
+                intake.clone(),
                 outbound,
-                buckets,
+                limiter,
                 has_github,
             )));
-            tasks.push(tokio::spawn(async move { inbound.run(&desk).await }));
+            tasks.push(tokio::spawn(async move { inbound.run(&intake).await }));
         }
-        for off in &registry.disabled {
+        for disabled in &registry.disabled {
             tracing::warn!(
                 "the bridge {}:{} is off: {}",
-                off.service,
-                off.agent,
-                off.why
+                disabled.service,
+                disabled.agent,
+                disabled.why
             );
         }
         Ok(Bridges {
             registry,
-            directory: people,
+            directory,
             tasks,
             routes,
             engine,
@@ -117,14 +120,14 @@ impl Bridges {
     pub fn send_webhooks(&mut self, data: &Path) -> Result<(), String> {
         // Read the revision now and not when the task first runs, so that events in between are
         // sent too.
-        let (http, from) = (HttpClient::new()?, self.engine.board().revision);
-        for webhook_receiver in &self.registry.receivers {
+        let (http, revision) = (HttpClient::new()?, self.engine.board().revision);
+        for receiver in &self.registry.receivers {
             let task = outgoing_webhook::run(
                 self.engine.clone(),
                 http.clone(),
-                webhook_receiver.clone(),
+                receiver.clone(),
                 data.to_owned(),
-                from,
+                revision,
             );
             self.tasks.push(tokio::spawn(task));
         }
@@ -139,37 +142,35 @@ impl Bridges {
     /// Returns all pairs of agent and service, on or off.
     pub fn list(&self) -> Vec<BridgeView> {
         let board = self.engine.board();
-        let on = self.registry.instances.iter().map(|bridge_instance| {
-            let own = || {
+        let on = self.registry.instances.iter().map(|instance| {
+            let own_conversations = || {
                 board.conversations.values().filter(|other| {
-                    other.agent == bridge_instance.agent && other.service == bridge_instance.service
+                    other.agent == instance.agent && other.service == instance.service
                 })
             };
             BridgeView {
-                name: format!("{}:{}", bridge_instance.service, bridge_instance.agent),
-                agent: bridge_instance.agent.clone(),
-                service: bridge_instance.service,
-                route: bridge_instance.route.clone(),
+                name: format!("{}:{}", instance.service, instance.agent),
+                agent: instance.agent.clone(),
+                service: instance.service,
+                route: instance.route.clone(),
                 off: None,
-                warning: bridge_instance.warning.clone().or_else(|| {
-                    let known = board.agents.contains_key(&bridge_instance.agent);
-                    (!known).then(|| {
+                warning: instance.warning.clone().or_else(|| {
+                    let is_known = board.agents.contains_key(&instance.agent);
+                    (!is_known).then(|| {
                         format!(
                             "there is no agent {0} yet: regatta agent add {0}",
-                            bridge_instance.agent
+                            instance.agent
                         )
                     })
                 }),
-                health: self
-                    .directory
-                    .health(bridge_instance.service, &bridge_instance.agent),
-                dead: own()
+                health: self.directory.health(instance.service, &instance.agent),
+                dead: own_conversations()
                     .flat_map(|conversation| &conversation.posts)
-                    .filter(|thread_post| thread_post.failure.is_some())
+                    .filter(|post| post.failure.is_some())
                     .count(),
-                waiting: own()
+                waiting: own_conversations()
                     .flat_map(|conversation| &conversation.posts)
-                    .filter(|thread_post| thread_post.is_due())
+                    .filter(|post| post.is_due())
                     .count(),
             }
         });
@@ -196,26 +197,28 @@ impl Bridges {
 
     /// Pauses or resumes an agent's bridge to one service, or to all. Returns the number of
     /// bridges.
-    pub fn set_paused(&self, agent: &AgentName, service: Option<Service>, paused: bool) -> usize {
-        let found = self
+    pub fn set_paused(
+        &self,
+        agent: &AgentName,
+        service: Option<Service>,
+        is_paused: bool,
+    ) -> usize {
+        let instances = self
             .registry
             .instances
             .iter()
-            .filter(|bridge_instance| bridge_instance.agent == *agent);
-        let found = found.filter(|bridge_instance| {
-            service.is_none_or(|service| bridge_instance.service == service)
-        });
-        let desk = |bridge_instance: &BridgeInstance| Intake {
-            agent: bridge_instance.agent.clone(),
-            service: bridge_instance.service,
+            .filter(|instance| instance.agent == *agent);
+        let instances =
+            instances.filter(|instance| service.is_none_or(|service| instance.service == service));
+        let intake = |instance: &BridgeInstance| Intake {
+            agent: instance.agent.clone(),
+            service: instance.service,
             engine: self.engine.clone(),
             registry: self.registry.clone(),
             directory: self.directory.clone(),
         };
-        found
-            .map(|bridge_instance| {
-                desk(bridge_instance).update_health(|bridge_health| bridge_health.paused = paused)
-            })
+        instances
+            .map(|instance| intake(instance).update_health(|health| health.paused = is_paused))
             .count()
     }
 }
@@ -227,19 +230,19 @@ impl Drop for Bridges {
 }
 
 /// Returns the limits with the calls that an instance sent in an earlier run.
-fn open_call_limiter(data: &Path, bridge_instance: &BridgeInstance) -> CallLimiter {
+fn open_call_limiter(data: &Path, instance: &BridgeInstance) -> CallLimiter {
     let directory = data.join("bridges");
     let path = directory.join(format!(
         "{}-{}.sent",
-        bridge_instance.service,
-        bridge_instance.agent.as_str().replace('/', "+")
+        instance.service,
+        instance.agent.as_str().replace('/', "+")
     ));
-    let kept =
+    let opened =
         std::fs::create_dir_all(&directory).and_then(|()| CallLimiter::open(&path, Instant::now()));
-    kept.unwrap_or_else(|error| {
+    opened.unwrap_or_else(|error| {
         tracing::warn!(
             "could not read the send journal of {}: {}: {error}",
-            bridge_instance.agent,
+            instance.agent,
             path.display()
         );
         CallLimiter::default()
@@ -250,11 +253,11 @@ type InstanceSides = (Arc<dyn Inbound>, Arc<dyn Outbound>);
 
 /// Creates the two sides of an instance.
 fn create_sides(
-    bridge_instance: &BridgeInstance,
-    desk: &Intake,
+    instance: &BridgeInstance,
+    intake: &Intake,
     http: &HttpClient,
 ) -> Result<InstanceSides, String> {
-    Ok(match &bridge_instance.credentials {
+    Ok(match &instance.credentials {
         Credentials::Slack {
             bot_token,
             app_token,
@@ -262,7 +265,7 @@ fn create_sides(
         } => {
             let api = Arc::new(slack::api::SlackApi::new(
                 http.clone(),
-                desk.url(),
+                intake.url(),
                 bot_token.clone(),
                 app_token.clone(),
             ));
@@ -283,7 +286,7 @@ fn create_sides(
         } => {
             let api = Arc::new(linear::api::LinearApi::new(
                 http.clone(),
-                desk.url(),
+                intake.url(),
                 access_token.clone(),
             ));
             let inbound = linear::inbound::LinearInbound::new(
@@ -293,13 +296,13 @@ fn create_sides(
             );
             (
                 Arc::new(inbound),
-                Arc::new(linear::outbound::LinearOutbound::new(api, desk.clone())),
+                Arc::new(linear::outbound::LinearOutbound::new(api, intake.clone())),
             )
         }
         Credentials::Telegram { bot_token } => {
             let api = Arc::new(telegram::api::TelegramApi::new(
                 http.clone(),
-                desk.url(),
+                intake.url(),
                 bot_token.clone(),
             ));
             (
@@ -314,7 +317,7 @@ fn create_sides(
         } => {
             let api = Arc::new(github::api::GithubApi::new(
                 http.clone(),
-                desk.url(),
+                intake.url(),
                 app_id.clone(),
                 private_key,
             ));

@@ -60,27 +60,27 @@ type WorkKey = (u64, u32, bool);
 
 /// Shows the posts of one instance until the task is aborted.
 pub(crate) async fn run(
-    desk: Intake,
+    intake: Intake,
     service: Arc<dyn Outbound>,
-    buckets: CallLimiter,
+    limiter: CallLimiter,
     has_github: bool,
 ) {
-    let buckets = Arc::new(Mutex::new(buckets));
+    let limiter = Arc::new(Mutex::new(limiter));
     let mut memories: HashMap<ConversationId, ConversationMemory> = HashMap::new();
     // The job of each conversation, so that a job that panics frees only its own conversation.
     let mut busy: HashMap<ConversationId, tokio::task::Id> = HashMap::new();
     let mut jobs: JoinSet<(ConversationId, ConversationMemory, WorkKey, JobOutcome)> =
         JoinSet::new();
-    let mut changes = desk.engine.watch_board();
-    let mut locked = false;
+    let mut changes = intake.engine.watch_board();
+    let mut is_unauthorized = false;
     let started = Instant::now();
     loop {
         let board = changes.borrow_and_update().clone();
         let now = Instant::now();
         let mut wake = now + Duration::from_secs(30);
         memories.retain(|id, _| board.conversations.contains_key(id));
-        if !desk.is_paused() {
-            for (conversation, work) in due_work(&desk, &board, has_github) {
+        if !intake.is_paused() {
+            for (conversation, work) in due_work(&intake, &board, has_github) {
                 if busy.contains_key(&conversation.id) || busy.len() >= MAX_CALLS {
                     continue;
                 }
@@ -90,28 +90,28 @@ pub(crate) async fn run(
                     &work,
                     service
                         .min_edit_interval()
-                        .div_f64(desk.registry().config.clock.max(0.001)),
+                        .div_f64(intake.registry().config.clock.max(0.001)),
                     now,
                 );
                 if ready > now {
                     wake = wake.min(ready);
                     continue;
                 }
-                let (desk, service, buckets) = (desk.clone(), service.clone(), buckets.clone());
+                let (intake, service, limiter) = (intake.clone(), service.clone(), limiter.clone());
                 let (id, board, memory) = (conversation.id, board.clone(), std::mem::take(memory));
-                let place = work.key();
+                let key = work.key();
                 let job = jobs.spawn(async move {
                     let mut job = PostJob {
-                        intake: desk,
+                        intake: intake,
                         service,
-                        limiter: buckets,
+                        limiter: limiter,
                         board,
-                        conversation: conversation,
+                        conversation,
                         memory,
                         started,
                     };
-                    let came = job.run(work).await;
-                    (id, job.memory, place, came)
+                    let outcome = job.run(work).await;
+                    (id, job.memory, key, outcome)
                 });
                 busy.insert(id, job.id());
             }
@@ -119,24 +119,24 @@ pub(crate) async fn run(
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
             Some(done) = jobs.join_next(), if !jobs.is_empty() => match done {
-                Ok((id, mut memory, place, came)) => {
-                    match &came {
+                Ok((id, mut memory, key, outcome)) => {
+                    match &outcome {
                         JobOutcome::Unauthorized(why) => {
-                            locked = true;
-                            desk.report_credential(BridgeSide::Posting, Some(why)).await;
+                            is_unauthorized = true;
+                            intake.report_credential(BridgeSide::Posting, Some(why)).await;
                         }
-                        JobOutcome::Done if std::mem::take(&mut locked) => desk.report_credential(BridgeSide::Posting, None).await,
+                        JobOutcome::Done if std::mem::take(&mut is_unauthorized) => intake.report_credential(BridgeSide::Posting, None).await,
                         _ => {}
                     }
-                    record_outcome(&desk, &mut memory, place, came);
+                    record_outcome(&intake, &mut memory, key, outcome);
                     memories.insert(id, memory);
                     busy.remove(&id);
                 }
                 // The result of its call is found by the post's mark.
-                Err(broken) => {
-                    desk.update_health(|bridge_health| bridge_health.trouble = Some(format!("a posting task stopped \
-                        unexpectedly: {broken}")));
-                    busy.retain(|_, job| *job != broken.id());
+                Err(join_error) => {
+                    intake.update_health(|health| health.trouble = Some(format!("a posting task stopped \
+                        unexpectedly: {join_error}")));
+                    busy.retain(|_, job| *job != join_error.id());
                 }
             },
             () = tokio::time::sleep_until(wake.into()) => {}
@@ -144,17 +144,24 @@ pub(crate) async fn run(
     }
 }
 
-fn ready_at(memory: &ConversationMemory, work: &PostWork, pace: Duration, now: Instant) -> Instant {
-    let waits = memory
+fn ready_at(
+    memory: &ConversationMemory,
+    work: &PostWork,
+    edit_interval: Duration,
+    now: Instant,
+) -> Instant {
+    let delayed_until = memory
         .delayed_work
-        .filter(|delayed_work| delayed_work.0 == work.key())
-        .map_or(now, |delayed_work| delayed_work.1);
-    let not_before = memory.not_before.unwrap_or(now).max(waits);
+        .filter(|(key, _)| *key == work.key())
+        .map_or(now, |(_, until)| until);
+    let not_before = memory.not_before.unwrap_or(now).max(delayed_until);
     match work {
         PostWork::DuePost(_) => not_before,
-        PostWork::Progress(_) => {
-            not_before.max(memory.last_edit.map_or(now, |instant| instant + pace))
-        }
+        PostWork::Progress(_) => not_before.max(
+            memory
+                .last_edit
+                .map_or(now, |instant| instant + edit_interval),
+        ),
     }
 }
 
@@ -169,38 +176,41 @@ enum JobOutcome {
 }
 
 fn record_outcome(
-    desk: &Intake,
+    intake: &Intake,
     memory: &mut ConversationMemory,
-    place: WorkKey,
-    came: JobOutcome,
+    key: WorkKey,
+    outcome: JobOutcome,
 ) {
     let now = Instant::now();
-    match came {
+    match outcome {
         JobOutcome::Done => {
             (memory.delayed_work, memory.not_before, memory.failures) = (None, None, 0);
-            if let Some(over) = memory.last_error.take() {
+            if let Some(last_error) = memory.last_error.take() {
                 // A later error of something else stays.
-                desk.update_health(|health| {
-                    health.trouble = health.trouble.take().filter(|trouble| *trouble != over)
+                intake.update_health(|health| {
+                    health.trouble = health
+                        .trouble
+                        .take()
+                        .filter(|trouble| *trouble != last_error)
                 });
             }
         }
-        JobOutcome::RateLimited(pause) => memory.delayed_work = Some((place, now + pause)),
+        JobOutcome::RateLimited(pause) => memory.delayed_work = Some((key, now + pause)),
         JobOutcome::Failed(why) => {
             memory.failures += 1;
             let pause = (RETRY_DELAY * 2_u32.saturating_pow(memory.failures.min(8) - 1))
                 .min(MAX_RETRY_DELAY);
             memory.not_before = Some(now + pause);
             memory.last_error = Some(why.clone());
-            desk.update_health(|bridge_health| {
-                bridge_health.delayed += 1;
-                bridge_health.trouble = Some(why);
+            intake.update_health(|health| {
+                health.delayed += 1;
+                health.trouble = Some(why);
             });
         }
         JobOutcome::Unauthorized(why) => {
             memory.not_before = Some(now + MAX_RETRY_DELAY);
             memory.last_error = Some(why.clone());
-            desk.update_health(|bridge_health| bridge_health.trouble = Some(why));
+            intake.update_health(|health| health.trouble = Some(why));
         }
     }
 }
@@ -224,20 +234,24 @@ impl PostWork {
 }
 
 /// Returns the work to do: first reactions, then due posts, then progress edits; the oldest first.
-fn due_work(desk: &Intake, board: &Board, has_github: bool) -> Vec<(Arc<Conversation>, PostWork)> {
+fn due_work(
+    intake: &Intake,
+    board: &Board,
+    has_github: bool,
+) -> Vec<(Arc<Conversation>, PostWork)> {
     let mut found = Vec::new();
     for conversation in board
         .conversations
         .values()
-        .filter(|conversation| conversation.agent == desk.agent)
+        .filter(|conversation| conversation.agent == intake.agent)
     {
-        let own = conversation.service == desk.service;
-        let ours = |post: &&ThreadPost| match post.content {
+        let is_own = conversation.service == intake.service;
+        let is_own_post = |post: &&ThreadPost| match post.content {
             // Only GitHub opens pull requests, whichever service the request came from.
-            PostContent::Pull => desk.service == Service::Github || (own && !has_github),
-            _ => own,
+            PostContent::Pull => intake.service == Service::Github || (is_own && !has_github),
+            _ => is_own,
         };
-        if let Some(post) = conversation.unshown_posts().find(ours) {
+        if let Some(post) = conversation.unshown_posts().find(is_own_post) {
             let rank = u8::from(!matches!(post.content, PostContent::Seen { .. }));
             found.push((
                 rank,
@@ -245,12 +259,12 @@ fn due_work(desk: &Intake, board: &Board, has_github: bool) -> Vec<(Arc<Conversa
                 conversation.clone(),
                 PostWork::DuePost(post.clone()),
             ));
-        } else if own && let Some(turn) = conversation.current_turn() {
+        } else if is_own && let Some(turn) = conversation.current_turn() {
             let post = conversation
                 .posts
                 .iter()
                 .find(|post| post.content == PostContent::Turn { turn: turn.number });
-            if let Some(post) = post.filter(|thread_post| thread_post.failure.is_none()) {
+            if let Some(post) = post.filter(|post| post.failure.is_none()) {
                 found.push((
                     2,
                     post.number,
@@ -287,29 +301,29 @@ impl PostJob {
                 _ => self.show_card(&post, false).await,
             },
             PostWork::Progress(post) => {
-                let came = self.show_card(&post, true).await;
+                let outcome = self.show_card(&post, true).await;
                 self.memory.last_edit = Some(Instant::now());
-                came
+                outcome
             }
         }
     }
 
     /// Returns the limits of the service for this post, on the service's clock.
-    fn limits(&self, shot: &SendRequest) -> Vec<RateLimit> {
-        let times = self.intake.registry().config.clock.max(0.001);
+    fn limits(&self, request: &SendRequest) -> Vec<RateLimit> {
+        let clock_speed = self.intake.registry().config.clock.max(0.001);
         self.service
-            .rate_limits(shot)
+            .rate_limits(request)
             .into_iter()
-            .map(|rate_limit| rate_limit.faster(times))
+            .map(|limit| limit.faster(clock_speed))
             .collect()
     }
 
-    fn acquire_limits(&self, shot: &SendRequest) -> Result<(), Duration> {
+    fn acquire_limits(&self, request: &SendRequest) -> Result<(), Duration> {
         // Progress edits leave room for new posts and for the ends of turns.
-        let moves = matches!(&shot.content, SendContent::Card(post_card) if post_card.tone == CardTone::Working)
-            && shot.existing_name.is_some();
-        let limits = self.limits(shot);
-        let keep = if moves {
+        let is_progress_edit = matches!(&request.content, SendContent::Card(card) if card.tone == CardTone::Working)
+            && request.existing_name.is_some();
+        let limits = self.limits(request);
+        let reserved_share = if is_progress_edit {
             share_for_turn_ends(&limits, self.working_turns())
         } else {
             0.0
@@ -317,7 +331,7 @@ impl PostJob {
         self.limiter
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .try_acquire(&limits, keep, Instant::now())
+            .try_acquire(&limits, reserved_share, Instant::now())
     }
 
     /// Returns the number of working turns of this instance. Each will have an end to show.
@@ -335,29 +349,28 @@ impl PostJob {
 
     /// Makes one call. The outer `Err` ends the job; the inner one means that the service will
     /// never accept the post.
-    async fn send(&self, shot: &SendRequest) -> Result<Result<String, String>, JobOutcome> {
-        self.acquire_limits(shot).map_err(JobOutcome::RateLimited)?;
-        let came = self.service.show(shot).await;
-        let limits = self.limits(shot);
-        let mut buckets = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
-        match came {
-            Err(ServiceError::OutcomeUnknown(_)) => buckets.on_unanswered(&limits, Instant::now()),
-            _ => buckets.on_answered(&limits, Instant::now()),
+    async fn send(&self, request: &SendRequest) -> Result<Result<String, String>, JobOutcome> {
+        self.acquire_limits(request)
+            .map_err(JobOutcome::RateLimited)?;
+        let outcome = self.service.show(request).await;
+        let limits = self.limits(request);
+        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        match outcome {
+            Err(ServiceError::OutcomeUnknown(_)) => limiter.on_unanswered(&limits, Instant::now()),
+            _ => limiter.on_answered(&limits, Instant::now()),
         }
-        drop(buckets);
-        match came {
+        drop(limiter);
+        match outcome {
             Ok(name) => {
-                self.intake
-                    .update_health(|bridge_health| bridge_health.sent += 1);
+                self.intake.update_health(|health| health.sent += 1);
                 Ok(Ok(name))
             }
             Err(ServiceError::Rejected(why)) => Ok(Err(why)),
             Err(ServiceError::RetryAfter(pause)) => {
-                let mut buckets = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
-                buckets.block_until(&limits, Instant::now() + pause);
-                drop(buckets);
-                self.intake
-                    .update_health(|bridge_health| bridge_health.delayed += 1);
+                let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+                limiter.block_until(&limits, Instant::now() + pause);
+                drop(limiter);
+                self.intake.update_health(|health| health.delayed += 1);
                 Err(JobOutcome::RateLimited(pause))
             }
             Err(ServiceError::OutcomeUnknown(why)) => Err(JobOutcome::Failed(why)),
@@ -380,8 +393,8 @@ impl PostJob {
         }
     }
 
-    fn send_request(&self, post: &ThreadPost, part: usize, sight: SendContent) -> SendRequest {
-        let mut place = self.conversation.address.clone();
+    fn send_request(&self, post: &ThreadPost, part: usize, content: SendContent) -> SendRequest {
+        let mut address = self.conversation.address.clone();
         // A turn is answered where it was asked for, even if somebody has written elsewhere since;
         // so are its questions.
         let turn = match post.content {
@@ -389,27 +402,27 @@ impl PostJob {
                 .conversation
                 .turns
                 .iter()
-                .find(|conversation_turn| conversation_turn.number == turn),
+                .find(|known| known.number == turn),
             PostContent::Ask { .. } => self.conversation.current_turn(),
             _ => None,
         };
         if let Some(turn) = turn {
-            place.extend(turn.address.clone());
-            place.insert("source".to_owned(), turn.source.clone());
+            address.extend(turn.address.clone());
+            address.insert("source".to_owned(), turn.source.clone());
         }
         SendRequest {
-            address: place,
+            address,
             post_mark: format!("regatta:{}:{}:{part}", self.conversation.id, post.number),
             may_exist: post.begun,
             existing_name: post.refs.get(part).cloned(),
             stage: post.stage,
-            content: sight,
+            content,
         }
     }
 
     async fn show_reaction(&mut self, post: &ThreadPost, source: String) -> JobOutcome {
-        let shot = self.send_request(post, 0, SendContent::Reaction { source });
-        match self.send(&shot).await {
+        let request = self.send_request(post, 0, SendContent::Reaction { source });
+        match self.send(&request).await {
             Ok(Ok(_)) => {
                 self.record_shown(
                     post.number,
@@ -424,7 +437,7 @@ impl PostJob {
                 self.record_shown(post.number, ShowOutcome::Never { why })
                     .await
             }
-            Err(came) => came,
+            Err(outcome) => outcome,
         }
     }
 
@@ -443,7 +456,7 @@ impl PostJob {
             .turns
             .iter()
             .rev()
-            .find_map(|conversation_turn| conversation_turn.work.clone());
+            .find_map(|turn| turn.work.clone());
         let project = self.board.projects.get(&self.conversation.project);
         let (Some(work), Some(project)) = (work, project) else {
             return self
@@ -468,7 +481,7 @@ impl PostJob {
             .rev()
             .find_map(|turn| turn.answer.clone())
             .unwrap_or_default();
-        let mut shot = self.send_request(
+        let mut request = self.send_request(
             post,
             0,
             SendContent::PullRequest {
@@ -479,11 +492,11 @@ impl PostJob {
             },
         );
         if self.conversation.service != Service::Github {
-            let maps = &self.intake.registry().config.map;
-            let repo = maps
+            let mappings = &self.intake.registry().config.map;
+            let repo = mappings
                 .iter()
-                .filter(|channel_mapping| channel_mapping.project.as_ref() == Some(&project.name))
-                .find_map(|channel_mapping| channel_mapping.github.clone());
+                .filter(|mapping| mapping.project.as_ref() == Some(&project.name))
+                .find_map(|mapping| mapping.github.clone());
             let Some(repo) = repo else {
                 let why = format!(
                     "no [[bridges.map]] names the GitHub repository of {}",
@@ -493,13 +506,13 @@ impl PostJob {
                     .record_shown(post.number, ShowOutcome::Never { why })
                     .await;
             };
-            shot.address = BTreeMap::from([("repo".to_owned(), repo)]);
+            request.address = BTreeMap::from([("repo".to_owned(), repo)]);
         }
-        match self.send(&shot).await {
+        match self.send(&request).await {
             Ok(Ok(name)) => {
                 let (number, url) = name.split_once(' ').unwrap_or((&name, ""));
                 let (number, url) = (number.parse().unwrap_or(0), url.to_owned());
-                let repo = shot.address.get("repo").map_or("", String::as_str);
+                let repo = request.address.get("repo").map_or("", String::as_str);
                 let thread = Some(format!("{}:{repo}:{number}", Service::Github));
                 let pull = ConversationPull {
                     number,
@@ -530,25 +543,26 @@ impl PostJob {
                 self.record_shown(post.number, ShowOutcome::Never { why })
                     .await
             }
-            Err(came) => came,
+            Err(outcome) => outcome,
         }
     }
 
     /// Updates a post to its current content: sends each piece that is new or has changed.
     async fn show_card(&mut self, post: &ThreadPost, only_progress: bool) -> JobOutcome {
-        let works = matches!(post.content, PostContent::Turn { turn } if self.is_working(turn));
-        if works {
+        let is_working_turn =
+            matches!(post.content, PostContent::Turn { turn } if self.is_working(turn));
+        if is_working_turn {
             self.read_transcript().await;
         }
-        let live = self
+        let progress = self
             .memory
             .progress
             .as_ref()
             .map(|progress| &progress.1)
-            .filter(|_| works);
+            .filter(|_| is_working_turn);
         let dashboard = self.intake.registry().config.dashboard.as_deref();
         let Some(card) =
-            render::render_post(&self.board, &self.conversation, post, live, dashboard)
+            render::render_post(&self.board, &self.conversation, post, progress, dashboard)
         else {
             // The post was replaced by a later event, so it need not be shown any more.
             return self
@@ -563,22 +577,22 @@ impl PostJob {
         };
         let card = self.redact_card(card);
         // Only a call counts as a sign of life, not a check that finds no change.
-        let silent = self
+        let silence = self
             .memory
             .last_call
             .get_or_insert_with(Instant::now)
             .elapsed();
-        let beats = only_progress
+        let is_heartbeat_due = only_progress
             && self
                 .service
                 .heartbeat_interval()
-                .is_some_and(|duration| silent >= duration);
+                .is_some_and(|duration| silence >= duration);
         let mut refs = post.refs.clone();
         let mut begun = post.begun;
         for (part, piece) in self.service.split_card(&card).into_iter().enumerate() {
             let hash = content_hash(&piece);
-            let same = self.memory.shown_hashes.get(&(post.number, part)) == Some(&hash);
-            if same && part < refs.len() && !(beats && part == 0) {
+            let is_unchanged = self.memory.shown_hashes.get(&(post.number, part)) == Some(&hash);
+            if is_unchanged && part < refs.len() && !(is_heartbeat_due && part == 0) {
                 continue;
             }
             if part >= refs.len() && !begun {
@@ -593,26 +607,26 @@ impl PostJob {
                 begun = true;
                 self.memory.certain_posts.insert(post.number);
             }
-            let mut shot = self.send_request(post, part, SendContent::Card(piece));
-            shot.existing_name = refs.get(part).cloned();
+            let mut request = self.send_request(post, part, SendContent::Card(piece));
+            request.existing_name = refs.get(part).cloned();
             // A piece that this run began and has not sent certainly does not exist, however long
             // it had to wait.
-            shot.may_exist = begun && !self.memory.certain_posts.contains(&post.number);
-            if shot.may_exist && shot.existing_name.is_none() {
+            request.may_exist = begun && !self.memory.certain_posts.contains(&post.number);
+            if request.may_exist && request.existing_name.is_none() {
                 // An earlier run may have sent it in its last moment. If the service is asked too
                 // early, it does not have the piece yet, and the piece would then be shown twice.
-                let early = MAX_LATE_ARRIVAL.saturating_sub(self.started.elapsed());
-                if !early.is_zero() {
+                let wait = MAX_LATE_ARRIVAL.saturating_sub(self.started.elapsed());
+                if !wait.is_zero() {
                     return self
-                        .record_created_pieces(post, &refs, JobOutcome::RateLimited(early))
+                        .record_created_pieces(post, &refs, JobOutcome::RateLimited(wait))
                         .await;
                 }
             }
-            let name = match self.send(&shot).await {
+            let name = match self.send(&request).await {
                 Ok(Ok(name)) => name,
-                Err(came @ JobOutcome::Failed(_)) => {
+                Err(outcome @ JobOutcome::Failed(_)) => {
                     self.memory.certain_posts.remove(&post.number);
-                    return self.record_created_pieces(post, &refs, came).await;
+                    return self.record_created_pieces(post, &refs, outcome).await;
                 }
                 Ok(Err(why)) if only_progress => return self.on_progress_rejected(why),
                 Ok(Err(why)) => {
@@ -620,7 +634,7 @@ impl PostJob {
                         .record_shown(post.number, ShowOutcome::Never { why })
                         .await;
                 }
-                Err(came) => return self.record_created_pieces(post, &refs, came).await,
+                Err(outcome) => return self.record_created_pieces(post, &refs, outcome).await,
             };
             self.memory.shown_hashes.insert((post.number, part), hash);
             self.memory.last_call = Some(Instant::now());
@@ -637,14 +651,14 @@ impl PostJob {
         } else {
             post.stage
         };
-        let came = self
+        let outcome = self
             .record_shown(post.number, ShowOutcome::Visible { stage, refs })
             .await;
-        if !matches!(came, JobOutcome::Done) {
-            // the post exists, but the board does not know
+        if !matches!(outcome, JobOutcome::Done) {
+            // The post exists, but the board does not know it.
             self.memory.certain_posts.remove(&post.number);
         }
-        came
+        outcome
     }
 
     /// Removes secrets from a card, because the card leaves this machine (S4).
@@ -659,7 +673,7 @@ impl PostJob {
     /// Notes that the service did not accept a progress edit. The end of the turn is shown anyway.
     fn on_progress_rejected(&self, why: String) -> JobOutcome {
         self.intake
-            .update_health(|bridge_health| bridge_health.trouble = Some(why));
+            .update_health(|health| health.trouble = Some(why));
         JobOutcome::Done
     }
 
@@ -669,10 +683,10 @@ impl PostJob {
         &mut self,
         post: &ThreadPost,
         refs: &[String],
-        came: JobOutcome,
+        outcome: JobOutcome,
     ) -> JobOutcome {
         if refs.len() > post.refs.len() {
-            let kept = self
+            let recorded = self
                 .record_shown(
                     post.number,
                     ShowOutcome::Visible {
@@ -681,17 +695,18 @@ impl PostJob {
                     },
                 )
                 .await;
-            if !matches!(kept, JobOutcome::Done) {
+            if !matches!(recorded, JobOutcome::Done) {
                 self.memory.certain_posts.remove(&post.number);
             }
         }
-        came
+        outcome
     }
 
-    fn is_working(&self, turn: u64) -> bool {
-        self.conversation.turns.iter().any(|conversation_turn| {
-            conversation_turn.number == turn && conversation_turn.state == TurnState::Working
-        })
+    fn is_working(&self, number: u64) -> bool {
+        self.conversation
+            .turns
+            .iter()
+            .any(|turn| turn.number == number && turn.state == TurnState::Working)
     }
 
     /// Reads the next records of the working attempt's transcript.
@@ -703,28 +718,31 @@ impl PostJob {
         let Some(attempt) = task.and_then(|task| task.attempt) else {
             return;
         };
-        let mut live = match self.memory.progress.take() {
-            Some((of, live)) if of == attempt => live,
+        let mut progress = match self.memory.progress.take() {
+            Some((known_attempt, progress)) if known_attempt == attempt => progress,
             _ => TurnProgress::default(),
         };
-        let (agents, from) = (self.intake.engine.agents().clone(), live.last_record + 1);
-        let read =
+        let (agents, from) = (
+            self.intake.engine.agents().clone(),
+            progress.last_record + 1,
+        );
+        let lines =
             tokio::task::spawn_blocking(move || agents.transcript(attempt, from, RECORDS_PER_READ))
                 .await;
-        match read {
+        match lines {
             Ok(Ok(lines)) => {
                 for line in lines {
-                    live.last_record = live.last_record.max(line.record.position);
+                    progress.last_record = progress.last_record.max(line.record.position);
                     line.events
                         .iter()
-                        .for_each(|agent_event| live.on_event(agent_event));
+                        .for_each(|event| progress.on_event(event));
                 }
             }
             // Only the progress is missing; the end of the turn is shown anyway.
             Ok(Err(error)) => tracing::debug!(%attempt, "could not read the transcript: {error}"),
             Err(error) => tracing::debug!(%attempt, "could not read the transcript: {error}"),
         }
-        self.memory.progress = Some((attempt, live));
+        self.memory.progress = Some((attempt, progress));
     }
 }
 
@@ -732,9 +750,9 @@ impl PostJob {
 /// working turns need.
 fn share_for_turn_ends(limits: &[RateLimit], working: usize) -> f64 {
     let share = |limit: &RateLimit| match limit.kind {
-        RateLimitKind::Window {
-            max_units: most, ..
-        } => working as f64 * f64::from(limit.cost) / f64::from(most.max(1)),
+        RateLimitKind::Window { max_units, .. } => {
+            working as f64 * f64::from(limit.cost) / f64::from(max_units.max(1))
+        }
         RateLimitKind::Bucket { .. } => 0.0,
     };
     limits.iter().map(share).fold(0.5, f64::max).min(1.0)
@@ -754,51 +772,4 @@ fn content_hash(card: &PostCard) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn post(n: u64, stage: u32) -> ThreadPost {
-        ThreadPost {
-            number: n,
-            content: PostContent::Turn { turn: 1 },
-            stage,
-            shown: 0,
-            begun: true,
-            refs: vec![],
-            answer: None,
-            failure: None,
-        }
-    }
-
-    /// An edit that the limits delay for most of a minute does not delay the end of the turn.
-    #[test]
-    fn end_of_a_turn_does_not_wait_behind_a_delayed_edit() {
-        let (now, minute) = (Instant::now(), Duration::from_secs(60));
-        let (edit, end) = (
-            PostWork::Progress(post(2, 1)),
-            PostWork::DuePost(post(2, 2)),
-        );
-        let mut memory = ConversationMemory {
-            delayed_work: Some((edit.key(), now + minute)),
-            ..ConversationMemory::default()
-        };
-        assert_eq!(ready_at(&memory, &edit, Duration::ZERO, now), now + minute);
-        assert_eq!(ready_at(&memory, &end, Duration::ZERO, now), now);
-        // A delay by the limits applies to the same work, and a failing service delays all work.
-        memory.delayed_work = Some((end.key(), now + minute));
-        assert_eq!(ready_at(&memory, &end, Duration::ZERO, now), now + minute);
-        (memory.delayed_work, memory.not_before) = (None, Some(now + minute));
-        assert_eq!(ready_at(&memory, &end, Duration::ZERO, now), now + minute);
-    }
-
-    #[test]
-    fn edits_leave_room_for_the_ends_of_working_turns() {
-        let limits = [
-            RateLimit::window("chat.update", 50, Duration::from_secs(60)),
-            RateLimit::bucket("x", 3.0, Duration::ZERO),
-        ];
-        for (working, keep) in [(0, 0.5), (20, 0.5), (40, 0.8), (50, 1.0), (200, 1.0)] {
-            assert_eq!(share_for_turn_ends(&limits, working), keep, "{working}");
-        }
-    }
-}
+mod tests;

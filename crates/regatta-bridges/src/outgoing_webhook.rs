@@ -1,9 +1,9 @@
 //! Signed webhooks that send events to receivers, as Standard Webhooks specifies them.
 //!
 //! A receiver gets every committed event that it subscribed to, in order and at least once. A small
-//! file holds the last event sent, and the history has the ones after it. So nothing queues up in
-//! memory, a receiver that cannot be reached delays only itself, and sending continues after a
-//! restart. The body of an event is the same as in the API.
+//! file holds the position of the last event that was sent, and the later events are read from the
+//! history. Therefore nothing queues up in memory, a receiver that cannot be reached delays only
+//! itself, and sending continues after a restart. The body of an event is the same as in the API.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -58,63 +58,61 @@ enum SendOutcome {
 pub(crate) async fn run(
     engine: Engine,
     http: HttpClient,
-    webhook_receiver: WebhookReceiver,
+    receiver: WebhookReceiver,
     data: PathBuf,
-    from: u64,
+    start_revision: u64,
 ) {
-    if let Some(why) = webhook_receiver.problem() {
+    if let Some(why) = receiver.problem() {
         return tracing::warn!(
             "no events are sent to the webhook {}: {why}",
-            webhook_receiver.host()
+            receiver.host()
         );
     }
-    let Some(Ok(key)) = webhook_receiver.secret.as_ref().map(signing_key) else {
+    let Some(Ok(key)) = receiver.secret.as_ref().map(signing_key) else {
         return;
     };
-    let file = position_file(&data, &webhook_receiver.url);
-    let mut told = read_position(&file).unwrap_or_else(|| SendPosition {
+    let file = position_file(&data, &receiver.url);
+    let mut position = read_position(&file).unwrap_or_else(|| SendPosition {
         fleet: random_id(),
-        revision: from,
+        revision: start_revision,
     });
     // After a backup was restored, the revisions after it happen again.
-    told.revision = told.revision.min(engine.board().revision);
-    write_position(&file, &told);
+    position.revision = position.revision.min(engine.board().revision);
+    write_position(&file, &position);
     let mut changes = engine.watch_board();
     loop {
         changes.borrow_and_update();
-        let (history, after) = (engine.history().clone(), told.revision);
+        let (history, after) = (engine.history().clone(), position.revision);
         let page =
             tokio::task::spawn_blocking(move || history.events(after, EVENTS_PER_READ)).await;
         let Ok(Ok(page)) = page else {
             tracing::error!(
                 "could not read the history for the webhook {}",
-                webhook_receiver.host()
+                receiver.host()
             );
             tokio::time::sleep(READ_RETRY_DELAY).await;
             continue;
         };
         for recorded in &page {
-            if is_subscribed(&webhook_receiver.events, recorded.event.kind()) {
-                if !send_until_accepted(&http, &webhook_receiver, &key, (recorded, &told.fleet))
-                    .await
-                {
+            if is_subscribed(&receiver.events, recorded.event.kind()) {
+                if !send_until_accepted(&http, &receiver, &key, recorded, &position.fleet).await {
                     return tracing::warn!(
                         "the webhook {} unsubscribed (410); sending starts again after a restart",
-                        webhook_receiver.host()
+                        receiver.host()
                     );
                 }
                 write_position(
                     &file,
                     &SendPosition {
                         revision: recorded.revision,
-                        ..told.clone()
+                        ..position.clone()
                     },
                 );
             }
-            told.revision = recorded.revision;
+            position.revision = recorded.revision;
         }
         if page.len() < EVENTS_PER_READ {
-            write_position(&file, &told);
+            write_position(&file, &position);
             if changes.changed().await.is_err() {
                 return;
             }
@@ -126,15 +124,16 @@ pub(crate) async fn run(
 /// if the receiver unsubscribed.
 async fn send_until_accepted(
     http: &HttpClient,
-    webhook_receiver: &WebhookReceiver,
+    receiver: &WebhookReceiver,
     key: &[u8],
-    (recorded, fleet): (&Recorded, &str),
+    recorded: &Recorded,
+    fleet: &str,
 ) -> bool {
     let body = event_body(recorded);
     let id = format!("evt_{fleet}_{}", recorded.revision);
     let (mut pause, mut refusals) = (RETRY_DELAY, 0);
     loop {
-        let wait = match send(http, &webhook_receiver.url, key, &id, &body).await {
+        let wait = match send(http, &receiver.url, key, &id, &body).await {
             SendOutcome::Accepted => return true,
             SendOutcome::Unsubscribed => return false,
             SendOutcome::Refused(why) => {
@@ -142,7 +141,7 @@ async fn send_until_accepted(
                 if refusals >= MAX_REFUSALS {
                     tracing::warn!(
                         "the webhook {} refused {id}: {why}; continuing with the next event",
-                        webhook_receiver.host()
+                        receiver.host()
                     );
                     return true;
                 }
@@ -151,7 +150,7 @@ async fn send_until_accepted(
             SendOutcome::Unreachable(why, wait) => {
                 tracing::info!(
                     "could not send {id} to the webhook {} yet: {why}",
-                    webhook_receiver.host()
+                    receiver.host()
                 );
                 wait
             }
@@ -162,13 +161,16 @@ async fn send_until_accepted(
 }
 
 async fn send(http: &HttpClient, url: &str, key: &[u8], id: &str, body: &Value) -> SendOutcome {
-    let at = (unix_time_ms() / 1_000).to_string();
+    let timestamp_s = (unix_time_ms() / 1_000).to_string();
     let text = body.to_string();
     let mut call = HttpCall::new(Method::POST, url)
         .json(body)
         .header("webhook-id", id)
-        .header("webhook-timestamp", at.clone())
-        .header("webhook-signature", webhook_signature(key, id, &at, &text));
+        .header("webhook-timestamp", timestamp_s.clone())
+        .header(
+            "webhook-signature",
+            webhook_signature(key, id, &timestamp_s, &text),
+        );
     call.timeout = Some(CALL_TIMEOUT);
     classify_answer(http.call(call).await)
 }
@@ -215,9 +217,9 @@ fn is_subscribed(prefixes: &[String], kind: &str) -> bool {
 }
 
 /// Returns the signature of an id, a date and a body, with the prefix `v1,`.
-fn webhook_signature(key: &[u8], id: &str, at: &str, body: &str) -> String {
+fn webhook_signature(key: &[u8], id: &str, timestamp_s: &str, body: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC accepts keys of any length");
-    for part in [id, ".", at, ".", body] {
+    for part in [id, ".", timestamp_s, ".", body] {
         mac.update(part.as_bytes());
     }
     format!("v1,{}", encode_base64(&mac.finalize().into_bytes()))
@@ -241,34 +243,34 @@ const BASE64_DIGITS: &[u8; 64] =
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 fn encode_base64(bytes: &[u8]) -> String {
-    let mut found = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let at = |nth: usize| u32::from(three.get(nth).copied().unwrap_or(0));
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
-        for nth in 0..4 {
-            let digit = BASE64_DIGITS[(bits >> (18 - 6 * nth) & 63) as usize];
-            found.push(if nth <= three.len() {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for index in 0..4 {
+            let digit = BASE64_DIGITS[(bits >> (18 - 6 * index) & 63) as usize];
+            text.push(if index <= chunk.len() {
                 char::from(digit)
             } else {
                 '='
             });
         }
     }
-    found
+    text
 }
 
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim().trim_end_matches('=');
-    let (mut found, mut bits, mut count) = (Vec::new(), 0_u32, 0);
+    let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
     for byte in digits.bytes() {
         let digit = BASE64_DIGITS.iter().position(|known| *known == byte)?;
         (bits, count) = (bits << 6 | u32::try_from(digit).ok()?, count + 6);
         if count >= 8 {
             count -= 8;
-            found.push(u8::try_from(bits >> count & 0xff).ok()?);
+            bytes.push(u8::try_from(bits >> count & 0xff).ok()?);
         }
     }
-    (!found.is_empty()).then_some(found)
+    (!bytes.is_empty()).then_some(bytes)
 }
 
 /// Returns a random id.
@@ -281,11 +283,11 @@ fn random_id() -> String {
 }
 
 fn position_file(data: &Path, url: &str) -> PathBuf {
-    let sum: String = Sha256::digest(url.as_bytes())[..8]
+    let hash: String = Sha256::digest(url.as_bytes())[..8]
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    data.join("webhooks").join(format!("{sum}.json"))
+    data.join("webhooks").join(format!("{hash}.json"))
 }
 
 fn read_position(file: &Path) -> Option<SendPosition> {
@@ -293,12 +295,12 @@ fn read_position(file: &Path) -> Option<SendPosition> {
 }
 
 /// Stores the last event sent. If that fails, some events are sent again after a restart.
-fn write_position(file: &Path, told: &SendPosition) {
+fn write_position(file: &Path, position: &SendPosition) {
     let write = || {
         std::fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
-        let beside = file.with_extension("new");
-        std::fs::write(&beside, serde_json::to_vec(told)?)?;
-        std::fs::rename(&beside, file)
+        let temporary = file.with_extension("new");
+        std::fs::write(&temporary, serde_json::to_vec(position)?)?;
+        std::fs::rename(&temporary, file)
     };
     if let Err(error) = write() {
         tracing::warn!("could not store the last event sent to a webhook: {error}");
@@ -341,7 +343,7 @@ mod tests {
 
     #[test]
     fn receiver_gets_the_events_that_match_its_prefixes() {
-        let wanted = |prefixes: &[&str], kind| {
+        let is_sent = |prefixes: &[&str], kind| {
             is_subscribed(
                 &prefixes
                     .iter()
@@ -350,11 +352,11 @@ mod tests {
                 kind,
             )
         };
-        assert!(wanted(&[], "task.added"));
-        assert!(wanted(&["task.", "landing.landed"], "task.added"));
-        assert!(wanted(&["task.*"], "task.added"));
-        assert!(wanted(&["landing.landed"], "landing.landed"));
-        assert!(!wanted(&["landing.landed"], "landing.queued"));
+        assert!(is_sent(&[], "task.added"));
+        assert!(is_sent(&["task.", "landing.landed"], "task.added"));
+        assert!(is_sent(&["task.*"], "task.added"));
+        assert!(is_sent(&["landing.landed"], "landing.landed"));
+        assert!(!is_sent(&["landing.landed"], "landing.queued"));
     }
 
     #[test]

@@ -31,13 +31,13 @@ const MAX_TEXT_CHARS: usize = 500;
 
 impl TurnProgress {
     /// Adds an event of the agent's program.
-    pub fn on_event(&mut self, said: &AgentEvent) {
-        match said {
+    pub fn on_event(&mut self, event: &AgentEvent) {
+        match event {
             AgentEvent::Message { text } => {
                 self.text.push_str(text);
-                let over = self.text.chars().count().saturating_sub(MAX_TEXT_CHARS);
-                if over > 0 {
-                    self.text = self.text.chars().skip(over).collect();
+                let excess = self.text.chars().count().saturating_sub(MAX_TEXT_CHARS);
+                if excess > 0 {
+                    self.text = self.text.chars().skip(excess).collect();
                 }
             }
             AgentEvent::Tool(tool)
@@ -63,24 +63,25 @@ pub fn render_post(
     board: &Board,
     conversation: &Conversation,
     post: &ThreadPost,
-    live: Option<&TurnProgress>,
+    progress: Option<&TurnProgress>,
     dashboard: Option<&str>,
 ) -> Option<PostCard> {
     match &post.content {
         PostContent::Seen { .. } | PostContent::Pull => None,
         PostContent::Queued { turn, ahead } => {
-            let waits = conversation.turns.iter().any(|conversation_turn| {
-                conversation_turn.number == *turn && conversation_turn.state == TurnState::Queued
-            });
-            let others = if *ahead == 1 {
+            let is_queued = conversation
+                .turns
+                .iter()
+                .any(|known| known.number == *turn && known.state == TurnState::Queued);
+            let earlier_messages = if *ahead == 1 {
                 "one message".to_owned()
             } else {
                 format!("{ahead} messages")
             };
             let text = format!(
-                "I will get to this next: {others} before it. Say `stop` to end the current work."
+                "I will get to this next: {earlier_messages} before it. Say `stop` to end the current work."
             );
-            if waits {
+            if is_queued {
                 return Some(PostCard {
                     tone: CardTone::Waiting,
                     text,
@@ -94,7 +95,7 @@ pub fn render_post(
             let state = conversation
                 .turns
                 .iter()
-                .find(|conversation_turn| conversation_turn.number == *turn)
+                .find(|known| known.number == *turn)
                 .map(|turn| turn.state);
             let text = match state {
                 Some(TurnState::Stopped) => "This message was dropped from the queue.",
@@ -123,9 +124,11 @@ pub fn render_post(
             let turn = conversation
                 .turns
                 .iter()
-                .find(|conversation_turn| conversation_turn.number == *turn)?;
+                .find(|known| known.number == *turn)?;
             Some(match turn.state {
-                TurnState::Working | TurnState::Queued => working_card(board, conversation, live),
+                TurnState::Working | TurnState::Queued => {
+                    working_card(board, conversation, progress)
+                }
                 TurnState::Done | TurnState::Failed | TurnState::Stopped => {
                     ended_card(board, conversation, turn, dashboard)
                 }
@@ -135,17 +138,17 @@ pub fn render_post(
 }
 
 fn request_card(board: &Board, post: &ThreadPost, id: regatta_core::ids::ApprovalId) -> PostCard {
-    let button = |label: &str, value: String, danger| CardButton {
+    let button = |label: &str, value: String, is_dangerous| CardButton {
         label: label.into(),
         value,
-        is_dangerous: danger,
+        is_dangerous,
     };
     let approval = board.approvals.get(&id);
     let Some(approval) = approval.filter(|_| post.answer.is_none()) else {
-        let how = post.answer.as_deref().unwrap_or("no longer needed");
+        let outcome = post.answer.as_deref().unwrap_or("no longer needed");
         return PostCard {
             tone: CardTone::Answered,
-            text: format!("{id}: {how}"),
+            text: format!("{id}: {outcome}"),
             ..PostCard::default()
         };
     };
@@ -164,8 +167,9 @@ fn request_card(board: &Board, post: &ThreadPost, id: regatta_core::ids::Approva
         }
         RequestContent::Question { text, choices, .. } => {
             let buttons = choices.iter().take(10).enumerate();
-            let buttons = buttons
-                .map(|(nth, s)| button(&one_line(s, 60), format!("choice-{nth}:{id}"), false));
+            let buttons = buttons.map(|(index, choice)| {
+                button(&one_line(choice, 60), format!("choice-{index}:{id}"), false)
+            });
             (
                 format!("{text}\n\nAnswer here, in your own words ({id})."),
                 buttons.collect(),
@@ -183,22 +187,22 @@ fn request_card(board: &Board, post: &ThreadPost, id: regatta_core::ids::Approva
 fn working_card(
     board: &Board,
     conversation: &Conversation,
-    live: Option<&TurnProgress>,
+    progress: Option<&TurnProgress>,
 ) -> PostCard {
     let task = conversation.task.and_then(|id| board.tasks.get(&id));
     let attempt = task
         .and_then(|task| task.attempt)
         .and_then(|id| board.attempts.get(&id));
     let plan: Vec<PlanEntry> = match (
-        live.filter(|turn_progress| !turn_progress.plan.is_empty()),
+        progress.filter(|progress| !progress.plan.is_empty()),
         attempt,
     ) {
-        (Some(live), _) => live.plan.clone(),
+        (Some(progress), _) => progress.plan.clone(),
         (None, Some(attempt)) => attempt.session.plan.clone(),
         (None, None) => vec![],
     };
     let mut text = String::new();
-    let doing = match (task, attempt) {
+    let activity = match (task, attempt) {
         (_, Some(_)) if conversation::pending_approval(board, conversation).is_some() => {
             "waiting for your answer".to_owned()
         }
@@ -212,25 +216,29 @@ fn working_card(
                 fleet_ms: board.fleet_ms,
                 unix_ms: 0,
             };
-            let why = regatta_core::schedule::wait_reasons(board, task, now);
-            why.first().map_or_else(
+            let reasons = regatta_core::schedule::wait_reasons(board, task, now);
+            reasons.first().map_or_else(
                 || "about to start".into(),
-                |wait_reason| format!("waiting: {}", wait_reason.text),
+                |reason| format!("waiting: {}", reason.text),
             )
         }
         (None, None) => "about to start".to_owned(),
     };
-    if let Some(live) = live {
-        let shown = live.recent_tools.len();
-        if live.tool_count > shown {
-            let _ = writeln!(text, "- … {} earlier steps", live.tool_count - shown);
+    if let Some(progress) = progress {
+        let shown_tools = progress.recent_tools.len();
+        if progress.tool_count > shown_tools {
+            let _ = writeln!(
+                text,
+                "- … {} earlier steps",
+                progress.tool_count - shown_tools
+            );
         }
-        for tool in &live.recent_tools {
+        for tool in &progress.recent_tools {
             let _ = writeln!(text, "- {}", inline_code(tool));
         }
-        let words = live.text.trim();
-        if !words.is_empty() {
-            let _ = writeln!(text, "\n> {}", words.replace('\n', "\n> "));
+        let message = progress.text.trim();
+        if !message.is_empty() {
+            let _ = writeln!(text, "\n> {}", message.replace('\n', "\n> "));
         }
     }
     PostCard {
@@ -240,7 +248,7 @@ fn working_card(
             .into_iter()
             .map(|plan| (plan.text, plan.status))
             .collect(),
-        activity: Some(doing),
+        activity: Some(activity),
         buttons: vec![CardButton {
             label: "Stop".into(),
             value: format!("stop:{}", conversation.id),
@@ -260,10 +268,10 @@ fn ended_card(
     if let Some(pull) = &conversation.pull {
         links.push((format!("PR #{}", pull.number), pull.url.clone()));
     }
-    if let (Some(at), Some(task)) = (dashboard, conversation.task) {
+    if let (Some(dashboard_url), Some(task)) = (dashboard, conversation.task) {
         links.push((
             task.to_string(),
-            format!("{}/t/{task}", at.trim_end_matches('/')),
+            format!("{}/t/{task}", dashboard_url.trim_end_matches('/')),
         ));
     }
     let reason = turn.reason.as_deref().unwrap_or("no reason was given");
@@ -279,10 +287,10 @@ fn ended_card(
             }
         }
         TurnState::Failed => {
-            let why = conversation.task.map_or(String::new(), |id| {
+            let details = conversation.task.map_or(String::new(), |id| {
                 format!(" For details: `regatta why {id}`.")
             });
-            let text = format!("This did not work: {reason}\n\nWrite again to retry.{why}");
+            let text = format!("This did not work: {reason}\n\nWrite again to retry.{details}");
             PostCard {
                 tone: CardTone::Failed,
                 text,
@@ -296,18 +304,20 @@ fn ended_card(
             if !facts.is_empty() {
                 text += &format!("\n\n{facts}");
             }
-            let open = conversation
+            let is_in_review = conversation
                 .task
                 .and_then(|id| board.tasks.get(&id))
                 .is_some_and(|task| task.status == TaskStatus::InReview);
-            let last = conversation
+            let is_last_with_work = conversation
                 .turns
                 .iter()
                 .rev()
-                .find(|conversation_turn| conversation_turn.work.is_some())
-                .is_some_and(|conversation_turn| conversation_turn.number == turn.number);
-            let offer = open && last && conversation.deliver != ChangeDestination::Land;
-            let land = CardButton {
+                .find(|known| known.work.is_some())
+                .is_some_and(|newest| newest.number == turn.number);
+            let offers_landing = is_in_review
+                && is_last_with_work
+                && conversation.deliver != ChangeDestination::Land;
+            let land_button = CardButton {
                 label: "Land".into(),
                 value: format!("land:{}", conversation.id),
                 is_dangerous: false,
@@ -316,7 +326,7 @@ fn ended_card(
                 tone: CardTone::Done,
                 text,
                 links,
-                buttons: offer.then_some(land).into_iter().collect(),
+                buttons: offers_landing.then_some(land_button).into_iter().collect(),
                 ..PostCard::default()
             }
         }
@@ -327,19 +337,19 @@ fn ended_card(
 fn turn_facts(conversation: &Conversation, turn: &ConversationTurn) -> String {
     let mut lines = Vec::new();
     if let Some(work) = &turn.work {
-        let few: Vec<String> = work
+        let shown_files: Vec<String> = work
             .changed
             .iter()
             .take(5)
             .map(|changed| inline_code(changed))
             .collect();
-        let more = work.changed_count.saturating_sub(few.len());
-        let more = if more > 0 {
-            format!(" and {more} more")
+        let other_files = work.changed_count.saturating_sub(shown_files.len());
+        let other_files = if other_files > 0 {
+            format!(" and {other_files} more")
         } else {
             String::new()
         };
-        lines.push(format!("Changed: {}{more}", few.join(", ")));
+        lines.push(format!("Changed: {}{other_files}", shown_files.join(", ")));
         lines.push(format!("Branch: {}", inline_code(&work.branch)));
         lines.extend(work.checks.as_ref().map(|check| format!("Checks: {check}")));
     }
@@ -356,7 +366,7 @@ fn turn_facts(conversation: &Conversation, turn: &ConversationTurn) -> String {
     }
     lines
         .iter()
-        .map(|s| format!("- {s}"))
+        .map(|line| format!("- {line}"))
         .collect::<Vec<_>>()
         .join("\n")
 }
@@ -452,14 +462,14 @@ pub(crate) fn card_text(card: &PostCard, lines: &PlanFormat) -> String {
     }
 }
 
-pub(crate) fn one_line(text: &str, most: usize) -> String {
+pub(crate) fn one_line(text: &str, max_chars: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let cut: String = line
         .chars()
         .filter(|c| !c.is_control())
-        .take(most)
+        .take(max_chars)
         .collect();
-    if line.chars().count() > most {
+    if line.chars().count() > max_chars {
         format!("{cut}…")
     } else {
         cut
@@ -483,26 +493,26 @@ fn code_block(text: &str) -> String {
     format!("{fence}\n{text}\n{fence}")
 }
 
-/// Cuts a text into pieces of at most `most` characters, between paragraphs or lines if possible. A
-/// code block that is cut is closed and opened again.
-pub fn split_text(text: &str, most: usize) -> Vec<String> {
-    let count = |s: &str| s.chars().count();
-    if count(text) <= most {
+/// Cuts a text into pieces of at most `max_chars` characters, between paragraphs or lines if
+/// possible. A code block that is cut is closed and opened again.
+pub fn split_text(text: &str, max_chars: usize) -> Vec<String> {
+    let char_count = |s: &str| s.chars().count();
+    if char_count(text) <= max_chars {
         return vec![text.to_owned()];
     }
-    let room = most.saturating_sub(16).max(1); // for the fence
+    let room = max_chars.saturating_sub(16).max(1); // for the fence
     let (mut pieces, mut piece, mut fence) = (Vec::new(), String::new(), None::<String>);
-    let mut close = |piece: &mut String, fence: &Option<String>| {
+    let mut close_piece = |piece: &mut String, fence: &Option<String>| {
         if let Some(fence) = fence {
-            let marks: String = fence
+            let fence_line: String = fence
                 .chars()
                 .take_while(|c| *c == '`' || *c == '~')
                 .collect();
-            piece.push_str(&marks);
+            piece.push_str(&fence_line);
         }
-        let done = std::mem::take(piece);
-        if !done.trim().is_empty() {
-            pieces.push(done.trim_end().to_owned());
+        let finished = std::mem::take(piece);
+        if !finished.trim().is_empty() {
+            pieces.push(finished.trim_end().to_owned());
         }
         if let Some(fence) = fence {
             piece.push_str(fence);
@@ -512,34 +522,34 @@ pub fn split_text(text: &str, most: usize) -> Vec<String> {
     for line in text.split_inclusive('\n') {
         let mut rest = line;
         while !rest.is_empty() {
-            let left = room.saturating_sub(count(&piece));
-            if count(rest) <= left {
+            let free_chars = room.saturating_sub(char_count(&piece));
+            if char_count(rest) <= free_chars {
                 piece.push_str(rest);
                 break;
             }
             // A line is cut only if it alone is too long.
-            let fresh = piece.trim().is_empty()
+            let is_empty_piece = piece.trim().is_empty()
                 || fence
                     .as_ref()
                     .is_some_and(|fence| piece.trim() == fence.trim());
-            if !fresh {
-                close(&mut piece, &fence);
+            if !is_empty_piece {
+                close_piece(&mut piece, &fence);
                 continue;
             }
-            let at = rest
+            let cut = rest
                 .char_indices()
-                .nth(left.max(1))
+                .nth(free_chars.max(1))
                 .map_or(rest.len(), |rest| rest.0);
-            piece.push_str(&rest[..at]);
+            piece.push_str(&rest[..cut]);
             piece.push('\n');
-            rest = &rest[at..];
-            close(&mut piece, &fence);
+            rest = &rest[cut..];
+            close_piece(&mut piece, &fence);
         }
-        let marks = line.trim_start();
-        if marks.starts_with("```") || marks.starts_with("~~~") {
+        let fence_line = line.trim_start();
+        if fence_line.starts_with("```") || fence_line.starts_with("~~~") {
             fence = match fence {
                 Some(_) => None,
-                None => Some(marks.trim_end().chars().take(40).collect()),
+                None => Some(fence_line.trim_end().chars().take(40).collect()),
             };
         }
     }

@@ -28,7 +28,7 @@ pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 )]
 pub enum IncomingEvent {
     Message(IncomingMessage),
-    /// A person pressed a button, or wrote what stands for one.
+    /// A person pressed a button, or wrote a text that stands for a button.
     ButtonPressed {
         delivery: String,
         approval: ApprovalId,
@@ -60,11 +60,11 @@ impl IncomingEvent {
     /// Returns the person who caused the event.
     pub fn requester(&self) -> &Requester {
         match self {
-            IncomingEvent::Message(incoming_message) => &incoming_message.author,
-            IncomingEvent::ButtonPressed { requester: by, .. }
-            | IncomingEvent::StopRequested { requester: by, .. }
-            | IncomingEvent::MessageDeleted { requester: by, .. }
-            | IncomingEvent::RetryRequested { requester: by, .. } => by,
+            IncomingEvent::Message(message) => &message.author,
+            IncomingEvent::ButtonPressed { requester, .. }
+            | IncomingEvent::StopRequested { requester, .. }
+            | IncomingEvent::MessageDeleted { requester, .. }
+            | IncomingEvent::RetryRequested { requester, .. } => requester,
         }
     }
 }
@@ -111,11 +111,11 @@ pub enum ReceiveOutcome {
 /// The inbound side of a service.
 pub trait Inbound: Send + Sync + 'static {
     /// Runs as long as the bridge does: a socket, a long poll, or a search for missed deliveries.
-    fn run<'a>(&'a self, desk: &'a Intake) -> ServiceFuture<'a, ()>;
+    fn run<'a>(&'a self, intake: &'a Intake) -> ServiceFuture<'a, ()>;
     /// Handles a request to its route. `body` is the raw body, because the signature covers it.
     fn receive<'a>(
         &'a self,
-        desk: &'a Intake,
+        intake: &'a Intake,
         headers: &'a HeaderMap,
         body: &'a [u8],
     ) -> ServiceFuture<'a, ReceiveOutcome>;
@@ -216,7 +216,7 @@ pub struct CardButton {
 /// The outbound side of a service.
 pub trait Outbound: Send + Sync + 'static {
     /// Returns the limits that one call for this post counts against.
-    fn rate_limits(&self, shot: &SendRequest) -> Vec<RateLimit>;
+    fn rate_limits(&self, request: &SendRequest) -> Vec<RateLimit>;
     /// Returns the minimum time between two edits that only show progress.
     fn min_edit_interval(&self) -> Duration;
     /// Returns the time of silence after which a working turn shows a sign of life, if the service
@@ -227,6 +227,8 @@ pub trait Outbound: Send + Sync + 'static {
     /// Splits a card into pieces that the service accepts; the buttons are on the last piece.
     fn split_card(&self, card: &PostCard) -> Vec<PostCard>;
     /// Shows the post, and returns the name of the post at the service.
-    fn show<'a>(&'a self, shot: &'a SendRequest)
-    -> ServiceFuture<'a, Result<String, ServiceError>>;
+    fn show<'a>(
+        &'a self,
+        request: &'a SendRequest,
+    ) -> ServiceFuture<'a, Result<String, ServiceError>>;
 }

@@ -10,7 +10,7 @@ use crate::config::Secret;
 pub fn hex_signature(secret: &Secret, parts: &[&[u8]]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes())
         .expect("HMAC accepts keys of any length");
-    parts.iter().for_each(|parts| mac.update(parts));
+    parts.iter().for_each(|part| mac.update(part));
     mac.finalize()
         .into_bytes()
         .iter()
@@ -20,8 +20,9 @@ pub fn hex_signature(secret: &Secret, parts: &[&[u8]]) -> String {
 
 /// Returns whether `given` is the signature of some bytes.
 pub fn is_valid(secret: &Secret, parts: &[&[u8]], given: &str) -> bool {
-    let own = hex_signature(secret, parts);
-    own.as_bytes()
+    let expected = hex_signature(secret, parts);
+    expected
+        .as_bytes()
         .ct_eq(given.trim().to_ascii_lowercase().as_bytes())
         .into()
 }

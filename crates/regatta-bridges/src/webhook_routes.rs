@@ -66,19 +66,19 @@ async fn receive_delivery(
             .into_response();
     }
     let (parts, body) = request.into_parts();
-    let most = route.inbound.max_request_bytes();
-    let announced = parts
+    let max_bytes = route.inbound.max_request_bytes();
+    let announced_bytes = parts
         .headers
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|announced| announced > most) {
+    if announced_bytes.is_some_and(|announced_bytes| announced_bytes > max_bytes) {
         return refuse(
             route,
             StatusCode::PAYLOAD_TOO_LARGE,
             "the delivery is too large",
         );
     }
-    let body = match tokio::time::timeout(READ_TIMEOUT, to_bytes(body, most)).await {
+    let body = match tokio::time::timeout(READ_TIMEOUT, to_bytes(body, max_bytes)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {
             return refuse(
@@ -98,7 +98,7 @@ async fn receive_delivery(
     if route.intake.is_paused() {
         return (StatusCode::SERVICE_UNAVAILABLE, "this bridge is paused\n").into_response();
     }
-    let take = async {
+    let handled = async {
         match route
             .inbound
             .receive(&route.intake, &parts.headers, &body)
@@ -125,8 +125,8 @@ async fn receive_delivery(
             }
         }
     };
-    match tokio::time::timeout(STORE_TIMEOUT, take).await {
-        Ok(answer) => answer,
+    match tokio::time::timeout(STORE_TIMEOUT, handled).await {
+        Ok(response) => response,
         Err(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
             "the delivery could not be stored in time; send it again\n",
@@ -136,8 +136,6 @@ async fn receive_delivery(
 }
 
 fn refuse(route: &DeliveryRoute, status: StatusCode, why: &'static str) -> Response {
-    route
-        .intake
-        .update_health(|bridge_health| bridge_health.refused += 1);
+    route.intake.update_health(|health| health.refused += 1);
     (status, format!("{why}\n")).into_response()
 }

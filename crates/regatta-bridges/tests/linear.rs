@@ -45,14 +45,9 @@ fn lasting_activities(linear: &Linear, session: &str) -> Vec<(String, String)> {
     let session = linear.session(session);
     let lasting = session
         .agent_activities()
-        .filter(|session_activity| !session_activity.is_ephemeral);
+        .filter(|activity| !activity.is_ephemeral);
     lasting
-        .map(|session_activity| {
-            (
-                session_activity.kind.clone(),
-                session_activity.body().to_owned(),
-            )
-        })
+        .map(|activity| (activity.kind.clone(), activity.body().to_owned()))
         .collect()
 }
 
@@ -61,7 +56,7 @@ async fn wait_for_status(linear: &Linear, session: &str, status: &str) {
         .wait_for(
             |view| {
                 view.session(session)
-                    .is_some_and(|linear_session| linear_session.status == status)
+                    .is_some_and(|session| session.status == status)
             },
             TEST_TIMEOUT,
         )
@@ -79,7 +74,7 @@ async fn session_shows_a_thought_a_plan_and_its_responses() {
         .wait_for(
             |view| {
                 view.session(&session)
-                    .is_some_and(|linear_session| linear_session.plan.is_array())
+                    .is_some_and(|session| session.plan.is_array())
             },
             TEST_TIMEOUT,
         )
@@ -104,7 +99,7 @@ async fn session_shows_a_thought_a_plan_and_its_responses() {
             |view| {
                 view.activities(&session)
                     .iter()
-                    .filter(|session_activity| session_activity.kind == "response")
+                    .filter(|activity| activity.kind == "response")
                     .count()
                     == 2
             },
@@ -112,21 +107,26 @@ async fn session_shows_a_thought_a_plan_and_its_responses() {
         )
         .await;
     world.wait_until_idle(1).await;
-    let said = lasting_activities(&linear, &session);
-    let kinds: Vec<&str> = said.iter().map(|said| said.0.as_str()).collect();
+    let activities = lasting_activities(&linear, &session);
+    let kinds: Vec<&str> = activities.iter().map(|(kind, _)| kind.as_str()).collect();
     assert_eq!(
         kinds.iter().filter(|kind| **kind == "response").count(),
         2,
-        "{said:?}"
+        "{activities:?}"
     );
     assert!(
-        said.iter()
-            .any(|said| said.1.starts_with("**Fixed** the login bug")),
-        "{said:?}"
+        activities
+            .iter()
+            .any(|(_, text)| text.starts_with("**Fixed** the login bug")),
+        "{activities:?}"
     );
     assert!(
-        said.last().unwrap().1.contains("I was told: what was it?"),
-        "{said:?}"
+        activities
+            .last()
+            .unwrap()
+            .1
+            .contains("I was told: what was it?"),
+        "{activities:?}"
     );
     assert_eq!(linear.session(&session).status, "complete");
     let conversation = &world.conversations()[0];
@@ -183,13 +183,14 @@ async fn stop_signal_ends_the_turn_with_a_final_activity() {
     linear.press_stop("ann", &session);
     wait_for_status(&linear, &session, "complete").await;
     world.wait_until_idle(1).await;
-    let said = lasting_activities(&linear, &session);
+    let activities = lasting_activities(&linear, &session);
     assert!(
-        said.last()
+        activities
+            .last()
             .unwrap()
             .1
             .starts_with("Stopped: ann stopped it"),
-        "{said:?}"
+        "{activities:?}"
     );
     assert_eq!(linear.session(&session).status, "complete");
     assert_eq!(world.conversations()[0].turns[1].state, TurnState::Stopped);
@@ -207,7 +208,7 @@ async fn permission_request_is_an_elicitation_and_stays_the_last_activity_until_
     let asked = linear
         .activities(&session)
         .iter()
-        .rfind(|session_activity| session_activity.kind == "elicitation")
+        .rfind(|activity| activity.kind == "elicitation")
         .unwrap()
         .clone();
     assert_eq!(asked.signal.as_deref(), Some("select"));
@@ -269,11 +270,14 @@ async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
     world.agents.release("go");
     wait_for_status(&linear, &session, "complete").await;
     world.wait_until_idle(1).await;
-    let said = lasting_activities(&linear, &session);
+    let activities = lasting_activities(&linear, &session);
     assert_eq!(
-        said.iter().filter(|said| said.0 == "response").count(),
+        activities
+            .iter()
+            .filter(|(kind, _)| kind == "response")
+            .count(),
         1,
-        "{said:?}"
+        "{activities:?}"
     );
     assert_eq!(world.conversations().len(), 1);
     assert_eq!(world.conversations()[0].turn_count, 1);
@@ -372,10 +376,10 @@ async fn silent_turn_repeats_its_sign_of_life() {
         let last = view
             .activities(&session)
             .last()
-            .map(|session_activity| session_activity.content.clone());
+            .map(|activity| activity.content.clone());
         view.activities(&session)
             .iter()
-            .filter(|session_activity| Some(&session_activity.content) == last.as_ref())
+            .filter(|activity| Some(&activity.content) == last.as_ref())
             .count()
             >= 4
     };
@@ -384,7 +388,7 @@ async fn silent_turn_repeats_its_sign_of_life() {
         linear
             .session(&session)
             .agent_activities()
-            .all(|session_activity| session_activity.is_ephemeral),
+            .all(|activity| activity.is_ephemeral),
         "a sign of life is permanent"
     );
     world.agents.release("go");
@@ -411,25 +415,29 @@ fn now_ms() -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_without_the_agents_own_secret_is_refused() {
     let (linear, app, mut world) = set_up().await;
-    let other = linear.add_app("codex");
+    let other_app = linear.add_app("codex");
     world.vars.remove("LINEAR_WEBHOOK_SECRET");
     world.start().await;
-    let event = |agent: &LinearApp, at: u64| -> Value {
+    let event = |agent: &LinearApp, sent_ms: u64| -> Value {
         json!({
             "type": "AgentSessionEvent", "action": "created", "appUserId": agent.app_user_id, "organizationId": "O",
             "agentSession": {"id": "11111111-1111-4111-8111-111111111111", "issue": {"identifier": "ENG-1"}},
-            "promptContext": "fix it", "webhookTimestamp": at,
+            "promptContext": "fix it", "webhookTimestamp": sent_ms,
         })
     };
     let sign = |agent: &LinearApp, body: &str| {
         signature::hex_signature(&Secret::new(&agent.webhook_secret), &[body.as_bytes()])
     };
     let url = world.url(ROUTE);
-    let good = event(&app, now_ms()).to_string();
-    let empty = signature::hex_signature(&Secret::new(""), &[good.as_bytes()]);
-    for given in [None, Some(empty.as_str()), Some(sign(&app, &good).as_str())] {
+    let valid = event(&app, now_ms()).to_string();
+    let empty_signature = signature::hex_signature(&Secret::new(""), &[valid.as_bytes()]);
+    for signature_header in [
+        None,
+        Some(empty_signature.as_str()),
+        Some(sign(&app, &valid).as_str()),
+    ] {
         assert_eq!(
-            post_webhook(&url, given, good.as_bytes()).await,
+            post_webhook(&url, signature_header, valid.as_bytes()).await,
             503,
             "no secret is set"
         );
@@ -439,23 +447,31 @@ async fn webhook_without_the_agents_own_secret_is_refused() {
         .vars
         .insert("LINEAR_WEBHOOK_SECRET".into(), app.webhook_secret.clone());
     world.start().await;
-    let good = event(&app, now_ms()).to_string();
-    assert_eq!(post_webhook(&url, None, good.as_bytes()).await, 401);
+    let valid = event(&app, now_ms()).to_string();
+    assert_eq!(post_webhook(&url, None, valid.as_bytes()).await, 401);
     assert_eq!(
-        post_webhook(&url, Some(&sign(&other, &good)), good.as_bytes()).await,
+        post_webhook(&url, Some(&sign(&other_app, &valid)), valid.as_bytes()).await,
         401,
         "another agent's secret"
     );
-    assert_eq!(post_webhook(&url, Some(&empty), good.as_bytes()).await, 401);
-    let changed = good.replace("fix it", "rm it");
     assert_eq!(
-        post_webhook(&url, Some(&sign(&app, &good)), changed.as_bytes()).await,
+        post_webhook(&url, Some(&empty_signature), valid.as_bytes()).await,
+        401
+    );
+    let changed_event = valid.replace("fix it", "rm it");
+    assert_eq!(
+        post_webhook(&url, Some(&sign(&app, &valid)), changed_event.as_bytes()).await,
         401
     );
     for skew in [-61_000_i64, 61_000, -3_600_000] {
-        let stale = event(&app, now_ms().saturating_add_signed(skew)).to_string();
+        let stale_event = event(&app, now_ms().saturating_add_signed(skew)).to_string();
         assert_eq!(
-            post_webhook(&url, Some(&sign(&app, &stale)), stale.as_bytes()).await,
+            post_webhook(
+                &url,
+                Some(&sign(&app, &stale_event)),
+                stale_event.as_bytes()
+            )
+            .await,
             401,
             "{skew}"
         );
@@ -464,21 +480,30 @@ async fn webhook_without_the_agents_own_secret_is_refused() {
         post_webhook(&url, Some(&sign(&app, "no")), b"no").await,
         400
     );
-    let foreign = event(&other, now_ms()).to_string();
+    let foreign_event = event(&other_app, now_ms()).to_string();
     assert_eq!(
-        post_webhook(&url, Some(&sign(&app, &foreign)), foreign.as_bytes()).await,
+        post_webhook(
+            &url,
+            Some(&sign(&app, &foreign_event)),
+            foreign_event.as_bytes()
+        )
+        .await,
         200,
         "signed, and not for us"
     );
     assert!(world.conversations().is_empty(), "an event was accepted");
     // A request of a person who is not on the allow-list is held, and starts nothing.
     assert_eq!(
-        post_webhook(&url, Some(&sign(&app, &good)), good.as_bytes()).await,
+        post_webhook(&url, Some(&sign(&app, &valid)), valid.as_bytes()).await,
         200
     );
-    let held = world.conversations();
+    let conversations = world.conversations();
     assert_eq!(
-        (held.len(), held[0].turn_count, held[0].held.len()),
+        (
+            conversations.len(),
+            conversations[0].turn_count,
+            conversations[0].held.len()
+        ),
         (1, 0, 1)
     );
 }

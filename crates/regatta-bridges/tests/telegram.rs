@@ -37,19 +37,19 @@ async fn set_up() -> (Telegram, World) {
 fn messages_from<'a>(messages: &'a [TelegramMessage], bot: &str) -> Vec<&'a TelegramMessage> {
     messages
         .iter()
-        .filter(|telegram_message| telegram_message.from == bot)
+        .filter(|message| message.from == bot)
         .collect()
 }
 
-async fn wait_for_message(telegram: &Telegram, chat: &str, words: &str) -> TelegramMessage {
-    let found = |messages: &[TelegramMessage]| {
+async fn wait_for_message(telegram: &Telegram, chat: &str, expected_text: &str) -> TelegramMessage {
+    let find_message = |messages: &[TelegramMessage]| {
         messages
             .iter()
-            .find(|telegram_message| telegram_message.plain_text.contains(words))
+            .find(|message| message.plain_text.contains(expected_text))
             .cloned()
     };
     telegram
-        .wait_for_some(|view| found(view.messages(chat)), TEST_TIMEOUT)
+        .wait_for_some(|view| find_message(view.messages(chat)), TEST_TIMEOUT)
         .await
 }
 
@@ -57,9 +57,9 @@ async fn wait_for_message(telegram: &Telegram, chat: &str, words: &str) -> Teleg
 async fn mention_in_a_group_gets_a_reaction_and_one_message_that_becomes_the_answer() {
     let (telegram, mut world) = set_up().await;
     world.start().await;
-    let asked = telegram.post_as_person("ann", "dev", "@claude_bot wait and fix it", None);
+    let request_id = telegram.post_as_person("ann", "dev", "@claude_bot wait and fix it", None);
     let working = wait_for_message(&telegram, "dev", "⏳").await;
-    assert_eq!(working.reply_to, Some(asked));
+    assert_eq!(working.reply_to, Some(request_id));
     assert_eq!(
         working.buttons(),
         [("Stop".to_owned(), "stop:V1".to_owned())]
@@ -81,7 +81,7 @@ async fn mention_in_a_group_gets_a_reaction_and_one_message_that_becomes_the_ans
     );
     let root = messages
         .iter()
-        .find(|telegram_message| telegram_message.id == asked)
+        .find(|message| message.id == request_id)
         .unwrap();
     assert_eq!(root.reactions, [("👀".to_owned(), "claude_bot".to_owned())]);
     // A reply to our message needs no mention and continues the conversation.
@@ -154,21 +154,25 @@ async fn permission_request_has_buttons_for_permitted_people_only() {
     let (telegram, mut world) = set_up().await;
     world.start().await;
     telegram.post_as_person("ann", "dev", "@claude_bot ask me", None);
-    let asked = wait_for_message(&telegram, "dev", "May I do this?").await;
-    let data: Vec<String> = asked.buttons().into_iter().map(|button| button.1).collect();
+    let request = wait_for_message(&telegram, "dev", "May I do this?").await;
+    let data: Vec<String> = request
+        .buttons()
+        .into_iter()
+        .map(|(_, data)| data)
+        .collect();
     assert_eq!(data, ["allow:Q1", "always:Q1", "deny:Q1"]);
-    telegram.click("eve", "dev", asked.id, "allow:Q1");
+    telegram.click("eve", "dev", request.id, "allow:Q1");
     telegram
         .wait_for(
             |view| {
                 view.callbacks()
                     .iter()
-                    .all(|callback_query| callback_query.answered.is_some())
+                    .all(|query| query.answered.is_some())
             },
             TEST_TIMEOUT,
         )
         .await;
-    telegram.click("ann", "dev", asked.id, "deny:Q1");
+    telegram.click("ann", "dev", request.id, "deny:Q1");
     wait_for_message(&telegram, "dev", "Deny").await;
     world.wait_until_idle(1).await;
     telegram
@@ -176,7 +180,7 @@ async fn permission_request_has_buttons_for_permitted_people_only() {
             |view| {
                 view.callbacks()
                     .iter()
-                    .all(|callback_query| callback_query.answered.is_some())
+                    .all(|query| query.answered.is_some())
             },
             TEST_TIMEOUT,
         )
@@ -185,7 +189,7 @@ async fn permission_request_has_buttons_for_permitted_people_only() {
     assert!(
         after
             .iter()
-            .find(|telegram_message| telegram_message.id == asked.id)
+            .find(|message| message.id == request.id)
             .unwrap()
             .buttons()
             .is_empty(),
@@ -246,7 +250,7 @@ async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
     let messages = telegram.messages("dev");
     let answers = messages_from(&messages, "claude_bot")
         .iter()
-        .filter(|telegram_message| telegram_message.plain_text.contains("Fixed"))
+        .filter(|message| message.plain_text.contains("Fixed"))
         .count();
     assert_eq!(answers, 1, "{messages:#?}");
     assert_eq!(world.agents.program_counts().values().sum::<usize>(), 2);
@@ -305,7 +309,7 @@ async fn flood_in_a_group_keeps_the_limits_and_every_answer_arrives() {
     for root in roots {
         let answers: Vec<_> = messages
             .iter()
-            .filter(|telegram_message| telegram_message.reply_to == Some(root))
+            .filter(|message| message.reply_to == Some(root))
             .collect();
         assert_eq!(answers.len(), 1, "{answers:#?}");
     }

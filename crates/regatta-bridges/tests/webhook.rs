@@ -64,18 +64,18 @@ impl TestReceiver {
         let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
         loop {
             changes.borrow_and_update();
-            let told: Vec<(HeaderMap, Bytes)> = self.received.lock().unwrap().clone();
-            let told: Vec<(HeaderMap, Value)> = told
+            let deliveries: Vec<(HeaderMap, Bytes)> = self.received.lock().unwrap().clone();
+            let events: Vec<(HeaderMap, Value)> = deliveries
                 .into_iter()
                 .map(|(headers, body)| (headers, serde_json::from_slice(&body).unwrap()))
                 .collect();
-            if told
+            if events
                 .iter()
-                .filter(|told| told.1["data"]["subject"] == agent)
+                .filter(|(_, body)| body["data"]["subject"] == agent)
                 .count()
                 >= times
             {
-                return told;
+                return events;
             }
             tokio::time::timeout_at(deadline, changes.changed())
                 .await
@@ -87,11 +87,10 @@ impl TestReceiver {
 
 /// Causes an event.
 async fn cause_event(world: &World, name: &str) {
-    let by = Actor::Person("ann".into());
     world
         .engine()
         .submit_async(Request {
-            by,
+            by: Actor::Person("ann".into()),
             key: None,
             command: register_agent(name),
         })
@@ -103,9 +102,10 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
     headers.get(name).unwrap().to_str().unwrap()
 }
 
-fn revisions(told: &[(HeaderMap, Value)]) -> Vec<u64> {
-    told.iter()
-        .filter_map(|told| told.1["data"]["revision"].as_u64())
+fn revisions(events: &[(HeaderMap, Value)]) -> Vec<u64> {
+    events
+        .iter()
+        .filter_map(|(_, body)| body["data"]["revision"].as_u64())
         .collect()
 }
 
@@ -126,28 +126,28 @@ async fn webhook_receiver_gets_signed_events_in_order_and_continues_after_a_rest
     world.start().await;
     world.send_webhooks(data.path());
     cause_event(&world, "ann").await;
-    let told = receiver.wait_for_events("ann", 1).await;
-    assert_eq!(told[0].1["type"], told[0].1["data"]["kind"]);
+    let events = receiver.wait_for_events("ann", 1).await;
+    assert_eq!(events[0].1["type"], events[0].1["data"]["kind"]);
     assert!(
-        told[0].1["type"].as_str().unwrap().starts_with("agent."),
+        events[0].1["type"].as_str().unwrap().starts_with("agent."),
         "{:?}",
-        told[0].1
+        events[0].1
     );
     // After two failed deliveries, the same event arrives again under the same id, and no other
     // event arrives before it.
     receiver.answers.lock().unwrap().extend([503, 500]);
     cause_event(&world, "bob").await;
-    let told = receiver.wait_for_events("bob", 3).await;
-    let last: Vec<&str> = told[told.len() - 3..]
+    let events = receiver.wait_for_events("bob", 3).await;
+    let last: Vec<&str> = events[events.len() - 3..]
         .iter()
-        .map(|told| header(&told.0, "webhook-id"))
+        .map(|(headers, _)| header(headers, "webhook-id"))
         .collect();
     assert_eq!(
         (last[0], last[1]),
         (last[2], last[2]),
         "a repetition has another id"
     );
-    let mut before = revisions(&told);
+    let mut before = revisions(&events);
     before.dedup();
     assert!(before.is_sorted(), "{before:?}");
     // Events from the time without webhooks are sent at the next start. At most the last events
@@ -157,7 +157,7 @@ async fn webhook_receiver_gets_signed_events_in_order_and_continues_after_a_rest
     cause_event(&world, "cid").await;
     world.send_webhooks(data.path());
     let after = receiver.wait_for_events("cid", 1).await;
-    let fresh = revisions(&after[told.len()..]);
+    let fresh = revisions(&after[events.len()..]);
     assert!(
         fresh.iter().all(|fresh| fresh >= before.last().unwrap()),
         "{before:?} {fresh:?}"

@@ -129,7 +129,7 @@ impl ClaudeDriver {
             "control_response" => {
                 let id = &message["response"]["request_id"];
                 self.requests_to_refuse
-                    .retain(|(_, requests_to_refuse)| requests_to_refuse != id);
+                    .retain(|(_, refused_id)| refused_id != id);
                 self.open_requests.remove(id);
                 vec![]
             }
@@ -137,7 +137,7 @@ impl ClaudeDriver {
         }
     }
 
-    fn on_output(&mut self, line: &str, at: u64) -> Vec<AgentEvent> {
+    fn on_output(&mut self, line: &str, at_unix_ms: u64) -> Vec<AgentEvent> {
         let Ok(message @ Value::Object(_)) = serde_json::from_str::<Value>(line) else {
             if line.trim().is_empty() {
                 return vec![];
@@ -146,25 +146,25 @@ impl ClaudeDriver {
             return vec![unreadable_line_notice(line)];
         };
         match message["type"].as_str().unwrap_or_default() {
-            "control_response" => self.on_control_response(&message["response"], at),
+            "control_response" => self.on_control_response(&message["response"], at_unix_ms),
             "control_request" => self.on_control_request(&message),
             "control_cancel_request" => {
                 let id = &message["request_id"];
-                let said = self.open_requests.withdraw(id);
+                let events = self.open_requests.withdraw(id);
                 self.open_requests.remove(id);
-                said.into_iter().collect()
+                events.into_iter().collect()
             }
             "assistant" => self.on_assistant_message(&message),
             "user" => self.on_tool_results(&message["message"]["content"]),
-            "result" => self.on_result(&message, at),
-            "rate_limit_event" => self.on_rate_limit(&message["rate_limit_info"], at),
+            "result" => self.on_result(&message, at_unix_ms),
+            "rate_limit_event" => self.on_rate_limit(&message["rate_limit_info"], at_unix_ms),
             "system" => on_system_message(&message),
             // There are about forty other kinds, and later versions add more.
             _ => vec![],
         }
     }
 
-    fn on_control_response(&mut self, response: &Value, at: u64) -> Vec<AgentEvent> {
+    fn on_control_response(&mut self, response: &Value, at_unix_ms: u64) -> Vec<AgentEvent> {
         if self.is_session_open
             || !self.has_sent_initialize
             || response["request_id"] != "regatta-0"
@@ -172,10 +172,15 @@ impl ClaudeDriver {
             return vec![];
         }
         if response["subtype"] == "error" {
-            let words = response["error"]
+            let message = response["error"]
                 .as_str()
                 .unwrap_or("The program refused to start.");
-            self.start_failure = Some(ProgramFailure::classify(words, None, &Value::Null, at));
+            self.start_failure = Some(ProgramFailure::classify(
+                message,
+                None,
+                &Value::Null,
+                at_unix_ms,
+            ));
             return vec![];
         }
         self.is_session_open = true;
@@ -188,16 +193,16 @@ impl ClaudeDriver {
     fn on_control_request(&mut self, message: &Value) -> Vec<AgentEvent> {
         let (id, request) = (message["request_id"].clone(), &message["request"]);
         if request["subtype"] != "can_use_tool" {
-            let what = request["subtype"].as_str().unwrap_or_default().to_owned();
-            let text = format!("The program requested {what}, which Regatta does not offer.");
-            self.requests_to_refuse.push((what, id));
+            let format = request["subtype"].as_str().unwrap_or_default().to_owned();
+            let text = format!("The program requested {format}, which Regatta does not offer.");
+            self.requests_to_refuse.push((format, id));
             return vec![AgentEvent::Notice { text }];
         }
         let (name, input) = (
             request["tool_name"].as_str().unwrap_or_default(),
             &request["input"],
         );
-        let (what, want) = if name == "AskUserQuestion" {
+        let (format, content) = if name == "AskUserQuestion" {
             question_form(&input["questions"])
         } else {
             let id = request["tool_use_id"].as_str().unwrap_or_default();
@@ -218,37 +223,34 @@ impl ClaudeDriver {
                 },
             )
         };
-        let cancelled = self
-            .turn
-            .as_ref()
-            .is_some_and(|claude_turn| claude_turn.is_cancelled);
-        let key = self.open_requests.add(id, what, cancelled);
-        if cancelled {
+        let is_cancelled = self.turn.as_ref().is_some_and(|turn| turn.is_cancelled);
+        let key = self.open_requests.add(id, format, is_cancelled);
+        if is_cancelled {
             vec![]
         } else {
             vec![AgentEvent::RequestMade(AgentRequest {
                 id: key,
-                content: want,
+                content: content,
             })]
         }
     }
 
     fn on_assistant_message(&mut self, message: &Value) -> Vec<AgentEvent> {
-        let mut said = Vec::new();
-        let of_helper = message["parent_tool_use_id"].is_string();
+        let mut events = Vec::new();
+        let is_subagent = message["parent_tool_use_id"].is_string();
         if let (Some(turn), Some(kind)) = (&mut self.turn, message["error"].as_str()) {
             turn.error_kind = Some(kind.to_owned());
         }
         let message = &message["message"];
         for block in message["content"].as_array().into_iter().flatten() {
             match block["type"].as_str().unwrap_or_default() {
-                "text" if !of_helper => {
+                "text" if !is_subagent => {
                     let text = block["text"].as_str().unwrap_or_default().to_owned();
                     self.answer.add_line(&text);
-                    said.push(AgentEvent::Message { text });
+                    events.push(AgentEvent::Message { text });
                 }
-                "thinking" if !of_helper => {
-                    said.push(AgentEvent::Thought {
+                "thinking" if !is_subagent => {
+                    events.push(AgentEvent::Thought {
                         text: block["thinking"].as_str().unwrap_or_default().to_owned(),
                     });
                 }
@@ -259,22 +261,22 @@ impl ClaudeDriver {
                     );
                     let input = &block["input"];
                     if name == Some("TodoWrite") {
-                        said.push(read_plan(&input["todos"]));
+                        events.push(read_plan(&input["todos"]));
                     }
                     let tool = read_tool_call(id, name.unwrap_or_default(), input);
                     self.tool_calls.insert(tool.id.clone(), tool.clone());
-                    said.push(AgentEvent::Tool(tool));
+                    events.push(AgentEvent::Tool(tool));
                 }
                 _ => {}
             }
         }
-        said.extend(self.on_model_call(message, of_helper));
-        said
+        events.extend(self.on_model_call(message, is_subagent));
+        events
     }
 
     /// Counts a call of the model as an estimate. The result at the end of the turn has the exact
     /// numbers.
-    fn on_model_call(&mut self, message: &Value, of_helper: bool) -> Vec<AgentEvent> {
+    fn on_model_call(&mut self, message: &Value, is_subagent: bool) -> Vec<AgentEvent> {
         let (Some(turn), Some(id)) = (&mut self.turn, message["id"].as_str()) else {
             return vec![];
         };
@@ -284,16 +286,16 @@ impl ClaudeDriver {
             .model_calls
             .values()
             .fold(turn.usage_before, |sum, usage| sum.plus(usage));
-        let mut said: Vec<AgentEvent> = self.usage_total.raise_to(estimate).into_iter().collect();
-        if let (Some(size), false) = (self.context_size, of_helper)
+        let mut events: Vec<AgentEvent> = self.usage_total.raise_to(estimate).into_iter().collect();
+        if let (Some(size), false) = (self.context_size, is_subagent)
             && used.tokens() > 0
         {
-            said.push(AgentEvent::Context {
+            events.push(AgentEvent::Context {
                 used: used.tokens(),
                 size,
             });
         }
-        said
+        events
     }
 
     fn on_tool_results(&mut self, content: &Value) -> Vec<AgentEvent> {
@@ -301,7 +303,7 @@ impl ClaudeDriver {
             .as_array()
             .into_iter()
             .flatten()
-            .filter(|content| content["type"] == "tool_result");
+            .filter(|block| block["type"] == "tool_result");
         results
             .filter_map(|result| {
                 let tool = self.tool_calls.get_mut(result["tool_use_id"].as_str()?)?;
@@ -324,94 +326,94 @@ impl ClaudeDriver {
             .collect()
     }
 
-    fn on_rate_limit(&mut self, info: &Value, at: u64) -> Vec<AgentEvent> {
+    fn on_rate_limit(&mut self, info: &Value, at_unix_ms: u64) -> Vec<AgentEvent> {
         if info["status"] != "rejected" {
             return vec![];
         }
-        let until_wall = super::error_class::limit_reset_time("", info, at);
+        let resets_at_unix_ms = super::error_class::limit_reset_time("", info, at_unix_ms);
         if let Some(turn) = &mut self.turn {
             turn.limit_reset = Some(info.clone());
         }
         let kind = info["rateLimitType"].as_str().unwrap_or("usage");
         vec![AgentEvent::Limited {
-            deadline_unix_ms: until_wall,
+            deadline_unix_ms: resets_at_unix_ms,
             detail: format!("The {kind} limit is used up."),
         }]
     }
 
-    fn on_result(&mut self, result: &Value, at: u64) -> Vec<AgentEvent> {
-        let running = self.turn.is_some();
+    fn on_result(&mut self, result: &Value, at_unix_ms: u64) -> Vec<AgentEvent> {
+        let was_running = self.turn.is_some();
         let turn = self.turn.take().unwrap_or_default();
-        let mut said = self.open_requests.cancel_all();
-        said.extend(self.count_usage(result));
+        let mut events = self.open_requests.cancel_all();
+        events.extend(self.count_usage(result));
         let errors: Vec<&str> = result["errors"]
             .as_array()
             .into_iter()
             .flatten()
             .filter_map(Value::as_str)
             .collect();
-        let words = result["result"]
+        let detail = result["result"]
             .as_str()
-            .filter(|result| !result.is_empty())
+            .filter(|text| !text.is_empty())
             .map_or_else(|| errors.join("\n"), str::to_owned);
         let subtype = result["subtype"].as_str().unwrap_or_default();
-        let aborted = result["terminal_reason"]
+        let was_aborted = result["terminal_reason"]
             .as_str()
-            .is_some_and(|result| result.starts_with("aborted"));
-        let stop = match subtype {
+            .is_some_and(|reason| reason.starts_with("aborted"));
+        let outcome = match subtype {
             _ if turn.is_cancelled && result["is_error"] == true => Err(ProgramFailure::new(
                 FailureClass::Cancelled,
                 "The turn was cancelled.",
             )),
-            "error_during_execution" if aborted => Err(ProgramFailure::new(
+            "error_during_execution" if was_aborted => Err(ProgramFailure::new(
                 FailureClass::Cancelled,
                 "The turn was cancelled.",
             )),
             "error_max_turns" | "error_max_budget_usd" => Ok(StopReason::MaxTurns),
             "success" if result["is_error"] != true => match result["stop_reason"].as_str() {
                 Some("max_tokens") => Ok(StopReason::MaxTokens),
-                Some("refusal") => Err(ProgramFailure::new(FailureClass::Refused, words.clone())),
+                Some("refusal") => Err(ProgramFailure::new(FailureClass::Refused, detail.clone())),
                 _ => Ok(StopReason::EndTurn),
             },
             _ => {
                 let data = json!({ "errorKind": turn.error_kind, "limit": turn.limit_reset });
                 let status = result["api_error_status"].as_i64();
                 Err(ProgramFailure::classify(
-                    if words.is_empty() { subtype } else { &words },
+                    if detail.is_empty() { subtype } else { &detail },
                     status,
                     &data,
-                    at,
+                    at_unix_ms,
                 ))
             }
         };
-        if !running {
+        if !was_running {
             // The program could not begin, because the session to resume does not exist.
-            let why = shorten(&words, 500);
-            self.start_failure = stop
+            let reason = shorten(&detail, 500);
+            self.start_failure = outcome
                 .err()
-                .or_else(|| Some(ProgramFailure::new(FailureClass::Crashed, why)));
-            return said;
+                .or_else(|| Some(ProgramFailure::new(FailureClass::Crashed, reason)));
+            return events;
         }
-        match stop {
+        match outcome {
             Ok(stop) => {
-                said.push(AgentEvent::TurnEnded {
+                events.push(AgentEvent::TurnEnded {
                     stop,
                     class: None,
-                    detail: words,
+                    detail,
                 });
                 self.last_turn_failure = Some(None);
             }
-            Err(trouble) => {
-                said.extend(trouble.turn_end_events());
-                self.last_turn_failure = Some(Some(trouble));
+            Err(failure) => {
+                events.extend(failure.turn_end_events());
+                self.last_turn_failure = Some(Some(failure));
             }
         }
-        said
+        events
     }
 
-    /// Takes the usage from the result. `modelUsage` and the cost are cumulative over the session,
-    /// also over a resumed one. The field `read_usage` covers only the turn and not the helpers, so
-    /// it is ignored.
+    /// Reads the usage from the result. `modelUsage` and the cost are cumulative over the session,
+    /// also over a resumed session. The field `usage` covers only the turn and not the subagents,
+    /// so it is ignored.
     fn count_usage(&mut self, result: &Value) -> Vec<AgentEvent> {
         let mut total = Usage::default();
         for model in result["modelUsage"]
@@ -429,12 +431,12 @@ impl ClaudeDriver {
             });
             self.context_size = model["contextWindow"]
                 .as_u64()
-                .filter(|model| *model > 0)
+                .filter(|size| *size > 0)
                 .or(self.context_size);
         }
         let cost = result["total_cost_usd"]
             .as_f64()
-            .map(|result| to_count(result * 1e6));
+            .map(|dollars| to_count(dollars * 1e6));
         total.micro_usd = cost.filter(|cost| *cost > 0);
         self.usage_total.raise_to(total).into_iter().collect()
     }
@@ -452,30 +454,30 @@ fn control_response(id: &Value, response: Value) -> InputAction {
     InputAction::Line(json!({ "type": "control_response", "response": response }).to_string())
 }
 
-fn format_answer(what: &AnswerFormat, answer: &RequestAnswer) -> Value {
-    match (what, answer) {
+fn format_answer(format: &AnswerFormat, answer: &RequestAnswer) -> Value {
+    match (format, answer) {
         (_, RequestAnswer::Cancelled) => {
             json!({ "behavior": "deny", "message": "The turn was cancelled.", "interrupt": true })
         }
-        (_, RequestAnswer::Deny { reason: words }) => {
-            let words = words
+        (_, RequestAnswer::Deny { reason }) => {
+            let reason = reason
                 .as_deref()
                 .unwrap_or("Not allowed. Find another way, or say why there is none.");
-            json!({ "behavior": "deny", "message": words })
+            json!({ "behavior": "deny", "message": reason })
         }
         (AnswerFormat::Questions(questions, form), RequestAnswer::Text { text }) => {
             let form = fill_form(form, text);
             let mut answers = serde_json::Map::new();
-            for (nth, question) in questions.as_array().into_iter().flatten().enumerate() {
+            for (index, question) in questions.as_array().into_iter().flatten().enumerate() {
                 let (name, question) = (
-                    format!("q{}", nth + 1),
+                    format!("q{}", index + 1),
                     question["question"].as_str().unwrap_or_default(),
                 );
-                let given = form[&name]
+                let answer = form[&name]
                     .as_str()
                     .or_else(|| form[question].as_str())
                     .unwrap_or(text);
-                answers.insert(question.to_owned(), json!(given));
+                answers.insert(question.to_owned(), json!(answer));
             }
             json!({ "behavior": "allow", "updatedInput": { "questions": questions, "answers": answers } })
         }
@@ -490,8 +492,8 @@ fn format_answer(what: &AnswerFormat, answer: &RequestAnswer) -> Value {
 
 /// Builds a form of the questions with one field each.
 fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
-    let all: Vec<&Value> = list.as_array().into_iter().flatten().collect();
-    let words = |value: &Value| value["question"].as_str().unwrap_or_default().to_owned();
+    let questions: Vec<&Value> = list.as_array().into_iter().flatten().collect();
+    let text_of = |value: &Value| value["question"].as_str().unwrap_or_default().to_owned();
     let labels = |value: &Value| -> Vec<String> {
         let options = value["options"].as_array().into_iter().flatten();
         options
@@ -500,22 +502,22 @@ fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
             .collect()
     };
     let mut fields = serde_json::Map::new();
-    for (nth, question) in all.iter().enumerate() {
+    for (index, question) in questions.iter().enumerate() {
         // Other answers than the labels are allowed, so the labels are examples and not an
         // enumeration.
         let field =
-            json!({ "type": "string", "title": words(question), "examples": labels(question) });
-        fields.insert(format!("q{}", nth + 1), field);
+            json!({ "type": "string", "title": text_of(question), "examples": labels(question) });
+        fields.insert(format!("q{}", index + 1), field);
     }
-    let required: Vec<String> = (1..=all.len()).map(|n| format!("q{n}")).collect();
+    let required: Vec<String> = (1..=questions.len()).map(|n| format!("q{n}")).collect();
     let form = json!({ "type": "object", "properties": fields, "required": required });
-    let text = all
+    let text = questions
         .iter()
-        .map(|value| words(value))
+        .map(|value| text_of(value))
         .collect::<Vec<_>>()
         .join("\n");
-    let (choices, schema) = match all.as_slice() {
-        [one] => (labels(one), None),
+    let (choices, schema) = match questions.as_slice() {
+        [question] => (labels(question), None),
         _ => (vec![], Some(form.to_string())),
     };
     (
@@ -546,13 +548,13 @@ fn read_tool_call(id: &str, name: &str, input: &Value) -> ToolCall {
         ..ToolCall::default()
     };
     read_input(&mut tool, input);
-    let about = tool
+    let object = tool
         .command
         .as_ref()
         .or(tool.urls.first())
         .or(tool.paths.first());
     tool.title = shorten(
-        &about.map_or_else(|| name.to_owned(), |object| format!("{name}: {object}")),
+        &object.map_or_else(|| name.to_owned(), |object| format!("{name}: {object}")),
         500,
     );
     tool
@@ -572,8 +574,8 @@ fn read_plan(todos: &Value) -> AgentEvent {
     }
 }
 
-fn read_usage(of: &Value) -> Usage {
-    let count = |name: &str| of[name].as_u64().unwrap_or(0);
+fn read_usage(usage: &Value) -> Usage {
+    let count = |name: &str| usage[name].as_u64().unwrap_or(0);
     Usage {
         input: count("input_tokens"),
         cached_input: count("cache_read_input_tokens"),
@@ -589,7 +591,7 @@ fn on_system_message(message: &Value) -> Vec<AgentEvent> {
             "The model did not answer ({}); retry {} of {} in {:.0} s.",
             message["error_status"]
                 .as_i64()
-                .map_or_else(|| "no connection".to_owned(), |message| message.to_string()),
+                .map_or_else(|| "no connection".to_owned(), |status| status.to_string()),
             message["attempt"].as_u64().unwrap_or(0),
             message["max_retries"].as_u64().unwrap_or(0),
             message["retry_delay_ms"].as_f64().unwrap_or(0.0) / 1000.0,
@@ -613,7 +615,7 @@ impl Driver for ClaudeDriver {
         }
     }
 
-    fn next_input(&self, wishes: &SessionInput) -> Option<InputAction> {
+    fn next_input(&self, desired: &SessionInput) -> Option<InputAction> {
         if self.is_input_closed {
             return None;
         }
@@ -627,13 +629,13 @@ impl Driver for ClaudeDriver {
                 json!({ "type": "control_response", "response": response }).to_string(),
             ));
         }
-        if self.is_session_open && wishes.cancels > self.sent_cancels {
+        if self.is_session_open && desired.cancels > self.sent_cancels {
             return Some(self.control_request(json!({ "subtype": "interrupt" })));
         }
-        if let Some((open, wished)) = self.open_requests.next_answerable(wishes) {
+        if let Some((open, answer_to_send)) = self.open_requests.next_answerable(desired) {
             return Some(control_response(
                 &open.id,
-                format_answer(&open.format, &wished),
+                format_answer(&open.format, &answer_to_send),
             ));
         }
         if self.turn.is_some() {
@@ -641,10 +643,10 @@ impl Driver for ClaudeDriver {
         }
         let prompt = usize::try_from(self.sent_prompts)
             .ok()
-            .and_then(|n| wishes.prompts.get(n))
-            .filter(|_| !wishes.should_hold_prompts);
+            .and_then(|n| desired.prompts.get(n))
+            .filter(|_| !desired.should_hold_prompts);
         match prompt {
-            None if wishes.should_close_input => Some(InputAction::Close),
+            None if desired.should_close_input => Some(InputAction::Close),
             _ if !self.has_sent_initialize => {
                 Some(self.control_request(json!({ "subtype": "initialize" })))
             }
@@ -659,23 +661,19 @@ impl Driver for ClaudeDriver {
     }
 
     fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
-        let course = ConversationProgress {
+        let progress = ConversationProgress {
             start_failure: self.start_failure.as_ref(),
             is_session_open: self.is_session_open,
-            running_turn: self
-                .turn
-                .as_ref()
-                .map(|claude_turn| claude_turn.is_cancelled),
+            running_turn: self.turn.as_ref().map(|turn| turn.is_cancelled),
             last_turn_failure: self.last_turn_failure.as_ref().map(Option::as_ref),
             is_input_closed: self.is_input_closed,
             answer: &self.answer,
             errors: &self.errors,
             usage_total: &self.usage_total,
         };
-        course.assess_exit(exit)
+        progress.assess_exit(exit)
     }
 }
 
 #[cfg(test)]
-#[path = "claude_tests.rs"]
 mod tests;

@@ -1,6 +1,7 @@
 //! The driver for Codex's `exec`: one process per prompt, which prints a stream of JSON lines.
 //!
-//! It never asks and accepts no second prompt; a session with several turns needs the app-server.
+//! The program never asks and accepts no second prompt; a session with several turns needs the
+//! app-server (see [`super::codex_server`]).
 //! Its usage is cumulative over the thread, also over a resumed one, and its input includes cached
 //! input.
 
@@ -47,7 +48,7 @@ impl CodexExecDriver {
         }
     }
 
-    fn on_output(&mut self, line: &str, at: u64) -> Vec<AgentEvent> {
+    fn on_output(&mut self, line: &str, at_unix_ms: u64) -> Vec<AgentEvent> {
         let Ok(event @ Value::Object(_)) = serde_json::from_str::<Value>(line) else {
             self.errors.add_line(line);
             return vec![unreadable_line_notice(line)];
@@ -73,28 +74,28 @@ impl CodexExecDriver {
             "turn.completed" => {
                 self.is_turn_running = false;
                 self.last_turn_failure = Some(None);
-                let mut said: Vec<AgentEvent> = self
+                let mut events: Vec<AgentEvent> = self
                     .usage_total
                     .raise_to(read_usage(&event["usage"], &SNAKE_CASE_NAMES))
                     .into_iter()
                     .collect();
                 let detail = self.answer.text().to_owned();
-                said.push(AgentEvent::TurnEnded {
+                events.push(AgentEvent::TurnEnded {
                     stop: StopReason::EndTurn,
                     class: None,
                     detail,
                 });
-                said
+                events
             }
             "turn.failed" => {
                 self.is_turn_running = false;
-                let words = event["error"]["message"]
+                let message = event["error"]["message"]
                     .as_str()
                     .unwrap_or("The turn failed.");
-                let trouble = ProgramFailure::classify(words, None, &event["error"], at);
-                let said = trouble.turn_end_events();
-                self.last_turn_failure = Some(Some(trouble));
-                said
+                let failure = ProgramFailure::classify(message, None, &event["error"], at_unix_ms);
+                let events = failure.turn_end_events();
+                self.last_turn_failure = Some(Some(failure));
+                events
             }
             // A reconnection is reported as an error too, so the error is only remembered.
             "error" => {
@@ -147,30 +148,41 @@ impl CodexExecDriver {
 }
 
 /// The field names of the counts, which differ between the two streams.
-pub(super) struct UsageFieldNames(&'static str, &'static str, &'static str, &'static str);
-const SNAKE_CASE_NAMES: UsageFieldNames = UsageFieldNames(
-    "input_tokens",
-    "cached_input_tokens",
-    "cache_write_input_tokens",
-    "output_tokens",
-);
-pub(super) const CAMEL_CASE_NAMES: UsageFieldNames = UsageFieldNames(
-    "inputTokens",
-    "cachedInputTokens",
-    "cacheWriteInputTokens",
-    "outputTokens",
-);
+pub(super) struct UsageFieldNames {
+    input: &'static str,
+    cached_input: &'static str,
+    cache_write: &'static str,
+    output: &'static str,
+}
+
+const SNAKE_CASE_NAMES: UsageFieldNames = UsageFieldNames {
+    input: "input_tokens",
+    cached_input: "cached_input_tokens",
+    cache_write: "cache_write_input_tokens",
+    output: "output_tokens",
+};
+
+pub(super) const CAMEL_CASE_NAMES: UsageFieldNames = UsageFieldNames {
+    input: "inputTokens",
+    cached_input: "cachedInputTokens",
+    cache_write: "cacheWriteInputTokens",
+    output: "outputTokens",
+};
 
 /// Reads the usage. Codex includes cached and cache-written tokens in its input; here each token is
 /// counted once.
-pub(super) fn read_usage(of: &Value, names: &UsageFieldNames) -> Usage {
-    let count = |name: &str| of[name].as_u64().unwrap_or(0);
-    let (all, cached, written) = (count(names.0), count(names.1), count(names.2));
+pub(super) fn read_usage(usage: &Value, names: &UsageFieldNames) -> Usage {
+    let count = |name: &str| usage[name].as_u64().unwrap_or(0);
+    let cached_input = count(names.cached_input);
+    let cache_write = count(names.cache_write);
+    let input = count(names.input)
+        .saturating_sub(cached_input)
+        .saturating_sub(cache_write);
     Usage {
-        input: all.saturating_sub(cached).saturating_sub(written),
-        cached_input: cached,
-        cache_write: written,
-        output: count(names.3),
+        input,
+        cached_input,
+        cache_write,
+        output: count(names.output),
         micro_usd: None,
     }
 }
@@ -207,8 +219,8 @@ pub(super) fn unwrap_shell(command: &str) -> &str {
 
 /// Builds a tool call from an item of either stream.
 pub(super) fn read_tool_call(item: &Value, output: &str) -> ToolCall {
-    let word = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
-    let kind = word("type");
+    let text_of = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
+    let kind = text_of("type");
     let status = match item["status"].as_str().unwrap_or_default() {
         "completed" => ToolStatus::Completed,
         "failed" | "declined" => ToolStatus::Failed,
@@ -220,7 +232,7 @@ pub(super) fn read_tool_call(item: &Value, output: &str) -> ToolCall {
         .map(str::to_owned)
         .collect();
     let mut tool = ToolCall {
-        id: word("id"),
+        id: text_of("id"),
         status,
         paths,
         ..ToolCall::default()
@@ -233,20 +245,20 @@ pub(super) fn read_tool_call(item: &Value, output: &str) -> ToolCall {
             tool.title = shorten(command, 500);
             tool.output = item[output]
                 .as_str()
-                .filter(|item| !item.is_empty())
-                .map(|item| shorten(item, MAX_TOOL_OUTPUT_CHARS));
+                .filter(|text| !text.is_empty())
+                .map(|text| shorten(text, MAX_TOOL_OUTPUT_CHARS));
         }
         "file_change" | "fileChange" => {
             tool.kind = ToolKind::Edit;
             tool.title = shorten(&format!("change {}", tool.paths.join(", ")), 500);
         }
         "mcp_tool_call" | "mcpToolCall" => {
-            tool.title = format!("{}: {}", word("server"), word("tool"));
+            tool.title = format!("{}: {}", text_of("server"), text_of("tool"));
             read_input(&mut tool, &item["arguments"]);
         }
         "web_search" | "webSearch" => {
             tool.kind = ToolKind::Fetch;
-            tool.title = shorten(&format!("search: {}", word("query")), 500);
+            tool.title = shorten(&format!("search: {}", text_of("query")), 500);
         }
         other => tool.title = other.to_owned(),
     }
@@ -269,20 +281,20 @@ impl Driver for CodexExecDriver {
         }
     }
 
-    fn next_input(&self, wishes: &SessionInput) -> Option<InputAction> {
+    fn next_input(&self, desired: &SessionInput) -> Option<InputAction> {
         if self.is_input_closed {
             return None;
         }
-        match wishes.prompts.first() {
+        match desired.prompts.first() {
             _ if self.has_sent_prompt => Some(InputAction::Close),
-            Some(prompt) if !wishes.should_hold_prompts => Some(InputAction::Line(prompt.clone())),
-            _ if wishes.should_close_input => Some(InputAction::Close),
+            Some(prompt) if !desired.should_hold_prompts => Some(InputAction::Line(prompt.clone())),
+            _ if desired.should_close_input => Some(InputAction::Close),
             _ => None,
         }
     }
 
     fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
-        let course = ConversationProgress {
+        let progress = ConversationProgress {
             start_failure: None,
             is_session_open: self.is_thread_open,
             running_turn: self.is_turn_running.then_some(false),
@@ -292,16 +304,16 @@ impl Driver for CodexExecDriver {
             errors: &self.errors,
             usage_total: &self.usage_total,
         };
-        let mut judged = course.assess_exit(exit);
+        let mut assessment = progress.assess_exit(exit);
         // In the middle of a turn the last error is the most likely reason.
-        if let (Some(FailureClass::Crashed), Some(words), Exit::Code(_)) =
-            (judged.class, &self.last_error, exit)
+        if let (Some(FailureClass::Crashed), Some(message), Exit::Code(_)) =
+            (assessment.class, &self.last_error, exit)
         {
-            let trouble = ProgramFailure::classify(words, None, &Value::Null, 0);
-            judged.class = Some(trouble.class);
-            judged.detail = format!("{} {}", judged.detail, trouble.detail);
+            let failure = ProgramFailure::classify(message, None, &Value::Null, 0);
+            assessment.class = Some(failure.class);
+            assessment.detail = format!("{} {}", assessment.detail, failure.detail);
         }
-        judged
+        assessment
     }
 }
 
@@ -313,38 +325,36 @@ mod tests {
     use serde_json::json;
 
     fn started_codex() -> DriverHarness {
-        let mut stage = DriverHarness::new(setup(Runtime::Codex {
+        let mut harness = DriverHarness::new(setup(Runtime::Codex {
             argv: vec!["codex".to_owned()],
             app_server: false,
         }));
-        stage.update_input(|session_input| {
-            session_input.prompts = vec!["Do it.\nAll of it.".to_owned()]
-        });
+        harness.update_input(|input| input.prompts = vec!["Do it.\nAll of it.".to_owned()]);
         assert_eq!(
-            stage.send_inputs(),
+            harness.send_inputs(),
             vec![
                 InputAction::Line("Do it.\nAll of it.".to_owned()),
                 InputAction::Close
             ]
         );
-        stage.output(json!({ "type": "thread.started", "thread_id": "t-1" }));
-        stage.output(json!({ "type": "turn.started" }));
-        stage
+        harness.output(json!({ "type": "thread.started", "thread_id": "t-1" }));
+        harness.output(json!({ "type": "turn.started" }));
+        harness
     }
 
     #[test]
     fn run_is_translated_and_usage_is_counted_once() {
-        let mut stage = started_codex();
+        let mut harness = started_codex();
         let command = |status: &str| json!({ "id": "i1", "type": "command_execution", "command": "ls", "aggregated_output": "a\n", "status": status });
-        stage.output(json!({ "type": "item.started", "item": command("in_progress") }));
-        stage.output(json!({ "type": "item.completed", "item": command("completed") }));
-        stage
+        harness.output(json!({ "type": "item.started", "item": command("in_progress") }));
+        harness.output(json!({ "type": "item.completed", "item": command("completed") }));
+        harness
             .output(json!({ "type": "item.completed", "item": { "id": "i2", "type": "file_change", "status": "completed",
             "changes": [{ "path": "/workspace/a", "kind": "add" }] } }));
-        stage.output(json!({ "type": "error", "message": "Reconnecting... 1/5" }));
-        stage
+        harness.output(json!({ "type": "error", "message": "Reconnecting... 1/5" }));
+        harness
             .output(json!({ "type": "item.completed", "item": { "id": "i3", "type": "agent_message", "text": "Done." } }));
-        stage.output(json!({ "type": "turn.completed", "usage":
+        harness.output(json!({ "type": "turn.completed", "usage":
             { "input_tokens": 2400, "cached_input_tokens": 2000, "cache_write_input_tokens": 0, "output_tokens": 30 } }));
         let usage = Usage {
             input: 400,
@@ -353,19 +363,22 @@ mod tests {
             output: 30,
             micro_usd: None,
         };
-        assert!(stage.events.contains(&AgentEvent::Usage {
+        assert!(harness.events.contains(&AgentEvent::Usage {
             session: Some("t-1".to_owned()),
             usage
         }));
-        let judged = stage.assess_exit(&Exit::Code(0));
-        assert_eq!((judged.class, judged.detail.as_str()), (None, "Done."));
-        let tools = stage
+        let assessment = harness.assess_exit(&Exit::Code(0));
+        assert_eq!(
+            (assessment.class, assessment.detail.as_str()),
+            (None, "Done.")
+        );
+        let tools = harness
             .events
             .iter()
-            .filter(|agent_event| matches!(agent_event, AgentEvent::Tool(_)))
+            .filter(|event| matches!(event, AgentEvent::Tool(_)))
             .count();
         assert_eq!(tools, 3);
-        stage.check_replay();
+        harness.check_replay();
     }
 
     #[test]

@@ -5,24 +5,26 @@
 //! Messages have no `jsonrpc` field. Usage is cumulative over the thread, and its input includes
 //! cached input.
 
+mod requests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use regatta_core::agent_protocol::{
-    AgentEvent, AgentRequest, FailureClass, PermissionOption, PermissionOptionKind, PlanEntry,
-    RequestAnswer, RequestContent, StopReason, ToolCall, ToolKind, ToolStatus,
+    AgentEvent, AgentRequest, FailureClass, PlanEntry, StopReason, ToolCall, ToolKind, ToolStatus,
 };
 use regatta_engine::ports::agents::{Exit, SessionInput};
 use serde_json::{Value, json};
 
+use self::requests::{
+    AnswerFormat, format_answer, question_form, read_approval, read_form, read_permissions,
+};
 use super::DriverSetup;
-use super::acp::fill_form;
-use super::codex::{CAMEL_CASE_NAMES, read_tool_call, read_usage, unwrap_shell};
+use super::codex::{CAMEL_CASE_NAMES, read_tool_call, read_usage};
 use super::command_line::codex_mode;
 use super::common::{
-    ConversationProgress, OpenRequests, TextTail, UsageTotal, choose_option, unreadable_line_notice,
+    ConversationProgress, OpenRequests, TextTail, UsageTotal, unreadable_line_notice,
 };
 use super::error_class::{ProgramFailure, limit_reset_time};
-use super::input::{cut_to_limit, push_unique};
 use super::rpc::{METHOD_NOT_FOUND, RpcDialect, RpcError, RpcMessage, parse_message};
 use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
@@ -36,17 +38,6 @@ enum SentRequest {
     StartTurn,
     /// An interrupt, whose answer changes nothing.
     Interrupt,
-}
-
-#[derive(Clone, Debug)]
-enum AnswerFormat {
-    Approval(Vec<PermissionOption>),
-    /// The requested permissions.
-    Permissions(Value),
-    /// The questions and the schema of their form.
-    Questions(Value, Value),
-    /// The form's schema.
-    Form(Value),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -131,7 +122,7 @@ impl CodexServerDriver {
             }
             Some(RpcMessage::Answer { id, .. }) => {
                 self.requests_to_refuse
-                    .retain(|(_, requests_to_refuse)| *requests_to_refuse != id);
+                    .retain(|(_, refused_id)| *refused_id != id);
                 self.open_requests.remove(&id);
                 vec![]
             }
@@ -164,7 +155,7 @@ impl CodexServerDriver {
         &mut self,
         id: &Value,
         outcome: Result<Value, RpcError>,
-        at: u64,
+        at_unix_ms: u64,
     ) -> Vec<AgentEvent> {
         let Some(sent) = id.as_u64().and_then(|id| self.unanswered.remove(&id)) else {
             return vec![];
@@ -186,10 +177,14 @@ impl CodexServerDriver {
                 vec![AgentEvent::Notice { text }]
             }
             (SentRequest::Initialize | SentRequest::StartThread, Err(fault)) => {
-                let trouble =
-                    ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
-                let text = format!("No session: {}", trouble.detail);
-                self.start_failure = Some(trouble);
+                let failure = ProgramFailure::classify(
+                    &fault.full_text(),
+                    Some(fault.code),
+                    &fault.data,
+                    at_unix_ms,
+                );
+                let text = format!("No session: {}", failure.detail);
+                self.start_failure = Some(failure);
                 vec![AgentEvent::Notice { text }]
             }
             (SentRequest::StartTurn, Ok(result)) => {
@@ -197,9 +192,13 @@ impl CodexServerDriver {
                 vec![]
             }
             (SentRequest::StartTurn, Err(fault)) => {
-                let trouble =
-                    ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
-                self.end_turn(Err(trouble))
+                let failure = ProgramFailure::classify(
+                    &fault.full_text(),
+                    Some(fault.code),
+                    &fault.data,
+                    at_unix_ms,
+                );
+                self.end_turn(Err(failure))
             }
             (SentRequest::Interrupt, _) => vec![],
         }
@@ -231,10 +230,15 @@ impl CodexServerDriver {
         }
     }
 
-    fn on_notification(&mut self, method: &str, params: &Value, at: u64) -> Vec<AgentEvent> {
+    fn on_notification(
+        &mut self,
+        method: &str,
+        params: &Value,
+        at_unix_ms: u64,
+    ) -> Vec<AgentEvent> {
         // Helpers have their own threads. Their work is part of the turn, but the ends of their
         // turns are not.
-        if matches!((&self.thread_id, params["threadId"].as_str()), (Some(ours), Some(its)) if ours != its)
+        if matches!((&self.thread_id, params["threadId"].as_str()), (Some(own), Some(theirs)) if own != theirs)
         {
             return vec![];
         }
@@ -244,7 +248,7 @@ impl CodexServerDriver {
                 self.set_turn_id(&params["turn"]["id"]);
                 vec![]
             }
-            "turn/completed" => self.on_turn_completed(&params["turn"], at),
+            "turn/completed" => self.on_turn_completed(&params["turn"], at_unix_ms),
             "item/agentMessage/delta" => {
                 self.reported_messages.insert(text("itemId"));
                 vec![AgentEvent::Message {
@@ -261,26 +265,28 @@ impl CodexServerDriver {
             }
             "turn/plan/updated" => vec![read_plan(&params["plan"])],
             "thread/tokenUsage/updated" => {
-                let used = &params["tokenUsage"];
-                let mut said: Vec<AgentEvent> = self
+                let usage = &params["tokenUsage"];
+                let mut events: Vec<AgentEvent> = self
                     .usage_total
-                    .raise_to(read_usage(&used["total"], &CAMEL_CASE_NAMES))
+                    .raise_to(read_usage(&usage["total"], &CAMEL_CASE_NAMES))
                     .into_iter()
                     .collect();
-                let filled = (
-                    used["last"]["totalTokens"].as_u64(),
-                    used["modelContextWindow"].as_u64(),
+                let context = (
+                    usage["last"]["totalTokens"].as_u64(),
+                    usage["modelContextWindow"].as_u64(),
                 );
-                if let (Some(used), Some(size @ 1..)) = filled {
-                    said.push(AgentEvent::Context { used, size });
+                if let (Some(used), Some(size @ 1..)) = context {
+                    events.push(AgentEvent::Context { used, size });
                 }
-                said
+                events
             }
-            "account/rateLimits/updated" => self.on_account_limits(&params["rateLimits"], at),
+            "account/rateLimits/updated" => {
+                self.on_account_limits(&params["rateLimits"], at_unix_ms)
+            }
             "serverRequest/resolved" => {
-                let said = self.open_requests.withdraw(&params["requestId"]);
+                let events = self.open_requests.withdraw(&params["requestId"]);
                 self.open_requests.remove(&params["requestId"]);
-                said.into_iter().collect()
+                events.into_iter().collect()
             }
             "error" => {
                 vec![AgentEvent::Notice {
@@ -291,36 +297,40 @@ impl CodexServerDriver {
                 }]
             }
             "warning" | "configWarning" | "deprecationNotice" | "guardianWarning" => {
-                let words = ["message", "summary"]
+                let message = ["message", "summary"]
                     .iter()
-                    .find_map(|s| params[*s].as_str())
+                    .find_map(|key| params[*key].as_str())
                     .unwrap_or(method);
                 vec![AgentEvent::Notice {
-                    text: words.to_owned(),
+                    text: message.to_owned(),
                 }]
             }
             _ => vec![],
         }
     }
 
-    fn on_account_limits(&mut self, limits: &Value, at: u64) -> Vec<AgentEvent> {
+    fn on_account_limits(&mut self, limits: &Value, at_unix_ms: u64) -> Vec<AgentEvent> {
         self.account_limits = limits.clone();
         if !limits["rateLimitReachedType"].is_string() {
             return vec![];
         }
         vec![AgentEvent::Limited {
-            deadline_unix_ms: self.limit_reset_time(at),
+            deadline_unix_ms: self.limit_reset_time(at_unix_ms),
             detail: "The account's limit is exhausted.".to_owned(),
         }]
     }
 
     /// Returns the time when the exhausted limit is reset.
-    fn limit_reset_time(&self, at: u64) -> Option<u64> {
-        let windows = ["primary", "secondary"].map(|s| &self.account_limits[s]);
-        let full = windows
-            .iter()
-            .filter(|value| value["usedPercent"].as_i64().is_some_and(|n| n >= 100));
-        full.filter_map(|full| limit_reset_time("", full, at)).max()
+    fn limit_reset_time(&self, at_unix_ms: u64) -> Option<u64> {
+        let windows = ["primary", "secondary"].map(|name| &self.account_limits[name]);
+        let exhausted = windows.iter().filter(|window| {
+            window["usedPercent"]
+                .as_i64()
+                .is_some_and(|percent| percent >= 100)
+        });
+        exhausted
+            .filter_map(|window| limit_reset_time("", window, at_unix_ms))
+            .max()
     }
 
     fn on_item(&mut self, item: &Value, done: bool) -> Vec<AgentEvent> {
@@ -329,10 +339,10 @@ impl CodexServerDriver {
             "agentMessage" if done => {
                 self.answer.clear();
                 self.answer.add(text);
-                let told = item["id"]
+                let is_reported = item["id"]
                     .as_str()
-                    .is_some_and(|item| self.reported_messages.contains(item));
-                if told {
+                    .is_some_and(|id| self.reported_messages.contains(id));
+                if is_reported {
                     vec![]
                 } else {
                     vec![AgentEvent::Message {
@@ -354,7 +364,7 @@ impl CodexServerDriver {
         }
     }
 
-    fn on_turn_completed(&mut self, turn: &Value, at: u64) -> Vec<AgentEvent> {
+    fn on_turn_completed(&mut self, turn: &Value, at_unix_ms: u64) -> Vec<AgentEvent> {
         if self.turn.is_none() {
             return vec![];
         }
@@ -366,14 +376,14 @@ impl CodexServerDriver {
                 "The turn was cancelled.",
             )),
             _ => {
-                let words = error["message"].as_str().unwrap_or("The turn failed.");
-                let mut trouble = ProgramFailure::classify(words, None, error, at);
-                if trouble.class == FailureClass::RateLimit {
-                    trouble.resets_at_unix_ms = trouble
+                let message = error["message"].as_str().unwrap_or("The turn failed.");
+                let mut failure = ProgramFailure::classify(message, None, error, at_unix_ms);
+                if failure.class == FailureClass::RateLimit {
+                    failure.resets_at_unix_ms = failure
                         .resets_at_unix_ms
-                        .or_else(|| self.limit_reset_time(at));
+                        .or_else(|| self.limit_reset_time(at_unix_ms));
                 }
-                Err(trouble)
+                Err(failure)
             }
         };
         self.end_turn(outcome)
@@ -381,22 +391,22 @@ impl CodexServerDriver {
 
     fn end_turn(&mut self, outcome: Result<StopReason, ProgramFailure>) -> Vec<AgentEvent> {
         self.turn = None;
-        let mut said = self.open_requests.cancel_all();
+        let mut events = self.open_requests.cancel_all();
         match outcome {
             Ok(stop) => {
-                said.push(AgentEvent::TurnEnded {
+                events.push(AgentEvent::TurnEnded {
                     stop,
                     class: None,
                     detail: self.answer.text().to_owned(),
                 });
                 self.last_turn_failure = Some(None);
             }
-            Err(trouble) => {
-                said.extend(trouble.turn_end_events());
-                self.last_turn_failure = Some(Some(trouble));
+            Err(failure) => {
+                events.extend(failure.turn_end_events());
+                self.last_turn_failure = Some(Some(failure));
             }
         }
-        said
+        events
     }
 
     fn on_program_request(&mut self, id: Value, method: String, params: &Value) -> Vec<AgentEvent> {
@@ -404,7 +414,7 @@ impl CodexServerDriver {
             .turn
             .as_ref()
             .and_then(|turn| turn.tool_calls.get(params["itemId"].as_str()?));
-        let known = match method.as_str() {
+        let request = match method.as_str() {
             "item/commandExecution/requestApproval" => {
                 Some(read_approval(params, ToolKind::Execute, call))
             }
@@ -414,22 +424,19 @@ impl CodexServerDriver {
             "mcpServer/elicitation/request" => Some(read_form(params)),
             _ => None,
         };
-        let Some((what, want)) = known else {
+        let Some((format, content)) = request else {
             let text = format!("The program requested {method}, which Regatta does not offer.");
             self.requests_to_refuse.push((method, id));
             return vec![AgentEvent::Notice { text }];
         };
-        let cancelled = self
-            .turn
-            .as_ref()
-            .is_some_and(|codex_turn| codex_turn.is_cancelled);
-        let key = self.open_requests.add(id, what, cancelled);
-        if cancelled {
+        let is_cancelled = self.turn.as_ref().is_some_and(|turn| turn.is_cancelled);
+        let key = self.open_requests.add(id, format, is_cancelled);
+        if is_cancelled {
             vec![]
         } else {
             vec![AgentEvent::RequestMade(AgentRequest {
                 id: key,
-                content: want,
+                content: content,
             })]
         }
     }
@@ -457,222 +464,17 @@ impl CodexServerDriver {
         if let Some(model) = &profile.model {
             params["model"] = json!(model);
         }
-        if let Some(words) = &profile.system_prompt {
-            params["developerInstructions"] = json!(words);
+        if let Some(instructions) = &profile.system_prompt {
+            params["developerInstructions"] = json!(instructions);
         }
-        Some(
-            match self
-                .setup
-                .resume
-                .as_ref()
-                .filter(|_| !self.needs_new_thread)
-            {
-                Some(thread) => {
-                    params["threadId"] = json!(thread);
-                    params["excludeTurns"] = json!(true);
-                    self.request("thread/resume", params)
-                }
-                None => self.request("thread/start", params),
-            },
-        )
-    }
-}
-
-fn permission_options(list: &[(&str, PermissionOptionKind)]) -> Vec<PermissionOption> {
-    list.iter()
-        .map(|(id, kind)| PermissionOption {
-            id: (*id).to_owned(),
-            name: (*id).to_owned(),
-            kind: *kind,
-        })
-        .collect()
-}
-
-/// Reads a request to run a command or to change files. The files come from the call that was
-/// announced before.
-fn read_approval(
-    params: &Value,
-    kind: ToolKind,
-    call: Option<&ToolCall>,
-) -> (AnswerFormat, RequestContent) {
-    let word = |name: &str| params[name].as_str().map(str::to_owned);
-    let mut tool = ToolCall {
-        id: word("itemId").unwrap_or_default(),
-        kind,
-        ..ToolCall::default()
-    };
-    let announced = call.and_then(|call| call.command.clone());
-    let command = params["command"]
-        .as_str()
-        .map(|line| unwrap_shell(line).to_owned())
-        .or(announced);
-    if let Some(command) = command.filter(|_| kind == ToolKind::Execute) {
-        (tool.command, tool.is_cut) = cut_to_limit(&command);
-    }
-    // A running command asks again for each host that it wants to reach.
-    let network = &params["networkApprovalContext"];
-    if let Some(host) = network["host"].as_str() {
-        tool.kind = ToolKind::Fetch;
-        tool.urls.push(format!(
-            "{}://{host}",
-            network["protocol"].as_str().unwrap_or("https")
-        ));
-    }
-    if kind == ToolKind::Edit {
-        tool.paths = call.map(|call| call.paths.clone()).unwrap_or_default();
-    }
-    if let Some(root) = params["grantRoot"].as_str() {
-        push_unique(&mut tool.paths, root);
-    }
-    let reason =
-        word("reason").or_else(|| (kind == ToolKind::Edit).then(|| "change files".to_owned()));
-    tool.title = reason
-        .or_else(|| tool.command.clone())
-        .unwrap_or_else(|| "run a command".to_owned());
-    let options = permission_options(&[
-        ("accept", PermissionOptionKind::AllowOnce),
-        ("acceptForSession", PermissionOptionKind::AllowAlways),
-        ("decline", PermissionOptionKind::RejectOnce),
-    ]);
-    (
-        AnswerFormat::Approval(options.clone()),
-        RequestContent::Permission { tool, options },
-    )
-}
-
-/// Reads a request for more permissions, which is shown unchanged.
-fn read_permissions(params: &Value) -> (AnswerFormat, RequestContent) {
-    let reason = params["reason"].as_str().unwrap_or("more permissions");
-    let id = params["itemId"].as_str().unwrap_or_default().to_owned();
-    let mut tool = ToolCall {
-        id,
-        title: reason.to_owned(),
-        kind: ToolKind::SwitchMode,
-        ..ToolCall::default()
-    };
-    let asked = &params["permissions"];
-    if asked.is_object() {
-        (tool.arguments, tool.is_cut) = cut_to_limit(&asked.to_string());
-    }
-    for path in ["read", "write"]
-        .iter()
-        .flat_map(|access| asked["fileSystem"][*access].as_array())
-        .flatten()
-    {
-        push_unique(&mut tool.paths, path.as_str().unwrap_or_default());
-    }
-    let options = permission_options(&[
-        ("grant", PermissionOptionKind::AllowOnce),
-        ("decline", PermissionOptionKind::RejectOnce),
-    ]);
-    (
-        AnswerFormat::Permissions(asked.clone()),
-        RequestContent::Permission { tool, options },
-    )
-}
-
-/// Builds a form of the questions with one field each, under the question's own id.
-fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
-    let all: Vec<&Value> = list.as_array().into_iter().flatten().collect();
-    let word = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
-    let labels = |value: &Value| -> Vec<String> {
-        let options = value["options"].as_array().into_iter().flatten();
-        options
-            .filter_map(|option| option["label"].as_str())
-            .map(str::to_owned)
-            .collect()
-    };
-    let mut fields = serde_json::Map::new();
-    for question in &all {
-        let field = json!({ "type": "string", "title": word(question, "question"), "examples": labels(question) });
-        fields.insert(word(question, "id"), field);
-    }
-    let required: Vec<String> = all.iter().map(|value| word(value, "id")).collect();
-    let form = json!({ "type": "object", "properties": fields, "required": required });
-    let text = all
-        .iter()
-        .map(|value| word(value, "question"))
-        .collect::<Vec<_>>()
-        .join("\n");
-    let (choices, schema) = match all.as_slice() {
-        [one] => (labels(one), None),
-        _ => (vec![], Some(form.to_string())),
-    };
-    (
-        AnswerFormat::Questions(list.clone(), form),
-        RequestContent::Question {
-            text,
-            choices,
-            schema,
-        },
-    )
-}
-
-/// Reads a question that an MCP server asks through Codex.
-fn read_form(params: &Value) -> (AnswerFormat, RequestContent) {
-    let server = params["serverName"].as_str().unwrap_or("an MCP server");
-    let message = params["message"].as_str().unwrap_or_default();
-    let url = params["url"]
-        .as_str()
-        .map_or_else(String::new, |param| format!("\n{param}"));
-    let schema = params["requestedSchema"].clone();
-    let words = schema.is_object().then(|| schema.to_string());
-    let text = format!("{server}: {message}{url}");
-    (
-        AnswerFormat::Form(schema),
-        RequestContent::Question {
-            text,
-            choices: vec![],
-            schema: words,
-        },
-    )
-}
-
-fn format_answer(what: &AnswerFormat, answer: &RequestAnswer) -> Value {
-    match what {
-        AnswerFormat::Approval(options) => match choose_option(options, answer) {
-            Some(option) => json!({ "decision": option.id }),
-            None => json!({ "decision": "cancel" }),
-        },
-        AnswerFormat::Permissions(asked) => match answer {
-            RequestAnswer::Allow | RequestAnswer::Text { .. } => {
-                json!({ "permissions": asked, "scope": "turn" })
+        match &self.setup.resume {
+            Some(thread) if !self.needs_new_thread => {
+                params["threadId"] = json!(thread);
+                params["excludeTurns"] = json!(true);
+                Some(self.request("thread/resume", params))
             }
-            RequestAnswer::Deny { .. } | RequestAnswer::Cancelled => json!({ "permissions": {} }),
-        },
-        AnswerFormat::Questions(questions, form) => {
-            let text = match answer {
-                RequestAnswer::Text { text } => text.as_str(),
-                RequestAnswer::Deny {
-                    reason: Some(words),
-                } => words.as_str(),
-                _ => "",
-            };
-            let form = fill_form(form, text);
-            let mut answers = serde_json::Map::new();
-            for id in questions
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(|question| question["id"].as_str())
-            {
-                let given: Vec<&str> = form[id]
-                    .as_str()
-                    .into_iter()
-                    .filter(|form| !form.is_empty())
-                    .collect();
-                answers.insert(id.to_owned(), json!({ "answers": given }));
-            }
-            json!({ "answers": answers })
+            _ => Some(self.request("thread/start", params)),
         }
-        AnswerFormat::Form(schema) => match answer {
-            RequestAnswer::Text { text } => {
-                json!({ "action": "accept", "content": fill_form(schema, text) })
-            }
-            RequestAnswer::Allow => json!({ "action": "accept", "content": {} }),
-            RequestAnswer::Deny { .. } => json!({ "action": "decline" }),
-            RequestAnswer::Cancelled => json!({ "action": "cancel" }),
-        },
     }
 }
 
@@ -721,7 +523,7 @@ impl Driver for CodexServerDriver {
         }
     }
 
-    fn next_input(&self, wishes: &SessionInput) -> Option<InputAction> {
+    fn next_input(&self, desired: &SessionInput) -> Option<InputAction> {
         if self.is_input_closed {
             return None;
         }
@@ -737,28 +539,25 @@ impl Driver for CodexServerDriver {
         }
         // A turn without a known id cannot be interrupted yet. The answer to its start contains the
         // id.
-        let named = self
-            .turn
-            .as_ref()
-            .is_none_or(|codex_turn| codex_turn.id.is_some());
+        let is_turn_named = self.turn.as_ref().is_none_or(|turn| turn.id.is_some());
         if let Some(thread) = self
             .thread_id
             .as_ref()
-            .filter(|_| named && wishes.cancels > self.sent_cancels)
+            .filter(|_| is_turn_named && desired.cancels > self.sent_cancels)
         {
             let turn = self
                 .turn
                 .as_ref()
-                .and_then(|codex_turn| codex_turn.id.as_ref())
+                .and_then(|turn| turn.id.as_ref())
                 .unwrap_or(&self.last_turn_id);
             return Some(self.request(
                 "turn/interrupt",
                 json!({ "threadId": thread, "turnId": turn }),
             ));
         }
-        if let Some((open, wished)) = self.open_requests.next_answerable(wishes) {
+        if let Some((open, answer)) = self.open_requests.next_answerable(desired) {
             return Some(InputAction::Line(
-                DIALECT.result(&open.id, format_answer(&open.format, &wished)),
+                DIALECT.result(&open.id, format_answer(&open.format, &answer)),
             ));
         }
         if self.turn.is_some() {
@@ -766,9 +565,9 @@ impl Driver for CodexServerDriver {
         }
         let prompt = usize::try_from(self.sent_prompts)
             .ok()
-            .and_then(|n| wishes.prompts.get(n))
-            .filter(|_| !wishes.should_hold_prompts);
-        if wishes.should_close_input && prompt.is_none() {
+            .and_then(|n| desired.prompts.get(n))
+            .filter(|_| !desired.should_hold_prompts);
+        if desired.should_close_input && prompt.is_none() {
             return Some(InputAction::Close);
         }
         let Some(thread) = &self.thread_id else {
@@ -782,20 +581,19 @@ impl Driver for CodexServerDriver {
     }
 
     fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
-        let course = ConversationProgress {
+        let progress = ConversationProgress {
             start_failure: self.start_failure.as_ref(),
             is_session_open: self.thread_id.is_some(),
-            running_turn: self.turn.as_ref().map(|codex_turn| codex_turn.is_cancelled),
+            running_turn: self.turn.as_ref().map(|turn| turn.is_cancelled),
             last_turn_failure: self.last_turn_failure.as_ref().map(Option::as_ref),
             is_input_closed: self.is_input_closed,
             answer: &self.answer,
             errors: &self.errors,
             usage_total: &self.usage_total,
         };
-        course.assess_exit(exit)
+        progress.assess_exit(exit)
     }
 }
 
 #[cfg(test)]
-#[path = "codex_server_tests.rs"]
 mod tests;

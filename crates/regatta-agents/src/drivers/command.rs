@@ -1,7 +1,8 @@
-//! The driver for any program: it gets a prompt and prints lines, and its exit code is the result.
+//! The driver for any program: the program gets a prompt and prints lines, and its exit code is the
+//! result.
 //!
-//! It gets only the first prompt. Later prompts need a new attempt, because a program that has read
-//! its input to the end accepts no more.
+//! The program gets only the first prompt. Later prompts need a new attempt, because a program that
+//! has read its input to the end accepts no more.
 
 use regatta_core::agent_protocol::{AgentEvent, FailureClass};
 use regatta_engine::ports::agents::{Exit, SessionInput};
@@ -25,7 +26,7 @@ impl CommandDriver {
         let has_prompt_argument = argv
             .iter()
             .chain(&setup.profile.args)
-            .any(|argv| argv.contains(PROMPT_PLACEHOLDER));
+            .any(|argument| argument.contains(PROMPT_PLACEHOLDER));
         CommandDriver {
             has_prompt_argument,
             has_started: false,
@@ -67,39 +68,39 @@ impl Driver for CommandDriver {
         }
     }
 
-    fn next_input(&self, wishes: &SessionInput) -> Option<InputAction> {
+    fn next_input(&self, desired: &SessionInput) -> Option<InputAction> {
         if self.is_input_closed {
             return None;
         }
         if self.has_prompt_argument || self.has_started {
             return Some(InputAction::Close);
         }
-        match wishes.prompts.first() {
-            Some(prompt) if !wishes.should_hold_prompts => Some(InputAction::Line(prompt.clone())),
-            _ if wishes.should_close_input => Some(InputAction::Close),
+        match desired.prompts.first() {
+            Some(prompt) if !desired.should_hold_prompts => Some(InputAction::Line(prompt.clone())),
+            _ if desired.should_close_input => Some(InputAction::Close),
             _ => None,
         }
     }
 
     fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
-        let books = UsageTotal::default();
+        let usage_total = UsageTotal::default();
         match exit {
-            Exit::Code(0) => books.assessment(None, self.output.text()),
+            Exit::Code(0) => usage_total.assessment(None, self.output.text()),
             _ => {
-                let words = if self.errors.text().is_empty() {
+                let last_lines = if self.errors.text().is_empty() {
                     &self.output
                 } else {
                     &self.errors
                 };
-                let trouble = early_exit_failure(exit, words, "before it had done its work");
+                let failure = early_exit_failure(exit, last_lines, "before it had done its work");
                 // Any program may print text that looks like a provider's error, so such text
                 // proves nothing here.
-                let class = if trouble.class == FailureClass::BadConfig {
+                let class = if failure.class == FailureClass::BadConfig {
                     FailureClass::BadConfig
                 } else {
                     FailureClass::Crashed
                 };
-                books.assessment(Some(class), trouble.detail)
+                usage_total.assessment(Some(class), failure.detail)
             }
         }
     }
@@ -119,32 +120,32 @@ mod tests {
 
     #[test]
     fn prompt_is_sent_once_and_then_the_input_is_closed() {
-        let mut stage = command_harness(&["cat"]);
-        assert_eq!(stage.send_inputs(), vec![], "there is no prompt yet");
-        stage.update_input(|session_input| {
-            session_input.prompts = vec!["Do it.\nPlease.".to_owned(), "And more.".to_owned()]
+        let mut harness = command_harness(&["cat"]);
+        assert_eq!(harness.send_inputs(), vec![], "there is no prompt yet");
+        harness.update_input(|input| {
+            input.prompts = vec!["Do it.\nPlease.".to_owned(), "And more.".to_owned()]
         });
         assert_eq!(
-            stage.send_inputs(),
+            harness.send_inputs(),
             vec![
                 InputAction::Line("Do it.\nPlease.".to_owned()),
                 InputAction::Close
             ]
         );
-        stage.output("Done.");
-        stage.error_output("careful");
-        assert!(stage.events.contains(&AgentEvent::TurnStarted { n: 0 }));
-        assert!(stage.events.contains(&AgentEvent::Message {
+        harness.output("Done.");
+        harness.error_output("careful");
+        assert!(harness.events.contains(&AgentEvent::TurnStarted { n: 0 }));
+        assert!(harness.events.contains(&AgentEvent::Message {
             text: "Done.\n".to_owned()
         }));
         assert_eq!(
             (
-                stage.assess_exit(&Exit::Code(0)).class,
-                stage.assess_exit(&Exit::Code(0)).detail.as_str()
+                harness.assess_exit(&Exit::Code(0)).class,
+                harness.assess_exit(&Exit::Code(0)).detail.as_str()
             ),
             (None, "Done.")
         );
-        let failed = stage.assess_exit(&Exit::Code(3));
+        let failed = harness.assess_exit(&Exit::Code(3));
         assert_eq!(failed.class, Some(FailureClass::Crashed));
         assert!(
             failed.detail.contains("exit code 3") && failed.detail.contains("careful"),
@@ -152,18 +153,18 @@ mod tests {
             failed.detail
         );
         assert_eq!(
-            stage.assess_exit(&Exit::Code(127)).class,
+            harness.assess_exit(&Exit::Code(127)).class,
             Some(FailureClass::BadConfig)
         );
-        stage.check_replay();
+        harness.check_replay();
     }
 
     #[test]
     fn input_is_closed_if_the_prompt_is_an_argument() {
-        let mut stage = command_harness(&["aider", "--message", "{prompt}"]);
-        stage.update_input(|session_input| session_input.prompts = vec!["Do it.".to_owned()]);
-        assert_eq!(stage.send_inputs(), vec![InputAction::Close]);
-        assert!(stage.events.contains(&AgentEvent::TurnStarted { n: 0 }));
-        stage.check_replay();
+        let mut harness = command_harness(&["aider", "--message", "{prompt}"]);
+        harness.update_input(|input| input.prompts = vec!["Do it.".to_owned()]);
+        assert_eq!(harness.send_inputs(), vec![InputAction::Close]);
+        assert!(harness.events.contains(&AgentEvent::TurnStarted { n: 0 }));
+        harness.check_replay();
     }
 }

@@ -13,37 +13,39 @@ use super::{
 /// scripted agent. No secret is among the arguments, because every user of the machine can read a
 /// command line.
 pub fn command_line(setup: &DriverSetup, prompt: &str, regatta: &Path) -> Vec<String> {
-    let words = |list: &[&str]| {
+    let to_strings = |list: &[&str]| {
         list.iter()
-            .map(|list| (*list).to_owned())
+            .map(|argument| (*argument).to_owned())
             .collect::<Vec<_>>()
     };
-    let ourselves = regatta.to_string_lossy();
-    let given = |argv: &[String]| -> Vec<String> {
-        let words = argv.iter().chain(&setup.profile.args);
-        words
-            .map(|word| {
-                if word == REGATTA_PLACEHOLDER {
-                    ourselves.to_string()
+    let own_program = regatta.to_string_lossy();
+    let with_arguments = |argv: &[String]| -> Vec<String> {
+        let arguments = argv.iter().chain(&setup.profile.args);
+        arguments
+            .map(|argument| {
+                if argument == REGATTA_PLACEHOLDER {
+                    own_program.to_string()
                 } else {
-                    word.replace(PROMPT_PLACEHOLDER, prompt)
+                    argument.replace(PROMPT_PLACEHOLDER, prompt)
                 }
             })
             .collect()
     };
     match &setup.runtime {
-        Runtime::Scripted => [ourselves.to_string()]
+        Runtime::Scripted => [own_program.to_string()]
             .into_iter()
-            .chain(words(&["scripted-agent", "--acp"]))
-            .chain(given(&[]))
+            .chain(to_strings(&["scripted-agent", "--acp"]))
+            .chain(with_arguments(&[]))
             .collect(),
-        Runtime::Command { argv } => given(argv),
+        Runtime::Command { argv } => with_arguments(argv),
         Runtime::Acp { argv } => {
             let mut line = argv.clone();
             // These programs accept the model only as an argument. Others get it in the session.
             if let Some(model) = &setup.profile.model
                 && matches!(setup.program_name(), "gemini" | "qwen")
-                && !line.iter().any(|line| line == "-m" || line == "--model")
+                && !line
+                    .iter()
+                    .any(|argument| argument == "-m" || argument == "--model")
             {
                 line.extend(["--model".to_owned(), model.clone()]);
             }
@@ -119,22 +121,25 @@ fn claude_command_line(setup: &DriverSetup) -> Vec<String> {
 /// them (`untrusted`, `read-only`, `never+workspace-write`).
 pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
     let mode = profile.mode.as_deref().unwrap_or_default();
-    let named = |known: &[&str]| {
+    let find_mode = |known: &[&str]| {
         mode.split(['+', ',', ' '])
-            .find(|mode| known.contains(mode))
+            .find(|name| known.contains(name))
             .map(str::to_owned)
     };
     let approval =
-        named(&["untrusted", "on-request", "never"]).unwrap_or_else(|| "on-request".to_owned());
-    let sandbox = named(&["read-only", "workspace-write", "danger-full-access"]);
-    // Inside a sandbox of Regatta, Codex's own sandbox would be a second one and would make
-    // `.command` read-only.
-    let otherwise = if profile.sandbox == Some(SandboxLevel::Off) {
+        find_mode(&["untrusted", "on-request", "never"]).unwrap_or_else(|| "on-request".to_owned());
+    let sandbox = find_mode(&["read-only", "workspace-write", "danger-full-access"]);
+    // Inside a sandbox of Regatta, Codex's own sandbox would be a second one and would make `.git`
+    // read-only.
+    let default_sandbox = if profile.sandbox == Some(SandboxLevel::Off) {
         "workspace-write"
     } else {
         "danger-full-access"
     };
-    (approval, sandbox.unwrap_or_else(|| otherwise.to_owned()))
+    (
+        approval,
+        sandbox.unwrap_or_else(|| default_sandbox.to_owned()),
+    )
 }
 
 fn codex_command_line(setup: &DriverSetup, app_server: bool) -> Vec<String> {
@@ -184,10 +189,10 @@ fn codex_command_line(setup: &DriverSetup, app_server: bool) -> Vec<String> {
     .into_iter()
     .chain(settings)
     .collect();
-    if let Some(words) = &profile.system_prompt {
+    if let Some(instructions) = &profile.system_prompt {
         line.extend([
             "-c".to_owned(),
-            format!("developer_instructions={}", json!(words)),
+            format!("developer_instructions={}", json!(instructions)),
         ]);
     }
     if let Some(model) = &profile.model {
@@ -244,17 +249,17 @@ pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
         }
         _ => vec![],
     };
-    let claude = variables
+    let is_claude = variables
         .iter()
         .any(|(name, _)| *name == "DISABLE_AUTOUPDATER");
-    if claude && setup.sandboxed_root {
+    if is_claude && setup.sandboxed_root {
         // Without this variable Claude refuses to run as root, even in a sandbox.
         variables.push(("IS_SANDBOX", "1"));
     }
-    let begins = setup.start_dir();
-    let begins = begins.to_string_lossy();
+    let start_dir = setup.start_dir();
+    let start_dir = start_dir.to_string_lossy();
     // OpenCode uses this variable instead of its working directory.
-    variables.push(("PWD", &begins));
+    variables.push(("PWD", &start_dir));
     variables.push(("NO_COLOR", "1"));
     let own = variables
         .into_iter()
@@ -266,15 +271,11 @@ pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
 /// there.
 pub fn home_files(setup: &DriverSetup) -> Vec<(String, String)> {
     let has_key = |name: &str| {
-        let keys = setup
-            .profile
-            .keys
-            .iter()
-            .map(|secret_variable| secret_variable.name.as_str());
-        keys.chain(setup.profile.env.iter().map(|env| env.0.as_str()))
-            .any(|s| s == name)
+        let keys = setup.profile.keys.iter().map(|key| key.name.as_str());
+        let variables = setup.profile.env.iter().map(|(name, _)| name.as_str());
+        keys.chain(variables).any(|known| known == name)
     };
-    let quiet = |sign_in: &str| -> Value {
+    let gemini_settings = |sign_in: &str| -> Value {
         json!({
             "security": { "auth": { "selectedType": sign_in }, "folderTrust": { "enabled": false } },
             "general": { "enableAutoUpdate": false, "disableAutoUpdate": true, "disableUpdateNag": true },
@@ -294,7 +295,7 @@ pub fn home_files(setup: &DriverSetup) -> Vec<(String, String)> {
             };
             vec![(
                 ".gemini/settings.json".to_owned(),
-                quiet(sign_in).to_string(),
+                gemini_settings(sign_in).to_string(),
             )]
         }
         // This is the same setting for the adapter, which starts Codex itself.
@@ -308,7 +309,10 @@ pub fn home_files(setup: &DriverSetup) -> Vec<(String, String)> {
             } else {
                 "qwen-oauth"
             };
-            vec![(".qwen/settings.json".to_owned(), quiet(sign_in).to_string())]
+            vec![(
+                ".qwen/settings.json".to_owned(),
+                gemini_settings(sign_in).to_string(),
+            )]
         }
         _ => vec![],
     }
@@ -324,7 +328,7 @@ mod tests {
     }
 
     fn to_strings(list: &[&str]) -> Vec<String> {
-        list.iter().map(|list| (*list).to_owned()).collect()
+        list.iter().map(|item| (*item).to_owned()).collect()
     }
 
     #[test]
@@ -454,12 +458,12 @@ mod tests {
             ),
         ] {
             let mut driver_setup = setup(runtime);
-            for (asked, on) in [(None, false), (Some(false), false), (Some(true), true)] {
-                driver_setup.profile.fast_mode = asked;
+            for (requested, expected) in [(None, false), (Some(false), false), (Some(true), true)] {
+                driver_setup.profile.fast_mode = requested;
                 assert_eq!(
                     joined_command_line(&driver_setup).contains(switch),
-                    on,
-                    "{asked:?}: {}",
+                    expected,
+                    "{requested:?}: {}",
                     joined_command_line(&driver_setup)
                 );
             }
@@ -468,10 +472,10 @@ mod tests {
 
     #[test]
     fn codex_mode_sets_the_approval_policy_and_the_sandbox() {
-        let mode = |mode: Option<&str>, confine| {
+        let mode = |mode: Option<&str>, sandbox| {
             let (approval, sandbox) = codex_mode(&Profile {
                 mode: mode.map(str::to_owned),
-                sandbox: confine,
+                sandbox: sandbox,
                 ..Profile::default()
             });
             format!("{approval} {sandbox}")
@@ -500,19 +504,25 @@ mod tests {
             argv: to_strings(&["claude"]),
         });
         claude.profile.env = vec![("ENABLE_TOOL_SEARCH".to_owned(), "true".to_owned())];
-        let last = |setup: &DriverSetup, name: &str| {
+        let last_value = |setup: &DriverSetup, name: &str| {
             environment(setup)
                 .into_iter()
-                .rfind(|pair| pair.0 == name)
-                .map(|pair| pair.1)
+                .rfind(|(known, _)| known == name)
+                .map(|(_, value)| value)
         };
-        assert_eq!(last(&claude, "ENABLE_TOOL_SEARCH").as_deref(), Some("true"));
-        assert_eq!(last(&claude, "PWD").as_deref(), Some("/workspace"));
+        assert_eq!(
+            last_value(&claude, "ENABLE_TOOL_SEARCH").as_deref(),
+            Some("true")
+        );
+        assert_eq!(last_value(&claude, "PWD").as_deref(), Some("/workspace"));
         claude.profile.cwd = Some("web/src".to_owned());
-        assert_eq!(last(&claude, "PWD").as_deref(), Some("/workspace/web/src"));
-        assert_eq!(last(&claude, "IS_SANDBOX"), None);
+        assert_eq!(
+            last_value(&claude, "PWD").as_deref(),
+            Some("/workspace/web/src")
+        );
+        assert_eq!(last_value(&claude, "IS_SANDBOX"), None);
         claude.sandboxed_root = true;
-        assert_eq!(last(&claude, "IS_SANDBOX").as_deref(), Some("1"));
+        assert_eq!(last_value(&claude, "IS_SANDBOX").as_deref(), Some("1"));
     }
 
     #[test]

@@ -1,4 +1,7 @@
 //! State that several drivers share: open requests, usage, and the end of the output.
+//!
+//! Nothing here knows a protocol. Each driver translates its program's messages and keeps the state
+//! that only it needs.
 
 use std::collections::BTreeMap;
 
@@ -27,15 +30,15 @@ const MAX_UNREADABLE_CHARS: usize = 4000;
 /// Returns a notice about a line that violates the protocol. The line may have megabytes, because a
 /// line that was cut for its length is among these.
 pub(super) fn unreadable_line_notice(line: &str) -> AgentEvent {
-    let left_out = line.chars().skip(MAX_UNREADABLE_CHARS).count();
-    if left_out == 0 {
+    let hidden_chars = line.chars().skip(MAX_UNREADABLE_CHARS).count();
+    if hidden_chars == 0 {
         return AgentEvent::Notice {
             text: line.to_owned(),
         };
     }
     let shown: String = line.chars().take(MAX_UNREADABLE_CHARS).collect();
     AgentEvent::Notice {
-        text: format!("{shown} … {left_out} more characters"),
+        text: format!("{shown} … {hidden_chars} more characters"),
     }
 }
 
@@ -74,11 +77,11 @@ impl TextTail {
     pub(super) fn add(&mut self, text: &str) {
         self.text.push_str(text);
         if self.text.len() > self.max_bytes {
-            let least = self.text.len() - self.cut_to_bytes;
-            let from = (least..)
-                .find(|at| self.text.is_char_boundary(*at))
+            let min_start = self.text.len() - self.cut_to_bytes;
+            let start = (min_start..)
+                .find(|position| self.text.is_char_boundary(*position))
                 .unwrap_or(0);
-            self.text.replace_range(..from, self.cut_notice);
+            self.text.replace_range(..start, self.cut_notice);
         }
     }
 
@@ -94,23 +97,23 @@ impl TextTail {
             self.add_line(&record.line);
         }
         // A mark of the shim is turned into a sentence.
-        let words = if record.stream == JournalStream::Mark {
+        let sentence = if record.stream == JournalStream::Mark {
             crate::journal::JournalMark::explain(&record.line)
         } else {
             None
         };
         vec![AgentEvent::Notice {
-            text: words.unwrap_or_else(|| record.line.clone()),
+            text: sentence.unwrap_or_else(|| record.line.clone()),
         }]
     }
 
     /// Returns the end of the text for an error message.
     pub(super) fn error_text(&self) -> &str {
         let text = self.text();
-        let from = (text.len().saturating_sub(MAX_ERROR_TAIL_BYTES)..)
-            .find(|at| text.is_char_boundary(*at))
+        let start = (text.len().saturating_sub(MAX_ERROR_TAIL_BYTES)..)
+            .find(|position| text.is_char_boundary(*position))
             .unwrap_or(0);
-        &text[from..]
+        &text[start..]
     }
 
     pub(super) fn clear(&mut self) {
@@ -131,10 +134,10 @@ pub(super) struct UsageTotal {
 
 impl UsageTotal {
     /// Starts from the usage that is already recorded for the session.
-    pub(super) fn from_usage(used: Usage) -> UsageTotal {
+    pub(super) fn from_usage(recorded: Usage) -> UsageTotal {
         UsageTotal {
             session: None,
-            total: used,
+            total: recorded,
         }
     }
 
@@ -148,14 +151,14 @@ impl UsageTotal {
     }
 
     /// Takes a cumulative count. Parts that would decrease stay unchanged.
-    pub(super) fn raise_to(&mut self, seen: Usage) -> Option<AgentEvent> {
-        self.set(self.total.componentwise_max(&seen))
+    pub(super) fn raise_to(&mut self, reported: Usage) -> Option<AgentEvent> {
+        self.set(self.total.componentwise_max(&reported))
     }
 
     fn set(&mut self, total: Usage) -> Option<AgentEvent> {
-        let changed = total != self.total;
+        let has_changed = total != self.total;
         self.total = total;
-        changed.then(|| AgentEvent::Usage {
+        has_changed.then(|| AgentEvent::Usage {
             session: self.session.clone(),
             usage: total,
         })
@@ -214,33 +217,30 @@ impl<T> Default for OpenRequests<T> {
 }
 
 impl<T> OpenRequests<T> {
-    /// Adds a request and returns its name. `cancelled` tells that its turn is already being
+    /// Adds a request and returns its name. `is_cancelled` is set if its turn is already being
     /// cancelled.
-    pub(super) fn add(&mut self, id: Value, what: T, cancelled: bool) -> String {
+    pub(super) fn add(&mut self, id: Value, format: T, is_cancelled: bool) -> String {
         let text = super::rpc::id_text(&id);
-        let times = self.id_uses.entry(text.clone()).or_default();
-        *times += 1;
-        let key = if *times == 1 {
+        let uses = self.id_uses.entry(text.clone()).or_default();
+        *uses += 1;
+        let key = if *uses == 1 {
             text
         } else {
-            format!("{text}#{times}")
+            format!("{text}#{uses}")
         };
         self.requests.push(OpenRequest {
             key: key.clone(),
             id,
-            format: what,
-            is_cancelled: cancelled,
+            format,
+            is_cancelled,
         });
         key
     }
 
     /// Removes the request with this id, because it was answered.
     pub(super) fn remove(&mut self, id: &Value) -> Option<OpenRequest<T>> {
-        let at = self
-            .requests
-            .iter()
-            .position(|open_request| open_request.id == *id)?;
-        Some(self.requests.remove(at))
+        let index = self.requests.iter().position(|request| request.id == *id)?;
+        Some(self.requests.remove(index))
     }
 
     /// Cancels the open requests and returns the events that withdraw them.
@@ -248,11 +248,11 @@ impl<T> OpenRequests<T> {
         let open = self
             .requests
             .iter_mut()
-            .filter(|open_request| !open_request.is_cancelled);
-        open.map(|open_request| {
-            open_request.is_cancelled = true;
+            .filter(|request| !request.is_cancelled);
+        open.map(|request| {
+            request.is_cancelled = true;
             AgentEvent::RequestWithdrawn {
-                request: open_request.key.clone(),
+                request: request.key.clone(),
             }
         })
         .collect()
@@ -263,7 +263,7 @@ impl<T> OpenRequests<T> {
         let open = self
             .requests
             .iter_mut()
-            .find(|open_request| open_request.id == *id && !open_request.is_cancelled)?;
+            .find(|request| request.id == *id && !request.is_cancelled)?;
         open.is_cancelled = true;
         Some(AgentEvent::RequestWithdrawn {
             request: open.key.clone(),
@@ -274,22 +274,17 @@ impl<T> OpenRequests<T> {
     /// that is not open is ignored.
     pub(super) fn next_answerable(
         &self,
-        wishes: &SessionInput,
+        desired: &SessionInput,
     ) -> Option<(&OpenRequest<T>, RequestAnswer)> {
-        self.requests.iter().find_map(|open| {
-            let wished = || {
-                wishes
-                    .answers
-                    .iter()
-                    .find(|(ask, _)| *ask == open.key)
-                    .map(|(_, answer)| answer.clone())
-            };
-            let answer = if open.is_cancelled {
-                Some(RequestAnswer::Cancelled)
-            } else {
-                wished()
-            };
-            answer.map(|request_answer| (open, request_answer))
+        self.requests.iter().find_map(|request| {
+            if request.is_cancelled {
+                return Some((request, RequestAnswer::Cancelled));
+            }
+            let (_, answer) = desired
+                .answers
+                .iter()
+                .find(|(key, _)| *key == request.key)?;
+            Some((request, answer.clone()))
         })
     }
 }
@@ -314,7 +309,7 @@ pub(super) fn choose_option<'a>(
     kinds.iter().find_map(|kind| {
         options
             .iter()
-            .filter(|permission_option| permission_option.kind == *kind)
+            .filter(|option| option.kind == *kind)
             .min_by(|a, b| a.id.cmp(&b.id))
     })
 }
@@ -338,15 +333,15 @@ pub(super) struct ConversationProgress<'a> {
 impl ConversationProgress<'_> {
     /// Judges the program's end. An exit code alone does not mean success.
     pub(super) fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
-        let of = |program_failure: &ProgramFailure| {
+        let assess = |failure: &ProgramFailure| {
             self.usage_total
-                .assessment(Some(program_failure.class), program_failure.detail.clone())
+                .assessment(Some(failure.class), failure.detail.clone())
         };
-        let broken = |doing| of(&early_exit_failure(exit, self.errors, doing));
-        if let Exit::NotStarted(why) = exit {
+        let assess_early_exit = |doing| assess(&early_exit_failure(exit, self.errors, doing));
+        if let Exit::NotStarted(reason) = exit {
             return self
                 .usage_total
-                .assessment(Some(FailureClass::BadConfig), why.clone());
+                .assessment(Some(FailureClass::BadConfig), reason.clone());
         }
         match (
             self.start_failure,
@@ -354,43 +349,45 @@ impl ConversationProgress<'_> {
             self.running_turn,
             self.last_turn_failure,
         ) {
-            (Some(trouble), ..) => of(trouble),
-            (_, false, ..) => broken("before its session was open"),
+            (Some(failure), ..) => assess(failure),
+            (_, false, ..) => assess_early_exit("before its session was open"),
             (_, _, Some(true), _) => self
                 .usage_total
                 .assessment(Some(FailureClass::Cancelled), "The turn was cancelled."),
-            (_, _, Some(false), _) => broken("in the middle of a turn"),
-            (_, _, None, Some(Some(trouble))) => of(trouble),
+            (_, _, Some(false), _) => assess_early_exit("in the middle of a turn"),
+            (_, _, None, Some(Some(failure))) => assess(failure),
             // After its last turn and the end of its input, the way in which the program exits does
             // not matter.
             (_, _, None, Some(None)) if self.is_input_closed || *exit == Exit::Code(0) => {
                 self.usage_total.assessment(None, self.answer.text())
             }
-            (_, _, None, Some(None)) => broken("between two turns"),
-            (_, _, None, None) => broken("before its first prompt"),
+            (_, _, None, Some(None)) => assess_early_exit("between two turns"),
+            (_, _, None, None) => assess_early_exit("before its first prompt"),
         }
     }
 }
 
 /// Judges an end before the session was open or in the middle of a turn.
 pub(super) fn early_exit_failure(exit: &Exit, errors: &TextTail, doing: &str) -> ProgramFailure {
-    let how = match exit {
-        Exit::NotStarted(why) => return ProgramFailure::new(FailureClass::BadConfig, why.clone()),
+    let sentence = match exit {
+        Exit::NotStarted(reason) => {
+            return ProgramFailure::new(FailureClass::BadConfig, reason.clone());
+        }
         Exit::Code(code) => format!("It ended with exit code {code} {doing}."),
         Exit::Signal(signal) => format!("Signal {signal} ended it {doing}."),
         Exit::Lost => format!("Its supervisor vanished {doing}."),
     };
-    let words = errors.error_text();
+    let last_lines = errors.error_text();
     let class = match exit {
         // With 126 and 127 a shell reports a program that cannot be run.
         Exit::Code(126 | 127) => Some(FailureClass::BadConfig),
-        Exit::Code(_) => super::error_class::class_from_text(words),
+        Exit::Code(_) => super::error_class::class_from_text(last_lines),
         _ => None,
     };
-    let detail = if words.is_empty() {
-        how
+    let detail = if last_lines.is_empty() {
+        sentence
     } else {
-        format!("{how} Its last words: {words}")
+        format!("{sentence} Its last words: {last_lines}")
     };
     ProgramFailure::new(class.unwrap_or(FailureClass::Crashed), detail)
 }
@@ -425,8 +422,7 @@ mod tests {
                     shuffled.reverse();
                 }
                 let chosen = |answer: RequestAnswer| {
-                    choose_option(&shuffled, &answer)
-                        .map(|permission_option| permission_option.id.clone())
+                    choose_option(&shuffled, &answer).map(|option| option.id.clone())
                 };
                 assert_eq!(chosen(RequestAnswer::Allow).as_deref(), Some("a"));
                 assert_eq!(
@@ -438,8 +434,7 @@ mod tests {
         }
         let only = [option("always", PermissionOptionKind::AllowAlways)];
         assert_eq!(
-            choose_option(&only, &RequestAnswer::Allow)
-                .map(|permission_option| permission_option.id.as_str()),
+            choose_option(&only, &RequestAnswer::Allow).map(|option| option.id.as_str()),
             Some("always")
         );
         assert_eq!(
@@ -450,26 +445,26 @@ mod tests {
 
     #[test]
     fn reused_request_id_gets_no_old_answer() {
-        let mut asks = OpenRequests::default();
-        let wishes = SessionInput {
+        let mut requests = OpenRequests::default();
+        let desired = SessionInput {
             answers: vec![("7".to_owned(), RequestAnswer::Allow)],
             ..SessionInput::default()
         };
-        assert_eq!(asks.add(json!(7), (), false), "7");
-        assert!(asks.next_answerable(&wishes).is_some());
-        asks.remove(&json!(7));
-        assert_eq!(asks.add(json!(7), (), false), "7#2");
-        assert!(asks.next_answerable(&wishes).is_none());
+        assert_eq!(requests.add(json!(7), (), false), "7");
+        assert!(requests.next_answerable(&desired).is_some());
+        requests.remove(&json!(7));
+        assert_eq!(requests.add(json!(7), (), false), "7#2");
+        assert!(requests.next_answerable(&desired).is_none());
     }
 
     #[test]
     fn usage_never_decreases() {
-        let mut ledger = UsageTotal::from_usage(Usage {
+        let mut usage = UsageTotal::from_usage(Usage {
             input: 10,
             ..Usage::default()
         });
         assert!(
-            ledger
+            usage
                 .raise_to(Usage {
                     input: 5,
                     output: 3,
@@ -477,9 +472,9 @@ mod tests {
                 })
                 .is_some()
         );
-        assert_eq!((ledger.total.input, ledger.total.output), (10, 3));
+        assert_eq!((usage.total.input, usage.total.output), (10, 3));
         assert!(
-            ledger
+            usage
                 .raise_to(Usage {
                     input: 10,
                     output: 1,
@@ -487,12 +482,12 @@ mod tests {
                 })
                 .is_none()
         );
-        ledger.add(Usage {
+        usage.add(Usage {
             input: 1,
             micro_usd: Some(4),
             ..Usage::default()
         });
-        assert_eq!((ledger.total.input, ledger.total.micro_usd), (11, Some(4)));
+        assert_eq!((usage.total.input, usage.total.micro_usd), (11, Some(4)));
     }
 
     #[test]

@@ -22,12 +22,13 @@ impl ProgramFailure {
         }
     }
 
-    /// Classifies a failure by its text, its status and its data. `at` is the time of the message.
+    /// Classifies a failure by its text, its status and its data. `at_unix_ms` is the time of the
+    /// message, from which relative reset times count.
     pub(crate) fn classify(
         text: &str,
         status: Option<i64>,
         data: &Value,
-        at: u64,
+        at_unix_ms: u64,
     ) -> ProgramFailure {
         let class = class_from_data(data)
             .or_else(|| status.and_then(class_from_status))
@@ -35,9 +36,11 @@ impl ProgramFailure {
         let class = class
             .or_else(|| class_from_text(&data_text(data)))
             .unwrap_or(FailureClass::Crashed);
-        let resets_at_unix_ms = (class == FailureClass::RateLimit)
-            .then(|| limit_reset_time(text, data, at))
-            .flatten();
+        let resets_at_unix_ms = if class == FailureClass::RateLimit {
+            limit_reset_time(text, data, at_unix_ms)
+        } else {
+            None
+        };
         ProgramFailure {
             resets_at_unix_ms,
             ..ProgramFailure::new(class, text)
@@ -46,9 +49,9 @@ impl ProgramFailure {
 
     /// Returns the events of a turn that ended with this failure.
     pub(crate) fn turn_end_events(&self) -> Vec<AgentEvent> {
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         if self.class == FailureClass::RateLimit {
-            said.push(AgentEvent::Limited {
+            events.push(AgentEvent::Limited {
                 deadline_unix_ms: self.resets_at_unix_ms,
                 detail: self.detail.clone(),
             });
@@ -58,18 +61,18 @@ impl ProgramFailure {
             FailureClass::Refused => StopReason::Refusal,
             _ => StopReason::Error,
         };
-        said.push(AgentEvent::TurnEnded {
+        events.push(AgentEvent::TurnEnded {
             stop,
             class: Some(self.class),
             detail: self.detail.clone(),
         });
-        said
+        events
     }
 }
 
-/// Returns the first `most` characters, with an ellipsis if there are more.
-pub(crate) fn shorten(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
+/// Returns the first `max_chars` characters, with an ellipsis if there are more.
+pub(crate) fn shorten(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -112,18 +115,18 @@ fn class_from_data(data: &Value) -> Option<FailureClass> {
     }
     ["error", "details", "cause"]
         .iter()
-        .filter(|s| data[**s].is_object())
-        .find_map(|s| class_from_data(&data[*s]))
+        .filter(|key| data[**key].is_object())
+        .find_map(|key| class_from_data(&data[*key]))
 }
 
 /// Returns the class for the name of an error.
 pub(crate) fn class_from_name(name: &str) -> Option<FailureClass> {
-    let plain: String = name
+    let plain_name: String = name
         .chars()
         .filter(char::is_ascii_alphanumeric)
         .map(|c| c.to_ascii_lowercase())
         .collect();
-    Some(match plain.as_str() {
+    Some(match plain_name.as_str() {
         "authenticationfailed"
         | "authenticationerror"
         | "unauthorized"
@@ -310,29 +313,29 @@ pub(crate) fn class_from_text(text: &str) -> Option<FailureClass> {
         ERROR_PHRASES
             .iter()
             .find(|(_, phrases)| phrases.iter().any(|phrase| lower.contains(phrase)))
-            .map(|pair| pair.0)
+            .map(|(class, _)| *class)
     };
-    let model_unknown = lower.contains("model")
+    let is_model_unknown = lower.contains("model")
         && (lower.contains("does not exist") || contains_number(&lower, 404));
     let statuses = [429, 401, 403, 529, 503, 502, 500, 504];
     by_phrase()
-        .or(model_unknown.then_some(FailureClass::BadConfig))
+        .or(is_model_unknown.then_some(FailureClass::BadConfig))
         .or_else(|| {
             statuses
                 .iter()
-                .find(|statuse| contains_number(&lower, **statuse))
-                .and_then(|statuse| class_from_status(*statuse))
+                .find(|status| contains_number(&lower, **status))
+                .and_then(|status| class_from_status(*status))
         })
 }
 
 /// Returns whether a number stands alone in a text. 429 does not match 14290.
 fn contains_number(text: &str, number: i64) -> bool {
     let number = number.to_string();
-    text.match_indices(&number).any(|(at, _)| {
-        let before = text[..at].chars().next_back();
-        let after = text[at + number.len()..].chars().next();
-        let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '.');
-        !part(before) && !after.is_some_and(char::is_alphanumeric)
+    text.match_indices(&number).any(|(position, _)| {
+        let before = text[..position].chars().next_back();
+        let after = text[position + number.len()..].chars().next();
+        let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '.');
+        !is_part(before) && !after.is_some_and(char::is_alphanumeric)
     })
 }
 
@@ -349,16 +352,17 @@ fn data_text(data: &Value) -> String {
 const MAX_LIMIT_MS: u64 = 366 * 24 * 60 * 60 * 1000;
 
 /// Returns the time when a limit ends, from the data or else from the text.
-pub(crate) fn limit_reset_time(text: &str, data: &Value, at: u64) -> Option<u64> {
-    let found = reset_from_data(data, at, 0).or_else(|| reset_from_text(text, at));
-    let found = found.or_else(|| reset_from_text(&data_text(data), at));
-    found.filter(|found| *found <= at.saturating_add(MAX_LIMIT_MS))
+pub(crate) fn limit_reset_time(text: &str, data: &Value, at_unix_ms: u64) -> Option<u64> {
+    let resets_at =
+        reset_from_data(data, at_unix_ms, 0).or_else(|| reset_from_text(text, at_unix_ms));
+    let resets_at = resets_at.or_else(|| reset_from_text(&data_text(data), at_unix_ms));
+    resets_at.filter(|resets_at| *resets_at <= at_unix_ms.saturating_add(MAX_LIMIT_MS))
 }
 
-fn reset_from_data(data: &Value, at: u64, depth: u32) -> Option<u64> {
+fn reset_from_data(data: &Value, at_unix_ms: u64, depth: u32) -> Option<u64> {
     let fields = data.as_object().filter(|_| depth < 5)?;
     for (key, value) in fields {
-        let plain: String = key
+        let plain_key: String = key
             .chars()
             .filter(char::is_ascii_alphanumeric)
             .map(|c| c.to_ascii_lowercase())
@@ -366,8 +370,8 @@ fn reset_from_data(data: &Value, at: u64, depth: u32) -> Option<u64> {
         let number = value
             .as_f64()
             .or_else(|| value.as_str().and_then(|value| value.trim().parse().ok()));
-        let after = |milliseconds: f64| Some(at.saturating_add(to_count(milliseconds)));
-        let found = match plain.as_str() {
+        let after = |milliseconds: f64| Some(at_unix_ms.saturating_add(to_count(milliseconds)));
+        let found = match plain_key.as_str() {
             "resetsat" | "resetat" | "resettime" | "reset" | "resets" => {
                 number.and_then(date_to_unix_ms)
             }
@@ -385,19 +389,19 @@ fn reset_from_data(data: &Value, at: u64, depth: u32) -> Option<u64> {
     fields.values().find_map(|field| match field {
         Value::Array(list) => list
             .iter()
-            .find_map(|list| reset_from_data(list, at, depth + 1)),
-        other => reset_from_data(other, at, depth + 1),
+            .find_map(|item| reset_from_data(item, at_unix_ms, depth + 1)),
+        other => reset_from_data(other, at_unix_ms, depth + 1),
     })
 }
 
-fn reset_from_text(text: &str, at: u64) -> Option<u64> {
+fn reset_from_text(text: &str, at_unix_ms: u64) -> Option<u64> {
     let lower = text.to_lowercase();
     // "Claude AI usage limit reached|1763240400"
     if let Some((_, rest)) = lower.split_once("limit reached|") {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         return digits.parse::<f64>().ok().and_then(date_to_unix_ms);
     }
-    let marks = [
+    let phrases = [
         "try again in ",
         "retry in ",
         "retry after ",
@@ -406,12 +410,12 @@ fn reset_from_text(text: &str, at: u64) -> Option<u64> {
         "reset in ",
         "wait ",
     ];
-    let found = marks.iter().find_map(|mark| {
+    let wait_ms = phrases.iter().find_map(|phrase| {
         lower
-            .split_once(mark)
+            .split_once(phrase)
             .and_then(|(_, rest)| parse_duration_ms(rest))
     });
-    found.map(|found| at.saturating_add(to_count(found)))
+    wait_ms.map(|wait_ms| at_unix_ms.saturating_add(to_count(wait_ms)))
 }
 
 /// Converts a time in seconds or milliseconds since 1970. Times before 2001 are rejected.
@@ -435,11 +439,11 @@ fn parse_duration_ms(text: &str) -> Option<f64> {
         let Ok(number) = rest[..digits].trim_end_matches('.').parse::<f64>() else {
             break;
         };
-        let after = rest[digits..].trim_start();
-        let word = after
+        let unit_text = rest[digits..].trim_start();
+        let unit_length = unit_text
             .find(|c: char| !c.is_ascii_alphabetic())
-            .unwrap_or(after.len());
-        let unit = match &after[..word] {
+            .unwrap_or(unit_text.len());
+        let unit = match &unit_text[..unit_length] {
             "ms" | "millisecond" | "milliseconds" => 1.0,
             "s" | "sec" | "secs" | "second" | "seconds" => 1000.0,
             "m" | "min" | "mins" | "minute" | "minutes" => 60_000.0,
@@ -449,7 +453,7 @@ fn parse_duration_ms(text: &str) -> Option<f64> {
             _ => break,
         };
         total = Some(total.unwrap_or(0.0) + number * unit);
-        rest = after[word..].trim_start_matches([' ', ',']);
+        rest = unit_text[unit_length..].trim_start_matches([' ', ',']);
         rest = rest.strip_prefix("and ").unwrap_or(rest);
     }
     total
@@ -470,5 +474,4 @@ pub(crate) fn to_count(number: f64) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "verdict_tests.rs"]
 mod tests;

@@ -53,17 +53,17 @@ impl DriverHarness {
     }
 
     fn record(&mut self, stream: JournalStream, line: &str) -> Vec<AgentEvent> {
-        let n = self.journal.len() as u64 + 1;
+        let position = self.journal.len() as u64 + 1;
         let record = JournalRecord {
-            position: n,
-            written_unix_ms: 1_763_200_000_000 + n,
+            position: position,
+            written_unix_ms: 1_763_200_000_000 + position,
             stream,
             line: line.to_owned(),
         };
         self.journal.push(record.clone());
-        let said = self.driver.on_record(&record);
-        self.events.extend(said.clone());
-        said
+        let events = self.driver.on_record(&record);
+        self.events.extend(events.clone());
+        events
     }
 
     /// Records a line of the program's output.
@@ -78,19 +78,19 @@ impl DriverHarness {
 
     /// Sends the driver's inputs until it has none, and returns them.
     pub(super) fn send_inputs(&mut self) -> Vec<InputAction> {
-        let mut all = Vec::new();
-        while let Some(say) = self.driver.next_input(&self.input) {
-            assert!(all.len() < 50, "the driver never stops sending: {all:?}");
-            match &say {
+        let mut sent = Vec::new();
+        while let Some(action) = self.driver.next_input(&self.input) {
+            assert!(sent.len() < 50, "the driver never stops sending: {sent:?}");
+            match &action {
                 // The shim records input with its secrets redacted.
                 InputAction::Line(line) => {
                     drop(self.record(JournalStream::In, &line.replace("secret", "[redacted]")))
                 }
                 InputAction::Close => drop(self.record(JournalStream::InEnd, "")),
             }
-            all.push(say);
+            sent.push(action);
         }
-        all
+        sent
     }
 
     /// Sends all inputs and returns the lines as JSON. Panics if the driver closes the input.
@@ -110,34 +110,35 @@ impl DriverHarness {
     /// that wrote the journal. Both send the same input, report the same events afterwards and
     /// judge the end in the same way. The check cuts the journal at every position.
     pub(super) fn check_replay(&self) {
-        let mut lived = new_driver(&self.setup);
+        let mut original = new_driver(&self.setup);
         for cut in 0..=self.journal.len() {
             if let Some(last) = cut.checked_sub(1) {
-                lived.on_record(&self.journal[last]);
+                original.on_record(&self.journal[last]);
             }
             let mut fresh = new_driver(&self.setup);
             self.journal[..cut]
                 .iter()
-                .for_each(|journal| drop(fresh.on_record(journal)));
-            for (_, wishes) in &self.input_history {
-                let (a, b) = (lived.next_input(wishes), fresh.next_input(wishes));
-                assert_eq!(a, b, "after {cut} records");
+                .for_each(|record| drop(fresh.on_record(record)));
+            for (_, desired) in &self.input_history {
+                let (from_original, from_fresh) =
+                    (original.next_input(desired), fresh.next_input(desired));
+                assert_eq!(from_original, from_fresh, "after {cut} records");
                 assert_eq!(
-                    a,
-                    lived.next_input(wishes),
+                    from_original,
+                    original.next_input(desired),
                     "asking changed something after {cut} records"
                 );
             }
             for exit in [Exit::Code(0), Exit::Code(1), Exit::Signal(9), Exit::Lost] {
                 assert_eq!(
-                    lived.assess_exit(&exit),
+                    original.assess_exit(&exit),
                     fresh.assess_exit(&exit),
                     "after {cut} records"
                 );
             }
             let rest: Vec<AgentEvent> = self.journal[cut..]
                 .iter()
-                .flat_map(|journal| fresh.on_record(journal))
+                .flat_map(|record| fresh.on_record(record))
                 .collect();
             assert!(
                 self.events.ends_with(&rest),
@@ -146,18 +147,18 @@ impl DriverHarness {
         }
         // No two requests of the driver share an id, under any name of the protocol.
         let mut ids = Vec::new();
-        for line in self
+        for record in self
             .journal
             .iter()
-            .filter(|journal| journal.stream == JournalStream::In)
+            .filter(|record| record.stream == JournalStream::In)
         {
-            let Ok(said) = serde_json::from_str::<serde_json::Value>(&line.line) else {
+            let Ok(message) = serde_json::from_str::<serde_json::Value>(&record.line) else {
                 continue;
             };
-            let id = if said["method"].is_string() {
-                &said["id"]
+            let id = if message["method"].is_string() {
+                &message["id"]
             } else {
-                &said["request_id"]
+                &message["request_id"]
             };
             if !id.is_null() {
                 assert!(!ids.contains(id), "{id} is used twice");
@@ -167,23 +168,23 @@ impl DriverHarness {
         // At the position of each recorded input, a driver wants to send exactly this input.
         // Nothing is sent twice or out of order.
         let mut fresh = new_driver(&self.setup);
-        for (place, record) in self.journal.iter().enumerate() {
-            let wishes = self
+        for (index, record) in self.journal.iter().enumerate() {
+            let desired = self
                 .input_history
                 .iter()
                 .rev()
-                .find(|input_history| input_history.0 <= place)
-                .map(|input_history| input_history.1.clone())
+                .find(|(records, _)| *records <= index)
+                .map(|(_, input)| input.clone())
                 .unwrap_or_default();
-            let wants = fresh.next_input(&wishes);
-            match (record.stream, wants) {
+            let next = fresh.next_input(&desired);
+            match (record.stream, next) {
                 (JournalStream::In, Some(InputAction::Line(line))) => {
                     assert_eq!(line.replace("secret", "[redacted]"), record.line)
                 }
                 (JournalStream::InEnd, Some(InputAction::Close))
                 | (JournalStream::Out | JournalStream::Err | JournalStream::Mark, _) => {}
-                (stream, wants) => {
-                    panic!("record {place} is {stream:?}, but the driver wants {wants:?}")
+                (stream, next) => {
+                    panic!("record {index} is {stream:?}, but the driver wants {next:?}")
                 }
             }
             fresh.on_record(record);

@@ -102,7 +102,7 @@ impl DriverSetup {
         let first = self
             .runtime
             .argv()
-            .and_then(|runtime| runtime.first())
+            .and_then(|argv| argv.first())
             .map_or("", String::as_str);
         first.rsplit('/').next().unwrap_or(first)
     }
@@ -146,9 +146,9 @@ pub fn fill_token(line: &str, token: &str) -> String {
     if !line.contains(TOKEN_PLACEHOLDER) {
         return line.to_owned();
     }
-    let opens = matches!(rpc::parse_message(line), Some(rpc::RpcMessage::Request { method, .. }) if acp::opens_session(&method));
+    let opens_session = matches!(rpc::parse_message(line), Some(rpc::RpcMessage::Request { method, .. }) if acp::opens_session(&method));
     // Regatta creates the token, and it contains no character that JSON escapes.
-    if opens {
+    if opens_session {
         line.replace(TOKEN_PLACEHOLDER, token)
     } else {
         line.to_owned()

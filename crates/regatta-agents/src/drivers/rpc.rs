@@ -39,7 +39,7 @@ impl RpcError {
             Value::String(text) => Some(text.as_str()),
             data => ["message", "details", "error"]
                 .iter()
-                .find_map(|s| data[*s].as_str()),
+                .find_map(|key| data[*key].as_str()),
         };
         match more.filter(|more| !self.message.contains(more)) {
             Some(more) if self.message.is_empty() => more.to_owned(),
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn lines_are_parsed_as_requests_notifications_results_or_errors() {
-        for (line, kind) in [
+        for (line, expected) in [
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{}}"#,
                 "request",
@@ -169,7 +169,7 @@ mod tests {
             ("hello", "nothing"),
             ("", "nothing"),
         ] {
-            let seen = match parse_message(line) {
+            let actual = match parse_message(line) {
                 None => "nothing",
                 Some(RpcMessage::Request { .. }) => "request",
                 Some(RpcMessage::Notification { .. }) => "note",
@@ -178,7 +178,7 @@ mod tests {
                     outcome: Err(_), ..
                 }) => "error",
             };
-            assert_eq!(seen, kind, "{line}");
+            assert_eq!(actual, expected, "{line}");
         }
     }
 

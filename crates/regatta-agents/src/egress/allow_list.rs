@@ -38,7 +38,7 @@ impl AllowList {
     pub fn new(entries: &[String]) -> Result<AllowList, String> {
         entries
             .iter()
-            .map(|s| AllowListEntry::parse(s))
+            .map(|entry| AllowListEntry::parse(entry))
             .collect::<Result<_, _>>()
             .map(AllowList)
     }
@@ -48,15 +48,15 @@ impl AllowList {
     pub(super) fn allows_host(&self, host: &str, port: u16) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let address = parse_address(&host);
-        self.0.iter().any(|rule| {
-            let named = match &rule.host {
+        self.0.iter().any(|entry| {
+            let is_named = match &entry.host {
                 HostPattern::Name(name) => *name == host,
                 HostPattern::Subdomains(suffix) => {
                     host.len() > suffix.len() && host.ends_with(suffix.as_str())
                 }
-                HostPattern::Address(listed) => address == Some(*listed),
+                HostPattern::Address(allowed) => address == Some(*allowed),
             };
-            named && rule.matches_port(port)
+            is_named && entry.matches_port(port)
         })
     }
 
@@ -65,45 +65,47 @@ impl AllowList {
     pub(super) fn allows_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
         is_public(address)
-            || self.0.iter().any(|allow_list| {
-                allow_list.host == HostPattern::Address(address) && allow_list.matches_port(port)
+            || self.0.iter().any(|entry| {
+                entry.host == HostPattern::Address(address) && entry.matches_port(port)
             })
     }
 }
 
 impl AllowListEntry {
     fn parse(entry: &str) -> Result<AllowListEntry, String> {
-        let wrong = || {
+        let error = || {
             format!(
                 "{entry:?} is not a host: write example.com, *.example.com, 192.0.2.7 or one of \
-                 them with :PORT, \
-                 [2001:db8::7]:PORT for an address with colons"
+                 them with :PORT, [2001:db8::7]:PORT for an address with colons"
             )
         };
-        let (host, port) = split_port(entry.trim()).ok_or_else(wrong)?;
+        let (host, port) = split_port(entry.trim()).ok_or_else(error)?;
         let host = host.trim_end_matches('.').to_ascii_lowercase();
-        let name = |s: &str| {
-            !s.is_empty()
-                && s.len() <= 253
-                && s.split('.').all(|s| !s.is_empty() && s.len() <= 63)
-                && s.bytes()
+        let is_name = |text: &str| {
+            !text.is_empty()
+                && text.len() <= 253
+                && text
+                    .split('.')
+                    .all(|text| !text.is_empty() && text.len() <= 63)
+                && text
+                    .bytes()
                     .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
         };
         let host = match (parse_address(&host), host.strip_prefix("*.")) {
             (Some(address), _) => HostPattern::Address(address),
             // `*.com` would allow most of the internet.
-            (None, Some(suffix)) if name(suffix) && suffix.contains('.') => {
+            (None, Some(suffix)) if is_name(suffix) && suffix.contains('.') => {
                 HostPattern::Subdomains(format!(".{suffix}"))
             }
-            (None, None) if name(&host) => HostPattern::Name(host),
-            _ => return Err(wrong()),
+            (None, None) if is_name(&host) => HostPattern::Name(host),
+            _ => return Err(error()),
         };
         Ok(AllowListEntry { host, port })
     }
 
     fn matches_port(&self, port: u16) -> bool {
         self.port
-            .map_or(DEFAULT_PORTS.contains(&port), |n| n == port)
+            .map_or(DEFAULT_PORTS.contains(&port), |listed| listed == port)
     }
 }
 
@@ -126,19 +128,19 @@ fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// Splits a text into a host and a port. Without a port, `usual` is used.
-pub(super) fn split_host_and_port(text: &str, usual: Option<u16>) -> Option<(String, u16)> {
+/// Splits a text into a host and a port. Without a port, `default_port` is used.
+pub(super) fn split_host_and_port(text: &str, default_port: Option<u16>) -> Option<(String, u16)> {
     let (host, port) = split_port(text)?;
-    let fine = !host.is_empty()
+    let is_valid = !host.is_empty()
         && host.len() <= 253
         && host
             .bytes()
             .all(|byte| byte.is_ascii_graphic() && byte != b'/');
-    fine.then_some((host.to_owned(), port.or(usual)?))
+    is_valid.then_some((host.to_owned(), port.or(default_port)?))
 }
 
 fn parse_port(text: &str) -> Option<u16> {
-    text.parse().ok().filter(|text| *text != 0)
+    text.parse().ok().filter(|port| *port != 0)
 }
 
 /// Parses an address. An IPv4 address that is mapped into IPv6 becomes the IPv4 address.
@@ -150,13 +152,13 @@ pub(super) fn parse_address(host: &str) -> Option<IpAddr> {
 
 /// Returns the location of the server of a URL.
 pub(super) fn locate_tool_server(url: &str) -> Result<ToolServerLocation, String> {
-    let (rest, usual) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+    let (rest, default_port) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
         (Some(rest), _) => (rest, 80),
         (_, Some(rest)) => (rest, 443),
         _ => return Err(format!("{url:?} is not the URL of a server")),
     };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let (host, port) = split_host_and_port(authority, Some(usual))
+    let (host, port) = split_host_and_port(authority, Some(default_port))
         .ok_or_else(|| format!("{url:?} is not the URL of a server"))?;
     Ok(match parse_address(&host) {
         Some(address) if address.is_loopback() => {
@@ -174,14 +176,14 @@ pub(super) fn locate_tool_server(url: &str) -> Result<ToolServerLocation, String
 /// network.
 fn is_public(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(ipv4_addr) => {
-            let [a, b, c, _] = ipv4_addr.octets();
-            !(ipv4_addr.is_loopback()
-                || ipv4_addr.is_private()
-                || ipv4_addr.is_link_local()
-                || ipv4_addr.is_broadcast()
-                || ipv4_addr.is_multicast()
-                || ipv4_addr.is_documentation()
+        IpAddr::V4(address) => {
+            let [a, b, c, _] = address.octets();
+            !(address.is_loopback()
+                || address.is_private()
+                || address.is_link_local()
+                || address.is_broadcast()
+                || address.is_multicast()
+                || address.is_documentation()
                 || a == 0
                 || a >= 240
                 // These are the ranges for carrier NAT, for protocol assignments and for
@@ -190,26 +192,26 @@ fn is_public(address: IpAddr) -> bool {
                 || (a == 192 && b == 0 && c == 0)
                 || (a == 198 && (b == 18 || b == 19)))
         }
-        IpAddr::V6(ipv6_addr) => {
-            let s = ipv6_addr.segments();
-            let inner =
+        IpAddr::V6(address) => {
+            let segments = address.segments();
+            let embedded =
                 |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
-            if s[..6] == [0; 6] || s[..6] == [0, 0, 0, 0, 0, 0xffff] {
+            if segments[..6] == [0; 6] || segments[..6] == [0, 0, 0, 0, 0, 0xffff] {
                 // This is the unspecified address, the loopback address, or an embedded IPv4
                 // address.
-                return s[6] != 0 && is_public(inner(s[6], s[7]).into());
+                return segments[6] != 0 && is_public(embedded(segments[6], segments[7]).into());
             }
-            if s[..6] == [0x64, 0xff9b, 0, 0, 0, 0] {
-                return is_public(inner(s[6], s[7]).into());
+            if segments[..6] == [0x64, 0xff9b, 0, 0, 0, 0] {
+                return is_public(embedded(segments[6], segments[7]).into());
             }
-            if s[0] == 0x2002 {
-                return is_public(inner(s[1], s[2]).into());
+            if segments[0] == 0x2002 {
+                return is_public(embedded(segments[1], segments[2]).into());
             }
             // Only this eighth of the addresses is assigned. Tunnels and documentation are excluded
             // from it.
-            s[0] & 0xe000 == 0x2000
-                && !(s[0] == 0x2001 && (s[1] < 0x200 || s[1] == 0xdb8))
-                && s[0] != 0x3fff
+            segments[0] & 0xe000 == 0x2000
+                && !(segments[0] == 0x2001 && (segments[1] < 0x200 || segments[1] == 0xdb8))
+                && segments[0] != 0x3fff
         }
     }
 }

@@ -51,33 +51,28 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
 pub(super) fn receive_sockets(
     listener: &UnixListener,
     count: usize,
-    welcome: &dyn Fn(u32) -> bool,
+    is_expected: &dyn Fn(u32) -> bool,
 ) -> io::Result<(UnixStream, Vec<OwnedFd>)> {
-    let mut stage = loop {
-        let (mut stage, _) = listener.accept()?;
+    let mut peer = loop {
+        let (mut peer, _) = listener.accept()?;
         // The credentials hold the process number in this process's namespace.
-        if welcome(
-            socket_peercred(&stage)?
-                .pid
-                .as_raw_nonzero()
-                .get()
-                .unsigned_abs(),
-        ) {
-            break stage;
+        let pid = socket_peercred(&peer)?.pid.as_raw_nonzero().get();
+        if is_expected(pid.unsigned_abs()) {
+            break peer;
         }
         // The peer's byte is read first, because closing a connection with unread data would
         // discard the reply.
-        stage.set_read_timeout(Some(REJECTED_PEER_TIMEOUT))?;
-        drop(stage.read(&mut [0; 1]));
-        drop(stage.write_all(b"n"));
+        peer.set_read_timeout(Some(REJECTED_PEER_TIMEOUT))?;
+        drop(peer.read(&mut [0; 1]));
+        drop(peer.write_all(b"n"));
     };
-    stage.set_read_timeout(Some(HANDOVER_TIMEOUT))?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut word = [0; 1];
+    peer.set_read_timeout(Some(HANDOVER_TIMEOUT))?;
+    let mut buffer = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut buffer);
+    let mut byte = [0; 1];
     recvmsg(
-        &stage,
-        &mut [IoSliceMut::new(&mut word)],
+        &peer,
+        &mut [IoSliceMut::new(&mut byte)],
         &mut control,
         RecvFlags::CMSG_CLOEXEC,
     )?;
@@ -88,37 +83,37 @@ pub(super) fn receive_sockets(
         }
     }
     if sockets.len() != count {
-        drop(stage.write_all(b"n"));
+        drop(peer.write_all(b"n"));
         return Err(io::Error::other(format!(
             "the init process passed {} sockets instead of {count}",
             sockets.len()
         )));
     }
-    Ok((stage, sockets))
+    Ok((peer, sockets))
 }
 
 /// Tells the init process that its sockets are served and it may continue.
-pub(super) fn acknowledge(mut stage: UnixStream) -> io::Result<()> {
-    stage.write_all(b"y")
+pub(super) fn acknowledge(mut peer: UnixStream) -> io::Result<()> {
+    peer.write_all(b"y")
 }
 
 /// Listens on these addresses, passes the sockets to the shim and waits for its reply. No socket
 /// stays open in this process.
-pub(crate) fn send_sockets(socket: &Path, inside: &[SocketAddr]) -> Result<(), String> {
+pub(crate) fn send_sockets(socket: &Path, addresses: &[SocketAddr]) -> Result<(), String> {
     let mut sockets = vec![];
-    for address in inside {
+    for address in addresses {
         let listener = TcpListener::bind(address);
         sockets.push(listener.map_err(|error| {
             format!("no socket can listen on {address} in the sandbox ({error})")
         })?);
     }
-    let done = || -> io::Result<bool> {
+    let hand_over = || -> io::Result<bool> {
         let (_directory, short) = short_path(socket)?;
         let mut shim = UnixStream::connect(short)?;
         shim.set_read_timeout(Some(HANDOVER_TIMEOUT))?;
         let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
+        let mut buffer = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut buffer);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
             return Err(io::Error::other("the sockets do not fit into one message"));
         }
@@ -132,7 +127,7 @@ pub(crate) fn send_sockets(socket: &Path, inside: &[SocketAddr]) -> Result<(), S
         shim.read_exact(&mut answer)?;
         Ok(answer == *b"y")
     };
-    match done() {
+    match hand_over() {
         Ok(true) => Ok(()),
         Ok(false) => Err("its shim did not let it start".to_owned()),
         Err(error) => Err(format!("its shim is not reachable ({error})")),
@@ -148,12 +143,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let listener = listen(&socket).unwrap();
-        let stage =
+        let init =
             std::thread::spawn(move || send_sockets(&socket, &["127.0.0.1:0".parse().unwrap()]));
         assert!(receive_sockets(&listener, 2, &|_| true).is_err());
         assert!(
-            stage
-                .join()
+            init.join()
                 .unwrap()
                 .unwrap_err()
                 .contains("did not let it start")
@@ -165,18 +159,18 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let listener = listen(&socket).unwrap();
-        let stages =
+        let init =
             std::thread::spawn(move || [send_sockets(&socket, &[]), send_sockets(&socket, &[])]);
-        let seen = std::cell::RefCell::new(vec![]);
+        let pids = std::cell::RefCell::new(vec![]);
         let second = |pid| {
-            seen.borrow_mut().push(pid);
-            seen.borrow().len() == 2
+            pids.borrow_mut().push(pid);
+            pids.borrow().len() == 2
         };
-        let (stage, sockets) = receive_sockets(&listener, 0, &second).unwrap();
-        acknowledge(stage).unwrap();
+        let (peer, sockets) = receive_sockets(&listener, 0, &second).unwrap();
+        acknowledge(peer).unwrap();
         assert!(sockets.is_empty());
-        assert_eq!(seen.into_inner(), [std::process::id(); 2]);
-        let [first, second] = stages.join().unwrap();
+        assert_eq!(pids.into_inner(), [std::process::id(); 2]);
+        let [first, second] = init.join().unwrap();
         assert!(first.unwrap_err().contains("did not let it start"));
         second.unwrap();
     }
@@ -189,13 +183,13 @@ mod tests {
         std::fs::create_dir(&deep).unwrap();
         let socket = deep.join("socket");
         let listener = listen(&socket).unwrap();
-        let stage =
+        let init =
             std::thread::spawn(move || send_sockets(&socket, &["127.0.0.1:0".parse().unwrap()]));
         let (connection, mut sockets) = receive_sockets(&listener, 1, &|_| true).unwrap();
         acknowledge(connection).unwrap();
-        stage.join().unwrap().unwrap();
-        let got = TcpListener::from(sockets.remove(0));
-        let client = std::net::TcpStream::connect(got.local_addr().unwrap()).unwrap();
-        assert_eq!(got.accept().unwrap().1, client.local_addr().unwrap());
+        init.join().unwrap().unwrap();
+        let received = TcpListener::from(sockets.remove(0));
+        let client = std::net::TcpStream::connect(received.local_addr().unwrap()).unwrap();
+        assert_eq!(received.accept().unwrap().1, client.local_addr().unwrap());
     }
 }

@@ -2,9 +2,12 @@
 //! allowed hosts.
 //!
 //! ```text
-//! inside, an empty network               outside, the shim
-//! init process: listens on 127.0.0.1 ──── its listening sockets, over a unix socket ───▶ gate:
-//! accepts, checks, connects program: HTTPS_PROXY=http://127.0.0.1:61080
+//! inside, an empty network                     outside, the shim
+//!
+//! init process: listens on 127.0.0.1  ───────► gate: accepts, checks, connects
+//!               (passes its listening sockets
+//!                over a unix socket)
+//! program: HTTPS_PROXY=http://127.0.0.1:61080
 //! ```
 //!
 //! A socket stays in the network in which it was created, whichever process holds it. Regatta
@@ -13,7 +16,7 @@
 //! passes its sockets is removed before the program starts. The gate runs in the shim, so it
 //! survives a restart of the daemon and ends with the program.
 //!
-//! [`rules`] holds the allow list and the addresses that no list opens by accident. [`fd_passing`]
+//! [`allow_list`] holds the allow list and the addresses that no list opens by accident. [`fd_passing`]
 //! passes the sockets, [`proxy`] serves one connection, and this file accepts connections.
 
 mod allow_list;
@@ -57,7 +60,7 @@ impl EgressRoutes {
     /// Creates the routes to these hosts and to the tools at this URL. Returns `None` if there is
     /// no route.
     pub fn new(allow: &[String], tools: Option<&str>) -> Result<Option<EgressRoutes>, String> {
-        let mut ways = EgressRoutes {
+        let mut routes = EgressRoutes {
             allow: allow.to_vec(),
             tools: None,
         };
@@ -66,22 +69,22 @@ impl EgressRoutes {
                 // Without privileges no process can listen on a low port, so the proxy leads to
                 // these tools.
                 allow_list::ToolServerLocation::Loopback(address) if address.port() < 1024 => {
-                    ways.allow.push(address.to_string())
+                    routes.allow.push(address.to_string())
                 }
-                allow_list::ToolServerLocation::Loopback(address) => ways.tools = Some(address),
-                allow_list::ToolServerLocation::Remote(listed) => ways.allow.push(listed),
+                allow_list::ToolServerLocation::Loopback(address) => routes.tools = Some(address),
+                allow_list::ToolServerLocation::Remote(listed) => routes.allow.push(listed),
             }
         }
-        AllowList::new(&ways.allow)?;
-        Ok((!ways.allow.is_empty() || ways.tools.is_some()).then_some(ways))
+        AllowList::new(&routes.allow)?;
+        Ok((!routes.allow.is_empty() || routes.tools.is_some()).then_some(routes))
     }
 
     /// Returns the proxy's address inside, if there is a proxy.
     pub fn proxy_address(&self) -> Option<SocketAddr> {
-        let taken = self
+        let is_port_taken = self
             .tools
             .is_some_and(|address| address.port() == PROXY_PORT);
-        let port = PROXY_PORT + u16::from(taken);
+        let port = PROXY_PORT + u16::from(is_port_taken);
         (!self.allow.is_empty()).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
@@ -96,7 +99,7 @@ impl EgressRoutes {
         let Some(proxy) = self.proxy_address() else {
             return vec![];
         };
-        let mut all = vec![("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned())];
+        let mut variables = vec![("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned())];
         for (name, value) in [
             ("HTTP_PROXY", format!("http://{proxy}")),
             ("HTTPS_PROXY", format!("http://{proxy}")),
@@ -104,10 +107,10 @@ impl EgressRoutes {
             // The program's own servers and the tools are reached without the proxy.
             ("NO_PROXY", "127.0.0.1,localhost,::1".to_owned()),
         ] {
-            all.push((name.to_lowercase(), value.clone()));
-            all.push((name.to_owned(), value));
+            variables.push((name.to_lowercase(), value.clone()));
+            variables.push((name.to_owned(), value));
         }
-        all
+        variables
     }
 }
 
@@ -139,53 +142,53 @@ pub(crate) fn socket_in(tmp: &Path) -> PathBuf {
 
 impl EgressGate {
     /// Creates the socket. The program is started after it.
-    pub fn open(tmp: &Path, ways: EgressRoutes) -> io::Result<EgressGate> {
+    pub fn open(tmp: &Path, routes: EgressRoutes) -> io::Result<EgressGate> {
         let socket = socket_in(tmp);
         Ok(EgressGate {
             listener: fd_passing::listen(&socket)?,
             socket,
-            routes: ways,
+            routes,
         })
     }
 
     /// Waits for an init process and serves its sockets in new threads.
-    pub fn serve_any(self, tell: OnRefusal) -> io::Result<()> {
-        self.serve_process(tell, &|_| true, || Ok(()))
+    pub fn serve_any(self, on_refusal: OnRefusal) -> io::Result<()> {
+        self.serve_process(on_refusal, &|_| true, || Ok(()))
     }
 
-    /// Like [`EgressGate::serve_any`], but accepts only the init process that is `welcome` and runs
-    /// `settle` before it lets the process continue.
+    /// Like [`EgressGate::serve_any`], but accepts only the init process for which `is_expected`
+    /// returns true, and runs `before_continue` before it lets the process continue.
     pub(crate) fn serve_process(
         self,
-        tell: OnRefusal,
-        welcome: &dyn Fn(u32) -> bool,
-        settle: impl FnOnce() -> io::Result<()>,
+        on_refusal: OnRefusal,
+        is_expected: &dyn Fn(u32) -> bool,
+        before_continue: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        let rules = AllowList::new(&self.routes.allow).map_err(io::Error::other)?;
-        let guard = Arc::new(GateState {
-            allow_list: rules,
+        let allow_list = AllowList::new(&self.routes.allow).map_err(io::Error::other)?;
+        let state = Arc::new(GateState {
+            allow_list: allow_list,
             refusal_counts: Mutex::default(),
-            on_refusal: tell,
+            on_refusal,
         });
-        let inside = self.routes.inner_addresses();
-        let taken = fd_passing::receive_sockets(&self.listener, inside.len(), welcome);
+        let addresses = self.routes.inner_addresses();
+        let received = fd_passing::receive_sockets(&self.listener, addresses.len(), is_expected);
         // The socket is removed in any case, so that no other process finds it.
         drop(self.listener);
         let removed = std::fs::remove_file(&self.socket);
-        let (stage, sockets) = taken?;
+        let (peer, sockets) = received?;
         removed?;
-        for (address, socket) in inside.into_iter().zip(sockets) {
-            let (guard, tools) = (
-                Arc::clone(&guard),
+        for (address, socket) in addresses.into_iter().zip(sockets) {
+            let (state, tools) = (
+                Arc::clone(&state),
                 self.routes.tools.filter(|tool| *tool == address),
             );
             std::thread::Builder::new()
                 .name("gate".to_owned())
                 .stack_size(proxy::STACK_BYTES)
-                .spawn(move || accept_connections(&TcpListener::from(socket), tools, &guard))?;
+                .spawn(move || accept_connections(&TcpListener::from(socket), tools, &state))?;
         }
-        settle()?;
-        fd_passing::acknowledge(stage)
+        before_continue()?;
+        fd_passing::acknowledge(peer)
     }
 }
 
@@ -200,19 +203,19 @@ impl GateState {
     /// Reports a refusal. Repeated refusals are reported less and less often, so that a program in
     /// a loop fills no disk.
     fn report_refusal(&self, to: &str, why: &str) {
-        let mut told = lock(&self.refusal_counts);
-        if told.len() >= MAX_REPORTED_HOSTS && !told.contains_key(to) {
+        let mut counts = lock(&self.refusal_counts);
+        if counts.len() >= MAX_REPORTED_HOSTS && !counts.contains_key(to) {
             return;
         }
-        let times = told.entry(to.to_owned()).or_default();
-        *times += 1;
-        let (times, last) = (*times, told.len() == MAX_REPORTED_HOSTS);
-        drop(told);
-        if times
+        let count = counts.entry(to.to_owned()).or_default();
+        *count += 1;
+        let (count, is_last) = (*count, counts.len() == MAX_REPORTED_HOSTS);
+        drop(counts);
+        if count
             .checked_ilog10()
-            .is_some_and(|time| 10_u64.pow(time) == times)
+            .is_some_and(|exponent| 10_u64.pow(exponent) == count)
         {
-            let why = if last && times == 1 {
+            let why = if is_last && count == 1 {
                 format!("{why}; further hosts are not reported")
             } else {
                 why.to_owned()
@@ -220,7 +223,7 @@ impl GateState {
             (self.on_refusal)(RefusedConnection {
                 to: to.to_owned(),
                 why,
-                times,
+                times: count,
             });
         }
     }
@@ -231,30 +234,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Accepts connections until the program's network is gone.
-fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, guard: &Arc<GateState>) {
-    let busy = Arc::new((Mutex::new(0_usize), Condvar::new()));
+fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: &Arc<GateState>) {
+    let active = Arc::new((Mutex::new(0_usize), Condvar::new()));
     loop {
-        let room = busy.1.wait_while(lock(&busy.0), |n| *n >= MAX_CONNECTIONS);
-        *room.unwrap_or_else(PoisonError::into_inner) += 1;
-        let place = ConnectionSlot(Arc::clone(&busy));
+        let count = active
+            .1
+            .wait_while(lock(&active.0), |n| *n >= MAX_CONNECTIONS);
+        *count.unwrap_or_else(PoisonError::into_inner) += 1;
+        let slot = ConnectionSlot(Arc::clone(&active));
         let client = match listener.accept() {
             Ok((client, _)) => client,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             // Usually the process has no descriptors left, and gets some back when a connection
             // ends.
             Err(_) => {
-                drop(place);
+                drop(slot);
                 std::thread::sleep(proxy::NO_RESOURCES_DELAY);
                 continue;
             }
         };
-        let guard = Arc::clone(guard);
+        let state = Arc::clone(state);
         let run = move || {
-            let _place = place;
+            let _place = slot;
             // An error concerns only the two ends of the connection.
             drop(match tools {
                 Some(address) => proxy::forward_connection(client, address),
-                None => proxy::serve_client(client, &guard),
+                None => proxy::serve_client(client, &state),
             });
         };
         // Without a thread the client is dropped, so that its connection ends.
@@ -283,56 +288,57 @@ mod tests {
 
     #[test]
     fn repeated_refusal_is_reported_at_1_10_and_100_times() {
-        let heard: Arc<Mutex<Vec<RefusedConnection>>> = Arc::default();
-        let (hear, rules) = (Arc::clone(&heard), AllowList::new(&[]).unwrap());
-        let guard = GateState {
-            allow_list: rules,
+        let reports: Arc<Mutex<Vec<RefusedConnection>>> = Arc::default();
+        let (sink, allow_list) = (Arc::clone(&reports), AllowList::new(&[]).unwrap());
+        let state = GateState {
+            allow_list: allow_list,
             refusal_counts: Mutex::default(),
-            on_refusal: Arc::new(move |refused_connection| lock(&hear).push(refused_connection)),
+            on_refusal: Arc::new(move |report| lock(&sink).push(report)),
         };
         for _ in 0..250 {
-            guard.report_refusal("a.example:443", "it is not listed");
+            state.report_refusal("a.example:443", "it is not listed");
         }
         assert_eq!(
-            lock(&heard)
+            lock(&reports)
                 .iter()
-                .map(|refused_connection| refused_connection.times)
+                .map(|report| report.times)
                 .collect::<Vec<_>>(),
             [1, 10, 100]
         );
-        for nth in 0..2 * MAX_REPORTED_HOSTS {
-            guard.report_refusal(&format!("{nth}.example:443"), "it is not listed");
+        for number in 0..2 * MAX_REPORTED_HOSTS {
+            state.report_refusal(&format!("{number}.example:443"), "it is not listed");
         }
-        let heard = lock(&heard);
-        assert_eq!(heard.len(), 3 + MAX_REPORTED_HOSTS - 1);
+        let reports = lock(&reports);
+        assert_eq!(reports.len(), 3 + MAX_REPORTED_HOSTS - 1);
         assert!(
-            heard.last().unwrap().why.contains("are not reported"),
+            reports.last().unwrap().why.contains("are not reported"),
             "{:?}",
-            heard.last()
+            reports.last()
         );
     }
 
     #[test]
     fn proxy_does_not_use_the_port_of_the_mcp_server() {
-        let ways = EgressRoutes::new(
+        let routes = EgressRoutes::new(
             &["a.example".to_owned()],
             Some("http://127.0.0.1:61080/mcp"),
         )
         .unwrap()
         .unwrap();
         assert_eq!(
-            ways.inner_addresses()
+            routes
+                .inner_addresses()
                 .iter()
                 .map(SocketAddr::port)
                 .collect::<Vec<_>>(),
             [61_081, 61_080]
         );
         assert_eq!(EgressRoutes::new(&[], None).unwrap(), None);
-        let far = EgressRoutes::new(&[], Some("https://regatta.example/mcp"))
+        let remote = EgressRoutes::new(&[], Some("https://regatta.example/mcp"))
             .unwrap()
             .unwrap();
         assert_eq!(
-            (far.allow, far.tools),
+            (remote.allow, remote.tools),
             (vec!["regatta.example:443".to_owned()], None)
         );
     }

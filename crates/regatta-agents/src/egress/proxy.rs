@@ -49,37 +49,38 @@ pub(super) fn forward_connection(client: TcpStream, to: SocketAddr) -> io::Resul
 }
 
 /// Serves a client of the proxy.
-pub(super) fn serve_client(mut client: TcpStream, guard: &GateState) -> io::Result<()> {
-    let Some((head, rest)) = read_head(&mut client)? else {
+pub(super) fn serve_client(mut client: TcpStream, state: &GateState) -> io::Result<()> {
+    let Some((head, body_start)) = read_head(&mut client)? else {
         return respond(
             &mut client,
             "400 Bad Request",
             "The head of the request is too long or incomplete.",
         );
     };
-    let (host, port, first) = match parse_head(&head) {
-        Ok(ProxyRequest::Tunnel { host, port }) => (host, port, rest),
-        Ok(ProxyRequest::Forward { host, port, head }) => (host, port, [head, rest].concat()),
-        Err(why) => return respond(&mut client, "400 Bad Request", why),
+    let (host, port, first_bytes) = match parse_head(&head) {
+        Ok(ProxyRequest::Tunnel { host, port }) => (host, port, body_start),
+        Ok(ProxyRequest::Forward { host, port, head }) => (host, port, [head, body_start].concat()),
+        Err(reason) => return respond(&mut client, "400 Bad Request", reason),
     };
-    let to = if host.contains(':') {
+    let target = if host.contains(':') {
         format!("[{host}]:{port}")
     } else {
         format!("{host}:{port}")
     };
-    let mut refuse = |why: &str| {
-        guard.report_refusal(&to, why);
-        let text =
-            format!("{to} was refused: {why}. Add it with `regatta agent add NAME --egress {to}`.");
+    let mut refuse = |reason: &str| {
+        state.report_refusal(&target, reason);
+        let text = format!(
+            "{target} was refused: {reason}. Add it with `regatta agent add NAME --egress {target}`."
+        );
         respond(&mut client, "403 Forbidden", &text)
     };
-    if !guard.allow_list.allows_host(&host, port) {
+    if !state.allow_list.allows_host(&host, port) {
         return refuse("it is not in the agent's list of hosts");
     }
     let addresses: Vec<IpAddr> = match allow_list::parse_address(&host) {
         Some(address) => vec![address],
         None => match (host.as_str(), port).to_socket_addrs() {
-            Ok(found) => found.map(|address| address.ip()).collect(),
+            Ok(resolved) => resolved.map(|address| address.ip()).collect(),
             Err(error) => {
                 return respond(
                     &mut client,
@@ -89,18 +90,18 @@ pub(super) fn serve_client(mut client: TcpStream, guard: &GateState) -> io::Resu
             }
         },
     };
-    let open: Vec<IpAddr> = addresses
+    let allowed: Vec<IpAddr> = addresses
         .iter()
         .copied()
-        .filter(|address| guard.allow_list.allows_address(*address, port))
+        .filter(|address| state.allow_list.allows_address(*address, port))
         .collect();
-    if let (true, Some(first)) = (open.is_empty(), addresses.first()) {
+    if let (true, Some(first_bytes)) = (allowed.is_empty(), addresses.first()) {
         return refuse(&format!(
-            "its name resolves to {first}, an address of this machine or its network"
+            "its name resolves to {first_bytes}, an address of this machine or its network"
         ));
     }
     let mut server = Err(io::Error::other("the host has no address"));
-    for address in open {
+    for address in allowed {
         server = TcpStream::connect_timeout(&SocketAddr::new(address, port), CONNECT_TIMEOUT);
         if server.is_ok() {
             break;
@@ -112,14 +113,14 @@ pub(super) fn serve_client(mut client: TcpStream, guard: &GateState) -> io::Resu
             return respond(
                 &mut client,
                 "502 Bad Gateway",
-                &format!("{to} is not reachable: {error}."),
+                &format!("{target} is not reachable: {error}."),
             );
         }
     };
     if head.starts_with(b"CONNECT ") {
         client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
     }
-    copy_both_ways(&client, &server, &first)
+    copy_both_ways(&client, &server, &first_bytes)
 }
 
 fn respond(client: &mut TcpStream, status: &str, text: &str) -> io::Result<()> {
@@ -139,24 +140,27 @@ fn respond(client: &mut TcpStream, status: &str, text: &str) -> io::Result<()> {
 fn read_head(client: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
     let deadline = Instant::now() + HEAD_TIMEOUT;
     let mut head = Vec::new();
-    let mut piece = [0; 2048];
+    let mut chunk = [0; 2048];
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return Ok(None);
         }
-        client.set_read_timeout(Some(left))?;
-        let length = match client.read(&mut piece) {
+        client.set_read_timeout(Some(remaining))?;
+        let length = match client.read(&mut chunk) {
             Ok(0) => return Ok(None),
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
         // The end may lie across two pieces.
-        let from = head.len().saturating_sub(3);
-        head.extend_from_slice(&piece[..length]);
-        if let Some(at) = head[from..].windows(4).position(|head| head == b"\r\n\r\n") {
-            let rest = head.split_off(from + at + 4);
+        let search_start = head.len().saturating_sub(3);
+        head.extend_from_slice(&chunk[..length]);
+        if let Some(offset) = head[search_start..]
+            .windows(4)
+            .position(|bytes| bytes == b"\r\n\r\n")
+        {
+            let rest = head.split_off(search_start + offset + 4);
             return Ok(Some((head, rest)));
         }
         if head.len() > MAX_HEAD_BYTES {
@@ -183,11 +187,11 @@ fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
     let rest = target
         .strip_prefix("http://")
         .ok_or("This is a proxy. Request http://HOST/… or a tunnel.")?;
-    let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(at);
+    let path_start = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(path_start);
     // A host with a user name and a password before an @ is rejected.
     let (host, port) = allow_list::split_host_and_port(authority, Some(80))
-        .filter(|pair| !pair.0.contains('@'))
+        .filter(|(host, _)| !host.contains('@'))
         .ok_or(NO_REQUEST)?;
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut rewritten = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {authority}\r\n");
@@ -199,14 +203,14 @@ fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
             .trim()
             .to_ascii_lowercase();
         // A connection serves one request, because the next may be for another host.
-        let ours = [
+        let replaced_headers = [
             "host",
             "connection",
             "proxy-connection",
             "proxy-authorization",
             "keep-alive",
         ];
-        if !ours.contains(&name.as_str()) {
+        if !replaced_headers.contains(&name.as_str()) {
             rewritten.push_str(line);
             rewritten.push_str("\r\n");
         }
@@ -227,7 +231,7 @@ struct OneWayCopy<'a> {
     written: usize,
     /// Set when the source has ended.
     has_source_ended: bool,
-    /// Set when the target was told about the end.
+    /// Set when the end was passed on to the target.
     is_target_closed: bool,
 }
 
@@ -249,7 +253,7 @@ impl<'a> OneWayCopy<'a> {
 
     /// Moves the bytes that can be moved without waiting. Returns whether it moved any.
     fn copy_available(&mut self) -> io::Result<bool> {
-        let mut moved = false;
+        let mut has_moved = false;
         if self.is_empty() && !self.has_source_ended {
             self.buffer.resize(BUFFER_BYTES, 0);
             self.written = 0;
@@ -258,28 +262,28 @@ impl<'a> OneWayCopy<'a> {
             self.buffer
                 .truncate(*read.as_ref().ok().and_then(Option::as_ref).unwrap_or(&0));
             self.has_source_ended = read? == Some(0);
-            moved |= !self.is_empty() || self.has_source_ended;
+            has_moved |= !self.is_empty() || self.has_source_ended;
         }
         while !self.is_empty() {
             let mut to = self.to;
             match unless_blocked(to.write(&self.buffer[self.written..]))? {
                 Some(length) => self.written += length,
-                None => return Ok(moved),
+                None => return Ok(has_moved),
             }
-            moved = true;
+            has_moved = true;
         }
         if self.has_source_ended && !self.is_target_closed {
             self.is_target_closed = true;
             // The target may be gone already.
             drop(self.to.shutdown(Shutdown::Write));
         }
-        Ok(moved)
+        Ok(has_moved)
     }
 }
 
 /// Turns the result of a non-blocking call into `None` if the call would have to wait.
-fn unless_blocked(done: io::Result<usize>) -> io::Result<Option<usize>> {
-    match done {
+fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
+    match result {
         Ok(length) => Ok(Some(length)),
         Err(error)
             if matches!(
@@ -295,41 +299,47 @@ fn unless_blocked(done: io::Result<usize>) -> io::Result<Option<usize>> {
 
 /// Copies bytes in both directions until both have ended, one breaks, or the connection is idle for
 /// too long.
-fn copy_both_ways(client: &TcpStream, server: &TcpStream, first: &[u8]) -> io::Result<()> {
+fn copy_both_ways(client: &TcpStream, server: &TcpStream, first_bytes: &[u8]) -> io::Result<()> {
     for stream in [client, server] {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
     }
-    let mut up = OneWayCopy::new(client, server, first);
+    let mut up = OneWayCopy::new(client, server, first_bytes);
     let mut down = OneWayCopy::new(server, client, &[]);
     while !(up.is_target_closed && down.is_target_closed) {
-        let moved = up.copy_available()? | down.copy_available()?;
-        if moved {
+        let has_moved = up.copy_available()? | down.copy_available()?;
+        if has_moved {
             continue;
         }
-        let wants = |reads: &OneWayCopy<'_>, writes: &OneWayCopy<'_>| {
-            let read = if reads.is_empty() && !reads.has_source_ended {
+        let poll_flags = |reader: &OneWayCopy<'_>, writer: &OneWayCopy<'_>| {
+            let read = if reader.is_empty() && !reader.has_source_ended {
                 PollFlags::IN
             } else {
                 PollFlags::empty()
             };
-            read | if writes.is_empty() {
+            read | if writer.is_empty() {
                 PollFlags::empty()
             } else {
                 PollFlags::OUT
             }
         };
-        let asked = [wants(&up, &down), wants(&down, &up)];
-        let mut fds = [PollFd::new(client, asked[0]), PollFd::new(server, asked[1])];
+        let requested = [poll_flags(&up, &down), poll_flags(&down, &up)];
+        let mut fds = [
+            PollFd::new(client, requested[0]),
+            PollFd::new(server, requested[1]),
+        ];
         if !poll_until(&mut fds, Some(Instant::now() + IDLE_TIMEOUT))? {
             return Ok(());
         }
         // A poll reports a lost peer even if no event was requested from it. Then there is nothing
         // left to do.
-        let gone = |n: usize| {
-            asked[n].is_empty() && fds[n].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        let is_gone = |index: usize| {
+            requested[index].is_empty()
+                && fds[index]
+                    .revents()
+                    .intersects(PollFlags::HUP | PollFlags::ERR)
         };
-        if gone(0) || gone(1) {
+        if is_gone(0) || is_gone(1) {
             return Ok(());
         }
     }

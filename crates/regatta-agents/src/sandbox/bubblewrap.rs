@@ -34,28 +34,32 @@ impl BubblewrapCommand<'_> {
     /// Returns the command line up to the program's own command.
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec![self.program.into()];
-        let mut say = |words: &[&dyn AsRef<std::ffi::OsStr>]| {
-            line.extend(words.iter().map(|as_ref| as_ref.as_ref().to_owned()))
+        let mut push = |arguments: &[&dyn AsRef<std::ffi::OsStr>]| {
+            line.extend(
+                arguments
+                    .iter()
+                    .map(|argument| argument.as_ref().to_owned()),
+            )
         };
         // Root gets a user namespace too, because without one it would keep its capabilities.
-        say(&[
+        push(&[
             &"--unshare-user",
             &"--unshare-pid",
             &"--unshare-ipc",
             &"--unshare-uts",
             &"--unshare-cgroup-try",
         ]);
-        say(&[&"--cap-drop", &"ALL"]);
+        push(&[&"--cap-drop", &"ALL"]);
         if !self.has_network {
-            say(&[&"--unshare-net"]);
+            push(&[&"--unshare-net"]);
         }
-        say(&[&"--proc", &"/proc", &"--dev", &"/dev"]);
+        push(&[&"--proc", &"/proc", &"--dev", &"/dev"]);
         if rustix::process::getuid().is_root() {
             // For root, bubblewrap does not protect the contents of these two directories, because
             // the directories themselves are not writable. It makes the others read-only on its
             // own.
             for path in &["/proc/sys", "/proc/fs"].map(Path::new) {
-                say(&[&"--ro-bind", path, path]);
+                push(&[&"--ro-bind", path, path]);
             }
         }
         // /sys contains other mounts and makes the list longer for all later mounts, so it comes
@@ -65,25 +69,25 @@ impl BubblewrapCommand<'_> {
             .places
             .iter()
             .partition(|(path, _)| path == Path::new("/sys"));
-        for (path, what) in first.into_iter().chain(last) {
-            match what {
-                PathContent::Read => say(&[&"--ro-bind", path, path]),
-                PathContent::Write => say(&[&"--bind", path, path]),
-                PathContent::WriteFrom(source) => say(&[&"--bind", source, path]),
-                PathContent::Empty if self.contains_mounts(path) => say(&[&"--tmpfs", path]),
-                PathContent::Empty => say(&[&"--ro-bind", &self.empty_dir, path]),
-                PathContent::AlreadyEmpty => say(&[&"--dir", path]),
-                PathContent::Unreadable => say(&[&"--ro-bind", &"/dev/null", path]),
-                PathContent::Link(target) => say(&[&"--symlink", target, path]),
+        for (path, content) in first.into_iter().chain(last) {
+            match content {
+                PathContent::Read => push(&[&"--ro-bind", path, path]),
+                PathContent::Write => push(&[&"--bind", path, path]),
+                PathContent::WriteFrom(source) => push(&[&"--bind", source, path]),
+                PathContent::Empty if self.contains_mounts(path) => push(&[&"--tmpfs", path]),
+                PathContent::Empty => push(&[&"--ro-bind", &self.empty_dir, path]),
+                PathContent::AlreadyEmpty => push(&[&"--dir", path]),
+                PathContent::Unreadable => push(&[&"--ro-bind", &"/dev/null", path]),
+                PathContent::Link(target) => push(&[&"--symlink", target, path]),
             }
         }
         // A directory becomes read-only only after everything was mounted into it.
-        for (path, what) in &self.plan.places {
-            if *what == PathContent::Empty && self.contains_mounts(path) {
-                say(&[&"--remount-ro", path]);
+        for (path, content) in &self.plan.places {
+            if *content == PathContent::Empty && self.contains_mounts(path) {
+                push(&[&"--remount-ro", path]);
             }
         }
-        say(&[&"--remount-ro", &"/", &"--chdir", &self.working_dir, &"--"]);
+        push(&[&"--remount-ro", &"/", &"--chdir", &self.working_dir, &"--"]);
         line
     }
 

@@ -47,7 +47,7 @@ pub fn failure_reason(code: i32, last_line: &str) -> Option<String> {
     }
     let reason = last_line
         .strip_prefix(NOT_CONFINED_PREFIX)
-        .map(|last_line| format!("The sandbox could not be set up: {last_line}"));
+        .map(|reason| format!("The sandbox could not be set up: {reason}"));
     reason.or_else(|| {
         last_line
             .strip_prefix(NOT_STARTED_PREFIX)
@@ -59,20 +59,20 @@ pub fn failure_reason(code: i32, last_line: &str) -> Option<String> {
 /// program's command line.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
-    let [step, order_file, dashes, program @ ..] = arguments.as_slice() else {
+    let [step, settings_file, dashes, program @ ..] = arguments.as_slice() else {
         return usage();
     };
     if dashes != "--" || program.is_empty() {
         return usage();
     }
-    let done = match step.to_str() {
-        Some("enter") => run_outer_step(Path::new(order_file), program),
-        Some("init") => run_namespace_step(Path::new(order_file), program),
-        Some("inside") => run_inner_step(Path::new(order_file), program),
+    let result = match step.to_str() {
+        Some("enter") => run_outer_step(Path::new(settings_file), program),
+        Some("init") => run_namespace_step(Path::new(settings_file), program),
+        Some("inside") => run_inner_step(Path::new(settings_file), program),
         _ => return usage(),
     };
-    done.unwrap_or_else(|why| {
-        drop(writeln!(io::stderr(), "{why}"));
+    result.unwrap_or_else(|reason| {
+        drop(writeln!(io::stderr(), "{reason}"));
         ExitCode::from(SANDBOX_FAILED_EXIT_CODE)
     })
 }
@@ -89,57 +89,60 @@ fn not_confined(why: String) -> String {
     format!("{NOT_CONFINED_PREFIX}{why}.")
 }
 
-fn read_settings(order_file: &Path) -> Result<InitSettings, String> {
-    let order = fs::read(order_file).map_err(|error| error.to_string());
-    let order =
-        order.and_then(|order| serde_json::from_slice(&order).map_err(|error| error.to_string()));
-    order
-        .map_err(|error| not_confined(format!("{} cannot be read ({error})", order_file.display())))
+fn read_settings(settings_file: &Path) -> Result<InitSettings, String> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        not_confined(format!(
+            "{} cannot be read ({error})",
+            settings_file.display()
+        ))
+    };
+    let json = fs::read(settings_file).map_err(|error| unreadable(&error))?;
+    serde_json::from_slice(&json).map_err(|error| unreadable(&error))
 }
 
 /// Reads the settings for the last time. The file names hidden paths, so it is removed if the
 /// program may start.
 fn read_and_remove_settings(
-    order_file: &Path,
+    settings_file: &Path,
     program: &[OsString],
 ) -> Result<InitSettings, String> {
-    let order = read_settings(order_file)?;
-    if order.waits_for_shim && !is_verify_only(program) {
-        let gone = fs::remove_file(order_file);
-        gone.map_err(|error| {
+    let settings = read_settings(settings_file)?;
+    if settings.waits_for_shim && !is_verify_only(program) {
+        let removed = fs::remove_file(settings_file);
+        removed.map_err(|error| {
             not_confined(format!(
                 "{} cannot be removed ({error})",
-                order_file.display()
+                settings_file.display()
             ))
         })?;
     }
-    Ok(order)
+    Ok(settings)
 }
 
 /// Creates the namespaces and waits for the process in them.
-fn run_outer_step(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
-    let order = read_settings(order_file)?;
-    let mut second: Vec<OsString> = ["confine", "init"].map(OsString::from).to_vec();
-    second.extend([order_file.into(), "--".into()]);
-    second.extend_from_slice(program);
-    namespaces::run_in_namespaces(order.network, &second)
+fn run_outer_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
+    let settings = read_settings(settings_file)?;
+    let mut inner_step: Vec<OsString> = ["confine", "init"].map(OsString::from).to_vec();
+    inner_step.extend([settings_file.into(), "--".into()]);
+    inner_step.extend_from_slice(program);
+    namespaces::run_in_namespaces(settings.network, &inner_step)
         .map(exit_code)
         .map_err(not_confined)
 }
 
 /// Runs as process number 1 in the namespaces: builds the file system, drops capabilities, starts
 /// the program and reaps.
-fn run_namespace_step(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
-    let order = read_and_remove_settings(order_file, program)?;
-    namespaces::build_root(&order.plan, &order.root, &order.dir).map_err(not_confined)?;
-    if !order.network {
+fn run_namespace_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
+    let settings = read_and_remove_settings(settings_file, program)?;
+    namespaces::build_root(&settings.plan, &settings.root, &settings.dir).map_err(not_confined)?;
+    if !settings.network {
         namespaces::bring_up_loopback().map_err(not_confined)?;
     }
-    restrict_process(&order).map_err(not_confined)?;
+    restrict_process(&settings).map_err(not_confined)?;
     if is_verify_only(program) {
         return Ok(ExitCode::SUCCESS);
     }
-    hand_over_sockets(&order).map_err(not_confined)?;
+    hand_over_sockets(&settings).map_err(not_confined)?;
     let child = program_command(program)
         .spawn()
         .map_err(|error| not_started(program, &error))?;
@@ -149,7 +152,7 @@ fn run_namespace_step(order_file: &Path, program: &[OsString]) -> Result<ExitCod
             Ok(Some((reaped, status))) if reaped.as_raw_nonzero().get().unsigned_abs() == pid => {
                 let code = status
                     .exit_status()
-                    .or_else(|| status.terminating_signal().map(|status| status + 128));
+                    .or_else(|| status.terminating_signal().map(|signal| signal + 128));
                 return Ok(ExitCode::from(
                     u8::try_from(code.unwrap_or(255)).unwrap_or(255),
                 ));
@@ -165,26 +168,26 @@ fn run_namespace_step(order_file: &Path, program: &[OsString]) -> Result<ExitCod
 }
 
 /// Becomes the program. Bubblewrap around this process, or Landlock, does the rest.
-fn run_inner_step(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
-    let order = read_and_remove_settings(order_file, program)?;
-    std::env::set_current_dir(&order.dir).map_err(|error| {
+fn run_inner_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
+    let settings = read_and_remove_settings(settings_file, program)?;
+    std::env::set_current_dir(&settings.dir).map_err(|error| {
         not_confined(format!(
             "{} cannot be entered ({error})",
-            order.dir.display()
+            settings.dir.display()
         ))
     })?;
-    restrict_process(&order).map_err(not_confined)?;
+    restrict_process(&settings).map_err(not_confined)?;
     if is_verify_only(program) {
         return Ok(ExitCode::SUCCESS);
     }
-    hand_over_sockets(&order).map_err(not_confined)?;
+    hand_over_sockets(&settings).map_err(not_confined)?;
     Err(not_started(program, &program_command(program).exec()))
 }
 
 /// Passes the shim the sockets that are the program's only network access, and waits until the shim
 /// lets it continue.
-fn hand_over_sockets(order: &InitSettings) -> Result<(), String> {
-    order
+fn hand_over_sockets(settings: &InitSettings) -> Result<(), String> {
+    settings
         .shim
         .as_ref()
         .map_or(Ok(()), |(socket, inside)| send_sockets(socket, inside))
@@ -208,14 +211,14 @@ fn program_command(program: &[OsString]) -> Command {
 
 fn not_started(program: &[OsString], error: &io::Error) -> String {
     let name = PathBuf::from(&program[0]);
-    let what = crate::errors::not_executable(&name, error);
+    let reason = crate::errors::not_executable(&name, error);
     if error.kind() == io::ErrorKind::NotFound || error.kind() == io::ErrorKind::PermissionDenied {
         return format!(
-            "{NOT_STARTED_PREFIX}{what} If the program exists outside the sandbox, add its \
+            "{NOT_STARTED_PREFIX}{reason} If the program exists outside the sandbox, add its \
             directory to the agent's `read` list."
         );
     }
-    format!("{NOT_STARTED_PREFIX}{what}")
+    format!("{NOT_STARTED_PREFIX}{reason}")
 }
 
 /// Returns the exit code as a shell reports it: 128 and the number for a signal.
@@ -223,34 +226,34 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status
         .code()
-        .or_else(|| status.signal().map(|status| status + 128))
+        .or_else(|| status.signal().map(|signal| signal + 128))
         .unwrap_or(255);
     ExitCode::from(u8::try_from(code).unwrap_or(255))
 }
 
 /// Applies all restrictions that a process can apply to itself, and runs the checks.
-fn restrict_process(order: &InitSettings) -> Result<(), String> {
-    set_resource_limits(order)?;
+fn restrict_process(settings: &InitSettings) -> Result<(), String> {
+    set_resource_limits(settings)?;
     drop_capabilities()?;
     rustix::thread::set_no_new_privs(true)
         .map_err(|error| format!("the privileges could not be dropped ({error})"))?;
-    let landlock = order.mechanism == SandboxMechanism::Landlock;
+    let landlock = settings.mechanism == SandboxMechanism::Landlock;
     if landlock {
-        landlock_rules::restrict_files(&order.plan)?;
+        landlock_rules::restrict_files(&settings.plan)?;
     } else {
         landlock_rules::restrict_signals_and_sockets()?;
     }
     // In a network namespace of its own a program may use internet sockets. Without a namespace and
     // a network it may not.
     seccomp::install_filters(AllowedSockets {
-        allows_internet: order.network || !landlock,
+        allows_internet: settings.network || !landlock,
         allows_unix: !landlock,
     })?;
-    check_restrictions(order)
+    check_restrictions(settings)
 }
 
-fn set_resource_limits(order: &InitSettings) -> Result<(), String> {
-    let limits = &order.limits;
+fn set_resource_limits(settings: &InitSettings) -> Result<(), String> {
+    let limits = &settings.limits;
     let resources = [
         (Resource::Nproc, limits.processes),
         (Resource::Data, limits.memory),
@@ -258,16 +261,18 @@ fn set_resource_limits(order: &InitSettings) -> Result<(), String> {
         // A core file would contain the program's secrets.
         (Resource::Core, Some(0)),
     ];
-    for (resource, most) in resources {
-        let Some(most) = most else { continue };
+    for (resource, limit) in resources {
+        let Some(limit) = limit else { continue };
         // A limit that is already lower stays.
-        let now = rustix::process::getrlimit(resource);
-        let most = now.maximum.map_or(most, |maximum| maximum.min(most));
+        let current_limit = rustix::process::getrlimit(resource);
+        let limit = current_limit
+            .maximum
+            .map_or(limit, |maximum| maximum.min(limit));
         setrlimit(
             resource,
             Rlimit {
-                current: Some(most),
-                maximum: Some(most),
+                current: Some(limit),
+                maximum: Some(limit),
             },
         )
         .map_err(|error| format!("a limit could not be set ({error})"))?;
@@ -277,21 +282,21 @@ fn set_resource_limits(order: &InitSettings) -> Result<(), String> {
 
 /// Drops for good the capabilities of root or of the creator of a namespace.
 fn drop_capabilities() -> Result<(), String> {
-    let say = |error: Errno| format!("the capabilities could not be dropped ({error})");
+    let describe = |error: Errno| format!("the capabilities could not be dropped ({error})");
     for number in 0..64 {
-        let power = CapabilitySet::from_bits_retain(1 << number);
+        let capability = CapabilitySet::from_bits_retain(1 << number);
         // The first capability that the kernel does not know ends the list. A process without
         // SETPCAP cannot remove any, but then it has none either.
-        match capability_is_in_bounding_set(power) {
-            Ok(true) => match rustix::thread::remove_capability_from_bounding_set(power) {
+        match capability_is_in_bounding_set(capability) {
+            Ok(true) => match rustix::thread::remove_capability_from_bounding_set(capability) {
                 Ok(()) | Err(Errno::PERM) => {}
-                Err(error) => return Err(say(error)),
+                Err(error) => return Err(describe(error)),
             },
             Ok(false) => {}
             Err(_) => break,
         }
     }
-    rustix::thread::clear_ambient_capability_set().map_err(say)?;
+    rustix::thread::clear_ambient_capability_set().map_err(describe)?;
     let none = CapabilitySet::empty();
     set_capabilities(
         None,
@@ -301,14 +306,14 @@ fn drop_capabilities() -> Result<(), String> {
             inheritable: none,
         },
     )
-    .map_err(say)
+    .map_err(describe)
 }
 
 /// Tries what must be impossible and what must be possible in the sandbox (S11).
-fn check_restrictions(order: &InitSettings) -> Result<(), String> {
-    let powers = rustix::thread::capabilities(None)
+fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
+    let capabilities = rustix::thread::capabilities(None)
         .map_err(|error| format!("the capabilities cannot be listed ({error})"))?;
-    if !powers.permitted.is_empty() || !rustix::thread::no_new_privs().unwrap_or(false) {
+    if !capabilities.permitted.is_empty() || !rustix::thread::no_new_privs().unwrap_or(false) {
         return Err("the process kept capabilities of root".to_owned());
     }
     if rustix::process::getuid().is_root()
@@ -317,19 +322,19 @@ fn check_restrictions(order: &InitSettings) -> Result<(), String> {
         return Err("a program run by root could regain its capabilities".to_owned());
     }
     // Root owns these files even without capabilities. Opening them changes nothing.
-    let settings = [
+    let protected_files = [
         "/proc/sys/kernel/core_pattern",
         "/proc/sysrq-trigger",
         "/proc/irq/default_smp_affinity",
         "/sys/kernel/mm/transparent_hugepage/enabled",
     ];
-    if let Some(path) = settings
+    if let Some(path) = protected_files
         .iter()
-        .find(|setting| OpenOptions::new().write(true).open(setting).is_ok())
+        .find(|path| OpenOptions::new().write(true).open(path).is_ok())
     {
         return Err(format!("{path} could still be written"));
     }
-    let checks = &order.checks;
+    let checks = &settings.checks;
     if let Some(path) = checks.closed.iter().find(|path| File::open(path).is_ok()) {
         return Err(format!("{} could still be read", path.display()));
     }
@@ -354,10 +359,10 @@ fn check_restrictions(order: &InitSettings) -> Result<(), String> {
         fs::read_dir(dir)
             .map_err(|error| format!("{} could not be read ({error})", dir.display()))?;
     }
-    if !order.network && has_internet_route() {
+    if !settings.network && has_internet_route() {
         return Err("the network could still be reached".to_owned());
     }
-    if !order.network && order.mechanism != SandboxMechanism::Landlock {
+    if !settings.network && settings.mechanism != SandboxMechanism::Landlock {
         check_only_loopback()?;
     }
     Ok(())
@@ -372,15 +377,20 @@ fn check_only_loopback() -> Result<(), String> {
         )),
         text => Ok(text.unwrap_or_default()),
     };
-    let (four, six) = (read("route")?, read("ipv6_route")?);
+    let (ipv4_routes, ipv6_routes) = (read("route")?, read("ipv6_route")?);
     // The interface is the first field of an IPv4 line, below a heading, and the last field of an
     // IPv6 line.
-    let four = four
+    let ipv4_routes = ipv4_routes
         .lines()
         .skip(1)
-        .filter_map(|four| four.split_whitespace().next());
-    let six = six.lines().filter_map(|six| six.split_whitespace().last());
-    match four.chain(six).find(|four| *four != "lo") {
+        .filter_map(|route| route.split_whitespace().next());
+    let ipv6_routes = ipv6_routes
+        .lines()
+        .filter_map(|route| route.split_whitespace().last());
+    match ipv4_routes
+        .chain(ipv6_routes)
+        .find(|interface| *interface != "lo")
+    {
         Some(name) => Err(format!(
             "the network of the sandbox has a route through {name}"
         )),
@@ -397,5 +407,5 @@ fn create_and_remove_file(path: &Path) -> io::Result<()> {
 /// Returns whether there is a route to the internet. Connecting such a socket only chooses a route
 /// and sends nothing.
 fn has_internet_route() -> bool {
-    UdpSocket::bind("0.0.0.0:0").is_ok_and(|udp_socket| udp_socket.connect("192.0.2.1:9").is_ok())
+    UdpSocket::bind("0.0.0.0:0").is_ok_and(|socket| socket.connect("192.0.2.1:9").is_ok())
 }

@@ -28,25 +28,25 @@ const DEVICES: [&str; 6] = [
 
 /// Returns the kernel's version of Landlock as far as it matters here: 0 (none), 1, 3, 5 or 6.
 pub(super) fn landlock_version() -> u32 {
-    let knows = |access: BitFlags<AccessFs>| {
+    let supports = |access: BitFlags<AccessFs>| {
         let ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(access);
         ruleset.and_then(Ruleset::create).is_ok()
     };
-    let scopes = || {
+    let supports_scopes = || {
         let ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .scope(Scope::from_all(ABI::V6));
         ruleset.and_then(Ruleset::create).is_ok()
     };
-    if scopes() {
+    if supports_scopes() {
         6
-    } else if knows(AccessFs::from_all(ABI::V5)) {
+    } else if supports(AccessFs::from_all(ABI::V5)) {
         5
-    } else if knows(AccessFs::from_all(MIN_ABI)) {
+    } else if supports(AccessFs::from_all(MIN_ABI)) {
         3
-    } else if knows(AccessFs::from_all(ABI::V1)) {
+    } else if supports(AccessFs::from_all(ABI::V1)) {
         1
     } else {
         0
@@ -55,7 +55,7 @@ pub(super) fn landlock_version() -> u32 {
 
 /// Restricts this process with rules alone, without namespaces.
 pub(super) fn restrict_files(plan: &MountPlan) -> Result<(), String> {
-    let say =
+    let describe =
         |error: &dyn std::fmt::Display| format!("the rules of Landlock could not be set ({error})");
     if landlock_version() < MIN_ABI as u32 {
         return Err(format!(
@@ -68,13 +68,13 @@ pub(super) fn restrict_files(plan: &MountPlan) -> Result<(), String> {
         .handle_access(AccessFs::from_all(REQUESTED_ABI))
         .and_then(|ruleset| ruleset.scope(Scope::from_all(REQUESTED_ABI)))
         .and_then(Ruleset::create)
-        .map_err(|error| say(&error))?;
+        .map_err(|error| describe(&error))?;
     let mut rules = LandlockRules {
         ruleset: Some(ruleset),
         plan,
     };
-    for (path, what) in &plan.places {
-        match what {
+    for (path, content) in &plan.places {
+        match content {
             PathContent::Read => rules.grant(path, AccessFs::from_read(REQUESTED_ABI))?,
             PathContent::Write => rules.grant(path, AccessFs::from_all(REQUESTED_ABI))?,
             // A link is not a file of its own, and a directory cannot appear elsewhere without a
@@ -100,7 +100,7 @@ pub(super) fn restrict_files(plan: &MountPlan) -> Result<(), String> {
     let ruleset = rules
         .ruleset
         .ok_or("the rules of Landlock are missing after an error")?;
-    let status = ruleset.restrict_self().map_err(|error| say(&error))?;
+    let status = ruleset.restrict_self().map_err(|error| describe(&error))?;
     if status.ruleset == landlock::RulesetStatus::NotEnforced {
         return Err("Landlock did not enforce its rules".to_owned());
     }
@@ -130,28 +130,28 @@ impl LandlockRules<'_> {
     /// Grants access to a directory, or to all parts of it that are not hidden. A rule cannot take
     /// away access that a rule above it has granted.
     fn grant(&mut self, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
-        let hidden = |path: &Path| {
+        let contains_hidden = |path: &Path| {
             let mut places = self.plan.places.iter();
-            places.any(|(place, what)| {
+            places.any(|(planned, content)| {
                 matches!(
-                    what,
+                    content,
                     PathContent::Empty | PathContent::Unreadable | PathContent::WriteFrom(_)
-                ) && place.starts_with(path)
+                ) && planned.starts_with(path)
             })
         };
-        if !hidden(path) {
+        if !contains_hidden(path) {
             return self.add(path, access);
         }
         let entries = fs::read_dir(path)
             .map_err(|error| format!("{} cannot be listed ({error})", path.display()))?;
         for entry in entries.flatten() {
-            let own = self
+            let is_planned = self
                 .plan
                 .places
                 .iter()
-                .any(|(place, _)| *place == entry.path());
-            let link = entry.file_type().map_or(true, |kind| kind.is_symlink());
-            if !own && !link {
+                .any(|(planned, _)| *planned == entry.path());
+            let is_link = entry.file_type().map_or(true, |kind| kind.is_symlink());
+            if !is_planned && !is_link {
                 self.grant(&entry.path(), access)?;
             }
         }
@@ -159,7 +159,7 @@ impl LandlockRules<'_> {
     }
 
     fn add(&mut self, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
-        let say = |error: &dyn std::fmt::Display| {
+        let describe = |error: &dyn std::fmt::Display| {
             format!(
                 "the rule for {} could not be added ({error})",
                 path.display()
@@ -182,7 +182,7 @@ impl LandlockRules<'_> {
         self.ruleset = Some(
             ruleset
                 .add_rule(PathBeneath::new(fd, access))
-                .map_err(|error| say(&error))?,
+                .map_err(|error| describe(&error))?,
         );
         Ok(())
     }

@@ -1,14 +1,15 @@
 //! Sandboxes an agent's program and verifies the sandbox before the program starts (S6, S11).
 //!
 //! ```text
-//! prepare:      choose a mechanism → plan the mounts → write the settings, build the command
-//! prefix init process: [bubblewrap | own namespaces | nothing] → limits, rules, filter → checks →
-//! wait for the shim → exec
+//! prepare:      choose a mechanism → plan the mounts → write the settings
+//!               → build the command prefix
+//! init process: [bubblewrap | own namespaces | nothing] → limits, rules, filter
+//!               → checks → wait for the shim → exec
 //! ```
 //!
-//! [`plan`] lists the visible parts of the file system. [`bubblewrap`], [`namespaces`] and
+//! [`mounts`] plans the visible parts of the file system. [`bubblewrap`], [`namespaces`] and
 //! [`landlock_rules`] are the three mechanisms, in the order of preference. [`seccomp`] refuses
-//! system calls that none of them covers. [`stage`] is the init process, which sets up its own
+//! system calls that none of them covers. [`init`] is the init process, which sets up its own
 //! sandbox, checks it and becomes the program. [`probe`] finds out which mechanisms work on this
 //! machine, and [`messages`] holds the messages.
 //!
@@ -95,13 +96,13 @@ impl NetworkAccess {
     /// the other levels have one unless the profile forbids it.
     pub fn from_profile(
         level: SandboxLevel,
-        said: Option<bool>,
+        allows_network: Option<bool>,
         hosts: &[String],
     ) -> NetworkAccess {
         if !hosts.is_empty() {
             return NetworkAccess::Only(hosts.to_vec());
         }
-        if said.unwrap_or(level != SandboxLevel::Strict) {
+        if allows_network.unwrap_or(level != SandboxLevel::Strict) {
             NetworkAccess::Allowed
         } else {
             NetworkAccess::None
@@ -196,10 +197,10 @@ pub struct PreparedSandbox {
     pub env: Vec<(String, String)>,
     /// A sentence that describes the sandbox.
     pub description: String,
-    /// Sentences about missing protection, for `status` and `probe`.
+    /// Sentences about missing protection, for `status` and `doctor`.
     pub warnings: Vec<String>,
     pub mechanism: Option<SandboxMechanism>,
-    /// The egress routes of a program without a network. A [`crate::egress::Gate`] must serve them
+    /// The egress routes of a program without a network. An [`crate::egress::EgressGate`] must serve them
     /// in the program's directory for temporary files, or the program does not start.
     pub egress_routes: Option<EgressRoutes>,
     /// Set if the program waits for such a gate, with or without routes.
@@ -244,9 +245,9 @@ struct SandboxChecks {
 
 /// Chooses a mechanism, writes the settings of the sandbox and returns the way to start the
 /// program.
-pub fn prepare(confine: &SandboxSpec) -> Result<PreparedSandbox, AgentError> {
-    if confine.level == SandboxLevel::Off {
-        if let NetworkAccess::Only(_) = confine.network {
+pub fn prepare(spec: &SandboxSpec) -> Result<PreparedSandbox, AgentError> {
+    if spec.level == SandboxLevel::Off {
+        if let NetworkAccess::Only(_) = spec.network {
             return Err(messages::allow_list_without_sandbox());
         }
         let warning = "This agent has no sandbox: it can do everything that you can do.".to_owned();
@@ -256,10 +257,10 @@ pub fn prepare(confine: &SandboxSpec) -> Result<PreparedSandbox, AgentError> {
             ..PreparedSandbox::default()
         });
     }
-    let report = detect_mechanisms(&confine.regatta_exe);
-    let Some(mechanism) = choose_mechanism(confine, &report)? else {
+    let report = detect_mechanisms(&spec.regatta_exe);
+    let Some(mechanism) = choose_mechanism(spec, &report)? else {
         let warning =
-            messages::no_mechanism_works(level_name(confine.level), &report.problems()).message;
+            messages::no_mechanism_works(level_name(spec.level), &report.problems()).message;
         let description = "no sandbox, because no mechanism works on this machine".to_owned();
         return Ok(PreparedSandbox {
             description,
@@ -267,18 +268,18 @@ pub fn prepare(confine: &SandboxSpec) -> Result<PreparedSandbox, AgentError> {
             ..PreparedSandbox::default()
         });
     };
-    prepare_with(confine, mechanism)
+    prepare_with(spec, mechanism)
 }
 
 /// Returns the mechanism to use, or `None` if the default level is not available.
 fn choose_mechanism(
-    confine: &SandboxSpec,
+    spec: &SandboxSpec,
     report: &SandboxReport,
 ) -> Result<Option<SandboxMechanism>, AgentError> {
-    if let Some(named) = confine.mechanism {
+    if let Some(named) = spec.mechanism {
         return match report
             .finding(named)
-            .and_then(|mechanism_finding| mechanism_finding.problem.clone())
+            .and_then(|finding| finding.problem.clone())
         {
             Some(why) => Err(messages::mechanism_does_not_work(named, &why)),
             None => Ok(Some(named)),
@@ -286,8 +287,8 @@ fn choose_mechanism(
     }
     match report.best_mechanism() {
         Some(mechanism) => Ok(Some(mechanism)),
-        None if confine.is_requested || !confine.network.allowed_hosts().is_empty() => Err(
-            messages::no_mechanism_works(level_name(confine.level), &report.problems()),
+        None if spec.is_requested || !spec.network.allowed_hosts().is_empty() => Err(
+            messages::no_mechanism_works(level_name(spec.level), &report.problems()),
         ),
         None => Ok(None),
     }
@@ -295,48 +296,43 @@ fn choose_mechanism(
 
 /// Prepares the sandbox with this mechanism, without testing whether it works.
 fn prepare_with(
-    confine: &SandboxSpec,
+    spec: &SandboxSpec,
     mechanism: SandboxMechanism,
 ) -> Result<PreparedSandbox, AgentError> {
     // A program with a network needs no egress routes. Landlock gives a program no loopback of its
     // own, so it cannot have any.
-    let ways = match confine.network {
+    let egress_routes = match spec.network {
         NetworkAccess::Only(_) if mechanism == SandboxMechanism::Landlock => {
             return Err(messages::landlock_has_no_allow_list());
         }
         NetworkAccess::Only(_) | NetworkAccess::None if mechanism != SandboxMechanism::Landlock => {
-            EgressRoutes::new(
-                confine.network.allowed_hosts(),
-                confine.tools_url.as_deref(),
-            )
-            .map_err(|why| messages::invalid_host(&why))?
+            EgressRoutes::new(spec.network.allowed_hosts(), spec.tools_url.as_deref())
+                .map_err(|why| messages::invalid_host(&why))?
         }
         _ => None,
     };
-    let plan = mounts::plan_mounts(confine)?;
-    let order_file = confine.tmp.join(SETTINGS_FILE);
-    let network = confine.network == NetworkAccess::Allowed;
-    let begins = confine.start_dir.as_ref().unwrap_or(&confine.workspace);
-    let dir =
-        fs::canonicalize(begins).map_err(|error| messages::path_not_accessible(begins, error))?;
-    let mut limits = confine.limits;
-    limits.processes = limits.processes.map(|process| {
-        process
-            + if mechanism == SandboxMechanism::Landlock {
-                count_user_threads()
-            } else {
-                0
-            }
-    });
+    let plan = mounts::plan_mounts(spec)?;
+    let settings_file = spec.tmp.join(SETTINGS_FILE);
+    let network = spec.network == NetworkAccess::Allowed;
+    let start_dir = spec.start_dir.as_ref().unwrap_or(&spec.workspace);
+    let dir = fs::canonicalize(start_dir)
+        .map_err(|error| messages::path_not_accessible(start_dir, error))?;
+    let mut limits = spec.limits;
+    if mechanism == SandboxMechanism::Landlock {
+        // Without a user namespace the limit counts all processes of the user.
+        limits.processes = limits
+            .processes
+            .map(|processes| processes + count_user_threads());
+    }
     // Landlock leaves no socket through which the init process could reach the shim.
-    let held = confine.waits_for_shim && mechanism != SandboxMechanism::Landlock;
-    let inside = ways.as_ref().map(EgressRoutes::inner_addresses);
-    let shim =
-        (held || inside.is_some()).then(|| (socket_in(&confine.tmp), inside.unwrap_or_default()));
-    let checks = plan_checks(confine, &plan);
-    let root = create_root(&confine.run_dir)
-        .map_err(|error| messages::file_error("create", &confine.run_dir, error))?;
-    let order = InitSettings {
+    let waits_for_shim = spec.waits_for_shim && mechanism != SandboxMechanism::Landlock;
+    let inside = egress_routes.as_ref().map(EgressRoutes::inner_addresses);
+    let shim = (waits_for_shim || inside.is_some())
+        .then(|| (socket_in(&spec.tmp), inside.unwrap_or_default()));
+    let checks = plan_checks(spec, &plan);
+    let root = create_root(&spec.run_dir)
+        .map_err(|error| messages::file_error("create", &spec.run_dir, error))?;
+    let settings = InitSettings {
         v: 1,
         mechanism,
         network,
@@ -344,23 +340,23 @@ fn prepare_with(
         dir: dir.clone(),
         checks,
         shim,
-        waits_for_shim: held,
+        waits_for_shim,
         root: root.clone(),
         plan,
     };
-    let json = serde_json::to_vec(&order)
-        .map_err(|error| messages::file_error("write", &order_file, error))?;
+    let json = serde_json::to_vec(&settings)
+        .map_err(|error| messages::file_error("write", &settings_file, error))?;
     // A sandboxed program does not survive a power cut, so the file need not be synced.
-    write_unsynced(&order_file, &json)
-        .map_err(|error| messages::file_error("write", &order_file, error))?;
-    let order_file = fs::canonicalize(&order_file)
-        .map_err(|error| messages::path_not_accessible(&order_file, error))?;
-    let stage = |step: &str| {
+    write_unsynced(&settings_file, &json)
+        .map_err(|error| messages::file_error("write", &settings_file, error))?;
+    let settings_file = fs::canonicalize(&settings_file)
+        .map_err(|error| messages::path_not_accessible(&settings_file, error))?;
+    let init_command = |step: &str| {
         [
-            confine.regatta_exe.clone().into(),
+            spec.regatta_exe.clone().into(),
             "confine".into(),
             step.into(),
-            order_file.clone().into(),
+            settings_file.clone().into(),
             "--".into(),
         ]
     };
@@ -372,38 +368,38 @@ fn prepare_with(
                     "the program bwrap is no longer on PATH.",
                 )
             })?;
-            let around = bubblewrap::BubblewrapCommand {
+            let command = bubblewrap::BubblewrapCommand {
                 program: &program,
-                plan: &order.plan,
+                plan: &settings.plan,
                 has_network: network,
                 working_dir: &dir,
                 empty_dir: &root,
             };
-            around
+            command
                 .arguments()
                 .into_iter()
-                .chain(stage("inside"))
+                .chain(init_command("inside"))
                 .collect()
         }
-        SandboxMechanism::Namespaces => stage("enter").to_vec(),
-        SandboxMechanism::Landlock => stage("inside").to_vec(),
+        SandboxMechanism::Namespaces => init_command("enter").to_vec(),
+        SandboxMechanism::Landlock => init_command("inside").to_vec(),
     };
     Ok(PreparedSandbox {
         argv_prefix,
-        env: toolchain_env(confine)
+        env: toolchain_env(spec)
             .into_iter()
             .chain(
                 init::allocator_settings()
                     .into_iter()
                     .map(|(name, value)| (name.into(), value.into())),
             )
-            .chain(ways.iter().flat_map(EgressRoutes::environment))
+            .chain(egress_routes.iter().flat_map(EgressRoutes::environment))
             .collect(),
-        description: describe(confine, mechanism),
-        warnings: missing_protection(mechanism, confine),
+        description: describe(spec, mechanism),
+        warnings: missing_protection(mechanism, spec),
         mechanism: Some(mechanism),
-        egress_routes: ways,
-        waits_for_shim: held,
+        egress_routes,
+        waits_for_shim,
     })
 }
 
@@ -433,8 +429,8 @@ pub fn verify(prepared: &PreparedSandbox) -> Result<(), AgentError> {
 
 /// Returns the tests for the sandbox: which existing files it must hide, and which directories must
 /// and must not be writable.
-fn plan_checks(confine: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
-    let seen = |path: &Path| {
+fn plan_checks(spec: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
+    let is_visible = |path: &Path| {
         fs::canonicalize(path).is_ok_and(|path| {
             matches!(
                 plan.entry_for(&path),
@@ -445,24 +441,19 @@ fn plan_checks(confine: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
             )
         })
     };
-    let homes = &confine.user_homes;
+    let homes = &spec.user_homes;
     let mut closed: Vec<PathBuf> = vec![];
     // These are the token, the database with its journal, and other files at the top of the data
     // directory.
-    closed.extend(["token", "regatta.db", "regatta.db-wal"].map(|s| confine.data_dir.join(s)));
-    closed.extend(files_in(&confine.data_dir, 4));
-    closed.extend(ensure_canary(&confine.data_dir));
-    closed.extend(other_workspace(&confine.workspace));
-    closed.extend(
-        confine
-            .hidden_paths
-            .iter()
-            .map(|path| path.join(".git/HEAD")),
-    );
-    closed.extend(confine.hidden_paths.iter().map(|path| path.join("HEAD")));
+    closed.extend(["token", "regatta.db", "regatta.db-wal"].map(|name| spec.data_dir.join(name)));
+    closed.extend(files_in(&spec.data_dir, 4));
+    closed.extend(ensure_canary(&spec.data_dir));
+    closed.extend(other_workspace(&spec.workspace));
+    closed.extend(spec.hidden_paths.iter().map(|path| path.join(".git/HEAD")));
+    closed.extend(spec.hidden_paths.iter().map(|path| path.join("HEAD")));
     for home in homes {
         closed.extend(files_in(&home.join(".ssh"), 4));
-        let known = [
+        let secret_files = [
             ".netrc",
             ".gitconfig",
             ".bash_history",
@@ -470,17 +461,17 @@ fn plan_checks(confine: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
             ".config/gh/hosts.yml",
             ".bashrc",
         ];
-        closed.extend(known.map(|known| home.join(known)));
+        closed.extend(secret_files.map(|file| home.join(file)));
     }
-    closed.retain(|path| fs::File::open(path).is_ok() && !seen(path));
+    closed.retain(|path| fs::File::open(path).is_ok() && !is_visible(path));
     let mut unwritable: Vec<PathBuf> = [Path::new("/usr"), Path::new("/etc"), Path::new("/")]
         .map(Path::to_owned)
         .to_vec();
-    unwritable.push(confine.data_dir.clone());
-    unwritable.extend(confine.vault_objects.clone());
-    unwritable.extend(confine.hidden_paths.clone());
+    unwritable.push(spec.data_dir.clone());
+    unwritable.extend(spec.vault_objects.clone());
+    unwritable.extend(spec.hidden_paths.clone());
     unwritable.extend(homes.clone());
-    let written = |path: &Path| {
+    let is_writable = |path: &Path| {
         fs::canonicalize(path).is_ok_and(|path| {
             matches!(
                 plan.entry_for(&path),
@@ -488,17 +479,17 @@ fn plan_checks(confine: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
             )
         })
     };
-    unwritable.retain(|path| !written(path));
+    unwritable.retain(|path| !is_writable(path));
     SandboxChecks {
         closed,
         unwritable,
         writable: vec![
-            confine.workspace.clone(),
-            confine.home.clone(),
-            confine.tmp.clone(),
-            confine.outbox.clone(),
+            spec.workspace.clone(),
+            spec.home.clone(),
+            spec.tmp.clone(),
+            spec.outbox.clone(),
         ],
-        readable: confine.vault_objects.clone().into_iter().collect(),
+        readable: spec.vault_objects.clone().into_iter().collect(),
     }
 }
 
@@ -511,12 +502,12 @@ fn ensure_canary(data_dir: &Path) -> Option<PathBuf> {
     Some(path)
 }
 
-fn files_in(dir: &Path, most: usize) -> Vec<PathBuf> {
+fn files_in(dir: &Path, limit: usize) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
         .map(|entry| entry.path())
-        .take(most)
+        .take(limit)
         .collect()
 }
 
@@ -536,18 +527,23 @@ fn other_workspace(workspace: &Path) -> Option<PathBuf> {
 /// together.
 fn count_user_threads() -> u64 {
     use std::os::unix::fs::MetadataExt;
-    let me = rustix::process::getuid().as_raw();
+    let own_uid = rustix::process::getuid().as_raw();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mine = processes
-        .filter(|entry| entry.metadata().is_ok_and(|metadata| metadata.uid() == me))
+    let own_tasks = processes
+        .filter(|entry| {
+            entry
+                .metadata()
+                .is_ok_and(|metadata| metadata.uid() == own_uid)
+        })
         .map(|entry| entry.path().join("task"));
-    mine.map(|path| fs::read_dir(path).map_or(0, |read_dir| read_dir.count() as u64))
+    own_tasks
+        .map(|path| fs::read_dir(path).map_or(0, |read_dir| read_dir.count() as u64))
         .sum()
 }
 
 /// Returns the variables that locate toolchains when HOME is not the user's own home.
-fn toolchain_env(confine: &SandboxSpec) -> Vec<(String, String)> {
-    let rustup = confine
+fn toolchain_env(spec: &SandboxSpec) -> Vec<(String, String)> {
+    let rustup = spec
         .user_homes
         .iter()
         .map(|path| path.join(".rustup"))
@@ -558,17 +554,17 @@ fn toolchain_env(confine: &SandboxSpec) -> Vec<(String, String)> {
         .collect()
 }
 
-fn describe(confine: &SandboxSpec, mechanism: SandboxMechanism) -> String {
-    let network = match &confine.network {
+fn describe(spec: &SandboxSpec, mechanism: SandboxMechanism) -> String {
+    let network = match &spec.network {
         NetworkAccess::Allowed => "with network",
         NetworkAccess::None => "without network",
         NetworkAccess::Only(_) => "with access only to the listed hosts",
     };
-    format!("{}, by {mechanism}, {network}", level_name(confine.level))
+    format!("{}, by {mechanism}, {network}", level_name(spec.level))
 }
 
 /// Returns sentences about protection that the mechanism does not offer and that no level promises.
-fn missing_protection(mechanism: SandboxMechanism, confine: &SandboxSpec) -> Vec<String> {
+fn missing_protection(mechanism: SandboxMechanism, spec: &SandboxSpec) -> Vec<String> {
     let mut gaps = vec![];
     if mechanism == SandboxMechanism::Landlock {
         gaps.push(
@@ -583,22 +579,22 @@ fn missing_protection(mechanism: SandboxMechanism, confine: &SandboxSpec) -> Vec
         );
     }
     if mechanism == SandboxMechanism::Landlock
-        && confine.network == NetworkAccess::None
-        && confine.tools_url.is_some()
+        && spec.network == NetworkAccess::None
+        && spec.tools_url.is_some()
     {
         gaps.push(messages::TOOLS_NOT_REACHABLE.to_owned());
     }
-    if confine.limits.processes.is_some() && rustix::process::getuid().is_root() {
+    if spec.limits.processes.is_some() && rustix::process::getuid().is_root() {
         gaps.push(messages::NO_PROCESS_LIMIT.to_owned());
     }
     if landlock_rules::landlock_version() < 6 {
-        let them = if mechanism == SandboxMechanism::Landlock {
+        let subject = if mechanism == SandboxMechanism::Landlock {
             "Signals to this user's processes"
         } else {
             "Sockets without a file"
         };
         gaps.push(format!(
-            "{them} are not blocked, because that needs Linux 6.12."
+            "{subject} are not blocked, because that needs Linux 6.12."
         ));
     }
     gaps
@@ -616,6 +612,6 @@ pub fn level_name(level: SandboxLevel) -> &'static str {
 /// Returns the directories of this process's own PATH.
 fn search_path() -> Vec<PathBuf> {
     std::env::var_os("PATH")
-        .map(|name| std::env::split_paths(&name).collect())
+        .map(|path| std::env::split_paths(&path).collect())
         .unwrap_or_default()
 }

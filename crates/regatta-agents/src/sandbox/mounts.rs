@@ -47,8 +47,8 @@ impl MountPlan {
     pub(super) fn entry_for(&self, path: &Path) -> Option<&(PathBuf, PathContent)> {
         self.places
             .iter()
-            .filter(|(place, _)| path.starts_with(place))
-            .max_by_key(|(place, _)| depth(place))
+            .filter(|(planned, _)| path.starts_with(planned))
+            .max_by_key(|(planned, _)| depth(planned))
     }
 }
 
@@ -155,37 +155,32 @@ struct MountPlanDraft {
 }
 
 /// Plans the file system of a program.
-pub(super) fn plan_mounts(confine: &SandboxSpec) -> Result<MountPlan, AgentError> {
+pub(super) fn plan_mounts(spec: &SandboxSpec) -> Result<MountPlan, AgentError> {
     let real = |path: &Path| {
         fs::canonicalize(path).map_err(|error| messages::path_not_accessible(path, &error))
     };
     let mut draft = MountPlanDraft::default();
-    draft.add_system_dirs(confine.level);
-    let homes: Vec<PathBuf> = confine
-        .user_homes
-        .iter()
-        .flat_map(fs::canonicalize)
-        .collect();
+    draft.add_system_dirs(spec.level);
+    let homes: Vec<PathBuf> = spec.user_homes.iter().flat_map(fs::canonicalize).collect();
     for home in &homes {
         draft.hide(home);
         for toolchain in TOOLCHAINS {
             draft.grant_read_if_exists(&home.join(toolchain));
         }
     }
-    draft.add_path_programs(confine, &homes);
-    let data = real(&confine.data_dir)?;
+    draft.add_path_programs(spec, &homes);
+    let data = real(&spec.data_dir)?;
     let mut closed = vec![data];
-    for path in &confine.hidden_paths {
+    for path in &spec.hidden_paths {
         // A repository that no longer exists needs no hiding.
         closed.extend(fs::canonicalize(path));
     }
-    for (listed, what) in confine
+    for (listed, content) in spec
         .read_paths
         .iter()
         .map(|path| (path, PathContent::Read))
         .chain(
-            confine
-                .write_paths
+            spec.write_paths
                 .iter()
                 .map(|path| (path, PathContent::Write)),
         )
@@ -194,26 +189,21 @@ pub(super) fn plan_mounts(confine: &SandboxSpec) -> Result<MountPlan, AgentError
         if let Some(closed) = closed.iter().find(|closed| path.starts_with(closed)) {
             return Err(messages::listed_path_is_closed(listed, closed));
         }
-        draft.grant(path, what);
+        draft.grant(path, content);
     }
     for path in &closed {
         draft.hide(path);
     }
-    let own = [
-        &confine.workspace,
-        &confine.home,
-        &confine.tmp,
-        &confine.outbox,
-    ];
+    let own = [&spec.workspace, &spec.home, &spec.tmp, &spec.outbox];
     for path in own {
         draft.grant(real(path)?, PathContent::Write);
     }
-    for path in confine.vault_objects.iter().chain(&confine.input_files) {
+    for path in spec.vault_objects.iter().chain(&spec.input_files) {
         draft.grant(real(path)?, PathContent::Read);
     }
-    let tmp = real(&confine.tmp)?;
+    let tmp = real(&spec.tmp)?;
     for path in ["/tmp", "/var/tmp"].map(Path::new) {
-        if fs::canonicalize(path).is_ok_and(|item| item == path) {
+        if fs::canonicalize(path).is_ok_and(|real| real == path) {
             draft
                 .granted
                 .insert(path.to_owned(), PathContent::WriteFrom(tmp.clone()));
@@ -223,10 +213,10 @@ pub(super) fn plan_mounts(confine: &SandboxSpec) -> Result<MountPlan, AgentError
 }
 
 impl MountPlanDraft {
-    fn grant(&mut self, path: PathBuf, what: PathContent) {
-        let known = self.granted.entry(path).or_insert_with(|| what.clone());
-        if what == PathContent::Write || *known == PathContent::AlreadyEmpty {
-            *known = what;
+    fn grant(&mut self, path: PathBuf, content: PathContent) {
+        let known = self.granted.entry(path).or_insert_with(|| content.clone());
+        if content == PathContent::Write || *known == PathContent::AlreadyEmpty {
+            *known = content;
         }
     }
 
@@ -238,23 +228,24 @@ impl MountPlanDraft {
 
     fn hide(&mut self, path: &Path) {
         // The home of some accounts is a system directory.
-        let system = ["/usr", "/etc", "/bin", "/sbin", "/lib"]
+        let is_system_dir = ["/usr", "/etc", "/bin", "/sbin", "/lib"]
             .iter()
-            .any(|s| path.starts_with(s));
+            .any(|dir| path.starts_with(dir));
         if let Ok(path) = fs::canonicalize(path)
             && path.parent().is_some()
-            && !system
+            && !is_system_dir
         {
             self.hidden.push(path);
         }
     }
 
     fn add_system_dirs(&mut self, level: SandboxLevel) {
-        let top = |name: &str| level != SandboxLevel::Strict || STRICT_TOP_LEVEL.contains(&name);
+        let is_shown =
+            |name: &str| level != SandboxLevel::Strict || STRICT_TOP_LEVEL.contains(&name);
         for entry in fs::read_dir("/").into_iter().flatten().flatten() {
             let name = entry.file_name();
             let Some(name) = name.to_str() else { continue };
-            if NEVER_SHOWN.contains(&name) || !top(name) {
+            if NEVER_SHOWN.contains(&name) || !is_shown(name) {
                 continue;
             }
             match entry.file_type() {
@@ -297,8 +288,8 @@ impl MountPlanDraft {
     }
 
     /// Adds the directories of PATH with their libraries, and the program itself.
-    fn add_path_programs(&mut self, confine: &SandboxSpec, homes: &[PathBuf]) {
-        for dir in confine.search_path.iter().filter(|path| path.is_absolute()) {
+    fn add_path_programs(&mut self, spec: &SandboxSpec, homes: &[PathBuf]) {
+        for dir in spec.search_path.iter().filter(|path| path.is_absolute()) {
             let Ok(real) = fs::canonicalize(dir) else {
                 continue;
             };
@@ -317,16 +308,16 @@ impl MountPlanDraft {
                 self.add_link(dir, &real);
             }
             // A link in such a directory may lead to the real place of the program.
-            if let Ok(program) = fs::canonicalize(dir.join(&confine.program)) {
+            if let Ok(program) = fs::canonicalize(dir.join(&spec.program)) {
                 self.add_installation(&program, homes);
             }
         }
-        if confine.program.contains('/')
-            && let Ok(program) = fs::canonicalize(&confine.program)
+        if spec.program.contains('/')
+            && let Ok(program) = fs::canonicalize(&spec.program)
         {
             self.add_installation(&program, homes);
         }
-        self.grant_read_if_exists(&confine.regatta_exe);
+        self.grant_read_if_exists(&spec.regatta_exe);
     }
 
     /// Adds the program's file, or the node package around it.
@@ -363,24 +354,24 @@ impl MountPlanDraft {
     /// Sorts the paths, decides how to hide each hidden path, and drops entries that change
     /// nothing.
     fn finish(self) -> MountPlan {
-        let mut all: Vec<(PathBuf, Option<PathContent>)> = self
+        let mut entries: Vec<(PathBuf, Option<PathContent>)> = self
             .granted
             .into_iter()
-            .map(|(path, path_content)| (path, Some(path_content)))
+            .map(|(path, content)| (path, Some(content)))
             .collect();
         for path in self.hidden {
-            if !all.iter().any(|(item, _)| *item == path) {
-                all.push((path, None));
+            if !entries.iter().any(|(known, _)| *known == path) {
+                entries.push((path, None));
             }
         }
-        all.sort_by(|(a, _), (b, _)| depth(a).cmp(&depth(b)).then_with(|| a.cmp(b)));
+        entries.sort_by(|(a, _), (b, _)| depth(a).cmp(&depth(b)).then_with(|| a.cmp(b)));
         let mut plan = MountPlan::default();
-        for (path, what) in all {
-            let above = path
+        for (path, content) in entries {
+            let parent_content = path
                 .parent()
                 .and_then(|path| plan.entry_for(path))
-                .map(|(_, path_content)| path_content.clone());
-            let what = match (what, above) {
+                .map(|(_, content)| content.clone());
+            let content = match (content, parent_content) {
                 // The program's own /dev has a writable /dev/shm.
                 (None, None) if path.starts_with("/dev/shm") => PathContent::Empty,
                 // There is nothing visible to hide.
@@ -402,9 +393,9 @@ impl MountPlanDraft {
                 (Some(PathContent::Link(_)), Some(PathContent::Read | PathContent::Write)) => {
                     continue;
                 }
-                (Some(what), _) => what,
+                (Some(content), _) => content,
             };
-            plan.places.push((path, what));
+            plan.places.push((path, content));
         }
         plan
     }
@@ -412,7 +403,7 @@ impl MountPlanDraft {
 
 /// Returns whether a directory is empty.
 fn is_empty_dir(path: &Path) -> bool {
-    fs::read_dir(path).is_ok_and(|mut read_dir| read_dir.next().is_none())
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Returns whether a directory contains a home or lies directly in one. Showing all of it would
@@ -429,9 +420,10 @@ pub fn user_homes() -> Vec<PathBuf> {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let listed = passwd.lines().find_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();
-        (fields.get(2) == Some(&uid.as_str()))
-            .then(|| fields.get(5).map(PathBuf::from))
-            .flatten()
+        if fields.get(2) != Some(&uid.as_str()) {
+            return None;
+        }
+        fields.get(5).map(PathBuf::from)
     });
     let mut homes: Vec<PathBuf> = vec![];
     for home in std::env::var_os("HOME")
@@ -456,7 +448,7 @@ mod tests {
     fn plan_from(granted: &[(&str, PathContent)], hidden: &[&str]) -> MountPlan {
         let granted = granted
             .iter()
-            .map(|(path, what)| (PathBuf::from(path), what.clone()))
+            .map(|(path, content)| (PathBuf::from(path), content.clone()))
             .collect();
         MountPlanDraft {
             granted,
@@ -473,11 +465,11 @@ mod tests {
         let plan = plan_from(&[("/", PathContent::Write)], &[data]);
         assert_eq!(
             plan.places,
-            whole.map(|(path, what)| (PathBuf::from(path), what))
+            whole.map(|(path, content)| (PathBuf::from(path), content))
         );
         assert_eq!(
             plan.entry_for(&Path::new(data).join("x"))
-                .map(|plan| &plan.1),
+                .map(|(_, content)| content),
             Some(&PathContent::Empty)
         );
     }
@@ -495,7 +487,7 @@ mod tests {
         let places: Vec<_> = plan
             .places
             .iter()
-            .map(|(path, what)| (path.to_str().unwrap(), what))
+            .map(|(path, content)| (path.to_str().unwrap(), content))
             .collect();
         assert_eq!(
             places,

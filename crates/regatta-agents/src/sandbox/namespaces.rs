@@ -33,21 +33,25 @@ const NEEDED_CAPABILITIES: CapabilitySet = CapabilitySet::SYS_ADMIN
 const KERNEL_SETTINGS: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 
 /// Creates the namespaces and runs the second step in them.
-pub(super) fn run_in_namespaces(network: bool, second: &[OsString]) -> Result<ExitStatus, String> {
+pub(super) fn run_in_namespaces(
+    network: bool,
+    inner_step: &[OsString],
+) -> Result<ExitStatus, String> {
     let (uid, gid) = (
         rustix::process::geteuid().as_raw(),
         rustix::process::getegid().as_raw(),
     );
-    let mut spaces = UnshareFlags::NEWUSER
+    let mut namespaces = UnshareFlags::NEWUSER
         | UnshareFlags::NEWNS
         | UnshareFlags::NEWPID
         | UnshareFlags::NEWIPC
         | UnshareFlags::NEWUTS
         | UnshareFlags::NEWCGROUP;
     if !network {
-        spaces |= UnshareFlags::NEWNET;
+        namespaces |= UnshareFlags::NEWNET;
     }
-    unshare(spaces).map_err(|error| format!("the namespaces could not be created ({error})"))?;
+    unshare(namespaces)
+        .map_err(|error| format!("the namespaces could not be created ({error})"))?;
     // An unprivileged process must deny setgroups before it may write the map of groups.
     write_proc_self("setgroups", "deny")?;
     write_proc_self("uid_map", &format!("{uid} {uid} 1\n"))?;
@@ -60,11 +64,11 @@ pub(super) fn run_in_namespaces(network: bool, second: &[OsString]) -> Result<Ex
     };
     set_capabilities(None, sets)
         .map_err(|error| format!("the capabilities could not be kept ({error})"))?;
-    for power in NEEDED_CAPABILITIES.iter() {
-        rustix::thread::configure_capability_in_ambient_set(power, true)
+    for capability in NEEDED_CAPABILITIES.iter() {
+        rustix::thread::configure_capability_in_ambient_set(capability, true)
             .map_err(|error| format!("the capabilities could not be kept ({error})"))?;
     }
-    let child = Command::new("/proc/self/exe").args(second).spawn();
+    let child = Command::new("/proc/self/exe").args(inner_step).spawn();
     let mut child = child.map_err(|error| {
         format!("the first process in the namespaces could not be started ({error})")
     })?;
@@ -84,21 +88,22 @@ fn unshare(spaces: UnshareFlags) -> rustix::io::Result<()> {
 
 fn write_proc_self(name: &str, text: &str) -> Result<(), String> {
     let path = format!("/proc/self/{name}");
-    let done = fs::OpenOptions::new()
+    let written = fs::OpenOptions::new()
         .write(true)
         .open(&path)
         .and_then(|mut file| file.write_all(text.as_bytes()));
-    done.map_err(|error| format!("{path} could not be written ({error})"))
+    written.map_err(|error| format!("{path} could not be written ({error})"))
 }
 
 /// Builds the file system of the plan and moves into it.
 pub(super) fn build_root(plan: &MountPlan, root: &Path, dir: &Path) -> Result<(), String> {
-    let say = |doing: &str, path: &Path, error: &dyn std::fmt::Display| {
+    let describe = |doing: &str, path: &Path, error: &dyn std::fmt::Display| {
         format!("{doing} {} ({error})", path.display())
     };
     let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     // Mounts of the machine may still propagate in, but no mount of the sandbox propagates out.
-    mount_change("/", private).map_err(|error| say("could not isolate", Path::new("/"), &error))?;
+    mount_change("/", private)
+        .map_err(|error| describe("could not isolate", Path::new("/"), &error))?;
     mount(
         "tmpfs",
         root,
@@ -106,41 +111,43 @@ pub(super) fn build_root(plan: &MountPlan, root: &Path, dir: &Path) -> Result<()
         MountFlags::NOSUID | MountFlags::NODEV,
         Some(c"mode=755,size=8m"),
     )
-    .map_err(|error| say("could not mount over", root, &error))?;
+    .map_err(|error| describe("could not mount over", root, &error))?;
     // Otherwise the root would appear inside itself when the data directory lies under a visible
     // path.
     mount_change(root, MountPropagationFlags::UNBINDABLE)
-        .map_err(|error| say("could not isolate", root, &error))?;
-    mount_dev(root).map_err(|error| say("could not make", Path::new("/dev"), &error))?;
-    mount_proc(root).map_err(|error| say("could not mount", Path::new("/proc"), &error))?;
-    for (path, what) in &plan.places {
-        make_mount(root, path, what).map_err(|error| say("could not show", path, &error))?;
+        .map_err(|error| describe("could not isolate", root, &error))?;
+    mount_dev(root).map_err(|error| describe("could not make", Path::new("/dev"), &error))?;
+    mount_proc(root).map_err(|error| describe("could not mount", Path::new("/proc"), &error))?;
+    for (path, content) in &plan.places {
+        make_mount(root, path, content)
+            .map_err(|error| describe("could not show", path, &error))?;
     }
     set_mount_flags(plan, root)?;
-    let again = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-    mount_remount(root, again, c"").map_err(|error| say("could not remount", root, &error))?;
-    let dev = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
-    mount_remount(root.join("dev"), dev, c"")
-        .map_err(|error| say("could not remount", Path::new("/dev"), &error))?;
-    let moved = || -> io::Result<()> {
+    let root_flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    mount_remount(root, root_flags, c"")
+        .map_err(|error| describe("could not remount", root, &error))?;
+    let dev_flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount_remount(root.join("dev"), dev_flags, c"")
+        .map_err(|error| describe("could not remount", Path::new("/dev"), &error))?;
+    let move_into_root = || -> io::Result<()> {
         std::env::set_current_dir(root)?;
         rustix::process::pivot_root(".", ".")?;
         unmount(".", UnmountFlags::DETACH)?;
         std::env::set_current_dir(dir)
     };
-    moved().map_err(|error| say("could not move into", root, &error))
+    move_into_root().map_err(|error| describe("could not move into", root, &error))
 }
 
 fn path_in_root(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-fn make_mount(root: &Path, path: &Path, what: &PathContent) -> io::Result<()> {
+fn make_mount(root: &Path, path: &Path, content: &PathContent) -> io::Result<()> {
     let target = path_in_root(root, path);
-    let source = match what {
-        PathContent::Link(to) => {
+    let source = match content {
+        PathContent::Link(link_target) => {
             create_parent(&target)?;
-            return match std::os::unix::fs::symlink(to, &target) {
+            return match std::os::unix::fs::symlink(link_target, &target) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
                 _ => Ok(()),
             };
@@ -185,12 +192,12 @@ fn set_mount_flags(plan: &MountPlan, root: &Path) -> Result<(), String> {
     let mut mounts = BTreeMap::new();
     for line in table.lines() {
         let mut fields = line.split(' ').skip(4);
-        if let (Some(point), Some(options)) = (fields.next(), fields.next()) {
-            mounts.insert(unescape_mount_path(point), locked_flags(options));
+        if let (Some(mount_point), Some(options)) = (fields.next(), fields.next()) {
+            mounts.insert(unescape_mount_path(mount_point), locked_flags(options));
         }
     }
-    for (point, known) in mounts {
-        let Ok(path) = point.strip_prefix(root) else {
+    for (mount_point, locked) in mounts {
+        let Ok(path) = mount_point.strip_prefix(root) else {
             continue;
         };
         if path.as_os_str().is_empty() {
@@ -203,15 +210,15 @@ fn set_mount_flags(plan: &MountPlan, root: &Path) -> Result<(), String> {
         {
             continue;
         }
-        let write = matches!(
+        let is_writable = matches!(
             plan.entry_for(&path),
             Some((_, PathContent::Write | PathContent::WriteFrom(_)))
         );
-        let mut wanted = known | MountFlags::BIND | MountFlags::NOSUID | MountFlags::NODEV;
-        if !write {
-            wanted |= MountFlags::RDONLY;
+        let mut flags = locked | MountFlags::BIND | MountFlags::NOSUID | MountFlags::NODEV;
+        if !is_writable {
+            flags |= MountFlags::RDONLY;
         }
-        match mount_remount(&point, wanted, c"") {
+        match mount_remount(&mount_point, flags, c"") {
             Ok(()) => {}
             // This is a mount behind an inaccessible directory or under another mount.
             Err(
@@ -250,17 +257,17 @@ fn locked_flags(options: &str) -> MountFlags {
 fn unescape_mount_path(field: &str) -> PathBuf {
     let mut bytes = vec![];
     let mut rest = field.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
+    while let Some((first, after_first)) = rest.split_first() {
         let octal = rest
             .get(1..4)
-            .and_then(|rest| std::str::from_utf8(rest).ok())
-            .map(|rest| u8::from_str_radix(rest, 8));
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .map(|digits| u8::from_str_radix(digits, 8));
         if let (b'\\', Some(Ok(byte))) = (first, octal) {
             bytes.push(byte);
             rest = &rest[4..];
         } else {
             bytes.push(*first);
-            rest = behind;
+            rest = after_first;
         }
     }
     OsString::from_vec(bytes).into()
@@ -285,16 +292,16 @@ fn mount_dev(root: &Path) -> io::Result<()> {
             mount_bind(&device, dev.join(name))?;
         }
     }
-    for (name, to) in [
+    for (name, target) in [
         ("fd", "/proc/self/fd"),
         ("stdin", "/proc/self/fd/0"),
         ("stdout", "/proc/self/fd/1"),
         ("stderr", "/proc/self/fd/2"),
         ("ptmx", "pts/ptmx"),
     ] {
-        std::os::unix::fs::symlink(to, dev.join(name))?;
+        std::os::unix::fs::symlink(target, dev.join(name))?;
     }
-    let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
+    let base_flags = MountFlags::NOSUID | MountFlags::NOEXEC;
     for (name, kind, options) in [
         (
             "pts",
@@ -305,9 +312,9 @@ fn mount_dev(root: &Path) -> io::Result<()> {
     ] {
         fs::create_dir(dev.join(name))?;
         let flags = if name == "shm" {
-            quiet | MountFlags::NODEV
+            base_flags | MountFlags::NODEV
         } else {
-            quiet
+            base_flags
         };
         mount(kind, dev.join(name), kind, flags, Some(options))?;
     }

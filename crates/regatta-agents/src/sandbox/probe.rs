@@ -36,24 +36,24 @@ impl SandboxReport {
     pub fn best_mechanism(&self) -> Option<SandboxMechanism> {
         self.findings
             .iter()
-            .find(|mechanism_finding| mechanism_finding.problem.is_none())
-            .map(|mechanism_finding| mechanism_finding.mechanism)
+            .find(|finding| finding.problem.is_none())
+            .map(|finding| finding.mechanism)
     }
 
     /// Returns the result for one mechanism.
     pub fn finding(&self, mechanism: SandboxMechanism) -> Option<&MechanismFinding> {
         self.findings
             .iter()
-            .find(|mechanism_finding| mechanism_finding.mechanism == mechanism)
+            .find(|finding| finding.mechanism == mechanism)
     }
 
     /// Returns the reasons of the mechanisms that do not work, as sentences.
     pub fn problems(&self) -> Vec<String> {
-        let reason = |mechanism_finding: &MechanismFinding| {
-            mechanism_finding
+        let reason = |finding: &MechanismFinding| {
+            finding
                 .problem
                 .as_ref()
-                .map(|why| format!("{}: {why}", mechanism_finding.mechanism))
+                .map(|why| format!("{}: {why}", finding.mechanism))
         };
         self.findings.iter().filter_map(reason).collect()
     }
@@ -70,12 +70,12 @@ pub fn detect_mechanisms(exe: &Path) -> SandboxReport {
     static REPORTS: LazyLock<Mutex<ReportCache>> = LazyLock::new(Mutex::default);
     let key = (exe.to_owned(), std::env::var_os("PATH"));
     // The lock is held during the trial, so that many simultaneous starts try only once.
-    let mut known = REPORTS.lock().unwrap_or_else(PoisonError::into_inner);
-    known
+    let mut reports = REPORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    reports
         .entry(key)
         .or_insert_with(|| SandboxReport {
             findings: SandboxMechanism::ALL
-                .map(|sandbox_mechanism| detect(sandbox_mechanism, exe))
+                .map(|mechanism| detect(mechanism, exe))
                 .to_vec(),
         })
         .clone()
@@ -83,7 +83,7 @@ pub fn detect_mechanisms(exe: &Path) -> SandboxReport {
 
 fn detect(mechanism: SandboxMechanism, exe: &Path) -> MechanismFinding {
     let mut version = None;
-    let broken = match mechanism {
+    let problem = match mechanism {
         SandboxMechanism::Bubblewrap => match bubblewrap::find_bubblewrap(&search_path()) {
             None => Some("it is not installed; install the package `bubblewrap`.".to_owned()),
             Some(program) => {
@@ -112,7 +112,7 @@ fn detect(mechanism: SandboxMechanism, exe: &Path) -> MechanismFinding {
     MechanismFinding {
         mechanism,
         version,
-        problem: broken,
+        problem,
     }
 }
 
@@ -120,19 +120,19 @@ fn detect(mechanism: SandboxMechanism, exe: &Path) -> MechanismFinding {
 fn try_sandbox(mechanism: SandboxMechanism, exe: &Path) -> Result<(), String> {
     let mark = crate::run_dir::new_launch_mark()
         .map_err(|error| format!("it could not be tried: {error}."))?;
-    let place = std::env::temp_dir().join(format!("regatta-trial-{mark}"));
-    let result = try_sandbox_in(&place, mechanism, exe);
-    drop(fs::remove_dir_all(&place));
+    let directory = std::env::temp_dir().join(format!("regatta-trial-{mark}"));
+    let result = try_sandbox_in(&directory, mechanism, exe);
+    drop(fs::remove_dir_all(&directory));
     result
 }
 
-fn try_sandbox_in(place: &Path, mechanism: SandboxMechanism, exe: &Path) -> Result<(), String> {
+fn try_sandbox_in(directory: &Path, mechanism: SandboxMechanism, exe: &Path) -> Result<(), String> {
     let make = |name: &str| -> Result<PathBuf, String> {
-        let dir = place.join(name);
+        let dir = directory.join(name);
         fs::create_dir_all(&dir).map_err(|error| format!("it could not be tried: {error}."))?;
         Ok(dir)
     };
-    let confine = SandboxSpec {
+    let spec = SandboxSpec {
         level: SandboxLevel::Strict,
         is_requested: true,
         mechanism: Some(mechanism),
@@ -157,7 +157,7 @@ fn try_sandbox_in(place: &Path, mechanism: SandboxMechanism, exe: &Path) -> Resu
         read_paths: vec![],
         write_paths: vec![],
     };
-    let prepared = prepare_with(&confine, mechanism).map_err(|error| error.message)?;
+    let prepared = prepare_with(&spec, mechanism).map_err(|error| error.message)?;
     let (program, arguments) = prepared
         .argv_prefix
         .split_first()
@@ -182,8 +182,8 @@ pub(super) fn run_sandbox_checks(program: &OsStr, arguments: &[OsString]) -> Res
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().last().unwrap_or("it printed nothing");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().last().unwrap_or("it printed nothing");
     Err(
         match failure_reason(
             output

@@ -56,10 +56,10 @@ const TIOCLINUX: u64 = 0x541c;
 /// Installs the filters for this process and its descendants. As a side effect the process can gain
 /// no new privileges.
 pub(super) fn install_filters(sockets: AllowedSockets) -> Result<(), String> {
-    let say =
+    let describe =
         |error: &dyn std::fmt::Display| format!("the system calls could not be filtered ({error})");
-    for filter in filters(sockets).map_err(|error| say(&error))? {
-        apply_filter(&filter).map_err(|error| say(&error))?;
+    for filter in filters(sockets).map_err(|error| describe(&error))? {
+        apply_filter(&filter).map_err(|error| describe(&error))?;
     }
     Ok(())
 }
@@ -67,12 +67,13 @@ pub(super) fn install_filters(sockets: AllowedSockets) -> Result<(), String> {
 fn filters(sockets: AllowedSockets) -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> =
         REFUSED_CALLS.iter().map(|n| (*n, vec![])).collect();
-    let typed = |value| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
+    let has_request =
+        |value| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
     refused.insert(
         libc::SYS_ioctl,
         vec![
-            SeccompRule::new(vec![typed(TIOCSTI)?])?,
-            SeccompRule::new(vec![typed(TIOCLINUX)?])?,
+            SeccompRule::new(vec![has_request(TIOCSTI)?])?,
+            SeccompRule::new(vec![has_request(TIOCLINUX)?])?,
         ],
     );
 
@@ -85,7 +86,7 @@ fn filters(sockets: AllowedSockets) -> Result<Vec<BpfProgram>, seccompiler::Back
     }
     // A rule matches when all of its conditions match, which here means that the family is none of
     // the allowed ones.
-    let other = families.into_iter().map(|family| {
+    let foreign_family = families.into_iter().map(|family| {
         SeccompCondition::new(
             0,
             SeccompCmpArgLen::Dword,
@@ -93,13 +94,13 @@ fn filters(sockets: AllowedSockets) -> Result<Vec<BpfProgram>, seccompiler::Back
             u64::from(family.unsigned_abs()),
         )
     });
-    let other = SeccompRule::new(other.collect::<Result<_, _>>()?)?;
-    let foreign = BTreeMap::from([(libc::SYS_socket, vec![other])]);
+    let foreign_family = SeccompRule::new(foreign_family.collect::<Result<_, _>>()?)?;
+    let foreign_sockets = BTreeMap::from([(libc::SYS_socket, vec![foreign_family])]);
     let missing = MISSING_CALLS.iter().map(|n| (*n, vec![])).collect();
     [
         (refused, libc::EPERM),
         (missing, libc::ENOSYS),
-        (foreign, libc::EAFNOSUPPORT),
+        (foreign_sockets, libc::EAFNOSUPPORT),
     ]
     .into_iter()
     .map(|(rules, errno)| filter(rules, errno.unsigned_abs()))
@@ -127,18 +128,18 @@ fn with_x32_numbers(rules: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec
     if cfg!(not(target_arch = "x86_64")) {
         return rules;
     }
-    const SHORT: i64 = 0x4000_0000;
+    const X32_BIT: i64 = 0x4000_0000;
     // Calls that take structures with pointers have their own numbers in that range.
-    let short = |number: i64| {
+    let x32_number = |number: i64| {
         if number == libc::SYS_ioctl {
-            514 | SHORT
+            514 | X32_BIT
         } else {
-            number | SHORT
+            number | X32_BIT
         }
     };
-    let more: Vec<_> = rules
+    let x32_rules: Vec<_> = rules
         .iter()
-        .map(|(number, rules)| (short(*number), rules.clone()))
+        .map(|(number, rules)| (x32_number(*number), rules.clone()))
         .collect();
-    rules.into_iter().chain(more).collect()
+    rules.into_iter().chain(x32_rules).collect()
 }

@@ -32,7 +32,7 @@ pub fn main(
     input: impl BufRead + Send + 'static,
     out: &mut dyn Write,
 ) -> ExitCode {
-    let (sender, orders) = channel();
+    let (sender, incoming) = channel();
     std::thread::spawn(move || {
         // An unreadable line ends the input too.
         for line in input.lines().map_while(Result::ok) {
@@ -44,7 +44,7 @@ pub fn main(
     let mut server = AcpServer {
         channel: AcpChannel {
             out,
-            incoming: orders,
+            incoming,
             queued: Vec::new(),
             next_id: 0,
             can_ask: false,
@@ -177,18 +177,18 @@ impl AcpServer<'_> {
 
     fn open_workspace(&mut self, params: &Value) -> Result<(), RpcError> {
         let dir = params["cwd"].as_str().unwrap_or_default();
-        let fault = |why: String| RpcError {
+        let error = |why: String| RpcError {
             code: -32602,
             message: why,
             data: Value::Null,
         };
         if !Path::new(dir).is_absolute() {
-            return Err(fault(format!("cwd must be absolute, not {dir:?}")));
+            return Err(error(format!("cwd must be absolute, not {dir:?}")));
         }
-        let mut agent = ScriptRunner::new(Path::new(dir))
-            .map_err(|error| fault(format!("Could not use {dir}: {error}")))?;
-        agent.tools = ToolClient::from_session(params);
-        self.runner = Some(agent);
+        let mut runner = ScriptRunner::new(Path::new(dir))
+            .map_err(|cause| error(format!("Could not use {dir}: {cause}")))?;
+        runner.tools = ToolClient::from_session(params);
+        self.runner = Some(runner);
         Ok(())
     }
 
@@ -206,23 +206,23 @@ impl AcpServer<'_> {
 
     fn load_session(&mut self, params: &Value) -> Result<Value, RpcError> {
         let id = params["sessionId"].as_str().unwrap_or_default();
-        let gone = || RpcError {
+        let not_found = || RpcError {
             code: -32002,
             message: format!("No session {id}"),
             data: json!({ "sessionId": id }),
         };
-        let kept = SavedSession::load(id).ok_or_else(gone)?;
+        let saved = SavedSession::load(id).ok_or_else(not_found)?;
         self.open_workspace(params)?;
-        for update in &kept.updates {
+        for update in &saved.updates {
             self.channel.notify(
                 "session/update",
                 json!({ "sessionId": id, "update": update }),
             );
         }
-        if let Some(agent) = &mut self.runner {
-            agent.step = kept.position;
+        if let Some(runner) = &mut self.runner {
+            runner.step = saved.position;
         }
-        self.channel.session = kept;
+        self.channel.session = saved;
         Ok(json!({ "configOptions": self.config_options() }))
     }
 
@@ -230,7 +230,7 @@ impl AcpServer<'_> {
         let option = |id: &str, category: &str, current: &str, values: [&str; 2]| {
             json!({
                 "id": id, "name": id, "category": category, "type": "select", "currentValue": current,
-                "options": values.map(|s| json!({ "value": s, "name": s })),
+                "options": values.map(|value| json!({ "value": value, "name": value })),
             })
         };
         json!([
@@ -250,16 +250,16 @@ impl AcpServer<'_> {
         ])
     }
 
-    fn set_option(&mut self, what: &str, value: &Value) -> Result<Value, RpcError> {
+    fn set_option(&mut self, option: &str, value: &Value) -> Result<Value, RpcError> {
         let value = value.as_str().unwrap_or_default().to_owned();
-        match what {
+        match option {
             "mode" => self.channel.mode = value,
             "model" => self.settings.model = value,
             "effort" => self.settings.effort = value,
             _ => {
                 return Err(RpcError {
                     code: -32602,
-                    message: format!("No option {what}"),
+                    message: format!("No option {option}"),
                     data: Value::Null,
                 });
             }
@@ -271,7 +271,7 @@ impl AcpServer<'_> {
     fn run_turn(&mut self) -> Result<Value, RpcError> {
         self.channel.is_cancelled = false;
         self.channel.turn = TurnUsage::default();
-        let Some(agent) = &mut self.runner else {
+        let Some(runner) = &mut self.runner else {
             return Err(RpcError {
                 code: -32002,
                 message: "No session is open".to_owned(),
@@ -285,46 +285,46 @@ impl AcpServer<'_> {
             .map_err(|why| provider_error(FailureClass::Refused, why, None))?;
         if self.channel.session.position >= steps.len() && !steps.is_empty() {
             self.channel.report(
-                agent.step,
+                runner.step,
                 "say",
                 json!({ "text": "The script has no more steps." }),
             );
         }
-        let mut done = Ok(());
+        let mut outcome = Ok(());
         while let Some(step) = steps.get(self.channel.session.position) {
-            done = agent.run_step(step, &mut self.channel);
+            outcome = runner.run_step(step, &mut self.channel);
             // A step that was cancelled or met a provider's failure is not repeated when the
             // session continues.
-            let over = match &done {
+            let is_step_over = match &outcome {
                 Ok(()) | Err(ScriptStop::Cancelled) => true,
                 Err(ScriptStop::ProviderFailure { class, .. }) => {
                     matches!(class, FailureClass::RateLimit | FailureClass::Overloaded)
                 }
                 Err(ScriptStop::Failed(_)) => false,
             };
-            if over {
+            if is_step_over {
                 self.channel.session.position += 1;
                 self.channel.save_session();
             }
-            if done.is_err() {
+            if outcome.is_err() {
                 break;
             }
             if *step == ScriptStep::EndTurn(true) {
                 break;
             }
         }
-        let detail = match &done {
-            Ok(()) => agent
+        let detail = match &outcome {
+            Ok(()) => runner
                 .last_message
                 .clone()
-                .unwrap_or_else(|| format!("Followed {} steps.", agent.step)),
-            Err(halt) => halt.reason().to_owned(),
+                .unwrap_or_else(|| format!("Followed {} steps.", runner.step)),
+            Err(stop) => stop.reason().to_owned(),
         };
-        let left = agent
-            .write_result(done.is_ok(), &detail)
+        let result_written = runner
+            .write_result(outcome.is_ok(), &detail)
             .map_err(|why| provider_error(FailureClass::Crashed, &why, None));
-        match done {
-            Ok(()) => left.map(|()| self.prompt_result("end_turn")),
+        match outcome {
+            Ok(()) => result_written.map(|()| self.prompt_result("end_turn")),
             Err(ScriptStop::Cancelled) => Ok(self.prompt_result("cancelled")),
             Err(ScriptStop::ProviderFailure {
                 class: FailureClass::Cancelled,
@@ -350,12 +350,12 @@ impl AcpServer<'_> {
     }
 
     fn prompt_result(&self, reason: &str) -> Value {
-        let used = self.channel.turn;
+        let usage = self.channel.turn;
         let mut result = json!({ "stopReason": reason });
-        if used.is_reported {
+        if usage.is_reported {
             result["usage"] = json!({
-                "inputTokens": used.input, "outputTokens": used.output, "cachedReadTokens": used.cached,
-                "totalTokens": used.input + used.output + used.cached,
+                "inputTokens": usage.input, "outputTokens": usage.output, "cachedReadTokens": usage.cached,
+                "totalTokens": usage.input + usage.output + usage.cached,
             });
         }
         result
@@ -487,9 +487,10 @@ impl AcpChannel<'_> {
                 Some(RpcMessage::Notification { method, .. }) if method == "session/cancel" => {
                     self.is_cancelled = true
                 }
-                Some(RpcMessage::Answer { id: its, outcome })
-                    if id.is_some() && its.as_u64() == id =>
-                {
+                Some(RpcMessage::Answer {
+                    id: answer_id,
+                    outcome,
+                }) if id.is_some() && answer_id.as_u64() == id => {
                     return Ok(Some(outcome));
                 }
                 Some(request @ RpcMessage::Request { .. }) => self.queued.push(request),

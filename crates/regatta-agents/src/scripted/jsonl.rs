@@ -13,49 +13,48 @@ use crate::script::{PermissionDefault, PermissionStep};
 
 /// The error of a step that needs a person but has no protocol to ask one.
 const CANNOT_ASK: &str = "The scripted agent cannot ask a person without a protocol: give the step \
-     a \
-     `default`, or let it speak ACP.";
+     a `default`, or let it speak ACP.";
 
 pub(super) fn main(script_file: Option<PathBuf>, out: &mut dyn Write) -> ExitCode {
-    let mut voice = JsonLinesChannel { out };
-    let Ok(mut agent) = std::env::current_dir().and_then(|path| ScriptRunner::new(&path)) else {
+    let mut channel = JsonLinesChannel { out };
+    let Ok(mut runner) = std::env::current_dir().and_then(|path| ScriptRunner::new(&path)) else {
         return ExitCode::FAILURE;
     };
     let steps = match load_steps(script_file) {
         Ok(steps) => steps,
-        Err(why) => return finish(&mut voice, agent, Err(why), BAD_SCRIPT_EXIT_CODE),
+        Err(why) => return finish(&mut channel, runner, Err(why), BAD_SCRIPT_EXIT_CODE),
     };
-    let done = steps
+    let outcome = steps
         .iter()
-        .try_for_each(|step| agent.run_step(step, &mut voice));
-    let done = done
+        .try_for_each(|step| runner.run_step(step, &mut channel));
+    let outcome = outcome
         .map(|()| steps.len())
-        .map_err(|halt| halt.reason().to_owned());
-    finish(&mut voice, agent, done, 1)
+        .map_err(|stop| stop.reason().to_owned());
+    finish(&mut channel, runner, outcome, 1)
 }
 
 /// Prints the outcome, writes the result file and returns the exit code.
 fn finish(
-    voice: &mut JsonLinesChannel<'_>,
-    mut agent: ScriptRunner,
+    channel: &mut JsonLinesChannel<'_>,
+    mut runner: ScriptRunner,
     outcome: Result<usize, String>,
     failure: u8,
 ) -> ExitCode {
     let mut code = if outcome.is_ok() { 0 } else { failure };
     let detail = match outcome {
-        Ok(steps) => agent
+        Ok(steps) => runner
             .last_message
             .take()
             .unwrap_or_else(|| format!("Followed {steps} steps.")),
         Err(why) => why,
     };
-    voice.report(
-        agent.step,
+    channel.report(
+        runner.step,
         if code == 0 { "done" } else { "fail" },
         json!({ "text": detail }),
     );
-    if let Err(why) = agent.write_result(code == 0, &detail) {
-        voice.report(agent.step, "fail", json!({ "text": why }));
+    if let Err(why) = runner.write_result(code == 0, &detail) {
+        channel.report(runner.step, "fail", json!({ "text": why }));
         code = code.max(1);
     }
     ExitCode::from(code)

@@ -23,7 +23,7 @@ impl ToolClient {
         let server = params["mcpServers"]
             .as_array()?
             .iter()
-            .find(|param| param["type"] == "http")?;
+            .find(|server| server["type"] == "http")?;
         let headers = server["headers"].as_array()?;
         let authorization = headers
             .iter()
@@ -74,11 +74,12 @@ impl ToolClient {
     }
 
     fn post(&self, body: &str) -> std::io::Result<Vec<u8>> {
-        let bad = |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, why.to_owned());
+        let invalid_data =
+            |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, why.to_owned());
         let rest = self
             .url
             .strip_prefix("http://")
-            .ok_or_else(|| bad("the tools are not at http://"))?;
+            .ok_or_else(|| invalid_data("the tools are not at http://"))?;
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         let mut stream = TcpStream::connect(host)?;
         stream.set_read_timeout(Some(CALL_TIMEOUT))?;
@@ -95,8 +96,8 @@ impl ToolClient {
         stream.read_to_end(&mut answer)?;
         let end = answer
             .windows(4)
-            .position(|answer| answer == b"\r\n\r\n")
-            .ok_or_else(|| bad("the answer is incomplete"))?;
+            .position(|bytes| bytes == b"\r\n\r\n")
+            .ok_or_else(|| invalid_data("the answer is incomplete"))?;
         Ok(answer.split_off(end + 4))
     }
 }

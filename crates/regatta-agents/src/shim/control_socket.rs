@@ -35,8 +35,8 @@ const MAX_CONNECTIONS: usize = 64;
 /// The source of commands.
 pub(super) enum CommandSource {
     Socket(UnixListener),
-    /// The standard input of a check, which ends with its daemon. `orphaned` is set when the daemon
-    /// is gone.
+    /// The standard input of a check, which ends with its daemon. `is_orphaned` is set when the
+    /// daemon is gone.
     StandardInput {
         input: Option<OwnedFd>,
         is_orphaned: Arc<AtomicBool>,
@@ -70,37 +70,38 @@ impl ControlSocket {
         self.wait(self.terminator.next_step_at())?;
         self.shared.control_wakeup.clear();
         let mut stops: Vec<Duration> = self.read_standard_input().into_iter().collect();
-        for guest in &mut self.clients {
-            guest.read_commands();
-            while let Some(line) = guest.next_line() {
+        for client in &mut self.clients {
+            client.read_commands();
+            while let Some(line) = client.next_line() {
                 match interpret_command(&line, &self.shared) {
                     CommandAction::Stop(grace) => {
                         stops.push(grace);
-                        guest.queue_reply(&ShimReply::Ok);
+                        client.queue_reply(&ShimReply::Ok);
                     }
-                    CommandAction::Wait { seen } => guest.awaits_after = Some(seen),
-                    CommandAction::Reply(reply) => guest.queue_reply(&reply),
+                    CommandAction::Wait { seen } => client.awaits_after = Some(seen),
+                    CommandAction::Reply(reply) => client.queue_reply(&reply),
                 }
             }
         }
         if self
             .clients
             .iter()
-            .any(|control_client| control_client.awaits_after.is_some())
+            .any(|client| client.awaits_after.is_some())
         {
-            let n = self.shared.await_growth();
-            for guest in self.clients.iter_mut().filter(|control_client| {
-                control_client
+            let last_record = self.shared.await_growth();
+            for client in self.clients.iter_mut().filter(|client| {
+                client
                     .awaits_after
-                    .is_some_and(|awaits_after| awaits_after < n)
+                    .is_some_and(|awaits_after| awaits_after < last_record)
             }) {
-                guest.awaits_after = None;
-                guest.queue_reply(&ShimReply::Grew { record: n });
+                client.awaits_after = None;
+                client.queue_reply(&ShimReply::Grew {
+                    record: last_record,
+                });
             }
         }
         self.clients.iter_mut().for_each(ControlClient::flush);
-        self.clients
-            .retain(|control_client| !control_client.is_gone);
+        self.clients.retain(|client| !client.is_gone);
         self.accept_clients();
         // Of several stop commands the one with the shortest grace period counts.
         self.terminator
@@ -108,7 +109,7 @@ impl ControlSocket {
         Ok(())
     }
 
-    fn wait(&self, until: Option<Instant>) -> io::Result<()> {
+    fn wait(&self, deadline: Option<Instant>) -> io::Result<()> {
         let mut fds = vec![PollFd::new(&self.shared.control_wakeup.0, PollFlags::IN)];
         match &self.source {
             CommandSource::Socket(listener) if self.clients.len() < MAX_CONNECTIONS => {
@@ -119,15 +120,15 @@ impl ControlSocket {
             } => fds.push(PollFd::new(input, PollFlags::IN)),
             _ => {}
         }
-        for guest in &self.clients {
-            let flags = if guest.replies.is_empty() {
+        for client in &self.clients {
+            let flags = if client.replies.is_empty() {
                 PollFlags::IN
             } else {
                 PollFlags::IN | PollFlags::OUT
             };
-            fds.push(PollFd::new(&guest.stream, flags));
+            fds.push(PollFd::new(&client.stream, flags));
         }
-        poll_until(&mut fds, until)?;
+        poll_until(&mut fds, deadline)?;
         Ok(())
     }
 
@@ -152,11 +153,7 @@ impl ControlSocket {
 
     /// Reads the commands of a check's daemon. The end of the input ends the check.
     fn read_standard_input(&mut self) -> Option<Duration> {
-        let CommandSource::StandardInput {
-            input,
-            is_orphaned: orphaned,
-        } = &mut self.source
-        else {
+        let CommandSource::StandardInput { input, is_orphaned } = &mut self.source else {
             return None;
         };
         let fd = input.as_ref()?;
@@ -168,13 +165,13 @@ impl ControlSocket {
         match rustix::io::read(fd, &mut buffer) {
             Ok(0) => {
                 *input = None;
-                orphaned.store(true, Ordering::Release);
+                is_orphaned.store(true, Ordering::Release);
                 Some(ORPHAN_GRACE_PERIOD)
             }
             Ok(length) => {
                 let stops = buffer[..length]
                     .split(|byte| *byte == b'\n')
-                    .filter_map(|buffer| match serde_json::from_slice(buffer) {
+                    .filter_map(|line| match serde_json::from_slice(line) {
                         Ok(ShimCommand::Stop { grace_ms }) => Some(Duration::from_millis(grace_ms)),
                         _ => None,
                     });
@@ -191,15 +188,15 @@ enum CommandAction {
     Reply(ShimReply),
 }
 
-fn interpret_command(line: &[u8], shared: &ShimState) -> CommandAction {
+fn interpret_command(line: &[u8], state: &ShimState) -> CommandAction {
     match serde_json::from_slice(line) {
         Ok(ShimCommand::Stop { grace_ms }) => CommandAction::Stop(Duration::from_millis(grace_ms)),
         Ok(ShimCommand::AwaitRecord { after: seen }) => CommandAction::Wait { seen },
-        Ok(ShimCommand::SendLine { number: k, line }) => {
-            CommandAction::Reply(shared.accept_input(k, ProgramInput::Line(line)))
+        Ok(ShimCommand::SendLine { number, line }) => {
+            CommandAction::Reply(state.accept_input(number, ProgramInput::Line(line)))
         }
-        Ok(ShimCommand::CloseInput { number: k }) => {
-            CommandAction::Reply(shared.accept_input(k, ProgramInput::End))
+        Ok(ShimCommand::CloseInput { number }) => {
+            CommandAction::Reply(state.accept_input(number, ProgramInput::End))
         }
         Err(error) => CommandAction::Reply(ShimReply::Refused {
             why: error.to_string(),
@@ -231,10 +228,10 @@ impl ControlClient {
     }
 
     fn next_line(&mut self) -> Option<Vec<u8>> {
-        let at = self.received.iter().position(|byte| *byte == b'\n')?;
-        let rest = self.received.split_off(at + 1);
+        let newline = self.received.iter().position(|byte| *byte == b'\n')?;
+        let rest = self.received.split_off(newline + 1);
         let mut line = std::mem::replace(&mut self.received, rest);
-        line.truncate(at);
+        line.truncate(newline);
         Some(line)
     }
 

@@ -83,16 +83,16 @@ impl JournalThread {
         secrets: LaunchSecrets,
         shared: Arc<ShimState>,
     ) -> JournalThread {
-        let (asked, mut tries) = (Arc::clone(&shared), 0);
-        let again = move |_: &io::Error| {
+        let (state, mut final_tries) = (Arc::clone(&shared), 0);
+        let should_retry = move |_: &io::Error| {
             std::thread::sleep(DISK_RETRY_DELAY);
-            tries += u32::from(asked.is_finishing());
-            tries < MAX_FINAL_RETRIES
+            final_tries += u32::from(state.is_finishing());
+            final_tries < MAX_FINAL_RETRIES
         };
         let limits = launch.limits.clone();
-        let journal = JournalWriter::new(dir.0.clone(), limits.segment_bytes, again);
+        let writer = JournalWriter::new(dir.0.clone(), limits.segment_bytes, should_retry);
         let journal = BoundedJournal {
-            writer: journal,
+            writer,
             bucket: TokenBucket::new(&limits, Instant::now()),
             limits,
             size_bytes: 0,
@@ -134,30 +134,30 @@ impl JournalThread {
             self.journal.write(JournalStream::InEnd, "")?;
             self.publish()?;
         }
-        let mut piece = vec![0; READ_CHUNK_BYTES];
+        let mut chunk = vec![0; READ_CHUNK_BYTES];
         while !self.shared.is_finishing() {
-            self.step(&mut piece)?;
+            self.step(&mut chunk)?;
         }
-        self.finish(&mut piece)
+        self.finish(&mut chunk)
     }
 
-    fn step(&mut self, piece: &mut [u8]) -> io::Result<()> {
+    fn step(&mut self, chunk: &mut [u8]) -> io::Result<()> {
         let now = Instant::now();
-        let pause = self
+        let paused_until = self
             .journal
             .bucket
             .time_to_wait(now)
             .map(|duration| now + duration);
-        let sync_at = self.unsynced_since.map(|instant| instant + SYNC_DELAY);
-        let until = [pause, sync_at].into_iter().flatten().min();
+        let sync_at = self.unsynced_since.map(|since| since + SYNC_DELAY);
+        let until = [paused_until, sync_at].into_iter().flatten().min();
 
-        let bell = PollFd::new(&self.shared.journal_wakeup.0, PollFlags::IN);
-        let wants = self.partial_input.is_some() || self.shared.has_input();
+        let wakeup = PollFd::new(&self.shared.journal_wakeup.0, PollFlags::IN);
+        let has_input = self.partial_input.is_some() || self.shared.has_input();
         // Even a poll for no event reports that the program has closed its end.
-        let input = self.input.as_ref().map(|pipe_writer| {
+        let input = self.input.as_ref().map(|pipe| {
             PollFd::new(
-                pipe_writer,
-                if wants {
+                pipe,
+                if has_input {
                     PollFlags::OUT
                 } else {
                     PollFlags::empty()
@@ -167,9 +167,9 @@ impl JournalThread {
         let sources = self
             .sources
             .iter()
-            .filter(|_| pause.is_none())
-            .map(|output_pipe| PollFd::new(&output_pipe.pipe, PollFlags::IN));
-        let mut fds: Vec<PollFd<'_>> = [Some(bell), input]
+            .filter(|_| paused_until.is_none())
+            .map(|source| PollFd::new(&source.pipe, PollFlags::IN));
+        let mut fds: Vec<PollFd<'_>> = [Some(wakeup), input]
             .into_iter()
             .flatten()
             .chain(sources)
@@ -177,15 +177,12 @@ impl JournalThread {
         poll_until(&mut fds, until)?;
         let mut ready = fds
             .iter()
-            .map(|poll_fd| poll_fd.revents())
+            .map(|fd| fd.revents())
             .collect::<Vec<_>>()
             .into_iter();
         drop(fds);
 
-        if ready
-            .next()
-            .is_some_and(|poll_flags| !poll_flags.is_empty())
-        {
+        if ready.next().is_some_and(|events| !events.is_empty()) {
             self.shared.journal_wakeup.clear();
         }
         self.write_marks()?;
@@ -197,12 +194,12 @@ impl JournalThread {
                 self.write_input()?;
             }
         }
-        let mut readable = ready.map(|poll_flags| !poll_flags.is_empty());
+        let mut readable = ready.map(|events| !events.is_empty());
         let mut ended = Vec::new();
         for source in &mut self.sources {
             if readable.next() == Some(true) {
                 ended.push(
-                    read_piece(source, piece, &mut self.journal, &self.secrets.redactor)?
+                    read_piece(source, chunk, &mut self.journal, &self.secrets.redactor)?
                         == Some(0),
                 );
             } else {
@@ -214,7 +211,7 @@ impl JournalThread {
         self.publish()?;
         if self
             .unsynced_since
-            .is_some_and(|instant| instant + SYNC_DELAY <= Instant::now())
+            .is_some_and(|since| since + SYNC_DELAY <= Instant::now())
         {
             self.sync()?;
         }
@@ -271,11 +268,11 @@ impl JournalThread {
                 }
             }
         }
-        let (Some(saying), Some(input)) = (&mut self.partial_input, &mut self.input) else {
+        let (Some(partial), Some(input)) = (&mut self.partial_input, &mut self.input) else {
             return Ok(());
         };
-        match input.write(&saying.bytes[saying.written..]) {
-            Ok(length) => saying.written += length,
+        match input.write(&partial.bytes[partial.written..]) {
+            Ok(length) => partial.written += length,
             Err(error)
                 if matches!(
                     error.kind(),
@@ -284,8 +281,8 @@ impl JournalThread {
             // The program has closed its input, whatever the error is, so nothing more can be sent.
             Err(_) => return self.close_input(),
         }
-        if saying.written == saying.bytes.len() {
-            self.shared.on_input_sent(saying.queued_bytes);
+        if partial.written == partial.bytes.len() {
+            self.shared.on_input_sent(partial.queued_bytes);
             self.partial_input = None;
         }
         Ok(())
@@ -306,25 +303,25 @@ impl JournalThread {
 
     /// Reads the rest of the pipes and syncs everything to the disk. A process that still holds a
     /// pipe does not belong to the tree and is not waited for.
-    fn finish(&mut self, piece: &mut [u8]) -> io::Result<()> {
+    fn finish(&mut self, chunk: &mut [u8]) -> io::Result<()> {
         for mut source in std::mem::take(&mut self.sources) {
-            let mut left = MAX_DRAIN_BYTES;
+            let mut remaining = MAX_DRAIN_BYTES;
             while let Some(length @ 1..) = read_piece(
                 &mut source,
-                piece,
+                chunk,
                 &mut self.journal,
                 &self.secrets.redactor,
             )? {
-                left = left.saturating_sub(length);
-                if left == 0 {
+                remaining = remaining.saturating_sub(length);
+                if remaining == 0 {
                     break;
                 }
             }
-            let (book, redactor, stream) =
+            let (journal, redactor, stream) =
                 (&mut self.journal, &self.secrets.redactor, source.stream);
             source
                 .lines
-                .finish(|line, cut| book.write_output_line(stream, line, cut, redactor))?;
+                .finish(|line, cut| journal.write_output_line(stream, line, cut, redactor))?;
             self.publish()?;
         }
         self.write_marks()?;
@@ -360,11 +357,11 @@ impl LaunchSecrets {
 /// Reads one piece. Returns `None` if there is nothing to read now, and 0 at the end.
 fn read_piece(
     source: &mut OutputPipe,
-    piece: &mut [u8],
-    book: &mut BoundedJournal,
+    chunk: &mut [u8],
+    journal: &mut BoundedJournal,
     redactor: &Redactor,
 ) -> io::Result<Option<usize>> {
-    let length = match source.pipe.read(piece) {
+    let length = match source.pipe.read(chunk) {
         Ok(length) => length,
         Err(error)
             if matches!(
@@ -378,17 +375,17 @@ fn read_piece(
     };
     // Bytes that will be cut or dropped count too, because reading them costs CPU time that other
     // agents need.
-    book.bucket.consume(length as u64);
-    let (stream, most) = (source.stream, book.limits.line_bytes);
+    journal.bucket.consume(length as u64);
+    let (stream, most) = (source.stream, journal.limits.line_bytes);
     source
         .lines
-        .push_piece(&piece[..length], most, |line, cut| {
-            book.write_output_line(stream, line, cut, redactor)
+        .push_piece(&chunk[..length], most, |line, cut| {
+            journal.write_output_line(stream, line, cut, redactor)
         })?;
     if length == 0 {
         source
             .lines
-            .finish(|line, cut| book.write_output_line(stream, line, cut, redactor))?;
+            .finish(|line, cut| journal.write_output_line(stream, line, cut, redactor))?;
     }
     Ok(Some(length))
 }

@@ -89,7 +89,7 @@ impl TokenBucket {
     }
 }
 
-/// A line splitter that assembles lines from pieces and cuts long lines.
+/// Assembles lines from pieces and cuts long lines.
 #[derive(Default)]
 pub(crate) struct LineSplitter {
     partial: Vec<u8>,
@@ -102,28 +102,30 @@ impl LineSplitter {
     pub(crate) fn push_piece<E>(
         &mut self,
         piece: &[u8],
-        most: usize,
+        max_bytes: usize,
         mut line: impl FnMut(&[u8], u64) -> Result<(), E>,
     ) -> Result<(), E> {
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
             match part.strip_suffix(b"\n") {
                 Some(whole)
-                    if self.partial.is_empty() && self.cut_bytes == 0 && whole.len() <= most =>
+                    if self.partial.is_empty()
+                        && self.cut_bytes == 0
+                        && whole.len() <= max_bytes =>
                 {
                     line(whole, 0)?
                 }
                 Some(end) => {
-                    self.push(end, most);
+                    self.push(end, max_bytes);
                     self.flush(&mut line)?;
                 }
-                None => self.push(part, most),
+                None => self.push(part, max_bytes),
             }
         }
         Ok(())
     }
 
-    fn push(&mut self, part: &[u8], most: usize) {
-        let room = most.saturating_sub(self.partial.len()).min(part.len());
+    fn push(&mut self, part: &[u8], max_bytes: usize) {
+        let room = max_bytes.saturating_sub(self.partial.len()).min(part.len());
         // A long line grows by steps instead of doubling, because a supervisor has no memory to
         // spare.
         if self.partial.len() + room > self.partial.capacity().max(LINE_GROWTH_BYTES) {
@@ -159,14 +161,14 @@ impl LineSplitter {
 mod tests {
     use super::*;
 
-    fn split(pieces: &[&[u8]], most: usize) -> Vec<(String, u64)> {
+    fn split(pieces: &[&[u8]], max_bytes: usize) -> Vec<(String, u64)> {
         let (mut lines, mut found) = (LineSplitter::default(), Vec::new());
         let mut note = |line: &[u8], cut| -> Result<(), ()> {
             found.push((String::from_utf8(line.to_vec()).unwrap(), cut));
             Ok(())
         };
         for piece in pieces {
-            lines.push_piece(piece, most, &mut note).unwrap();
+            lines.push_piece(piece, max_bytes, &mut note).unwrap();
         }
         lines.finish(&mut note).unwrap();
         found

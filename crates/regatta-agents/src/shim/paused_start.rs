@@ -16,8 +16,8 @@ use crate::egress::{EgressGate, RefusedConnection};
 use crate::journal::JournalMark;
 use crate::process::Process;
 
-/// The number of searches for processes outside the control group. No process is born meanwhile, so
-/// the second attempt finds none.
+/// The maximum number of searches for processes outside the control group. No process is born
+/// meanwhile, so the second search finds none.
 const MAX_SEARCHES: u32 = 5;
 
 /// The maximum number of generations between a sandbox's init process and its shim.
@@ -49,29 +49,29 @@ impl PausedProgram {
     pub(super) fn let_continue(
         self,
         gate: EgressGate,
-        shared: &Arc<ShimState>,
+        shim_state: &Arc<ShimState>,
         group: &OnceLock<Cgroup>,
     ) -> Option<Containment> {
-        let told = Arc::clone(shared);
-        let tell = move |RefusedConnection { to, why, times }| {
-            told.queue_mark(JournalMark::Refused { to, why, times })
+        let state = Arc::clone(shim_state);
+        let on_refusal = move |RefusedConnection { to, why, times }| {
+            state.queue_mark(JournalMark::Refused { to, why, times })
         };
-        let (program, mut contained_in) = (self.program, Containment::PidNamespace);
-        let settle = || {
+        let (program, mut containment) = (self.program, Containment::PidNamespace);
+        let before_continue = || {
             if let Some(cgroup) = self.finish_move() {
                 let _first = group.set(cgroup);
-                contained_in = Containment::Cgroup;
+                containment = Containment::Cgroup;
             }
             Ok(())
         };
         match gate.serve_process(
-            Arc::new(tell),
-            &|stage| is_descendant(stage, program),
-            settle,
+            Arc::new(on_refusal),
+            &|pid| is_descendant(pid, program),
+            before_continue,
         ) {
-            Ok(()) => Some(contained_in),
+            Ok(()) => Some(containment),
             Err(error) => {
-                shared.queue_mark(JournalMark::EgressFailed {
+                shim_state.queue_mark(JournalMark::EgressFailed {
                     why: error.to_string(),
                 });
                 None
@@ -87,7 +87,7 @@ impl PausedProgram {
         for _ in 0..MAX_SEARCHES {
             let members: HashSet<u32> = cgroup.members().into_iter().collect();
             let mut outside = process_and_descendants(self.program)?;
-            outside.retain(|outside| !members.contains(outside));
+            outside.retain(|pid| !members.contains(pid));
             if outside.is_empty() {
                 return Some(cgroup);
             }
@@ -112,13 +112,13 @@ fn process_and_descendants(program: u32) -> Option<Vec<u32>> {
 
 /// Returns whether a process is the program or descends from it.
 fn is_descendant(pid: u32, program: u32) -> bool {
-    let mut who = pid;
+    let mut current = pid;
     for _ in 0..MAX_GENERATIONS {
-        if who == program {
+        if current == program {
             return true;
         }
-        match Process::read(who) {
-            Some(process) => who = process.parent_pid,
+        match Process::read(current) {
+            Some(process) => current = process.parent_pid,
             None => return false,
         }
     }

@@ -53,16 +53,16 @@ pub(super) struct ShimState {
 }
 
 impl ShimState {
-    pub(super) fn new(most: usize, input_closed: bool) -> io::Result<ShimState> {
+    pub(super) fn new(max_input_bytes: usize, is_input_closed: bool) -> io::Result<ShimState> {
         let input = InputQueue {
-            is_closed: input_closed,
-            last_accepted: u64::from(input_closed),
+            is_closed: is_input_closed,
+            last_accepted: u64::from(is_input_closed),
             ..InputQueue::default()
         };
         Ok(ShimState {
             input: Mutex::new(input),
             marks: Mutex::default(),
-            max_input_bytes: most,
+            max_input_bytes,
             last_visible_record: AtomicU64::new(0),
             is_growth_awaited: AtomicBool::new(false),
             program_ended: AtomicBool::new(false),
@@ -78,24 +78,27 @@ impl ShimState {
     }
 
     /// Queues an input for the program, unless its number was accepted before.
-    pub(super) fn accept_input(&self, k: u64, word: ProgramInput) -> ShimReply {
+    pub(super) fn accept_input(&self, number: u64, program_input: ProgramInput) -> ShimReply {
         let mut input = self.input();
-        let length = match &word {
+        let length = match &program_input {
             ProgramInput::Line(line) => line.len(),
             ProgramInput::End => 0,
         };
-        if k <= input.last_accepted {
+        if number <= input.last_accepted {
             return ShimReply::Ok;
         }
         if input.is_closed {
             return ShimReply::Closed;
         }
-        if k != input.last_accepted + 1 {
+        if number != input.last_accepted + 1 {
             return ShimReply::Refused {
-                why: format!("input {k} does not follow input {}", input.last_accepted),
+                why: format!(
+                    "input {number} does not follow input {}",
+                    input.last_accepted
+                ),
             };
         }
-        if matches!(&word, ProgramInput::Line(line) if line.contains('\n')) {
+        if matches!(&program_input, ProgramInput::Line(line) if line.contains('\n')) {
             return ShimReply::Refused {
                 why: "the line contains a newline".to_owned(),
             };
@@ -111,10 +114,10 @@ impl ShimState {
         if input.queued_bytes + length > self.max_input_bytes {
             return ShimReply::Busy;
         }
-        input.last_accepted = k;
-        input.is_closed = matches!(word, ProgramInput::End);
+        input.last_accepted = number;
+        input.is_closed = matches!(program_input, ProgramInput::End);
         input.queued_bytes += length;
-        input.queue.push_back(word);
+        input.queue.push_back(program_input);
         drop(input);
         self.journal_wakeup.wake();
         ShimReply::Ok
@@ -168,8 +171,8 @@ impl ShimState {
 
     /// Publishes the number of the last visible record, and wakes the control thread if a daemon
     /// waits for it.
-    pub(super) fn on_journal_grown(&self, n: u64) {
-        if self.last_visible_record.swap(n, Ordering::SeqCst) != n
+    pub(super) fn on_journal_grown(&self, last_record: u64) {
+        if self.last_visible_record.swap(last_record, Ordering::SeqCst) != last_record
             && self.is_growth_awaited.swap(false, Ordering::SeqCst)
         {
             self.control_wakeup.wake();
@@ -213,7 +216,7 @@ impl WakeupFd {
     }
 
     pub(crate) fn wake(&self) {
-        // The write fails only when the bell is ringing already.
+        // The write fails only when a wake-up is already pending.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 

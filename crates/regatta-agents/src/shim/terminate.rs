@@ -35,11 +35,11 @@ impl TreeTerminator {
 
     /// Returns the time of the next step if no event comes first.
     pub(super) fn next_step_at(&self) -> Option<Instant> {
-        self.kill_at.map(|instant| {
+        self.kill_at.map(|kill_at| {
             if self.has_program_ended {
-                instant.min(Instant::now() + TERM_INTERVAL)
+                kill_at.min(Instant::now() + TERM_INTERVAL)
             } else {
-                instant
+                kill_at
             }
         })
     }
@@ -47,22 +47,22 @@ impl TreeTerminator {
     /// Asks or kills processes as necessary: after a stop command with its grace period, after the
     /// program's end, or when the grace period is over.
     pub(super) fn step(&mut self, stop: Option<Duration>, program_ended: bool) {
-        let just_ended = program_ended && !self.has_program_ended;
+        let has_just_ended = program_ended && !self.has_program_ended;
         self.has_program_ended = program_ended;
         // During a stop the program's children keep the grace period of the stop.
-        let leftover = (just_ended && self.kill_at.is_none()).then_some(LEFTOVER_GRACE_PERIOD);
+        let leftover = (has_just_ended && self.kill_at.is_none()).then_some(LEFTOVER_GRACE_PERIOD);
         // Once the program has ended, its new children are asked too, because no other process will
         // tell them. Before that they may be the program's own way to clean up.
         if program_ended || stop.is_some() {
             drop(self.tree.terminate(&mut self.signalled));
         }
         if let Some(grace) = stop.or(leftover) {
-            let after = Instant::now() + grace.min(MAX_GRACE_PERIOD);
-            self.kill_at = Some(self.kill_at.map_or(after, |instant| instant.min(after)));
+            let kill_at = Instant::now() + grace.min(MAX_GRACE_PERIOD);
+            self.kill_at = Some(self.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at)));
         }
         if self
             .kill_at
-            .is_some_and(|instant| instant <= Instant::now())
+            .is_some_and(|earlier| earlier <= Instant::now())
         {
             drop(self.tree.kill());
             self.kill_at = Some(Instant::now() + KILL_INTERVAL);

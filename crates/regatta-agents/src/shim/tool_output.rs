@@ -100,9 +100,9 @@ impl ToolOutput {
         }
         let mut message: Value = serde_json::from_str(line).ok()?;
         let (key, update) = replacing_update(&mut message)?;
-        let is_over = matches!(update["status"].as_str(), Some("completed" | "failed"));
+        let has_ended = matches!(update["status"].as_str(), Some("completed" | "failed"));
         let call = self.calls.entry(key.clone()).or_default();
-        let mut walk = TextShortener {
+        let mut shortener = TextShortener {
             call,
             continues: Vec::new(),
             left_out: 0,
@@ -111,10 +111,10 @@ impl ToolOutput {
         for (name, value) in update.as_object_mut()? {
             // A person decides by the input of a call, and a driver must see all of it.
             if name != "rawInput" && name != "_meta" {
-                walk.visit(&format!("/{name}"), value);
+                shortener.visit(&format!("/{name}"), value);
             }
         }
-        let (continues, left_out) = (walk.continues, walk.left_out);
+        let (continues, left_out) = (shortener.continues, shortener.left_out);
         if left_out > 0 {
             call.left_out_updates += 1;
             call.left_out_bytes += left_out;
@@ -133,13 +133,15 @@ impl ToolOutput {
         } else {
             line.to_owned()
         };
-        let over = if is_over {
+        let ended_call = if has_ended {
             self.calls.remove(&key)
         } else {
             None
         };
-        let mut marks: Vec<JournalMark> =
-            over.and_then(|call| call.mark(&key)).into_iter().collect();
+        let mut marks: Vec<JournalMark> = ended_call
+            .and_then(|call| call.mark(&key))
+            .into_iter()
+            .collect();
         if self.calls.len() > MAX_OPEN_CALLS {
             marks.extend(self.end_calls());
         }
@@ -255,8 +257,8 @@ impl TextShortener<'_> {
         match value {
             Value::String(text) => self.shorten(pointer, text),
             Value::Array(items) => {
-                for (nth, item) in items.iter_mut().enumerate() {
-                    self.visit(&format!("{pointer}/{nth}"), item);
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.visit(&format!("{pointer}/{index}"), item);
                 }
             }
             Value::Object(fields) => {

@@ -21,8 +21,8 @@ fn run_check(world: &World, command: &str, timeout: Duration) -> CheckResult {
     };
     let result = world.adapter.run_check(&check).unwrap();
     world.assert_nothing_runs();
-    let left = fs::read_dir(world.data().join("checks")).unwrap().count();
-    assert_eq!(left, 0, "the check's directory is removed");
+    let remaining_dirs = fs::read_dir(world.data().join("checks")).unwrap().count();
+    assert_eq!(remaining_dirs, 0, "the check's directory is removed");
     result
 }
 
@@ -149,12 +149,12 @@ fn p3_a_check_that_is_no_longer_needed_is_ended_with_all_its_processes() {
         command: "echo said".into(),
         ..check
     };
-    let said = world
+    let result = world
         .adapter
         .run_check_while(&quick, &|| true)
         .unwrap()
         .unwrap();
-    assert!(said.passed() && said.output == "said\n", "{said:?}");
+    assert!(result.passed() && result.output == "said\n", "{result:?}");
 }
 
 /// P3: when the daemon shuts down, running checks are ended with all their processes before the
@@ -280,13 +280,13 @@ fn run_once(world: &World, name: &str, command: &str, timeout: Duration) -> Chec
 fn named_command_runs_once_and_is_answered_from_its_record() {
     let world = World::new();
     for _ in 0..3 {
-        let told = run_once(
+        let result = run_once(
             &world,
             "ratchet-A1",
             "echo x >> runs; echo no >&2; exit 3",
             TEST_TIMEOUT,
         );
-        assert_eq!(told, expected_result(Exit::Code(3), "no\n"));
+        assert_eq!(result, expected_result(Exit::Code(3), "no\n"));
     }
     assert!(run_once(&world, "ratchet-A2", "echo x >> runs", TEST_TIMEOUT).passed());
     assert_eq!(
@@ -377,8 +377,8 @@ fn j8_a_named_command_outlives_its_daemon_and_is_not_repeated() {
     send_signal(daemon.id(), "KILL");
     daemon.wait().unwrap();
     fs::write(world.workspace.join("go"), "").unwrap();
-    let told = run_once(&world, "job", script, TEST_TIMEOUT);
-    assert_eq!(told, expected_result(Exit::Code(0), "through\n"));
+    let result = run_once(&world, "job", script, TEST_TIMEOUT);
+    assert_eq!(result, expected_result(Exit::Code(0), "through\n"));
     assert_eq!(
         fs::read_to_string(world.workspace.join("runs")).unwrap(),
         "x\n"

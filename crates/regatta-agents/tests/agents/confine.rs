@@ -176,7 +176,7 @@ fn text(bytes: &[u8]) -> String {
 /// Runs the scripts one after the other in a sandbox of each mechanism and level. All must succeed,
 /// or all must fail.
 fn check_scripts(world: fn() -> World, levels: &[SandboxLevel], possible: bool, scripts: &[&str]) {
-    let all: String = scripts
+    let all_scripts: String = scripts
         .iter()
         .map(|script| format!("( {script}\n) >&2; echo $?\n"))
         .collect();
@@ -184,19 +184,19 @@ fn check_scripts(world: fn() -> World, levels: &[SandboxLevel], possible: bool, 
         for level in levels {
             let world = world();
             let prepared = sandbox::prepare(&world.sandbox_spec(*level, mechanism)).unwrap();
-            let output = world.run_sandboxed(&prepared, &all);
-            let said = text(&output.stderr);
+            let output = world.run_sandboxed(&prepared, &all_scripts);
+            let errors = text(&output.stderr);
             let codes = text(&output.stdout);
             assert_eq!(
                 codes.lines().count(),
                 scripts.len(),
-                "{mechanism} {level:?}: {said}"
+                "{mechanism} {level:?}: {errors}"
             );
             for (script, code) in scripts.iter().zip(codes.lines()) {
                 assert_eq!(
                     code == "0",
                     possible,
-                    "{mechanism} {level:?} {script:?}: {said}"
+                    "{mechanism} {level:?} {script:?}: {errors}"
                 );
             }
         }
@@ -369,8 +369,8 @@ fn s11_every_mechanism_allows_only_the_listed_hosts_or_refuses_the_list() {
         let world = World::new();
         let mut confine = world.sandbox_spec(SandboxLevel::Workspace, mechanism);
         let listed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let (listed, other) = (listed.local_addr().unwrap(), other.local_addr().unwrap());
+        let unlisted = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (listed, unlisted) = (listed.local_addr().unwrap(), unlisted.local_addr().unwrap());
         confine.network = NetworkAccess::Only(vec![listed.to_string()]);
         if mechanism == SandboxMechanism::Landlock {
             assert!(
@@ -383,13 +383,13 @@ fn s11_every_mechanism_allows_only_the_listed_hosts_or_refuses_the_list() {
         }
         let prepared = sandbox::prepare(&confine).unwrap();
         sandbox::verify(&prepared).unwrap();
-        let ask = |to| {
+        let connect_through = |to| {
             format!(
                 "bash -c 'exec 3<>/dev/tcp/127.0.0.1/61080; printf \"CONNECT {to} \
                 HTTP/1.1\\r\\n\\r\\n\" >&3; head -1 <&3'\n"
             )
         };
-        let straight = format!(
+        let connect_directly = format!(
             "bash -c 'exec 3<>/dev/tcp/127.0.0.1/{}' || echo closed\n",
             listed.port()
         );
@@ -403,30 +403,35 @@ fn s11_every_mechanism_allows_only_the_listed_hosts_or_refuses_the_list() {
         );
 
         let gate = EgressGate::open(&confine.tmp, prepared.egress_routes.clone().unwrap()).unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
-        let tell = std::sync::Mutex::new(tell);
-        let attend = std::thread::spawn(move || {
-            gate.serve_any(std::sync::Arc::new(move |refused_connection| {
-                drop(tell.lock().unwrap().send(refused_connection))
+        let (sender, refusals) = std::sync::mpsc::channel();
+        let sender = std::sync::Mutex::new(sender);
+        let server = std::thread::spawn(move || {
+            gate.serve_any(std::sync::Arc::new(move |refused| {
+                drop(sender.lock().unwrap().send(refused))
             }))
         });
         let output = world.run_sandboxed(
             &prepared,
-            &format!("{}{}{straight}", ask(listed), ask(other)),
+            &format!(
+                "{}{}{connect_directly}",
+                connect_through(listed),
+                connect_through(unlisted)
+            ),
         );
-        attend.join().unwrap().unwrap();
-        let said = text(&output.stdout).replace('\r', "");
+        server.join().unwrap().unwrap();
+        let answers = text(&output.stdout).replace('\r', "");
         assert_eq!(
-            said,
+            answers,
             "HTTP/1.1 200 Connection established\nHTTP/1.1 403 Forbidden\nclosed\n",
             "{mechanism}: {}",
             text(&output.stderr)
         );
         assert_eq!(
-            told.try_iter()
-                .map(|refused_connection| refused_connection.to)
+            refusals
+                .try_iter()
+                .map(|refused| refused.to)
                 .collect::<Vec<_>>(),
-            [other.to_string()],
+            [unlisted.to_string()],
             "{mechanism}"
         );
     }
@@ -455,14 +460,14 @@ fn s11_a_sandbox_that_fails_its_own_check_stops_the_start() {
         let output = world.run_sandboxed(&prepared, "echo started");
         assert_eq!(text(&output.stdout), "", "{mechanism}");
         let stderr = text(&output.stderr);
-        let why = sandbox::failure_reason(
+        let reason = sandbox::failure_reason(
             output.status.code().unwrap(),
             stderr.lines().last().unwrap(),
         )
         .unwrap();
         assert!(
-            why.contains("home/listed/file could still be read"),
-            "{mechanism}: {why}"
+            reason.contains("home/listed/file could still be read"),
+            "{mechanism}: {reason}"
         );
         let error = sandbox::verify(&prepared).unwrap_err();
         assert!(
@@ -664,14 +669,14 @@ fn program_that_does_not_exist_in_the_sandbox_is_named() {
             .output()
             .unwrap();
         let stderr = text(&output.stderr);
-        let why = sandbox::failure_reason(
+        let reason = sandbox::failure_reason(
             output.status.code().unwrap(),
             stderr.lines().last().unwrap(),
         )
         .unwrap();
         assert!(
-            why.contains("no-such-agent could not be started"),
-            "{mechanism}: {why}"
+            reason.contains("no-such-agent could not be started"),
+            "{mechanism}: {reason}"
         );
     }
 }

@@ -62,7 +62,11 @@ impl AcpConversation {
             .unwrap();
         let (sender, output) = channel();
         let lines = BufReader::new(program.stdout.take().unwrap()).lines();
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|s| sender.send(s)));
+        std::thread::spawn(move || {
+            lines
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
         let driver = drivers::new_driver(&setup);
         let (journal, events) = (vec![], vec![]);
         AcpConversation {
@@ -78,20 +82,20 @@ impl AcpConversation {
     }
 
     fn record(&mut self, stream: JournalStream, line: String) {
-        let n = self.journal.len() as u64 + 1;
+        let position = self.journal.len() as u64 + 1;
         let record = JournalRecord {
-            position: n,
-            written_unix_ms: 1_763_200_000_000 + n,
+            position,
+            written_unix_ms: 1_763_200_000_000 + position,
             stream,
             line,
         };
         // As after a crash of the daemon, a new driver replays the journal and continues, which
         // must make no difference.
-        if n.is_multiple_of(3) {
+        if position.is_multiple_of(3) {
             self.driver = drivers::new_driver(&self.setup);
-            self.journal
-                .iter()
-                .for_each(|journal| drop(self.driver.on_record(journal)));
+            for recorded in &self.journal {
+                self.driver.on_record(recorded);
+            }
         }
         self.events.extend(self.driver.on_record(&record));
         self.journal.push(record);
@@ -112,15 +116,15 @@ impl AcpConversation {
         }
     }
 
-    /// Continues until an event fits.
+    /// Continues the conversation until an event satisfies `fits`.
     fn wait_for<T>(&mut self, fits: impl Fn(&AgentEvent) -> Option<T>) -> T {
-        let mut looked = self.events.len();
+        let mut seen_events = self.events.len();
         loop {
             self.send_inputs();
-            if let Some(found) = self.events[looked..].iter().find_map(&fits) {
+            if let Some(found) = self.events[seen_events..].iter().find_map(&fits) {
                 return found;
             }
-            looked = self.events.len();
+            seen_events = self.events.len();
             match self.output.recv_timeout(TEST_TIMEOUT) {
                 Ok(line) => self.record(JournalStream::Out, line),
                 Err(_) => panic!(
@@ -132,7 +136,7 @@ impl AcpConversation {
     }
 
     fn wait_for_turn_end(&mut self) -> (StopReason, Option<FailureClass>, String) {
-        self.wait_for(|agent_event| match agent_event {
+        self.wait_for(|event| match event {
             AgentEvent::TurnEnded {
                 stop,
                 class,
@@ -143,7 +147,7 @@ impl AcpConversation {
     }
 
     fn wait_for_request(&mut self) -> (String, RequestContent) {
-        self.wait_for(|agent_event| match agent_event {
+        self.wait_for(|event| match event {
             AgentEvent::RequestMade(ask) => Some((ask.id.clone(), ask.content.clone())),
             _ => None,
         })
@@ -188,51 +192,61 @@ fn replaying_the_journal_after_every_third_record_changes_nothing() {
         {"say": "First."}, {"end_turn": true},
         {"usage": {"input": 1, "output": 1, "cost": 0.25}}, {"say": "Second."}
     ]);
-    let mut talk = AcpConversation::start(&home, &script, |setup| {
+    let mut conversation = AcpConversation::start(&home, &script, |setup| {
         setup.mcp_url = Some("http://127.0.0.1:9/mcp".to_owned())
     });
-    talk.session_input.prompts = vec!["Go.".to_owned()];
-    let (id, want) = talk.wait_for_request();
+    conversation.session_input.prompts = vec!["Go.".to_owned()];
+    let (id, want) = conversation.wait_for_request();
     assert!(
         matches!(&want, RequestContent::Permission { tool, .. } if tool.command.as_deref() == Some("rm -r build")),
         "{want:?}"
     );
-    talk.session_input.answers.push((id, RequestAnswer::Allow));
-    let (id, want) = talk.wait_for_request();
+    conversation
+        .session_input
+        .answers
+        .push((id, RequestAnswer::Allow));
+    let (id, want) = conversation.wait_for_request();
     assert!(
         matches!(&want, RequestContent::Question { choices, .. } if choices == &["red", "blue"]),
         "{want:?}"
     );
-    talk.session_input.answers.push((
+    conversation.session_input.answers.push((
         id,
         RequestAnswer::Text {
             text: "blue".to_owned(),
         },
     ));
     assert_eq!(
-        talk.wait_for_turn_end(),
+        conversation.wait_for_turn_end(),
         (StopReason::EndTurn, None, "First.".to_owned())
     );
-    talk.session_input.prompts.push("More.".to_owned());
+    conversation.session_input.prompts.push("More.".to_owned());
     assert_eq!(
-        talk.wait_for_turn_end(),
+        conversation.wait_for_turn_end(),
         (StopReason::EndTurn, None, "Second.".to_owned())
     );
-    assert!(talk.events.iter().any(
-        |agent_event| matches!(agent_event, AgentEvent::Plan { entries } if entries.len() == 2)
-    ));
-    assert!(talk.events.contains(&AgentEvent::Context {
+    assert!(
+        conversation
+            .events
+            .iter()
+            .any(|event| matches!(event, AgentEvent::Plan { entries } if entries.len() == 2))
+    );
+    assert!(conversation.events.contains(&AgentEvent::Context {
         used: 900,
         size: 1000
     }));
-    let ran = |agent_event: &AgentEvent| matches!(agent_event, AgentEvent::Tool(tool) if tool.output.as_deref() == Some("one") && tool.status == ToolStatus::Completed);
-    assert!(talk.events.iter().any(ran), "{:#?}", talk.events);
+    let ran = |event: &AgentEvent| matches!(event, AgentEvent::Tool(tool) if tool.output.as_deref() == Some("one") && tool.status == ToolStatus::Completed);
+    assert!(
+        conversation.events.iter().any(ran),
+        "{:#?}",
+        conversation.events
+    );
     assert_eq!(
-        fs::read_to_string(talk.setup.workspace.join("a.txt")).unwrap(),
+        fs::read_to_string(conversation.setup.workspace.join("a.txt")).unwrap(),
         "one\ntwo\n"
     );
-    let judged = talk.end();
-    assert_eq!(judged.class, None);
+    let assessment = conversation.end();
+    assert_eq!(assessment.class, None);
     let usage = Usage {
         input: 11,
         cached_input: 100,
@@ -240,32 +254,30 @@ fn replaying_the_journal_after_every_third_record_changes_nothing() {
         output: 6,
         micro_usd: Some(750_000),
     };
-    assert_eq!(judged.usage[0].1, usage);
+    assert_eq!(assessment.usage[0].1, usage);
 }
 
 #[test]
 fn turn_is_cancelled_while_the_program_waits_sleeps_or_runs_a_command() {
     let home = temporary_home();
     let script = json!([{"permission": "x"}, {"say": "never"}]);
-    let mut talk = AcpConversation::start(&home, &script, |_| {});
-    talk.session_input.prompts = vec!["Go.".to_owned()];
-    talk.wait_for_request();
-    talk.session_input.cancels = 1;
-    assert_eq!(talk.wait_for_turn_end().0, StopReason::Cancelled);
-    assert_eq!(talk.end().class, Some(FailureClass::Cancelled));
+    let mut conversation = AcpConversation::start(&home, &script, |_| {});
+    conversation.session_input.prompts = vec!["Go.".to_owned()];
+    conversation.wait_for_request();
+    conversation.session_input.cancels = 1;
+    assert_eq!(conversation.wait_for_turn_end().0, StopReason::Cancelled);
+    assert_eq!(conversation.end().class, Some(FailureClass::Cancelled));
     for step in [json!({"sleep": "1h"}), json!({"run": "exec sleep 3600"})] {
-        let mut talk = AcpConversation::start(
+        let mut conversation = AcpConversation::start(
             &home,
             &json!([{"say": "begun"}, step, {"say": "never"}]),
             |_| {},
         );
-        talk.session_input.prompts = vec!["Go.".to_owned()];
-        talk.wait_for(|agent_event| {
-            matches!(agent_event, AgentEvent::Message { .. }).then_some(())
-        });
-        talk.session_input.cancels = 1;
-        assert_eq!(talk.wait_for_turn_end().0, StopReason::Cancelled);
-        assert!(!talk.events.contains(&AgentEvent::Message {
+        conversation.session_input.prompts = vec!["Go.".to_owned()];
+        conversation.wait_for(|event| matches!(event, AgentEvent::Message { .. }).then_some(()));
+        conversation.session_input.cancels = 1;
+        assert_eq!(conversation.wait_for_turn_end().0, StopReason::Cancelled);
+        assert!(!conversation.events.contains(&AgentEvent::Message {
             text: "never".to_owned()
         }));
     }
@@ -275,26 +287,26 @@ fn turn_is_cancelled_while_the_program_waits_sleeps_or_runs_a_command() {
 fn later_process_loads_a_session_and_continues_it() {
     let home = temporary_home();
     let script = json!([{"say": "One."}, {"end_turn": true}, {"say": "Two."}]);
-    let mut talk = AcpConversation::start(&home, &script, |_| {});
-    talk.session_input.prompts = vec!["Go.".to_owned()];
-    let session = talk.wait_for(|agent_event| match agent_event {
+    let mut conversation = AcpConversation::start(&home, &script, |_| {});
+    conversation.session_input.prompts = vec!["Go.".to_owned()];
+    let session = conversation.wait_for(|event| match event {
         AgentEvent::Started { session, .. } => session.clone(),
         _ => None,
     });
-    talk.wait_for_turn_end();
-    talk.program.kill().unwrap();
-    drop(talk);
-    let mut talk = AcpConversation::start(&home, &script, |setup| {
+    conversation.wait_for_turn_end();
+    conversation.program.kill().unwrap();
+    drop(conversation);
+    let mut conversation = AcpConversation::start(&home, &script, |setup| {
         setup.resume = Some(session.clone());
         setup.profile.model = Some("scripted-big".to_owned());
         setup.profile.mode = Some("auto".to_owned());
     });
-    talk.session_input.prompts = vec!["Go on.".to_owned()];
-    assert_eq!(talk.wait_for_turn_end().2, "Two.");
-    let messages: Vec<&AgentEvent> = talk
+    conversation.session_input.prompts = vec!["Go on.".to_owned()];
+    assert_eq!(conversation.wait_for_turn_end().2, "Two.");
+    let messages: Vec<&AgentEvent> = conversation
         .events
         .iter()
-        .filter(|agent_event| matches!(agent_event, AgentEvent::Message { .. }))
+        .filter(|event| matches!(event, AgentEvent::Message { .. }))
         .collect();
     assert_eq!(
         messages,
@@ -303,11 +315,11 @@ fn later_process_loads_a_session_and_continues_it() {
         }],
         "the history is not reported again"
     );
-    let mut talk = AcpConversation::start(&home, &script, |setup| {
+    let mut conversation = AcpConversation::start(&home, &script, |setup| {
         setup.resume = Some("nobody".to_owned())
     });
-    talk.session_input.prompts = vec!["Go.".to_owned()];
-    assert_eq!(talk.wait_for_turn_end().2, "One.", "a new session");
+    conversation.session_input.prompts = vec!["Go.".to_owned()];
+    assert_eq!(conversation.wait_for_turn_end().2, "One.", "a new session");
 }
 
 #[test]
@@ -315,52 +327,58 @@ fn every_class_of_failure_is_reported_as_that_class() {
     let home = temporary_home();
     for class in FailureClass::ALL {
         let script = json!([{"fail": {"class": class, "reason": "So it goes."}}]);
-        let mut talk = AcpConversation::start(&home, &script, |_| {});
-        talk.session_input.prompts = vec!["Go.".to_owned()];
-        assert_eq!(talk.wait_for_turn_end().1, Some(class));
-        assert_eq!(talk.end().class, Some(class));
+        let mut conversation = AcpConversation::start(&home, &script, |_| {});
+        conversation.session_input.prompts = vec!["Go.".to_owned()];
+        assert_eq!(conversation.wait_for_turn_end().1, Some(class));
+        assert_eq!(conversation.end().class, Some(class));
     }
-    let mut talk =
+    let mut conversation =
         AcpConversation::start(&home, &json!([{"rate_limit": {"reset_in": "90s"}}]), |_| {});
-    talk.session_input.prompts = vec!["Go.".to_owned()];
-    let until = talk.wait_for(|agent_event| match agent_event {
+    conversation.session_input.prompts = vec!["Go.".to_owned()];
+    let until = conversation.wait_for(|event| match event {
         AgentEvent::Limited {
             deadline_unix_ms: until_wall,
             ..
         } => *until_wall,
         _ => None,
     });
-    assert_eq!(until, talk.journal.last().unwrap().written_unix_ms + 90_000);
+    assert_eq!(
+        until,
+        conversation.journal.last().unwrap().written_unix_ms + 90_000
+    );
 
-    let mut talk = AcpConversation::start(&home, &json!([{"say": "x"}, {"crash": true}]), |_| {});
-    talk.session_input.prompts = vec!["Go.".to_owned()];
-    talk.wait_for(|agent_event| matches!(agent_event, AgentEvent::Message { .. }).then_some(()));
-    assert_eq!(talk.end().class, Some(FailureClass::Crashed));
+    let mut conversation =
+        AcpConversation::start(&home, &json!([{"say": "x"}, {"crash": true}]), |_| {});
+    conversation.session_input.prompts = vec!["Go.".to_owned()];
+    conversation.wait_for(|event| matches!(event, AgentEvent::Message { .. }).then_some(()));
+    assert_eq!(conversation.end().class, Some(FailureClass::Crashed));
     // A denied permission makes the agent fail with a message.
-    let mut talk = AcpConversation::start(&home, &json!([{"permission": "rm -rf /"}]), |_| {});
-    talk.session_input.prompts = vec!["Go.".to_owned()];
-    let (id, _) = talk.wait_for_request();
-    talk.session_input
+    let mut conversation =
+        AcpConversation::start(&home, &json!([{"permission": "rm -rf /"}]), |_| {});
+    conversation.session_input.prompts = vec!["Go.".to_owned()];
+    let (id, _) = conversation.wait_for_request();
+    conversation
+        .session_input
         .answers
         .push((id, RequestAnswer::Deny { reason: None }));
-    assert!(talk.wait_for_turn_end().2.contains("Not allowed"));
+    assert!(conversation.wait_for_turn_end().2.contains("Not allowed"));
 }
 
 #[test]
 fn output_of_300_kb_arrives_whole() {
     let home = temporary_home();
-    let mut talk = AcpConversation::start(
+    let mut conversation = AcpConversation::start(
         &home,
         &json!([{"flood": {"bytes": 300_000}}, {"say": "end"}]),
         |_| {},
     );
-    talk.session_input.prompts = vec!["Go.".to_owned()];
-    assert_eq!(talk.wait_for_turn_end().0, StopReason::EndTurn);
-    let bytes: usize = talk
+    conversation.session_input.prompts = vec!["Go.".to_owned()];
+    assert_eq!(conversation.wait_for_turn_end().0, StopReason::EndTurn);
+    let bytes: usize = conversation
         .journal
         .iter()
-        .filter(|journal| journal.stream == JournalStream::Out)
-        .map(|journal| journal.line.len() + 1)
+        .filter(|record| record.stream == JournalStream::Out)
+        .map(|record| record.line.len() + 1)
         .sum();
     assert!(bytes >= 300_000, "{bytes}");
 }

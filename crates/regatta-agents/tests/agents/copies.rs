@@ -19,18 +19,18 @@ fn copy_dir(world: &World) -> PathBuf {
     world.data().join("elsewhere/attempts/A1")
 }
 
-fn record(n: u64) -> JournalRecord {
+fn record(position: u64) -> JournalRecord {
     let stream = [
         JournalStream::Out,
         JournalStream::Err,
         JournalStream::In,
         JournalStream::Mark,
-    ][n as usize % 4];
+    ][position as usize % 4];
     JournalRecord {
-        position: n,
-        written_unix_ms: 1_700_000_000_000 + n,
+        position,
+        written_unix_ms: 1_700_000_000_000 + position,
         stream,
-        line: format!("line \"{n}\" \u{1f980}\n\t"),
+        line: format!("line \"{position}\" \u{1f980}\n\t"),
     }
 }
 
@@ -43,7 +43,7 @@ fn read_records(adapter: &AgentsAdapter) -> Vec<JournalRecord> {
         .transcript(A1, 1, usize::MAX)
         .unwrap()
         .into_iter()
-        .map(|transcript_line| transcript_line.record)
+        .map(|line| line.record)
         .collect()
 }
 
@@ -95,14 +95,13 @@ fn copy_reads_like_the_original_journal() {
         last,
         "a local journal reports its last record too"
     );
-    let said = here.transcript(A1, 1, usize::MAX).unwrap();
+    let transcript = here.transcript(A1, 1, usize::MAX).unwrap();
     assert!(
-        said.iter()
-            .any(|transcript_line| !transcript_line.events.is_empty()),
+        transcript.iter().any(|line| !line.events.is_empty()),
         "the records have events"
     );
-    assert_eq!(there.transcript(A1, 1, usize::MAX).unwrap(), said);
-    assert_eq!(there.transcript(A1, 300, 10).unwrap(), said[299..309]);
+    assert_eq!(there.transcript(A1, 1, usize::MAX).unwrap(), transcript);
+    assert_eq!(there.transcript(A1, 300, 10).unwrap(), transcript[299..309]);
     assert_eq!(there.tail(A1, 100).unwrap(), here.tail(A1, 100).unwrap());
     assert!(there.last_record_unix_ms(A1).is_some());
     // A daemon that restarts reads the same.
@@ -110,7 +109,7 @@ fn copy_reads_like_the_original_journal() {
         copying_adapter(&world)
             .transcript(A1, 1, usize::MAX)
             .unwrap(),
-        said
+        transcript
     );
     assert_eq!(copying_adapter(&world).last_copied_position(A1), Ok(last));
 }
@@ -179,29 +178,31 @@ fn d8_d2_a_copy_that_is_cut_at_any_byte_continues() {
     let all = numbered_records(1..=6);
     copying_adapter(&world).append_copy(A1, &all).unwrap();
     let path = segments(&copy_dir(&world)).pop().unwrap();
-    let whole = fs::read(&path).unwrap();
-    let ends: Vec<usize> = (0..whole.len()).filter(|n| whole[*n] == b'\n').collect();
-    for at in 0..=whole.len() {
-        let left = ends.iter().filter(|end| **end < at).count();
-        let older = [b"x", &whole[..whole.len() / 2]].concat();
-        for rubbish in [&b""[..], &[0; 50], &older, b"{\"n\":1}\n"] {
-            fs::write(&path, [&whole[..at], rubbish].concat()).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let ends: Vec<usize> = (0..bytes.len())
+        .filter(|index| bytes[*index] == b'\n')
+        .collect();
+    for cut in 0..=bytes.len() {
+        let complete = ends.iter().filter(|end| **end < cut).count();
+        let old_half = [b"x", &bytes[..bytes.len() / 2]].concat();
+        for garbage in [&b""[..], &[0; 50], &old_half, b"{\"n\":1}\n"] {
+            fs::write(&path, [&bytes[..cut], garbage].concat()).unwrap();
             let there = copying_adapter(&world);
             // A reader reads before the repair and continues afterwards.
-            assert_eq!(read_records(&there), all[..left], "at {at}");
+            assert_eq!(read_records(&there), all[..complete], "at {cut}");
             assert_eq!(
                 there.last_copied_position(A1),
-                Ok(left as u64),
-                "at {at} of {}",
-                whole.len()
+                Ok(complete as u64),
+                "at {cut} of {}",
+                bytes.len()
             );
             assert_eq!(there.append_copy(A1, &all), Ok(6));
             assert_eq!(
-                there.transcript(A1, left as u64 + 1, 10).unwrap().len(),
-                6 - left,
-                "at {at}"
+                there.transcript(A1, complete as u64 + 1, 10).unwrap().len(),
+                6 - complete,
+                "at {cut}"
             );
-            assert_eq!(fs::read(&path).unwrap(), whole, "at {at}");
+            assert_eq!(fs::read(&path).unwrap(), bytes, "at {cut}");
         }
     }
 }
@@ -223,9 +224,9 @@ fn d8_records_after_a_hole_are_dropped_and_can_be_sent_again() {
     let torn = File::options().write(true).open(&before[2]).unwrap();
     torn.set_len(torn.metadata().unwrap().len() - 5).unwrap();
     let there = small();
-    let left = there.last_copied_position(A1).unwrap();
-    assert!(left > 3 && left < 20, "{left}");
-    assert_eq!(read_records(&there), all[..left as usize]);
+    let last = there.last_copied_position(A1).unwrap();
+    assert!(last > 3 && last < 20, "{last}");
+    assert_eq!(read_records(&there), all[..last as usize]);
     assert_eq!(segments(&copy_dir(&world)).len(), 3);
     assert_eq!(there.append_copy(A1, &all), Ok(40));
     assert_eq!(read_records(&there), all);
@@ -305,7 +306,7 @@ fn heading_of_another_attempt_is_refused() {
             .transcript(A1, 1, 100)
             .unwrap()
             .iter()
-            .all(|transcript_line| transcript_line.events.is_empty())
+            .all(|line| line.events.is_empty())
     );
     there.store_heading(A1, &heading).unwrap();
     there.store_heading(A1, &heading).unwrap();
@@ -321,13 +322,13 @@ fn old_copy_is_compressed_and_later_removed() {
     let there = copying_adapter(&world);
     there.append_copy(A1, &numbered_records(1..=100)).unwrap();
     let path = segments(&copy_dir(&world)).pop().unwrap();
-    let then = fs::metadata(&path).unwrap().modified().unwrap() - Duration::from_secs(1000);
+    let old_time = fs::metadata(&path).unwrap().modified().unwrap() - Duration::from_secs(1000);
     let older = || {
         File::options()
             .append(true)
             .open(segments(&copy_dir(&world)).pop().unwrap())
             .unwrap()
-            .set_modified(then)
+            .set_modified(old_time)
             .unwrap()
     };
     let prune = |older, compress| {
@@ -344,7 +345,7 @@ fn old_copy_is_compressed_and_later_removed() {
         "the copy is too young"
     );
     older();
-    let word = there.last_record_unix_ms(A1);
+    let last_record_ms = there.last_record_unix_ms(A1);
     assert_eq!(prune(9000, 500).compressed, [A1]);
     assert!(
         segments(&copy_dir(&world))[0]
@@ -353,7 +354,7 @@ fn old_copy_is_compressed_and_later_removed() {
     );
     assert_eq!(
         there.last_record_unix_ms(A1),
-        word,
+        last_record_ms,
         "compressing does not change the time of the last record"
     );
     assert_eq!(read_records(&there), numbered_records(1..=100));
@@ -384,24 +385,24 @@ fn copy_has_the_limits_of_a_journal() {
         journal_bytes: 1000,
         ..ShimLimits::default()
     });
-    let long = |n: u64, bytes: usize| JournalRecord {
+    let long_record = |position: u64, bytes: usize| JournalRecord {
         line: "\u{1}".repeat(bytes),
-        ..record(n)
+        ..record(position)
     };
     assert!(
         there
-            .append_copy(A1, &[long(1, 11 << 20)])
+            .append_copy(A1, &[long_record(1, 11 << 20)])
             .unwrap_err()
             .message
             .contains("longer than a journal allows")
     );
     assert_eq!(there.last_copied_position(A1), Ok(0));
     // A record of the maximum length can be read again.
-    assert_eq!(there.append_copy(A1, &[long(1, 10 << 20)]), Ok(1));
-    assert_eq!(read_records(&there), [long(1, 10 << 20)]);
+    assert_eq!(there.append_copy(A1, &[long_record(1, 10 << 20)]), Ok(1));
+    assert_eq!(read_records(&there), [long_record(1, 10 << 20)]);
     assert!(
         there
-            .append_copy(A1, &[long(2, 10 << 20)])
+            .append_copy(A1, &[long_record(2, 10 << 20)])
             .unwrap_err()
             .message
             .contains("its size limit")
@@ -415,9 +416,9 @@ fn records_are_read_in_bounded_parts() {
     let world = World::new();
     let there = copying_adapter(&world);
     let all: Vec<JournalRecord> = (1..=20)
-        .map(|n| JournalRecord {
+        .map(|position| JournalRecord {
             line: "x".repeat(1 << 20),
-            ..record(n)
+            ..record(position)
         })
         .collect();
     there.append_copy(A1, &all).unwrap();

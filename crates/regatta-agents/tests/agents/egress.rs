@@ -13,20 +13,20 @@ use crate::support::{A1, TEST_TIMEOUT, World, adapter, eventually, fixture};
 
 /// Starts a server on loopback that answers every connection with a line. The receiver gets the
 /// requests.
-fn start_server(says: &'static str) -> (SocketAddr, mpsc::Receiver<String>) {
+fn start_server(answer: &'static str) -> (SocketAddr, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (give, heard) = mpsc::channel();
+    let (sender, requests) = mpsc::channel();
     std::thread::spawn(move || {
         for client in listener.incoming() {
             let mut client = client.unwrap();
-            let mut asked = [0; 1024];
-            let length = client.read(&mut asked).unwrap_or(0);
-            drop(give.send(String::from_utf8_lossy(&asked[..length]).into_owned()));
-            drop(client.write_all(says.as_bytes()));
+            let mut buffer = [0; 1024];
+            let length = client.read(&mut buffer).unwrap_or(0);
+            drop(sender.send(String::from_utf8_lossy(&buffer[..length]).into_owned()));
+            drop(client.write_all(answer.as_bytes()));
         }
     });
-    (address, heard)
+    (address, requests)
 }
 
 /// Returns a sandboxed launch of a bash script that may reach only these hosts.
@@ -67,18 +67,18 @@ fn s11_a_program_reaches_a_listed_host_and_no_other() {
     if !has_namespaces() {
         return;
     }
-    let (listed, heard) = start_server("HTTP/1.1 200 served\r\n\r\n");
-    let (other, not_heard) = start_server("HTTP/1.1 200 not this\r\n\r\n");
+    let (listed, listed_requests) = start_server("HTTP/1.1 200 served\r\n\r\n");
+    let (unlisted, unlisted_requests) = start_server("HTTP/1.1 200 not this\r\n\r\n");
     let world = World::new();
     let script = format!(
         "{ASK_FUNCTION}
 ask 'GET http://{listed}/x?y'
-ask 'GET http://{other}/'
-ask 'CONNECT {other}'
+ask 'GET http://{unlisted}/'
+ask 'CONNECT {unlisted}'
 ask 'CONNECT localhost:{port}'
 ask 'CONNECT sub.listed.example:8443'
 ask 'CONNECT 169.254.169.254:80'
-for to in {listed} {other} 192.0.2.1:443; do (exec 4<>/dev/tcp/${{to%:*}}/${{to#*:}}) 2>/dev/null && echo straight to $to; done
+for to in {listed} {unlisted} 192.0.2.1:443; do (exec 4<>/dev/tcp/${{to%:*}}/${{to#*:}}) 2>/dev/null && echo straight to $to; done
 exec 5<>/dev/udp/192.0.2.1/53 2>/dev/null && echo udp
 env | grep -ci _proxy
 ls -A $TMPDIR | grep egress; true",
@@ -86,7 +86,7 @@ ls -A $TMPDIR | grep egress; true",
     );
     let hosts = [
         listed.to_string(),
-        format!("localhost:{}", other.port()),
+        format!("localhost:{}", unlisted.port()),
         "*.listed.example".to_owned(),
     ];
     world
@@ -107,23 +107,23 @@ ls -A $TMPDIR | grep egress; true",
         world.output()
     );
     assert!(
-        heard
+        listed_requests
             .recv_timeout(TEST_TIMEOUT)
             .unwrap()
             .starts_with("GET /x?y HTTP/1.1\r\nHost: 127.0.0.1:")
     );
-    assert!(not_heard.try_recv().is_err());
+    assert!(unlisted_requests.try_recv().is_err());
     let marks: Vec<String> = world
         .records()
         .iter()
-        .filter(|journal| journal.stream == JournalStream::Mark)
+        .filter(|record| record.stream == JournalStream::Mark)
         .filter_map(regatta_agents::record_text)
         .collect();
     // The fifth refusal has no record, because the same host was refused before.
     assert_eq!(marks.len(), 4, "{marks:?}");
     assert!(
         marks[0].contains(&format!(
-            "[{other} was refused: it is not in the agent's list"
+            "[{unlisted} was refused: it is not in the agent's list"
         )),
         "{marks:?}"
     );
@@ -135,7 +135,7 @@ fn s11_a_listed_name_that_resolves_to_this_machine_is_refused() {
     if !has_namespaces() {
         return;
     }
-    let (address, heard) = start_server("HTTP/1.1 200 served\r\n\r\n");
+    let (address, requests) = start_server("HTTP/1.1 200 served\r\n\r\n");
     let name = format!("localhost:{}", address.port());
     for (also, answer) in [
         (None, "403 Forbidden"),
@@ -159,12 +159,12 @@ fn s11_a_listed_name_that_resolves_to_this_machine_is_refused() {
             "{}",
             world.output()
         );
-        assert_eq!(heard.try_recv().is_ok(), also.is_some());
+        assert_eq!(requests.try_recv().is_ok(), also.is_some());
         assert_eq!(
             world
                 .lines(JournalStream::Mark)
                 .iter()
-                .any(|world| world.contains("resolves to 127.0.0.1")),
+                .any(|line| line.contains("resolves to 127.0.0.1")),
             also.is_none()
         );
     }
@@ -175,7 +175,7 @@ fn program_without_network_reaches_its_mcp_server_only() {
     if !has_namespaces() {
         return;
     }
-    let (tools, heard) = start_server("HTTP/1.1 200 tools\r\n\r\n");
+    let (tools, requests) = start_server("HTTP/1.1 200 tools\r\n\r\n");
     let (other, _) = start_server("HTTP/1.1 200 not this\r\n\r\n");
     for hosts in [vec![], vec!["api.example.com".to_owned()]] {
         let world = World::new();
@@ -199,7 +199,7 @@ fn program_without_network_reaches_its_mcp_server_only() {
             world.output()
         );
         assert!(
-            heard
+            requests
                 .recv_timeout(TEST_TIMEOUT)
                 .unwrap()
                 .starts_with("POST /mcp")
@@ -212,7 +212,7 @@ fn p1_the_proxy_outlives_the_daemon_and_ends_with_the_program() {
     if !has_namespaces() {
         return;
     }
-    let (address, _heard) = start_server("HTTP/1.1 200 served\r\n\r\n");
+    let (address, _requests) = start_server("HTTP/1.1 200 served\r\n\r\n");
     let world = World::new();
     let script = format!(
         "{ASK_FUNCTION} ask 'GET http://{address}/1'; touch first; until test -e again; do sleep \
@@ -287,13 +287,13 @@ fn s11_a_list_of_hosts_that_cannot_be_enforced_stops_the_start() {
         "{}",
         error.message
     );
-    let odd = sandboxed_launch(
+    let launch_with_bad_host = sandboxed_launch(
         &world,
         SandboxLevel::Strict,
         &["*".to_owned()],
         "touch started",
     );
-    let error = world.adapter.start(&odd).unwrap_err();
+    let error = world.adapter.start(&launch_with_bad_host).unwrap_err();
     assert!(
         error.message.contains("is not a host") || error.message.contains("Landlock"),
         "{}",

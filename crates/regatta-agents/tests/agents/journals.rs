@@ -20,7 +20,7 @@ fn mark_texts(world: &World) -> Vec<String> {
     world
         .records()
         .iter()
-        .filter(|journal| journal.stream == JournalStream::Mark)
+        .filter(|record| record.stream == JournalStream::Mark)
         .filter_map(regatta_agents::record_text)
         .collect()
 }
@@ -77,11 +77,7 @@ fn p2_a_long_line_is_cut_and_the_missing_bytes_are_counted() {
         mark_texts(&world),
         ["[4000 more bytes of this line were cut]"]
     );
-    let order: Vec<JournalStream> = world
-        .records()
-        .iter()
-        .map(|journal| journal.stream)
-        .collect();
+    let order: Vec<JournalStream> = world.records().iter().map(|record| record.stream).collect();
     assert_eq!(
         order,
         [
@@ -156,7 +152,7 @@ fn p8_a_flooding_program_is_slowed_down_and_loses_nothing() {
         world
             .lines(JournalStream::Out)
             .iter()
-            .all(|world| world == "flood")
+            .all(|line| line == "flood")
     );
     assert_eq!(
         world.adapter.stop(A1, Duration::from_secs(5)),
@@ -184,14 +180,14 @@ fn p8_a_flooding_program_does_not_slow_down_others() {
     });
     assert_eq!(world.run("seq 1 50000"), Exit::Code(0));
     assert_eq!(world.lines(JournalStream::Out).len(), 50_000);
-    let (meanwhile, all) = (
+    let (lines_of_other, all) = (
         world.lines(JournalStream::Out).len(),
         flooded.read_journal(AttemptId(2), 1, usize::MAX).unwrap(),
     );
     flooded.stop(AttemptId(2), Duration::ZERO).unwrap();
     assert!(
-        all.len() < 40 * meanwhile,
-        "{} lines of the flood, {meanwhile} of the other",
+        all.len() < 40 * lines_of_other,
+        "{} lines of the flood, {lines_of_other} of the other",
         all.len()
     );
 }
@@ -217,15 +213,15 @@ fn p2_thirty_simultaneous_programs_lose_no_output() {
     let expected: Vec<String> = (1..=2100).map(|n: u32| n.to_string()).collect();
     for attempt in attempts {
         let records = world.adapter.read_journal(attempt, 1, usize::MAX).unwrap();
-        let of = |stream| {
+        let lines_of = |stream| {
             records
                 .iter()
-                .filter(move |journal| journal.stream == stream)
-                .map(|journal| journal.line.as_str())
+                .filter(move |record| record.stream == stream)
+                .map(|record| record.line.as_str())
         };
         assert_eq!(
-            of(JournalStream::Out)
-                .chain(of(JournalStream::Err))
+            lines_of(JournalStream::Out)
+                .chain(lines_of(JournalStream::Err))
                 .collect::<Vec<_>>(),
             expected
         );
@@ -270,15 +266,15 @@ fn s4_a_secret_is_redacted_before_it_is_written() {
 #[test]
 fn shim_works_in_a_data_directory_with_a_long_path() {
     let world = World::new();
-    let deep = world.data().join("d".repeat(120)).join("e".repeat(120));
-    let adapter: AgentsAdapter = adapter(&deep);
+    let deep_dir = world.data().join("d".repeat(120)).join("e".repeat(120));
+    let adapter: AgentsAdapter = adapter(&deep_dir);
     adapter
         .start(&world.launch(&["sh", "-c", "echo here; sleep 1000"]))
         .unwrap();
     eventually("the program prints", || {
         printed_output(&adapter, A1) == "here\n"
     });
-    let socket = deep.join("attempts/A1/shim.sock");
+    let socket = deep_dir.join("attempts/A1/shim.sock");
     assert_eq!(
         std::os::unix::fs::PermissionsExt::mode(&fs::metadata(socket).unwrap().permissions())
             & 0o777,
@@ -310,13 +306,13 @@ fn journals_of_ended_attempts_are_compressed_then_removed() {
             )
             .unwrap()
     };
-    let (whole, sized) = (world.records(), |world: &World| -> u64 {
+    let (all_records, journal_size) = (world.records(), |world: &World| -> u64 {
         journal_files(world)
             .iter()
             .map(|path| path.metadata().unwrap().len())
             .sum()
     });
-    let before = sized(&world);
+    let before = journal_size(&world);
 
     assert_eq!(
         prune(1000, 1000),
@@ -328,14 +324,14 @@ fn journals_of_ended_attempts_are_compressed_then_removed() {
         prune(1000, 0).compressed == [A1]
     });
     assert!(
-        sized(&world) < before / 3,
+        journal_size(&world) < before / 3,
         "{before} became {}",
-        sized(&world)
+        journal_size(&world)
     );
-    assert_eq!(world.records(), whole);
+    assert_eq!(world.records(), all_records);
     assert_eq!(
         world.adapter.transcript(A1, 4000, 2).unwrap()[1].record,
-        whole[4000]
+        all_records[4000]
     );
     assert!(world.adapter.tail(A1, 10).unwrap().ends_with("5000\n"));
     assert_eq!(

@@ -33,7 +33,7 @@ fn p2_the_exit_and_all_output_of_a_program_are_kept() {
     assert!(
         (1..)
             .zip(world.records())
-            .all(|(n, journal)| journal.position == n)
+            .all(|(position, record)| record.position == position)
     );
 }
 
@@ -317,27 +317,28 @@ fn s3_a_program_sees_only_the_allowed_variables() {
             .env("https_proxy", "http://me:a-password@proxy:8080")
             .output()
             .unwrap();
-        let seen = if mode == "check" {
+        let names = if mode == "check" {
             String::from_utf8(output.stdout).unwrap()
         } else {
             assert_eq!(world.wait(), Exit::Code(0));
             world.output()
         };
         assert_eq!(
-            seen.matches("MIMALLOC").count(),
+            names.matches("MIMALLOC").count(),
             2,
             "the shim's own settings are not passed on"
         );
         assert!(
-            seen.contains("PATH") && seen.contains("REGATTA_ATTEMPT_MARK"),
-            "{seen}"
+            names.contains("PATH") && names.contains("REGATTA_ATTEMPT_MARK"),
+            "{names}"
         );
-        let listed =
-            |s: &str| LIST.contains(&s) || (mode == "check" && PLACES.contains(&s)) || s == "_";
-        let strange: Vec<&str> = seen.lines().filter(|seen| !listed(seen)).collect();
-        assert_eq!(strange, Vec::<&str>::new(), "in {mode}");
+        let is_listed = |name: &str| {
+            LIST.contains(&name) || (mode == "check" && PLACES.contains(&name)) || name == "_"
+        };
+        let unlisted: Vec<&str> = names.lines().filter(|name| !is_listed(name)).collect();
+        assert_eq!(unlisted, Vec::<&str>::new(), "in {mode}");
         assert!(
-            !seen.lines().any(|seen| seen == "https_proxy"),
+            !names.lines().any(|name| name == "https_proxy"),
             "a proxy with a password is a secret"
         );
     }

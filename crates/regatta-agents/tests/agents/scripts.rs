@@ -28,7 +28,7 @@ fn run_script(world: &World, script: Value) -> (Exit, Vec<Value>, Value) {
     let lines = world
         .output()
         .lines()
-        .map(|world| serde_json::from_str(world).expect("one JSON object per line"))
+        .map(|line| serde_json::from_str(line).expect("one JSON object per line"))
         .collect();
     let result = fs::read_to_string(world.adapter.result_file(A1)).unwrap();
     (exit, lines, serde_json::from_str(&result).unwrap())

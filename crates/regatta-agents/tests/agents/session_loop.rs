@@ -34,12 +34,12 @@ impl RecordingSink {
 }
 
 impl SessionSink for RecordingSink {
-    fn on_event(&self, n: u64, said: AgentEvent) {
-        if let AgentEvent::Message { text } | AgentEvent::Notice { text } = said {
+    fn on_event(&self, position: u64, event: AgentEvent) {
+        if let AgentEvent::Message { text } | AgentEvent::Notice { text } = event {
             self.messages
                 .lock()
                 .unwrap()
-                .push((n, text.trim_end().to_owned()));
+                .push((position, text.trim_end().to_owned()));
         }
     }
     fn on_silence(&self, since: Option<Duration>) {
@@ -78,16 +78,12 @@ impl Driver for LineDriver {
         }
         vec![]
     }
-    fn next_input(&self, wishes: &SessionInput) -> Option<InputAction> {
+    fn next_input(&self, input: &SessionInput) -> Option<InputAction> {
         if self.answered < self.sent || self.is_closed {
             return None;
         }
-        let next = wishes
-            .prompts
-            .get(self.sent)
-            .cloned()
-            .map(InputAction::Line);
-        next.or_else(|| wishes.should_close_input.then_some(InputAction::Close))
+        let next = input.prompts.get(self.sent).cloned().map(InputAction::Line);
+        next.or_else(|| input.should_close_input.then_some(InputAction::Close))
     }
     fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
         let class = (*exit != Exit::Code(0)).then_some(FailureClass::Crashed);
@@ -120,11 +116,7 @@ fn program_output_and_exit_are_reported() {
         (verdict.exit, verdict.class),
         (Exit::Code(3), Some(FailureClass::Crashed))
     );
-    let mut words: Vec<String> = notes
-        .messages()
-        .into_iter()
-        .map(|message| message.1)
-        .collect();
+    let mut words: Vec<String> = notes.messages().into_iter().map(|(_, text)| text).collect();
     words.sort();
     assert_eq!(words, ["one", "two"]);
     // After the program's end, a second loop reports the same events from the beginning.
@@ -183,7 +175,7 @@ fn prompts_and_answers_alternate_until_the_input_is_closed() {
     let streams: Vec<JournalStream> = world
         .records()
         .iter()
-        .map(|journal| journal.stream)
+        .map(|record| record.stream)
         .take(4)
         .collect();
     assert_eq!(
@@ -213,14 +205,14 @@ fn p1_p2_replacing_the_session_loop_in_mid_turn_loses_and_repeats_nothing() {
         fn on_record(&mut self, record: &JournalRecord) -> Vec<AgentEvent> {
             self.0.on_record(record)
         }
-        fn next_input(&self, wishes: &SessionInput) -> Option<InputAction> {
+        fn next_input(&self, input: &SessionInput) -> Option<InputAction> {
             (self.0.answered == 5 * self.0.sent).then_some(())?;
-            wishes
+            input
                 .prompts
                 .get(self.0.sent)
                 .cloned()
                 .map(InputAction::Line)
-                .or_else(|| wishes.should_close_input.then_some(InputAction::Close))
+                .or_else(|| input.should_close_input.then_some(InputAction::Close))
         }
         fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
             self.0.assess_exit(exit)
@@ -263,12 +255,8 @@ fn p1_p2_replacing_the_session_loop_in_mid_turn_loses_and_repeats_nothing() {
             notes.should_stop.store(true, Ordering::SeqCst);
             attendant.join().unwrap()
         });
-        let heard: Vec<String> = notes
-            .messages()
-            .into_iter()
-            .map(|message| message.1)
-            .collect();
-        assert_eq!(heard, expected[..heard.len()], "in life {life}");
+        let messages: Vec<String> = notes.messages().into_iter().map(|(_, text)| text).collect();
+        assert_eq!(messages, expected[..messages.len()], "in life {life}");
         if verdict.is_some() {
             assert!(
                 life >= 8,
@@ -538,7 +526,7 @@ fn program_that_closes_its_input_gets_a_record_and_no_more_lines() {
         world
             .records()
             .last()
-            .is_some_and(|journal| journal.stream == JournalStream::InEnd)
+            .is_some_and(|record| record.stream == JournalStream::InEnd)
     });
     assert_eq!(
         TestShimConnection::open(&world).request(json!({"do": "say", "k": 1, "line": "x"}))["it"],

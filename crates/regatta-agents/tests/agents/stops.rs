@@ -305,17 +305,17 @@ fn second_stop_with_a_shorter_grace_period_ends_the_program() {
 #[test]
 fn l5_p3_a_program_ends_when_its_daemon_is_out_of_contact_for_too_long() {
     let mut world = World::new();
-    let file = world.data().join("leash");
-    let leash = Duration::from_millis(1_500);
+    let file = world.data().join("contact");
+    let deadline = Duration::from_millis(1_500);
     world.adapter =
-        crate::support::adapter(&world.data()).with_contact_deadline(file.clone(), leash);
+        crate::support::adapter(&world.data()).with_contact_deadline(file.clone(), deadline);
     fs::create_dir_all(world.data()).unwrap();
     regatta_agents::contact_deadline::record_contact(&file).unwrap();
     world.start("trap '' TERM; touch up; setsid sleep 1000 & while :; do sleep 0.05; echo; done");
     world.wait_for("up");
     // The contact is recorded for twice as long as the deadline.
     let began = Instant::now();
-    while began.elapsed() < 2 * leash {
+    while began.elapsed() < 2 * deadline {
         regatta_agents::contact_deadline::record_contact(&file).unwrap();
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -121,8 +121,8 @@ impl World {
     pub(crate) fn lines(&self, stream: JournalStream) -> Vec<String> {
         self.records()
             .into_iter()
-            .filter(|journal| journal.stream == stream)
-            .map(|journal| journal.line)
+            .filter(|record| record.stream == stream)
+            .map(|record| record.line)
             .collect()
     }
 
@@ -182,7 +182,11 @@ impl Drop for World {
             .flatten()
             .flatten()
         {
-            if let Some(attempt) = entry.file_name().to_str().and_then(|s| s.parse().ok()) {
+            if let Some(attempt) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            {
                 drop(self.adapter.stop(attempt, Duration::ZERO));
             }
         }
@@ -201,8 +205,8 @@ pub(crate) fn printed_output(adapter: &AgentsAdapter, attempt: AttemptId) -> Str
     let records = adapter.read_journal(attempt, 1, usize::MAX).unwrap();
     let printed = records
         .into_iter()
-        .filter(|journal| matches!(journal.stream, JournalStream::Out | JournalStream::Err));
-    printed.map(|journal| journal.line + "\n").collect()
+        .filter(|record| matches!(record.stream, JournalStream::Out | JournalStream::Err));
+    printed.map(|record| record.line + "\n").collect()
 }
 
 pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {

@@ -1,4 +1,4 @@
-//! Makes the registry from the settings and the environment.
+//! Builds the registry from the settings and the environment.
 //!
 //! Reading never fails as a whole: a value that cannot be understood switches off the bridges that
 //! depend on it and is reported as a [`SettingFault`], and everything else starts.
@@ -123,9 +123,9 @@ pub fn read_registry(settings: BridgeSettings, variables: &dyn BridgeVariables) 
         faults: Vec::new(),
         used: BTreeMap::new(),
     };
-    let (agents, from) = reader.agents(settings.agents);
-    let default = reader.default_agent(&agents, from);
-    let (config, unusable) = match settings.config {
+    let (agents, source) = reader.agents(settings.agents);
+    let default = reader.default_agent(&agents, source);
+    let (config, config_error) = match settings.config {
         Ok(config) => (config, None),
         Err(why) => {
             reader.add_fault(
@@ -144,7 +144,7 @@ pub fn read_registry(settings: BridgeSettings, variables: &dyn BridgeVariables) 
     };
     let services = reader.services(&config);
     let receivers = reader.receivers(&config);
-    let mut found = BridgeRegistry {
+    let mut registry = BridgeRegistry {
         config,
         receivers,
         ..BridgeRegistry::default()
@@ -152,7 +152,7 @@ pub fn read_registry(settings: BridgeSettings, variables: &dyn BridgeVariables) 
     for (name, entry) in agents {
         let Ok(agent) = AgentName::new(&name) else {
             reader.add_fault(
-                from,
+                source,
                 format!("{name:?} cannot be an agent's name"),
                 "give the agent another name",
             );
@@ -160,30 +160,30 @@ pub fn read_registry(settings: BridgeSettings, variables: &dyn BridgeVariables) 
         };
         let is_default = default.as_deref() == Some(&*name);
         for service in &services {
-            let broken = entry
+            let problem = entry
                 .as_ref()
                 .err()
-                .map(|why| format!("{from}: {name}: {why}"));
-            let broken = broken.or_else(|| {
-                unusable
+                .map(|why| format!("{source}: {name}: {why}"));
+            let problem = problem.or_else(|| {
+                config_error
                     .as_ref()
                     .map(|why| format!("[bridges] cannot be understood: {why}"))
             });
-            let off = |why, is_reported| DisabledBridge {
+            let disabled = |why, is_reported| DisabledBridge {
                 agent: agent.clone(),
                 service: *service,
                 why,
                 is_reported,
             };
-            match (reader.instance(&agent, is_default, *service), broken) {
-                (Ok(_) | Err(Some(_)), Some(why)) => found.disabled.push(off(why, true)),
-                (Ok(instance), None) => found.instances.push(instance),
-                (Err(Some(why)), None) => found.disabled.push(off(why, false)),
+            match (reader.instance(&agent, is_default, *service), problem) {
+                (Ok(_) | Err(Some(_)), Some(why)) => registry.disabled.push(disabled(why, true)),
+                (Ok(instance), None) => registry.instances.push(instance),
+                (Err(Some(why)), None) => registry.disabled.push(disabled(why, false)),
                 (Err(None), _) => {}
             }
         }
         if let Ok(entry) = entry {
-            found.agents.push((
+            registry.agents.push((
                 agent,
                 AgentEntry {
                     default: is_default,
@@ -192,8 +192,8 @@ pub fn read_registry(settings: BridgeSettings, variables: &dyn BridgeVariables) 
             ));
         }
     }
-    (found.faults, found.used_variables) = (reader.faults, reader.used);
-    found
+    (registry.faults, registry.used_variables) = (reader.faults, reader.used);
+    registry
 }
 
 /// All named agents, each with its entry or the error in it.
@@ -206,10 +206,10 @@ struct SettingsReader<'a> {
 }
 
 impl SettingsReader<'_> {
-    fn add_fault(&mut self, setting: &str, what: impl Into<String>, hint: &str) {
+    fn add_fault(&mut self, setting: &str, message: impl Into<String>, hint: &str) {
         self.faults.push(SettingFault {
             setting: setting.into(),
-            message: what.into(),
+            message: message.into(),
             hint: hint.into(),
         });
     }
@@ -257,7 +257,7 @@ impl SettingsReader<'_> {
 
     /// Returns the agents and the setting that names them.
     fn agents(&mut self, listed: AgentEntries) -> (AgentEntries, &'static str) {
-        let (mut entries, from) = if listed.is_empty() {
+        let (mut entries, source) = if listed.is_empty() {
             (self.agents_from_variables(), "AGENTS_JSON")
         } else {
             (listed, "agents")
@@ -280,17 +280,19 @@ impl SettingsReader<'_> {
         }
         for (name, entry) in &entries {
             if let Err(why) = entry {
-                let usual = if from == "AGENTS_JSON" {
+                let default_hint = if source == "AGENTS_JSON" {
                     AGENTS_JSON_HINT
                 } else {
                     "see docs/bridges.md"
                 };
                 let hint = spelling::meant_word(why)
-                    .map_or(usual.to_owned(), |meant| format!("write \"{meant}\""));
-                self.add_fault(from, format!("{from}: {name}: {why}"), &hint);
+                    .map_or(default_hint.to_owned(), |suggestion| {
+                        format!("write \"{suggestion}\"")
+                    });
+                self.add_fault(source, format!("{source}: {name}: {why}"), &hint);
             }
         }
-        (entries, from)
+        (entries, source)
     }
 
     fn agents_from_variables(&mut self) -> AgentEntries {
@@ -314,12 +316,12 @@ impl SettingsReader<'_> {
                 }),
             )];
         };
-        let named = match serde_json::from_str(&text) {
-            Ok(OrderedObject(named)) if named.is_empty() => Err("it names no agent".to_owned()),
-            Ok(OrderedObject(named)) => Ok(named),
+        let entries = match serde_json::from_str(&text) {
+            Ok(OrderedObject(entries)) if entries.is_empty() => Err("it names no agent".to_owned()),
+            Ok(OrderedObject(entries)) => Ok(entries),
             Err(error) => Err(error.to_string()),
         };
-        let named = named.unwrap_or_else(|why| {
+        let entries = entries.unwrap_or_else(|why| {
             self.add_fault(
                 "AGENTS_JSON",
                 format!("AGENTS_JSON cannot be understood: {why}"),
@@ -339,7 +341,7 @@ impl SettingsReader<'_> {
             }
             Ok(entry)
         };
-        named
+        entries
             .into_iter()
             .map(|(name, value)| (name, entry(value)))
             .collect()
@@ -347,31 +349,31 @@ impl SettingsReader<'_> {
 
     /// Returns the agent that variables without a suffix belong to. If an entry is broken, the
     /// first agent is not used, because the broken entry might have been marked as the default.
-    fn default_agent(&mut self, entries: &AgentEntries, from: &str) -> Option<String> {
-        let good = || {
+    fn default_agent(&mut self, entries: &AgentEntries, source: &str) -> Option<String> {
+        let valid_entries = || {
             entries
                 .iter()
                 .filter_map(|(name, entry)| Some((name, entry.as_ref().ok()?)))
         };
-        let marked: Vec<&String> = good()
+        let marked: Vec<&String> = valid_entries()
             .filter(|(_, entry)| entry.default)
             .map(|(name, _)| name)
             .collect();
         match marked.as_slice() {
-            [one] => Some((*one).clone()),
+            [first] => Some((*first).clone()),
             [] if entries.iter().any(|(_, entry)| entry.is_err()) => None,
             [] => entries.first().map(|(name, _)| name.clone()),
-            [one, other, ..] => {
-                let what =
-                    format!("{one} and {other} are both marked as the default, so neither is");
-                self.add_fault(from, what, "mark only one of them");
+            [first, second, ..] => {
+                let message =
+                    format!("{first} and {second} are both marked as the default, so neither is");
+                self.add_fault(source, message, "mark only one of them");
                 None
             }
         }
     }
 
     fn services(&mut self, config: &BridgesConfig) -> Vec<Service> {
-        let (names, from) = match self.setting_variable("ENABLED_SERVICES") {
+        let (names, source) = match self.setting_variable("ENABLED_SERVICES") {
             Some(text) => {
                 let names = text
                     .split(',')
@@ -402,10 +404,10 @@ impl SettingsReader<'_> {
                 Some(service) if !found.contains(&service) => found.push(service),
                 Some(_) => {}
                 None => {
-                    let what = format!("{from}: there is no service {name:?}");
+                    let message = format!("{source}: there is no service {name:?}");
                     self.add_fault(
-                        from,
-                        what,
+                        source,
+                        message,
                         "the services are slack, github, linear and telegram",
                     );
                 }
@@ -436,7 +438,7 @@ impl SettingsReader<'_> {
             } else {
                 self.variable(&variable)
             };
-            let (secret, unreadable) = match found {
+            let (secret, read_error) = match found {
                 Ok(found) => (found.map(Secret), None),
                 Err(why) => (None, Some(why)),
             };
@@ -445,7 +447,7 @@ impl SettingsReader<'_> {
                 events,
                 variable,
                 secret,
-                read_error: unreadable,
+                read_error,
             });
         }
         receivers
@@ -460,10 +462,10 @@ impl SettingsReader<'_> {
         service: Service,
     ) -> Result<(BTreeMap<&'static str, String>, Vec<String>), String> {
         for origin in [VariableOrigin::Environment, VariableOrigin::Remembered] {
-            let (mut found, mut lacks) = (BTreeMap::new(), Vec::new());
+            let (mut found, mut missing) = (BTreeMap::new(), Vec::new());
             for (_, variable, is_needed) in CREDENTIAL_VARIABLES
                 .iter()
-                .filter(|known| known.0 == service)
+                .filter(|credential| credential.0 == service)
             {
                 let mut value = None;
                 for name in own_variable_names(variable, agent, is_default) {
@@ -476,20 +478,20 @@ impl SettingsReader<'_> {
                 }
                 match value {
                     Some(value) => _ = found.insert(*variable, value),
-                    None if *is_needed => lacks.push(own_variable(variable, agent, is_default)),
+                    None if *is_needed => missing.push(own_variable(variable, agent, is_default)),
                     None => {}
                 }
             }
             let mut names = CREDENTIAL_VARIABLES
                 .iter()
-                .filter(|known| known.0 == service);
-            let is_given_up = names.any(|(_, variable, _)| {
+                .filter(|credential| credential.0 == service);
+            let is_disabled = names.any(|(_, variable, _)| {
                 own_variable_names(variable, agent, is_default)
                     .iter()
                     .any(|name| self.variables.is_set_to_empty(name))
             });
-            if !found.is_empty() || is_given_up {
-                return Ok((found, lacks));
+            if !found.is_empty() || is_disabled {
+                return Ok((found, missing));
             }
         }
         Ok((BTreeMap::new(), vec![]))
@@ -503,18 +505,18 @@ impl SettingsReader<'_> {
         is_default: bool,
         service: Service,
     ) -> Result<BridgeInstance, Option<String>> {
-        let (mut found, lacks) = self.credentials(agent, is_default, service).map_err(Some)?;
+        let (mut found, missing) = self.credentials(agent, is_default, service).map_err(Some)?;
         if found.is_empty() {
             return Err(None);
         }
         let name = |variable: &str| own_variable(variable, agent, is_default);
-        if !lacks.is_empty() {
+        if !missing.is_empty() {
             return Err(Some(format!(
                 "{} is not set, and another agent's is never used",
-                lacks.join(" and ")
+                missing.join(" and ")
             )));
         }
-        let mut needed = |variable: &str| found.remove(variable).unwrap_or_default();
+        let mut take_value = |variable: &str| found.remove(variable).unwrap_or_default();
         let without_route = |variable: &str| {
             format!(
                 "{} is not set, so its route answers every delivery with 503",
@@ -524,7 +526,7 @@ impl SettingsReader<'_> {
         let mut warning = None;
         let credentials = match service {
             Service::Slack => {
-                let bot_token = Secret(needed("SLACK_BOT_TOKEN"));
+                let bot_token = Secret(take_value("SLACK_BOT_TOKEN"));
                 let app_token = found.remove("SLACK_APP_TOKEN").map(Secret);
                 let signing_secret = found.remove("SLACK_SIGNING_SECRET").map(Secret);
                 if app_token.is_none() && signing_secret.is_none() {
@@ -542,9 +544,9 @@ impl SettingsReader<'_> {
                 }
             }
             Service::Github => {
-                let app_id = needed("GITHUB_APP_ID");
+                let app_id = take_value("GITHUB_APP_ID");
                 // In a key on one line, the line breaks are written as \n.
-                let private_key = Secret(needed("GITHUB_PRIVATE_KEY").replace("\\n", "\n"));
+                let private_key = Secret(take_value("GITHUB_PRIVATE_KEY").replace("\\n", "\n"));
                 let webhook_secret = found.remove("GITHUB_WEBHOOK_SECRET").map(Secret);
                 warning = webhook_secret
                     .is_none()
@@ -556,8 +558,8 @@ impl SettingsReader<'_> {
                 }
             }
             Service::Linear => {
-                let access_token = Secret(needed("LINEAR_ACCESS_TOKEN"));
-                let agent_id = needed("LINEAR_AGENT_ID");
+                let access_token = Secret(take_value("LINEAR_ACCESS_TOKEN"));
+                let agent_id = take_value("LINEAR_AGENT_ID");
                 let webhook_secret = found.remove("LINEAR_WEBHOOK_SECRET").map(Secret);
                 warning = webhook_secret
                     .is_none()
@@ -569,7 +571,7 @@ impl SettingsReader<'_> {
                 }
             }
             Service::Telegram => Credentials::Telegram {
-                bot_token: Secret(needed("TELEGRAM_BOT_TOKEN")),
+                bot_token: Secret(take_value("TELEGRAM_BOT_TOKEN")),
             },
         };
         let has_route = match &credentials {
@@ -667,389 +669,4 @@ fn own_variable_names(variable: &str, agent: &AgentName, is_default: bool) -> Ve
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn registry_from_env(vars: &[(&str, &str)]) -> BridgeRegistry {
-        let vars: BTreeMap<String, String> = vars
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
-        read_registry(
-            BridgeSettings::new(&[], BridgesConfig::default()),
-            &|name: &str| Ok(vars.get(name).cloned()),
-        )
-    }
-
-    fn fault_texts(registry: &BridgeRegistry) -> String {
-        registry
-            .faults
-            .iter()
-            .map(|fault| fault.message.clone())
-            .collect::<Vec<_>>()
-            .join("; ")
-    }
-
-    fn instance_names(bridge_registry: &BridgeRegistry) -> Vec<String> {
-        bridge_registry
-            .instances
-            .iter()
-            .map(|pair| format!("{}:{}", pair.service, pair.agent))
-            .collect()
-    }
-
-    const TWO_AGENTS: (&str, &str) = (
-        "AGENTS_JSON",
-        r#"{"my-claude": {"command": "claude-agent-acp"}, "codex": {"command": "codex-acp"}}"#,
-    );
-
-    #[test]
-    fn without_settings_there_is_one_agent_called_default_and_no_bridge() {
-        let bridge_registry = registry_from_env(&[]);
-        assert_eq!(bridge_registry.agents[0].0.as_str(), "default");
-        assert_eq!(
-            bridge_registry.agents[0].1.command.as_deref(),
-            Some(DEFAULT_COMMAND)
-        );
-        assert!(bridge_registry.instances.is_empty() && bridge_registry.disabled.is_empty());
-        let bridge_registry = registry_from_env(&[
-            ("ACP_AGENT_COMMAND", "my-agent --acp"),
-            ("TELEGRAM_BOT_TOKEN", "1:x"),
-        ]);
-        assert_eq!(
-            bridge_registry.agents[0].1.command.as_deref(),
-            Some("my-agent --acp")
-        );
-        assert_eq!(instance_names(&bridge_registry), ["telegram:default"]);
-    }
-
-    #[test]
-    fn first_agent_is_the_default_and_two_defaults_are_an_error() {
-        let bridge_registry = registry_from_env(&[TWO_AGENTS, ("TELEGRAM_BOT_TOKEN", "1:x")]);
-        assert_eq!(instance_names(&bridge_registry), ["telegram:my-claude"]);
-        let both =
-            r#"{"a": {"command": "x", "default": true}, "b": {"command": "y", "default": true}}"#;
-        let bridge_registry = registry_from_env(&[
-            ("AGENTS_JSON", both),
-            ("TELEGRAM_BOT_TOKEN", "1:x"),
-            ("TELEGRAM_BOT_TOKEN__B", "2:y"),
-        ]);
-        assert!(
-            fault_texts(&bridge_registry).contains("a and b"),
-            "{}",
-            fault_texts(&bridge_registry)
-        );
-        assert_eq!(
-            instance_names(&bridge_registry),
-            ["telegram:b"],
-            "only the variable with a suffix belongs to an agent"
-        );
-        for bad in [
-            "",
-            "{}",
-            "[]",
-            "{\"a\": {}}",
-            "{\"a\": {\"comand\": \"x\"}}",
-            "{\"../a\": {\"command\": \"x\"}}",
-        ] {
-            let bridge_registry =
-                registry_from_env(&[("AGENTS_JSON", bad), ("TELEGRAM_BOT_TOKEN", "1:x")]);
-            assert_eq!(bridge_registry.faults.is_empty(), bad.is_empty(), "{bad}");
-            assert_eq!(
-                instance_names(&bridge_registry).is_empty(),
-                !bad.is_empty(),
-                "{bad}"
-            );
-        }
-        let bridge_registry = registry_from_env(&[("AGENTS_JSON", r#"{"a": {"comand": "x"}}"#)]);
-        assert_eq!(bridge_registry.faults[0].hint, "write \"command\"");
-        let twins = r#"{"my-a": {"command": "x"}, "my_a": {"command": "y"}}"#;
-        assert!(fault_texts(&registry_from_env(&[("AGENTS_JSON", twins)])).contains("MY_A"));
-    }
-
-    /// A fault disables only the pairs that depend on the faulty entry.
-    #[test]
-    fn invalid_entry_disables_only_its_own_pair() {
-        let one = r#"{"a": {"comand": "x"}, "b": {"command": "y"}}"#;
-        let vars = [
-            ("TELEGRAM_BOT_TOKEN__A", "1:x"),
-            ("TELEGRAM_BOT_TOKEN__B", "2:y"),
-            ("TELEGRAM_BOT_TOKEN", "3:z"),
-        ];
-        let bridge_registry = registry_from_env(&[&[("AGENTS_JSON", one)], &vars[..]].concat());
-        assert_eq!(
-            instance_names(&bridge_registry),
-            ["telegram:b"],
-            "b does not get the token of the default agent"
-        );
-        let Credentials::Telegram { bot_token } = &bridge_registry.instances[0].credentials else {
-            panic!()
-        };
-        assert_eq!(bot_token.reveal(), "2:y");
-        assert!(
-            bridge_registry.disabled[0].why.contains("comand")
-                && bridge_registry.disabled[0].is_reported,
-            "{:?}",
-            bridge_registry.disabled
-        );
-        // A section that cannot be parsed disables every pair, because the permitted people are
-        // unknown.
-        let settings = BridgeSettings {
-            agents: vec![],
-            config: Err("unknown variant `x`".into()),
-        };
-        let bridge_registry = read_registry(settings, &|name: &str| {
-            Ok((name == "TELEGRAM_BOT_TOKEN").then(|| "1:x".to_owned()))
-        });
-        assert!(
-            instance_names(&bridge_registry).is_empty() && bridge_registry.config.allow.is_empty()
-        );
-        assert!(
-            bridge_registry.disabled[0].why.contains("unknown variant"),
-            "{:?}",
-            bridge_registry.disabled
-        );
-        assert_eq!(bridge_registry.faults.len(), 1);
-    }
-
-    #[test]
-    fn variables_of_the_default_agent_can_have_its_suffix() {
-        let bridge_registry =
-            registry_from_env(&[TWO_AGENTS, ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "1:x")]);
-        assert_eq!(instance_names(&bridge_registry), ["telegram:my-claude"]);
-        let bridge_registry = registry_from_env(&[
-            TWO_AGENTS,
-            ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "1:x"),
-            ("TELEGRAM_BOT_TOKEN", "2:y"),
-        ]);
-        let Credentials::Telegram { bot_token } = &bridge_registry.instances[0].credentials else {
-            panic!()
-        };
-        assert_eq!(
-            bot_token.reveal(),
-            "1:x",
-            "the variable with the suffix has priority"
-        );
-    }
-
-    /// Variables with their present values and their values from an earlier daemon.
-    #[derive(Default)]
-    struct TestVariables {
-        now: BTreeMap<&'static str, &'static str>,
-        before: BTreeMap<&'static str, Result<&'static str, &'static str>>,
-    }
-
-    impl BridgeVariables for TestVariables {
-        fn current(&self, name: &str) -> Result<Option<String>, String> {
-            Ok(self.now.get(name).map(|value| (*value).to_owned()))
-        }
-        fn stored_value(&self, name: &str) -> Result<Option<String>, String> {
-            let found = self
-                .before
-                .get(name)
-                .map(|value| value.map(str::to_owned).map_err(str::to_owned));
-            found.transpose()
-        }
-        fn is_set_to_empty(&self, name: &str) -> bool {
-            self.now.get(name) == Some(&"")
-        }
-    }
-
-    #[test]
-    fn pair_without_variables_uses_the_remembered_sources() {
-        let settings = || BridgeSettings::new(&[], BridgesConfig::default());
-        let before = BTreeMap::from([
-            ("SLACK_BOT_TOKEN", Ok("b")),
-            ("SLACK_APP_TOKEN", Err("the file is gone")),
-        ]);
-        let bridge_registry = read_registry(
-            settings(),
-            &TestVariables {
-                before: before.clone(),
-                ..TestVariables::default()
-            },
-        );
-        assert_eq!(
-            bridge_registry
-                .disabled
-                .iter()
-                .map(|off| off.why.as_str())
-                .collect::<Vec<_>>(),
-            ["the file is gone"]
-        );
-        assert_eq!(
-            bridge_registry.used_variables.get("SLACK_APP_TOKEN"),
-            Some(&VariableOrigin::Remembered),
-            "the variable stays remembered"
-        );
-        // The environment has some variables of the pair, so the others are no longer wanted.
-        let now = BTreeMap::from([("SLACK_BOT_TOKEN", "c"), ("SLACK_SIGNING_SECRET", "s")]);
-        let bridge_registry = read_registry(
-            settings(),
-            &TestVariables {
-                now,
-                before: before.clone(),
-            },
-        );
-        assert_eq!(instance_names(&bridge_registry), ["slack:default"]);
-        assert_eq!(bridge_registry.used_variables.get("SLACK_APP_TOKEN"), None);
-        // A variable that is set and empty means that the pair is not wanted.
-        let bridge_registry = read_registry(
-            settings(),
-            &TestVariables {
-                now: BTreeMap::from([("SLACK_BOT_TOKEN", "")]),
-                before,
-            },
-        );
-        assert!(
-            instance_names(&bridge_registry).is_empty()
-                && bridge_registry.disabled.is_empty()
-                && bridge_registry.used_variables.is_empty(),
-            "{:?}",
-            bridge_registry.disabled
-        );
-    }
-
-    #[test]
-    fn bridge_variables_are_recognised_by_name() {
-        for name in [
-            "SLACK_BOT_TOKEN",
-            "SLACK_BOT_TOKEN_FILE__CODEX",
-            "GITHUB_APP_ID__A",
-            "ACP_AGENT_COMMAND",
-        ] {
-            assert!(is_bridge_variable(name), "{name}");
-        }
-        assert!(!is_bridge_variable("GITHUB_TOKEN") && !is_bridge_variable("PATH"));
-    }
-
-    /// An unreadable variable disables its own pair with a reason, and the other pairs stay
-    /// enabled.
-    #[test]
-    fn unreadable_credential_disables_only_its_own_pair() {
-        let bridge_registry = read_registry(
-            BridgeSettings::new(&[], BridgesConfig::default()),
-            &|name: &str| match name {
-                "SLACK_BOT_TOKEN" => Err("the file gives nothing".into()),
-                "TELEGRAM_BOT_TOKEN" => Ok(Some("1:x".into())),
-                _ => Ok(None),
-            },
-        );
-        assert_eq!(instance_names(&bridge_registry), ["telegram:default"]);
-        let off: Vec<String> = bridge_registry
-            .disabled
-            .iter()
-            .map(|pair| format!("{}: {}", pair.service, pair.why))
-            .collect();
-        assert_eq!(
-            off,
-            ["slack: SLACK_BOT_TOKEN cannot be read: the file gives nothing"]
-        );
-    }
-
-    /// A service may return the token that it was sent. Texts for people do not contain the token.
-    #[test]
-    fn secrets_are_removed_from_texts_of_a_service() {
-        let bridge_registry =
-            registry_from_env(&[("SLACK_BOT_TOKEN", "xoxb-1"), ("SLACK_APP_TOKEN", "xapp-2")]);
-        let words = bridge_registry.instances[0]
-            .credentials
-            .redact("xoxb-1 is no token, nor is xapp-2; look at SLACK_BOT_TOKEN");
-        assert_eq!(words, "… is no token, nor is …; look at SLACK_BOT_TOKEN");
-    }
-
-    /// Guards against a fault of an older bridge, in which an agent without a token answered under
-    /// another agent's name.
-    #[test]
-    fn second_agent_without_a_token_does_not_use_the_first_agents_token() {
-        let all = [
-            TWO_AGENTS,
-            ("SLACK_BOT_TOKEN", "xoxb-1"),
-            ("SLACK_APP_TOKEN", "xapp-1"),
-            ("SLACK_APP_TOKEN__CODEX", "xapp-2"),
-            ("LINEAR_ACCESS_TOKEN", "t"),
-            ("LINEAR_AGENT_ID", "i"),
-            ("LINEAR_WEBHOOK_SECRET", "s"),
-            ("LINEAR_AGENT_ID__CODEX", "i2"),
-        ];
-        let bridge_registry = registry_from_env(&all);
-        assert_eq!(
-            instance_names(&bridge_registry),
-            ["slack:my-claude", "linear:my-claude"]
-        );
-        let off: Vec<&str> = bridge_registry
-            .disabled
-            .iter()
-            .map(|disabled_bridge| disabled_bridge.why.as_str())
-            .collect();
-        assert!(
-            off[0].starts_with("SLACK_BOT_TOKEN__CODEX is not set"),
-            "{off:?}"
-        );
-        assert!(
-            off[1].starts_with("LINEAR_ACCESS_TOKEN__CODEX is not set"),
-            "{off:?}"
-        );
-        // The suffix of a name with a hyphen has an underscore.
-        let swapped = r#"{"codex": {"command": "y"}, "my-claude": {"command": "x"}}"#;
-        let bridge_registry = registry_from_env(&[
-            ("AGENTS_JSON", swapped),
-            ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "2:y"),
-        ]);
-        assert_eq!(instance_names(&bridge_registry), ["telegram:my-claude"]);
-    }
-
-    /// Guards against a fault of an older bridge, in which a route without a secret accepted every
-    /// request.
-    #[test]
-    fn missing_webhook_secret_is_a_warning_and_the_route_stays() {
-        let bridge_registry =
-            registry_from_env(&[("GITHUB_APP_ID", "1"), ("GITHUB_PRIVATE_KEY", "a\\nb")]);
-        let Credentials::Github {
-            private_key,
-            webhook_secret,
-            ..
-        } = &bridge_registry.instances[0].credentials
-        else {
-            panic!()
-        };
-        assert_eq!((private_key.reveal(), webhook_secret), ("a\nb", &None));
-        assert!(
-            bridge_registry.instances[0]
-                .warning
-                .as_ref()
-                .unwrap()
-                .contains("503")
-        );
-        assert_eq!(
-            bridge_registry.instances[0].route.as_deref(),
-            Some("/webhooks/github")
-        );
-    }
-
-    #[test]
-    fn services_can_be_limited_and_an_unknown_name_is_a_fault() {
-        let vars = [
-            ("TELEGRAM_BOT_TOKEN", "1:x"),
-            ("SLACK_BOT_TOKEN", "b"),
-            ("SLACK_APP_TOKEN", "a"),
-        ];
-        let limited = [&vars[..], &[("ENABLED_SERVICES", "slack, ")]].concat();
-        assert_eq!(
-            instance_names(&registry_from_env(&limited)),
-            ["slack:default"]
-        );
-        let wrong = [&vars[..], &[("ENABLED_SERVICES", "slakc")]].concat();
-        let bridge_registry = registry_from_env(&wrong);
-        assert!(
-            fault_texts(&bridge_registry).contains("slakc")
-                && instance_names(&bridge_registry).is_empty(),
-            "an unknown name enables no service"
-        );
-        let partly = [&vars[..], &[("ENABLED_SERVICES", "slakc,telegram")]].concat();
-        assert_eq!(
-            instance_names(&registry_from_env(&partly)),
-            ["telegram:default"]
-        );
-    }
-}
+mod tests;

@@ -85,11 +85,7 @@ impl GithubApi {
 
     /// Returns whether this is our app, by the configured id or by the id that GitHub returned.
     pub(crate) fn is_own_app(&self, id: &Value) -> bool {
-        let known = self
-            .state()
-            .identity
-            .as_ref()
-            .map(|github_identity| github_identity.id);
+        let known = self.state().identity.as_ref().map(|identity| identity.id);
         id.as_u64()
             .is_some_and(|id| Some(id) == known || id.to_string() == self.app_id)
     }
@@ -140,7 +136,7 @@ impl GithubApi {
         let token = self.repo_token(repo).await?;
         let mut answer = self.send_once(&token, method.clone(), &path, body).await?;
         if answer.status == 401 {
-            self.state().tokens.retain(|_, pair| pair.0 != token);
+            self.state().tokens.retain(|_, (known, _)| *known != token);
             let token = self.repo_token(repo).await?;
             answer = self.send_once(&token, method.clone(), &path, body).await?;
         }
@@ -184,11 +180,11 @@ impl GithubApi {
         body: Option<&Value>,
         accept: &str,
     ) -> Result<HttpAnswer, ServiceError> {
-        let shut = self
+        let blocked_for = self
             .state()
             .blocked_until
             .map(|instant| instant.saturating_duration_since(Instant::now()));
-        if let Some(pause) = shut.filter(|duration| !duration.is_zero()) {
+        if let Some(pause) = blocked_for.filter(|duration| !duration.is_zero()) {
             return Err(ServiceError::RetryAfter(pause));
         }
         let mut call = HttpCall::new(method, format!("{}{path}", self.url))
@@ -216,7 +212,7 @@ impl GithubApi {
         if let Some((token, _)) = state
             .app_token
             .as_ref()
-            .filter(|app_token| app_token.1 > now)
+            .filter(|(_, valid_until_s)| *valid_until_s > now)
         {
             return Ok(token.clone());
         }
@@ -238,8 +234,8 @@ impl GithubApi {
             self.state()
                 .tokens
                 .get(repo)
-                .filter(|token| token.1 > now)
-                .map(|token| token.0.clone())
+                .filter(|(_, valid_until_s)| *valid_until_s > now)
+                .map(|(token, _)| token.clone())
         };
         if let Some(token) = known() {
             return Ok(token);
@@ -250,26 +246,26 @@ impl GithubApi {
             return Ok(token);
         }
         let path = format!("/repos/{}/installation", checked_repo_name(repo)?);
-        let found = self.call_as_app(Method::GET, &path).await;
-        let found = found.map_err(|error| match error {
+        let installation = self.call_as_app(Method::GET, &path).await;
+        let installation = installation.map_err(|error| match error {
             ServiceError::Rejected(_) => {
                 ServiceError::Rejected(format!("the app is not installed at {repo}"))
             }
             other => other,
         })?;
-        let id = found.body["id"].as_u64().ok_or_else(|| {
+        let id = installation.body["id"].as_u64().ok_or_else(|| {
             ServiceError::OutcomeUnknown("GitHub returned no installation".into())
         })?;
         let path = format!("/app/installations/{id}/access_tokens");
         let name = repo.rsplit('/').next().unwrap_or_default();
-        let ask = json!({"repositories": [name]});
-        let given = self
-            .call_as_app_with_body(Method::POST, &path, Some(&ask))
+        let request_body = json!({"repositories": [name]});
+        let created = self
+            .call_as_app_with_body(Method::POST, &path, Some(&request_body))
             .await?;
-        let token = given.body["token"]
+        let token = created.body["token"]
             .as_str()
             .ok_or_else(|| ServiceError::OutcomeUnknown("GitHub returned no token".into()))?;
-        let ends = given.body["expires_at"]
+        let expires_at_s = created.body["expires_at"]
             .as_str()
             .and_then(parse_date)
             .unwrap_or(now + 3_600);
@@ -279,7 +275,10 @@ impl GithubApi {
         }
         state.tokens.insert(
             repo.to_owned(),
-            (token.to_owned(), ends.saturating_sub(TOKEN_MARGIN_S)),
+            (
+                token.to_owned(),
+                expires_at_s.saturating_sub(TOKEN_MARGIN_S),
+            ),
         );
         Ok(token.to_owned())
     }
@@ -287,21 +286,21 @@ impl GithubApi {
     /// Returns the identity of our app, which is asked for once.
     pub(crate) async fn identity(&self) -> Result<GithubIdentity, ServiceError> {
         let known = self.state().identity.clone();
-        if let Some(me) = known {
-            return Ok(me);
+        if let Some(identity) = known {
+            return Ok(identity);
         }
-        let said = self.call_as_app(Method::GET, "/app").await?.body;
-        let slug = said["slug"].as_str().filter(|said| !said.is_empty());
+        let app = self.call_as_app(Method::GET, "/app").await?.body;
+        let slug = app["slug"].as_str().filter(|slug| !slug.is_empty());
         let slug = slug.ok_or_else(|| {
             ServiceError::OutcomeUnknown("GitHub returned no name of the app".into())
         })?;
-        let me = GithubIdentity {
-            id: said["id"].as_u64().unwrap_or(0),
+        let identity = GithubIdentity {
+            id: app["id"].as_u64().unwrap_or(0),
             slug: slug.to_owned(),
             login: format!("{slug}[bot]"),
         };
-        self.state().identity = Some(me.clone());
-        Ok(me)
+        self.state().identity = Some(identity.clone());
+        Ok(identity)
     }
 
     /// Calls GitHub to check that it still accepts the app, and returns the app's identity.
@@ -313,11 +312,12 @@ impl GithubApi {
     /// Returns whether a person may write to a repository. `Err` means that it is unknown at
     /// present.
     pub(crate) async fn can_write(&self, repo: &str, login: &str) -> Result<bool, ServiceError> {
-        let of = (repo.to_owned(), login.to_owned());
-        let known = self.state().write_permissions.get(&of).copied();
-        if let Some((may, _)) = known.filter(|known| known.1.elapsed() < PERMISSION_CACHE_LIFETIME)
+        let cache_key = (repo.to_owned(), login.to_owned());
+        let known = self.state().write_permissions.get(&cache_key).copied();
+        if let Some((may_write, looked_up_at)) = known
+            && looked_up_at.elapsed() < PERMISSION_CACHE_LIFETIME
         {
-            return Ok(may);
+            return Ok(may_write);
         }
         if login.is_empty()
             || !login
@@ -327,33 +327,35 @@ impl GithubApi {
             return Ok(false);
         }
         let path = format!("/collaborators/{login}/permission");
-        let asked = tokio::time::timeout(
+        let answer = tokio::time::timeout(
             LOOKUP_TIMEOUT,
             self.call_repo(repo, Method::GET, &path, None),
         )
         .await;
-        let asked = asked
+        let answer = answer
             .unwrap_or_else(|_| Err(ServiceError::OutcomeUnknown("GitHub took too long".into())));
-        let may = match asked {
+        let may_write = match answer {
             Ok(answer) => {
-                let is = |field: &str, words: &[&str]| {
+                let has_role = |field: &str, roles: &[&str]| {
                     answer.body[field]
                         .as_str()
-                        .is_some_and(|body| words.contains(&body))
+                        .is_some_and(|role| roles.contains(&role))
                 };
-                is("permission", &["admin", "maintain", "write"])
-                    || is("role_name", &["admin", "maintain", "write"])
+                has_role("permission", &["admin", "maintain", "write"])
+                    || has_role("role_name", &["admin", "maintain", "write"])
             }
             // A permanent refusal means that the person has no permission.
             Err(ServiceError::Rejected(_)) => false,
-            Err(trouble) => return Err(trouble),
+            Err(error) => return Err(error),
         };
         let mut state = self.state();
         if state.write_permissions.len() >= MAX_CACHED {
             state.write_permissions.clear();
         }
-        state.write_permissions.insert(of, (may, Instant::now()));
-        Ok(may)
+        state
+            .write_permissions
+            .insert(cache_key, (may_write, Instant::now()));
+        Ok(may_write)
     }
 
     /// Returns a list of a repository, page by page, until an entry satisfies `enough`.
@@ -361,23 +363,23 @@ impl GithubApi {
         &self,
         repo: &str,
         path: &str,
-        mut enough: impl FnMut(&Value) -> bool,
+        mut is_enough: impl FnMut(&Value) -> bool,
     ) -> Result<Vec<Value>, ServiceError> {
         let mut found = Vec::new();
-        let sign = if path.contains('?') { '&' } else { '?' };
+        let separator = if path.contains('?') { '&' } else { '?' };
         for page in 1..=MAX_PAGES {
             let answer = self
                 .call_repo(
                     repo,
                     Method::GET,
-                    &format!("{path}{sign}per_page=100&page={page}"),
+                    &format!("{path}{separator}per_page=100&page={page}"),
                     None,
                 )
                 .await?;
             let rows = answer.body.as_array().cloned().unwrap_or_default();
-            let done = rows.iter().any(&mut enough);
+            let is_done = rows.iter().any(&mut is_enough);
             found.extend(rows);
-            if done || !has_next(&answer) {
+            if is_done || !has_next(&answer) {
                 break;
             }
         }
@@ -392,7 +394,7 @@ fn classify_answer(
     path: &str,
 ) -> Result<HttpAnswer, ServiceError> {
     let path = path.split('?').next().unwrap_or_default();
-    let words = || {
+    let message = || {
         format!(
             "{method} {path}: GitHub says {} {}",
             answer.status,
@@ -403,20 +405,20 @@ fn classify_answer(
         200..=299 => Ok(answer),
         401 => Err(ServiceError::Unauthorized(format!(
             "{}; check the app's id and key",
-            words()
+            message()
         ))),
         403 | 429 if is_rate_limited(&answer) => Err(ServiceError::RetryAfter(
             requested_pause(&answer, unix_time_ms() / 1_000).unwrap_or(DEFAULT_PAUSE),
         )),
         403 if error_text(&answer).contains("not accessible by integration") => Err(
-            ServiceError::Unauthorized(format!("{}; give the app that permission", words())),
+            ServiceError::Unauthorized(format!("{}; give the app that permission", message())),
         ),
         300..=399 => Err(ServiceError::Rejected(format!(
             "{}: the repository has moved",
-            words()
+            message()
         ))),
-        408 | 409 | 500.. => Err(ServiceError::OutcomeUnknown(words())),
-        _ => Err(ServiceError::Rejected(words())),
+        408 | 409 | 500.. => Err(ServiceError::OutcomeUnknown(message())),
+        _ => Err(ServiceError::Rejected(message())),
     }
 }
 
@@ -424,7 +426,7 @@ fn classify_answer(
 pub(crate) fn has_next(answer: &HttpAnswer) -> bool {
     answer
         .header("link")
-        .is_some_and(|answer| answer.contains("rel=\"next\""))
+        .is_some_and(|links| links.contains("rel=\"next\""))
 }
 
 /// Checks that a repository's name cannot be anything else in an address.
@@ -443,21 +445,19 @@ fn checked_repo_name(repo: &str) -> Result<&str, ServiceError> {
     }
 }
 
-pub(crate) use crate::http::percent_encoded as escaped;
-
 /// Returns GitHub's reason for a refusal.
 fn error_text(answer: &HttpAnswer) -> String {
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    let more = answer.body["errors"]
+    let first_error = answer.body["errors"]
         .as_array()
-        .and_then(|body| body.first())
-        .and_then(|body| text(&body["message"]).or(text(body)));
-    let words = text(&answer.body["message"])
+        .and_then(|errors| errors.first())
+        .and_then(|error| text(&error["message"]).or(text(error)));
+    let message = text(&answer.body["message"])
         .into_iter()
-        .chain(more)
+        .chain(first_error)
         .collect::<Vec<_>>()
         .join(": ");
-    words.chars().take(300).collect()
+    message.chars().take(300).collect()
 }
 
 /// Returns whether a call was refused because of too many requests, and not because of its
@@ -492,13 +492,15 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, headers: &[(&'static str, &str)], message: &str) -> HttpAnswer {
-        let pair = |pair: &(&'static str, &str)| {
-            (
-                HeaderName::from_static(pair.0),
-                HeaderValue::from_str(pair.1).unwrap(),
-            )
-        };
-        let headers: HeaderMap = headers.iter().map(pair).collect();
+        let headers: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| {
+                (
+                    HeaderName::from_static(name),
+                    HeaderValue::from_str(value).unwrap(),
+                )
+            })
+            .collect();
         HttpAnswer {
             status,
             headers,
@@ -510,7 +512,7 @@ mod tests {
     /// never.
     #[test]
     fn class_of_an_answer_follows_from_its_status_headers_and_message() {
-        let mean = |http_answer: HttpAnswer| match classify_answer(
+        let class_of = |http_answer: HttpAnswer| match classify_answer(
             http_answer,
             &Method::POST,
             "/repos/a/b/issues/1/comments?x=secret",
@@ -521,11 +523,11 @@ mod tests {
             Err(ServiceError::Rejected(why)) => format!("never {why}"),
             Err(ServiceError::Unauthorized(why)) => format!("locked {why}"),
         };
-        let (left, soon) = (
+        let (exhausted, reset) = (
             ("x-ratelimit-remaining", "0"),
             (unix_time_ms() / 1_000 + 100).to_string(),
         );
-        for (http_answer, meant) in [
+        for (http_answer, expected) in [
             (answer(200, &[], ""), "ok"),
             (answer(201, &[("retry-after", "9")], ""), "ok"),
             (
@@ -544,7 +546,7 @@ mod tests {
             (
                 answer(
                     403,
-                    &[left, ("x-ratelimit-reset", soon.as_str())],
+                    &[exhausted, ("x-ratelimit-reset", reset.as_str())],
                     "API rate limit exceeded",
                 ),
                 "later 10",
@@ -552,7 +554,7 @@ mod tests {
             (
                 answer(
                     403,
-                    &[left, ("x-ratelimit-reset", "1")],
+                    &[exhausted, ("x-ratelimit-reset", "1")],
                     "API rate limit exceeded",
                 ),
                 "later 2",
@@ -580,10 +582,10 @@ mod tests {
                 "unknown",
             ),
         ] {
-            let words = format!("{} {}", http_answer.status, error_text(&http_answer));
-            let found = mean(http_answer);
-            assert!(found.starts_with(meant), "{words}: {found}");
-            assert!(!found.contains("secret"), "{found}");
+            let answer_text = format!("{} {}", http_answer.status, error_text(&http_answer));
+            let class = class_of(http_answer);
+            assert!(class.starts_with(expected), "{answer_text}: {class}");
+            assert!(!class.contains("secret"), "{class}");
         }
     }
 
@@ -602,7 +604,7 @@ mod tests {
             );
         }
         assert_eq!(
-            escaped("acme:regatta/T7-fix it"),
+            crate::http::percent_encoded("acme:regatta/T7-fix it"),
             "acme%3Aregatta%2FT7-fix%20it"
         );
     }

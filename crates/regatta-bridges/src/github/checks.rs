@@ -55,52 +55,52 @@ struct ShownCheck {
 }
 
 /// Shows check runs for as long as the bridge runs.
-pub(super) async fn show_check_runs(desk: &Intake, api: &GithubApi) {
-    let mut shown: BTreeMap<ConversationId, ShownCheck> = BTreeMap::new();
-    let mut changes = desk.engine.watch_board();
+pub(super) async fn show_check_runs(intake: &Intake, api: &GithubApi) {
+    let mut shown_checks: BTreeMap<ConversationId, ShownCheck> = BTreeMap::new();
+    let mut changes = intake.engine.watch_board();
     loop {
         let board = changes.borrow_and_update().clone();
-        shown.retain(|id, _| board.conversations.contains_key(id));
+        shown_checks.retain(|id, _| board.conversations.contains_key(id));
         let mut wake = Instant::now() + REFRESH_INTERVAL;
-        let own = board.conversations.values().filter(|conversation| {
-            conversation.agent == desk.agent && conversation.pushed.is_some()
+        let own_conversations = board.conversations.values().filter(|conversation| {
+            conversation.agent == intake.agent && conversation.pushed.is_some()
         });
-        for conversation in own.filter(|_| !desk.is_paused()) {
-            let state = shown.entry(conversation.id).or_default();
-            let Some(wanted) = check_content(desk, &board, conversation) else {
+        for conversation in own_conversations.filter(|_| !intake.is_paused()) {
+            let state = shown_checks.entry(conversation.id).or_default();
+            let Some(content) = check_content(intake, &board, conversation) else {
                 continue;
             };
-            if state.content.as_ref() == Some(&wanted) {
+            if state.content.as_ref() == Some(&content) {
                 continue;
             }
-            if let Some(at) = state.not_before.filter(|instant| *instant > Instant::now()) {
-                wake = wake.min(at);
+            if let Some(retry_at) = state.not_before.filter(|instant| *instant > Instant::now()) {
+                wake = wake.min(retry_at);
                 continue;
             }
-            match create_or_update(api, &wanted, state.check_run.clone()).await {
+            match create_or_update(api, &content, state.check_run.clone()).await {
                 Ok(id) => {
-                    state.check_run = Some((wanted.commit.clone(), id));
-                    (state.content, state.failures, state.not_before) = (Some(wanted), 0, None);
+                    state.check_run = Some((content.commit.clone(), id));
+                    state.content = Some(content);
+                    state.failures = 0;
+                    state.not_before = None;
                 }
                 // An app without the permission for checks shows none, which is no error.
                 Err(ServiceError::Rejected(why) | ServiceError::Unauthorized(why)) => {
-                    tracing::info!(agent = %desk.agent, "could not show a check: {why}");
-                    state.content = Some(wanted);
+                    tracing::info!(agent = %intake.agent, "could not show a check: {why}");
+                    state.content = Some(content);
                 }
-                Err(trouble) => {
+                Err(error) => {
                     state.failures += 1;
                     let pause = (RETRY_DELAY * 2_u32.saturating_pow(state.failures.min(8) - 1))
                         .min(MAX_RETRY_DELAY);
-                    let pause = if let ServiceError::RetryAfter(least) = trouble {
-                        pause.max(least)
+                    let pause = if let ServiceError::RetryAfter(min_pause) = error {
+                        pause.max(min_pause)
                     } else {
                         pause
                     };
                     state.not_before = Some(Instant::now() + pause);
                     wake = wake.min(Instant::now() + pause);
-                    desk.update_health(|bridge_health| {
-                        bridge_health.trouble = Some(error_text(&trouble))
-                    });
+                    intake.update_health(|health| health.trouble = Some(error_text(&error)));
                 }
             }
         }
@@ -113,20 +113,21 @@ pub(super) async fn show_check_runs(desk: &Intake, api: &GithubApi) {
 
 /// Returns the content of a conversation's check run; nothing if it has no landing.
 fn check_content(
-    desk: &Intake,
+    intake: &Intake,
     board: &Board,
     conversation: &Conversation,
 ) -> Option<CheckContent> {
     let pushed = conversation
         .pushed
         .as_ref()
-        .filter(|pushed_work| pushed_work.failure.is_none())?;
+        .filter(|pushed| pushed.failure.is_none())?;
     let repo = match conversation.service {
         Service::Github => conversation.address.get("repo")?.clone(),
         _ => {
-            let maps = desk.registry().config.map.iter();
-            maps.filter(|map| map.project.as_ref() == Some(&conversation.project))
-                .find_map(|map| map.github.clone())?
+            let mappings = intake.registry().config.map.iter();
+            mappings
+                .filter(|mapping| mapping.project.as_ref() == Some(&conversation.project))
+                .find_map(|mapping| mapping.github.clone())?
         }
     };
     let task = conversation.task.and_then(|id| board.tasks.get(&id));
@@ -160,7 +161,7 @@ fn check_content(
         _ => match conversation
             .landing_end
             .as_ref()
-            .filter(|conversation_landing_end| *conversation_landing_end.work() == pushed.commit)?
+            .filter(|end| *end.work() == pushed.commit)?
         {
             ConversationLandingEnd::Landed { commit, .. } => (
                 "completed",
@@ -199,43 +200,43 @@ fn is_submission_of(task: &Task, commit: &CommitId) -> bool {
 /// Creates the check run, or updates the existing one. Returns its id.
 async fn create_or_update(
     api: &GithubApi,
-    wanted: &CheckContent,
+    content: &CheckContent,
     known: Option<(String, u64)>,
 ) -> Result<u64, ServiceError> {
-    let id = match known.filter(|known| known.0 == wanted.commit) {
+    let id = match known.filter(|(commit, _)| *commit == content.commit) {
         Some((_, id)) => Some(id),
-        None => find_check_run(api, wanted).await?,
+        None => find_check_run(api, content).await?,
     };
     let now = format_date(unix_time_ms() / 1_000);
     let mut body = json!({
         "name": CHECK_NAME,
-        "external_id": wanted.key,
-        "status": wanted.status,
-        "output": {"title": wanted.title, "summary": wanted.summary},
+        "external_id": content.key,
+        "status": content.status,
+        "output": {"title": content.title, "summary": content.summary},
     });
-    match wanted.conclusion {
+    match content.conclusion {
         Some(conclusion) => {
             body["conclusion"] = json!(conclusion);
             body["completed_at"] = json!(now);
         }
         None => body["started_at"] = json!(now),
     }
-    if wanted.conclusion == Some("failure") {
+    if content.conclusion == Some("failure") {
         body["actions"] = json!([{"label": "Re-run", "description": "Try to land it again", "identifier": RETRY_ACTION_ID}]);
     }
-    let done = match id {
+    let answer = match id {
         Some(id) => {
             let path = format!("/check-runs/{id}");
-            api.call_repo(&wanted.repo, Method::PATCH, &path, Some(&body))
+            api.call_repo(&content.repo, Method::PATCH, &path, Some(&body))
                 .await?
         }
         None => {
-            body["head_sha"] = json!(wanted.commit);
-            api.call_repo(&wanted.repo, Method::POST, "/check-runs", Some(&body))
+            body["head_sha"] = json!(content.commit);
+            api.call_repo(&content.repo, Method::POST, "/check-runs", Some(&body))
                 .await?
         }
     };
-    done.body["id"]
+    answer.body["id"]
         .as_u64()
         .ok_or_else(|| ServiceError::OutcomeUnknown("GitHub returned no check id".into()))
 }
@@ -244,21 +245,21 @@ async fn create_or_update(
 /// one.
 async fn find_check_run(
     api: &GithubApi,
-    wanted: &CheckContent,
+    content: &CheckContent,
 ) -> Result<Option<u64>, ServiceError> {
     let path = format!(
         "/commits/{}/check-runs?check_name={CHECK_NAME}&filter=latest&per_page=100",
-        wanted.commit
+        content.commit
     );
     let found = api
-        .call_repo(&wanted.repo, Method::GET, &path, None)
+        .call_repo(&content.repo, Method::GET, &path, None)
         .await?;
-    let ours = |value: &&Value| {
-        value["external_id"] == json!(wanted.key) && api.is_own_app(&value["app"]["id"])
+    let is_own = |value: &&Value| {
+        value["external_id"] == json!(content.key) && api.is_own_app(&value["app"]["id"])
     };
     let runs = found.body["check_runs"]
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default();
-    Ok(runs.iter().find(ours).and_then(|run| run["id"].as_u64()))
+    Ok(runs.iter().find(is_own).and_then(|run| run["id"].as_u64()))
 }

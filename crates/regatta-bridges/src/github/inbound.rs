@@ -82,7 +82,7 @@ impl GithubInbound {
 
     async fn parse_delivery(
         &self,
-        desk: &Intake,
+        intake: &Intake,
         event: &str,
         body: &[u8],
         payload: &Value,
@@ -92,124 +92,120 @@ impl GithubInbound {
             return nothing;
         };
         if event == "check_run" {
-            return self.parse_check_rerun(desk, repo, body, payload).await;
+            return self.parse_check_rerun(intake, repo, body, payload).await;
         }
         if let Some((number, source)) = deleted_source(event, payload) {
-            let key = format!("github:{repo}:{number}:{}", desk.agent);
+            let key = format!("github:{repo}:{number}:{}", intake.agent);
             return ReceiveOutcome::Events(vec![IncomingEvent::MessageDeleted {
                 key,
                 source,
                 requester: Requester::default(),
             }]);
         }
-        let Some(spoken) = parse_message(event, repo, payload) else {
+        let Some(message) = parse_message(event, repo, payload) else {
             return nothing;
         };
-        let Ok(me) = self.api.identity().await else {
+        let Ok(identity) = self.api.identity().await else {
             return NOT_AVAILABLE;
         };
-        if self.is_own_event(&me, payload, event) {
+        if self.is_own_event(&identity, payload, event) {
             return nothing;
         }
-        match self.to_incoming_message(desk, &me, spoken).await {
-            Ok(said) => {
-                ReceiveOutcome::Events(said.map(IncomingEvent::Message).into_iter().collect())
+        match self.to_incoming_message(intake, &identity, message).await {
+            Ok(incoming) => {
+                ReceiveOutcome::Events(incoming.map(IncomingEvent::Message).into_iter().collect())
             }
             Err(_) => NOT_AVAILABLE,
         }
     }
 
     /// Returns whether the event was caused by our own app.
-    fn is_own_event(&self, me: &GithubIdentity, payload: &Value, event: &str) -> bool {
-        let login = |value: &Value| {
+    fn is_own_event(&self, identity: &GithubIdentity, payload: &Value, event: &str) -> bool {
+        let is_own_login = |value: &Value| {
             value["login"]
                 .as_str()
-                .is_some_and(|s| s.eq_ignore_ascii_case(&me.login))
+                .is_some_and(|login| login.eq_ignore_ascii_case(&identity.login))
         };
-        let what = match event {
+        let subject = match event {
             "issues" => &payload["issue"],
             "pull_request" => &payload["pull_request"],
             "pull_request_review" => &payload["review"],
             _ => &payload["comment"],
         };
         // A person may assign us to an issue that we opened.
-        let ours = payload["action"] != "assigned"
-            && (login(&what["user"])
-                || self.api.is_own_app(&what["performed_via_github_app"]["id"]));
-        login(&payload["sender"]) || ours
+        let is_own = payload["action"] != "assigned"
+            && (is_own_login(&subject["user"])
+                || self
+                    .api
+                    .is_own_app(&subject["performed_via_github_app"]["id"]));
+        is_own_login(&payload["sender"]) || is_own
     }
 
     /// Returns the facts about a person. `Err` means that GitHub could not be asked.
     async fn requester(
         &self,
-        desk: &Intake,
+        intake: &Intake,
         repo: &str,
-        who: &Value,
+        user: &Value,
         association: &Value,
     ) -> Result<Requester, ServiceError> {
-        let login = who["login"].as_str().unwrap_or_default();
-        let mut found = Requester {
+        let login = user["login"].as_str().unwrap_or_default();
+        let mut requester = Requester {
             id: login.to_owned(),
             name: login.to_owned(),
             is_in_team: matches!(association.as_str(), Some("OWNER" | "MEMBER")),
             can_write: false,
-            is_bot: who["type"] == "Bot" || login.ends_with("[bot]"),
+            is_bot: user["type"] == "Bot" || login.ends_with("[bot]"),
             is_uncertain: false,
         };
         // Bots and people who are on the allow-list by name need no lookup.
-        if !found.is_bot && !desk.may_ask(&found) {
-            found.can_write = self.api.can_write(repo, login).await?;
+        if !requester.is_bot && !intake.may_ask(&requester) {
+            requester.can_write = self.api.can_write(repo, login).await?;
         }
-        Ok(found)
+        Ok(requester)
     }
 
     async fn to_incoming_message(
         &self,
-        desk: &Intake,
-        me: &GithubIdentity,
-        github_message: GithubMessage<'_>,
+        intake: &Intake,
+        identity: &GithubIdentity,
+        message: GithubMessage<'_>,
     ) -> Result<Option<IncomingMessage>, ServiceError> {
-        let Some(number) = github_message.issue["number"].as_u64() else {
+        let Some(number) = message.issue["number"].as_u64() else {
             return Ok(None);
         };
-        let thread = format!("github:{}:{number}", github_message.repo);
-        let key = format!("{thread}:{}", desk.agent);
-        let mentions = markup::mentioned_names(&github_message.text);
-        let is_us = |name: &str| {
-            name.eq_ignore_ascii_case(&me.slug) || name.eq_ignore_ascii_case(&me.login)
+        let thread = format!("github:{}:{number}", message.repo);
+        let key = format!("{thread}:{}", intake.agent);
+        let mentions = markup::mentioned_names(&message.text);
+        let is_own_name = |name: &str| {
+            name.eq_ignore_ascii_case(&identity.slug) || name.eq_ignore_ascii_case(&identity.login)
         };
-        let called = match github_message.assignee {
-            Some(whom) => whom["login"].as_str().is_some_and(is_us),
-            None => mentions.iter().any(|mention| is_us(mention)),
+        let is_mentioned = match message.assignee {
+            Some(assignee) => assignee["login"].as_str().is_some_and(is_own_name),
+            None => mentions.iter().any(|mention| is_own_name(mention)),
         };
-        let ours = called || (github_message.may_continue && desk.has_conversation(&key));
-        if !ours {
+        let is_relevant = is_mentioned || (message.may_continue && intake.has_conversation(&key));
+        if !is_relevant {
             return Ok(None); // not for this agent, so nothing is looked up
         }
-        let until = Instant::now() + READ_TIMEOUT;
-        let by = self
-            .requester(
-                desk,
-                github_message.repo,
-                github_message.author,
-                github_message.association,
-            )
+        let deadline = Instant::now() + READ_TIMEOUT;
+        let requester = self
+            .requester(intake, message.repo, message.author, message.association)
             .await?;
         // Whole threads are read only for people who may ask.
         let mut context = None;
-        if called && desk.may_ask(&by) && desk.needs_context(github_message.repo) {
+        if is_mentioned && intake.may_ask(&requester) && intake.needs_context(message.repo) {
             context = timeout_at(
-                until,
-                self.thread_text(github_message.repo, number, &github_message.source),
+                deadline,
+                self.thread_text(message.repo, number, &message.source),
             )
             .await
             .ok()
             .flatten();
         }
         let mut pull = None;
-        if desk.may_ask(&by) {
-            pull = match timeout_at(until, self.requested_review(desk, &github_message, number))
-                .await
+        if intake.may_ask(&requester) {
+            pull = match timeout_at(deadline, self.requested_review(intake, &message, number)).await
             {
                 Ok(found) => found?,
                 Err(_) => {
@@ -219,42 +215,34 @@ impl GithubInbound {
                 }
             };
         }
-        let context: Vec<String> = context
-            .into_iter()
-            .chain(github_message.code_lines)
-            .collect();
+        let context: Vec<String> = context.into_iter().chain(message.code_lines).collect();
         let number = number.to_string();
-        let place = [
-            ("repo", github_message.repo),
+        let address = [
+            ("repo", message.repo),
             ("number", &number),
-            ("kind", github_message.kind),
-            ("reply_to", &github_message.reply_to),
+            ("kind", message.kind),
+            ("reply_to", &message.reply_to),
         ];
-        let text = |name: &str| {
-            github_message.issue[name]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        };
+        let text = |name: &str| message.issue[name].as_str().unwrap_or_default().to_owned();
         Ok(Some(IncomingMessage {
-            delivery: github_message.delivery,
-            channel: github_message.repo.to_owned(),
+            delivery: message.delivery,
+            channel: message.repo.to_owned(),
             thread,
             key,
-            address: place
+            address: address
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect::<BTreeMap<_, _>>(),
             title: text("title"),
             url: Some(text("html_url")).filter(|s| !s.is_empty()),
-            author: by,
-            text: markup::visible_text(&github_message.text, &me.slug),
-            source: github_message.source,
-            mentions_agent: called,
+            author: requester,
+            text: markup::visible_text(&message.text, &identity.slug),
+            source: message.source,
+            mentions_agent: is_mentioned,
             // A comment that begins with a mention is addressed to that person.
-            addresses_another: !called
-                && (is_addressed(&github_message.text, &mentions)
-                    || mentions.iter().any(|name| desk.is_other_agent(name))),
+            addresses_another: !is_mentioned
+                && (is_addressed(&message.text, &mentions)
+                    || mentions.iter().any(|name| intake.is_other_agent(name))),
             context: (!context.is_empty()).then(|| context.join("\n\n")),
             // A file on GitHub is a link in the text.
             attachments: vec![],
@@ -266,23 +254,21 @@ impl GithubInbound {
     /// left out, because their work is on the board.
     async fn requested_review(
         &self,
-        desk: &Intake,
-        github_message: &GithubMessage<'_>,
+        intake: &Intake,
+        message: &GithubMessage<'_>,
         thread: u64,
     ) -> Result<Option<PullRequest>, ServiceError> {
-        if !review::asks_for_review(&github_message.text) {
+        if !review::asks_for_review(&message.text) {
             return Ok(None);
         }
-        let is_pull = matches!(github_message.kind, "pull" | "review_comment");
-        let Some(number) = review::first_number(&github_message.text).or(is_pull.then_some(thread))
-        else {
+        let is_pull = matches!(message.kind, "pull" | "review_comment");
+        let Some(number) = review::first_number(&message.text).or(is_pull.then_some(thread)) else {
             return Ok(None);
         };
-        let board = desk.board();
+        let board = intake.board();
         let is_ours = |pull: &regatta_core::conversation::ConversationPull| {
             pull.number == number
-                && pull.thread.as_deref()
-                    == Some(&format!("github:{}:{number}", github_message.repo))
+                && pull.thread.as_deref() == Some(&format!("github:{}:{number}", message.repo))
         };
         if board
             .conversations
@@ -293,31 +279,26 @@ impl GithubInbound {
         }
         let pull = match self
             .api
-            .call_repo(
-                github_message.repo,
-                Method::GET,
-                &format!("/pulls/{number}"),
-                None,
-            )
+            .call_repo(message.repo, Method::GET, &format!("/pulls/{number}"), None)
             .await
         {
             Ok(answer) => answer.body,
             Err(ServiceError::Rejected(_)) => return Ok(None), // there is no such pull request
-            Err(trouble) => return Err(trouble),
+            Err(error) => return Err(error),
         };
-        let diff = match self.api.pull_diff(github_message.repo, number).await {
+        let diff = match self.api.pull_diff(message.repo, number).await {
             Ok(diff) => shorten_diff(&diff),
             Err(ServiceError::Rejected(why)) => format!("(The diff is not available: {why})"),
-            Err(trouble) => return Err(trouble),
+            Err(error) => return Err(error),
         };
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let text_of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let text = format!(
             "#{number}: {}\nby {}, from {} onto {}\n\n{}\n\n{diff}",
-            text(&pull["title"]),
-            text(&pull["user"]["login"]),
-            text(&pull["head"]["sha"]),
-            text(&pull["base"]["ref"]),
-            text(&pull["body"]),
+            text_of(&pull["title"]),
+            text_of(&pull["user"]["login"]),
+            text_of(&pull["head"]["sha"]),
+            text_of(&pull["base"]["ref"]),
+            text_of(&pull["body"]),
         );
         Ok(Some(PullRequest { number, text }))
     }
@@ -330,10 +311,10 @@ impl GithubInbound {
             .await
             .ok()?
             .body;
-        let own = source
+        let own_id = source
             .strip_prefix("comment:")
-            .and_then(|source| source.parse::<u64>().ok());
-        let is_own = |value: &Value| own.is_some() && value["id"].as_u64() == own;
+            .and_then(|id| id.parse::<u64>().ok());
+        let is_own = |value: &Value| own_id.is_some() && value["id"].as_u64() == own_id;
         let comments = self
             .api
             .list_until(repo, &format!("/issues/{number}/comments"), is_own)
@@ -356,27 +337,27 @@ impl GithubInbound {
             .take_while(|comment| !is_own(comment))
             .map(line)
             .collect();
-        let rest = before.join("\n");
+        let comments_text = before.join("\n");
         // The subject comes first. Of a long thread, only the end is kept.
         let first: String = first.chars().take(MAX_CONTEXT_CHARS / 2).collect();
-        let over = rest
+        let excess = comments_text
             .chars()
             .count()
             .saturating_sub(MAX_CONTEXT_CHARS - first.chars().count());
-        let rest: String = rest.chars().skip(over).collect();
-        Some(format!("{first}\n{rest}").trim().to_owned())
+        let comments_text: String = comments_text.chars().skip(excess).collect();
+        Some(format!("{first}\n{comments_text}").trim().to_owned())
     }
 
     /// Parses a request to run one of our check runs again.
     async fn parse_check_rerun(
         &self,
-        desk: &Intake,
+        intake: &Intake,
         repo: &str,
         body: &[u8],
         payload: &Value,
     ) -> ReceiveOutcome {
         let nothing = ReceiveOutcome::Events(vec![]);
-        let again = match payload["action"].as_str() {
+        let is_rerun = match payload["action"].as_str() {
             Some("rerequested") => true,
             Some("requested_action") => {
                 payload["requested_action"]["identifier"] == checks::RETRY_ACTION_ID
@@ -384,20 +365,20 @@ impl GithubInbound {
             _ => false,
         };
         let check = &payload["check_run"];
-        let Some(key) = check["external_id"].as_str().filter(|_| again) else {
+        let Some(key) = check["external_id"].as_str().filter(|_| is_rerun) else {
             return nothing;
         };
         // Only a check run that our app created names a conversation of ours.
-        let ours =
-            self.api.is_own_app(&check["app"]["id"]) && key.ends_with(&format!(":{}", desk.agent));
-        if !ours || !desk.has_conversation(key) {
+        let is_own = self.api.is_own_app(&check["app"]["id"])
+            && key.ends_with(&format!(":{}", intake.agent));
+        if !is_own || !intake.has_conversation(key) {
             return nothing;
         }
-        let by = match self
-            .requester(desk, repo, &payload["sender"], &Value::Null)
+        let requester = match self
+            .requester(intake, repo, &payload["sender"], &Value::Null)
             .await
         {
-            Ok(by) => by,
+            Ok(requester) => requester,
             Err(_) => return NOT_AVAILABLE,
         };
         // GitHub gives these requests no id, so the hash of the signed body is used.
@@ -410,33 +391,33 @@ impl GithubInbound {
         ReceiveOutcome::Events(vec![IncomingEvent::RetryRequested {
             delivery,
             key: key.to_owned(),
-            requester: by,
+            requester: requester,
         }])
     }
 
     /// Looks up our identity and missed deliveries, repeatedly.
-    async fn search_missed(&self, desk: &Intake) {
+    async fn search_missed(&self, intake: &Intake) {
         let (mut missed, mut pause) = (MissedDeliveries::default(), RETRY_DELAY);
-        let clock = desk.registry().config.clock.max(0.001);
+        let clock = intake.registry().config.clock.max(0.001);
         loop {
-            let next = match self.search_missed_once(desk, &mut missed).await {
-                Ok(asked) => {
+            let next = match self.search_missed_once(intake, &mut missed).await {
+                Ok(requested) => {
                     pause = RETRY_DELAY;
-                    let next = if asked > 0 {
+                    let next = if requested > 0 {
                         NEXT_SEARCH_DELAY
                     } else {
                         SEARCH_INTERVAL
                     };
                     next.div_f64(clock)
                 }
-                Err(trouble) => {
-                    desk.on_disconnected(&trouble, &error_text(&trouble)).await;
-                    let least = match trouble {
-                        ServiceError::RetryAfter(least) => least,
+                Err(error) => {
+                    intake.on_disconnected(&error, &error_text(&error)).await;
+                    let min_pause = match error {
+                        ServiceError::RetryAfter(min_pause) => min_pause,
                         ServiceError::Unauthorized(_) => MAX_RETRY_DELAY,
                         _ => Duration::ZERO,
                     };
-                    let next = pause.max(least);
+                    let next = pause.max(min_pause);
                     pause = (pause * 2).min(MAX_RETRY_DELAY);
                     next
                 }
@@ -447,41 +428,41 @@ impl GithubInbound {
 
     async fn search_missed_once(
         &self,
-        desk: &Intake,
+        intake: &Intake,
         missed: &mut MissedDeliveries,
     ) -> Result<usize, ServiceError> {
-        let me = self.api.check_app().await?;
-        desk.set_names(&[&me.slug, &me.login]);
+        let identity = self.api.check_app().await?;
+        intake.set_names(&[&identity.slug, &identity.login]);
         // Without a secret, or while the bridge is paused, nothing would be accepted.
-        let mut asked = 0;
-        if self.webhook_secret.is_some() && !desk.is_paused() {
-            asked = missed.request_redelivery(&self.api).await?;
+        let mut requested = 0;
+        if self.webhook_secret.is_some() && !intake.is_paused() {
+            requested = missed.request_redelivery(&self.api).await?;
         }
-        if desk
+        if intake
             .directory
-            .health(desk.service, &desk.agent)
+            .health(intake.service, &intake.agent)
             .connected
             .is_none()
         {
-            desk.on_connected().await;
+            intake.on_connected().await;
         }
-        Ok(asked)
+        Ok(requested)
     }
 }
 
 impl Inbound for GithubInbound {
-    fn run<'a>(&'a self, desk: &'a Intake) -> ServiceFuture<'a, ()> {
+    fn run<'a>(&'a self, intake: &'a Intake) -> ServiceFuture<'a, ()> {
         Box::pin(async move {
             tokio::join!(
-                self.search_missed(desk),
-                checks::show_check_runs(desk, &self.api)
+                self.search_missed(intake),
+                checks::show_check_runs(intake, &self.api)
             );
         })
     }
 
     fn receive<'a>(
         &'a self,
-        desk: &'a Intake,
+        intake: &'a Intake,
         headers: &'a HeaderMap,
         body: &'a [u8],
     ) -> ServiceFuture<'a, ReceiveOutcome> {
@@ -498,10 +479,10 @@ impl Inbound for GithubInbound {
                     .and_then(|value| value.to_str().ok())
                     .unwrap_or_default()
             };
-            let given = header("x-hub-signature-256")
+            let signature_header = header("x-hub-signature-256")
                 .strip_prefix("sha256=")
                 .unwrap_or_default();
-            if !signature::is_valid(secret, &[body], given) {
+            if !signature::is_valid(secret, &[body], signature_header) {
                 return ReceiveOutcome::Refused {
                     status: 401,
                     why: "the signature is not GitHub's",
@@ -522,7 +503,7 @@ impl Inbound for GithubInbound {
                     why: "the delivery cannot be parsed; webhooks must be sent as JSON",
                 };
             };
-            self.parse_delivery(desk, header("x-github-event"), body, &payload)
+            self.parse_delivery(intake, header("x-github-event"), body, &payload)
                 .await
         })
     }
@@ -547,9 +528,9 @@ fn shorten_diff(diff: &str) -> String {
     if diff.chars().count() <= MAX_DIFF_CHARS {
         return diff.to_owned();
     }
-    let kept: String = diff.chars().take(MAX_DIFF_CHARS).collect();
+    let beginning: String = diff.chars().take(MAX_DIFF_CHARS).collect();
     format!(
-        "{kept}\n(The diff is longer than this. Say in your answer that you have not seen all of \
+        "{beginning}\n(The diff is longer than this. Say in your answer that you have not seen all of \
         it.)"
     )
 }
@@ -581,16 +562,16 @@ fn deleted_source(event: &str, payload: &Value) -> Option<(u64, String)> {
 fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<GithubMessage<'a>> {
     let action = payload["action"].as_str().unwrap_or_default();
     let (issue, pull) = (&payload["issue"], &payload["pull_request"]);
-    let body = |of: &Value| of["body"].as_str().unwrap_or_default().to_owned();
-    let whole = |of: &Value| {
+    let body = |value: &Value| value["body"].as_str().unwrap_or_default().to_owned();
+    let title_and_body = |value: &Value| {
         format!(
             "{}\n\n{}",
-            of["title"].as_str().unwrap_or_default(),
-            body(of)
+            value["title"].as_str().unwrap_or_default(),
+            body(value)
         )
     };
-    let kind_of = |of: &Value| {
-        if of["pull_request"].is_object() {
+    let kind_of = |value: &Value| {
+        if value["pull_request"].is_object() {
             "pull"
         } else {
             "issue"
@@ -626,16 +607,16 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
         }
         ("issues", "opened") => GithubMessage {
             delivery: format!("issue:{}", issue["id"].as_u64()?),
-            text: whole(issue),
+            text: title_and_body(issue),
             association: &issue["author_association"],
             ..base
         },
         // The text was handled when the issue was opened. Only the assignment is new.
         ("issues", "assigned") => {
-            let at = issue["updated_at"].as_str().unwrap_or_default();
+            let updated_at = issue["updated_at"].as_str().unwrap_or_default();
             GithubMessage {
-                delivery: format!("assigned:{}:{at}", issue["id"].as_u64()?),
-                text: whole(issue),
+                delivery: format!("assigned:{}:{updated_at}", issue["id"].as_u64()?),
+                text: title_and_body(issue),
                 assignee: Some(&payload["assignee"]),
                 ..base
             }
@@ -644,7 +625,7 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
             delivery: format!("pull:{}", pull["id"].as_u64()?),
             issue: pull,
             kind: "pull",
-            text: whole(pull),
+            text: title_and_body(pull),
             source: format!("issue:{}", pull["number"]),
             association: &pull["author_association"],
             ..base
@@ -656,11 +637,11 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
             let root = comment["in_reply_to_id"].as_u64().unwrap_or(id);
             let line = comment["line"]
                 .as_u64()
-                .map_or(String::new(), |comment| format!(" line {comment}"));
+                .map_or(String::new(), |line| format!(" line {line}"));
             let path = comment["path"].as_str().unwrap_or_default();
             let hunk = comment["diff_hunk"].as_str().unwrap_or_default();
-            let over = hunk.chars().count().saturating_sub(MAX_HUNK_CHARS);
-            let hunk: String = hunk.chars().skip(over).collect();
+            let excess = hunk.chars().count().saturating_sub(MAX_HUNK_CHARS);
+            let hunk: String = hunk.chars().skip(excess).collect();
             GithubMessage {
                 delivery: format!("review_comment:{id}"),
                 issue: pull,
@@ -691,8 +672,8 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
     })
 }
 
-pub(super) fn error_text(trouble: &ServiceError) -> String {
-    match trouble {
+pub(super) fn error_text(error: &ServiceError) -> String {
+    match error {
         ServiceError::RetryAfter(pause) => format!("GitHub asks to wait {} s", pause.as_secs()),
         ServiceError::OutcomeUnknown(why)
         | ServiceError::Rejected(why)
@@ -725,9 +706,9 @@ mod tests {
         );
         let created = json!({ "action": "created", "issue": { "number": 7 }, "comment": { "id": 5, "body": "x" } });
         assert_eq!(deleted_source("issue_comment", &created), None);
-        let heard = parse_message("issue_comment", "acme/shop", &created)
-            .map(|github_message| github_message.source);
-        assert_eq!(heard.as_deref(), Some("comment:5"));
+        let source =
+            parse_message("issue_comment", "acme/shop", &created).map(|message| message.source);
+        assert_eq!(source.as_deref(), Some("comment:5"));
         assert_eq!(
             deleted_source(
                 "issues",

@@ -25,35 +25,35 @@ const MAX_ADDRESS_CHARS: usize = 2_000;
 /// Splits a text into its parts, in order and without gaps.
 fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
     let mut found = Vec::new();
-    let (mut from, mut fence) = (0, None::<(char, usize)>);
+    let (mut line_start, mut fence) = (0, None::<(char, usize)>);
     // Start of the lines of prose that are not split yet, and whether they are quoted.
-    let mut words: Option<(usize, PartKind)> = None;
-    let (mut blank, mut in_list) = (true, false);
-    let mut looks = MAX_SEARCHES;
-    while from < text.len() {
-        let to = text[from..]
+    let mut open_prose: Option<(usize, PartKind)> = None;
+    let (mut was_blank, mut in_list) = (true, false);
+    let mut searches_left = MAX_SEARCHES;
+    while line_start < text.len() {
+        let line_end = text[line_start..]
             .find('\n')
-            .map_or(text.len(), |at| from + at + 1);
-        let line = &text[from..to];
-        let inner = line.trim_start_matches(' ');
-        let indent = line.len() - inner.len();
-        let kind = match (fence, parse_fence(inner).filter(|_| indent < 4)) {
-            (Some((sign, long)), closes) => {
-                if closes
-                    .is_some_and(|(c, many, rest)| c == sign && many >= long && rest.is_empty())
-                {
+            .map_or(text.len(), |at| line_start + at + 1);
+        let line = &text[line_start..line_end];
+        let content = line.trim_start_matches(' ');
+        let indent = line.len() - content.len();
+        let kind = match (fence, parse_fence(content).filter(|_| indent < 4)) {
+            (Some((fence_char, fence_length)), closes) => {
+                if closes.is_some_and(|(c, length, rest)| {
+                    c == fence_char && length >= fence_length && rest.is_empty()
+                }) {
                     fence = None;
                 }
                 PartKind::Code
             }
-            (None, Some((sign, many, _))) => {
-                fence = Some((sign, many));
+            (None, Some((fence_char, length, _))) => {
+                fence = Some((fence_char, length));
                 PartKind::Code
             }
-            (None, None) if inner.starts_with('>') && indent < 4 => PartKind::Quote,
+            (None, None) if content.starts_with('>') && indent < 4 => PartKind::Quote,
             (None, None)
-                if (indent >= 4 || inner.starts_with('\t'))
-                    && blank
+                if (indent >= 4 || content.starts_with('\t'))
+                    && was_blank
                     && !in_list
                     && !line.trim().is_empty() =>
             {
@@ -64,51 +64,54 @@ fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
         let is_blank = line.trim().is_empty();
         let in_block = kind == PartKind::Code && fence.is_none();
         if kind == PartKind::Prose && !is_blank && indent < 4 {
-            in_list = is_list_item(inner) || (in_list && !blank);
+            in_list = is_list_item(content) || (in_list && !was_blank);
         }
         // A hidden comment may continue over lines of every kind. It is looked for in prose, and
         // ends at its own end.
         if kind == PartKind::Prose || kind == PartKind::Quote {
-            let start = match words {
-                Some((start, of)) if of == kind && !is_blank => start,
-                Some((start, of)) => {
-                    found.extend(split_prose(text, start..from, of));
-                    from
+            let start = match open_prose {
+                Some((start, open_kind)) if open_kind == kind && !is_blank => start,
+                Some((start, open_kind)) => {
+                    found.extend(split_prose(text, start..line_start, open_kind));
+                    line_start
                 }
-                None => from,
+                None => line_start,
             };
-            words = Some((start, kind));
-            let may_hide = line.contains("<!--") && looks > 0;
-            looks -= usize::from(may_hide);
-            if let Some(end) = may_hide
-                .then(|| hidden_comment_end(text, start, to))
-                .flatten()
-            {
+            open_prose = Some((start, kind));
+            let may_hide = line.contains("<!--") && searches_left > 0;
+            searches_left -= usize::from(may_hide);
+            let comment_end = if may_hide {
+                hidden_comment_end(text, start, line_end)
+            } else {
+                None
+            };
+            if let Some(end) = comment_end {
                 found.extend(split_prose(text, start..end, kind));
-                (from, words, blank) = (end, None, false);
+                (line_start, open_prose, was_blank) = (end, None, false);
                 continue;
             }
         } else {
-            if let Some((start, of)) = words.take() {
-                found.extend(split_prose(text, start..from, of));
+            if let Some((start, open_kind)) = open_prose.take() {
+                found.extend(split_prose(text, start..line_start, open_kind));
             }
-            found.push((from..to, PartKind::Code));
+            found.push((line_start..line_end, PartKind::Code));
         }
-        blank = is_blank || in_block;
-        from = to;
+        was_blank = is_blank || in_block;
+        line_start = line_end;
     }
-    if let Some((start, of)) = words {
-        found.extend(split_prose(text, start..text.len(), of));
+    if let Some((start, open_kind)) = open_prose {
+        found.extend(split_prose(text, start..text.len(), open_kind));
     }
     found
 }
 
 /// Returns the character and the length of a fence, and the text after it.
 fn parse_fence(line: &str) -> Option<(char, usize, &str)> {
-    let sign = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
-    let many = line.chars().take_while(|c| *c == sign).count();
-    let rest = line[many..].trim();
-    (many >= 3 && !(sign == '`' && rest.contains('`'))).then_some((sign, many, rest))
+    let fence_char = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
+    let length = line.chars().take_while(|c| *c == fence_char).count();
+    let rest = line[length..].trim();
+    (length >= 3 && !(fence_char == '`' && rest.contains('`')))
+        .then_some((fence_char, length, rest))
 }
 
 fn is_list_item(line: &str) -> bool {
@@ -121,49 +124,51 @@ fn is_list_item(line: &str) -> bool {
 }
 
 /// Returns the end of a hidden comment that begins within this prose and continues after it.
-fn hidden_comment_end(text: &str, from: usize, to: usize) -> Option<usize> {
-    let last = split_prose(text, from..to, PartKind::Prose).pop()?;
-    if last.1 != PartKind::Hidden || text[last.0.clone()].ends_with("-->") {
+fn hidden_comment_end(text: &str, start: usize, end: usize) -> Option<usize> {
+    let last_part = split_prose(text, start..end, PartKind::Prose).pop()?;
+    if last_part.1 != PartKind::Hidden || text[last_part.0.clone()].ends_with("-->") {
         return None;
     }
-    let start = last.0.start;
+    let comment_start = last_part.0.start;
     Some(
-        text[start..]
+        text[comment_start..]
             .find("-->")
-            .map_or(text.len(), |at| start + at + 3),
+            .map_or(text.len(), |at| comment_start + at + 3),
     )
 }
 
 /// Splits prose into its parts: inline code and hidden comments.
 fn split_prose(text: &str, within: Range<usize>, kind: PartKind) -> Vec<(Range<usize>, PartKind)> {
-    let (mut found, mut start, mut at) = (Vec::new(), within.start, within.start);
+    let (mut found, mut start, mut position) = (Vec::new(), within.start, within.start);
     let mut push = |range: Range<usize>, kind| {
         if !range.is_empty() {
             found.push((range, kind));
         }
     };
-    while at < within.end {
-        let rest = &text[at..within.end];
-        if let Some(escaped) = rest.strip_prefix('\\') {
-            at += 1 + escaped.chars().next().map_or(0, char::len_utf8);
+    while position < within.end {
+        let rest = &text[position..within.end];
+        if let Some(after_backslash) = rest.strip_prefix('\\') {
+            position += 1 + after_backslash.chars().next().map_or(0, char::len_utf8);
         } else if rest.starts_with('`') {
-            let long = rest.bytes().take_while(|byte| *byte == b'`').count();
-            match inline_code_end(&rest[long..], long) {
+            let run_length = rest.bytes().take_while(|byte| *byte == b'`').count();
+            match inline_code_end(&rest[run_length..], run_length) {
                 Some(end) => {
-                    push(start..at, kind);
-                    push(at..at + long + end, PartKind::Code);
-                    at += long + end;
-                    start = at;
+                    push(start..position, kind);
+                    push(position..position + run_length + end, PartKind::Code);
+                    position += run_length + end;
+                    start = position;
                 }
-                None => at += long,
+                None => position += run_length,
             }
         } else if rest.starts_with("<!--") {
-            let end = rest.find("-->").map_or(within.end, |rest| at + rest + 3);
-            push(start..at, kind);
-            push(at..end, PartKind::Hidden);
-            (start, at) = (end, end);
+            let end = rest
+                .find("-->")
+                .map_or(within.end, |rest| position + rest + 3);
+            push(start..position, kind);
+            push(position..end, PartKind::Hidden);
+            (start, position) = (end, end);
         } else {
-            at += rest.chars().next().map_or(1, char::len_utf8);
+            position += rest.chars().next().map_or(1, char::len_utf8);
         }
     }
     push(start..within.end, kind);
@@ -171,16 +176,16 @@ fn split_prose(text: &str, within: Range<usize>, kind: PartKind) -> Vec<(Range<u
 }
 
 /// Returns the end of inline code, after its closing backticks.
-fn inline_code_end(text: &str, long: usize) -> Option<usize> {
-    let mut at = 0;
-    while let Some(next) = text[at..].find('`') {
-        let many = text[at + next..]
+fn inline_code_end(text: &str, run_length: usize) -> Option<usize> {
+    let mut position = 0;
+    while let Some(next) = text[position..].find('`') {
+        let length = text[position + next..]
             .bytes()
             .take_while(|byte| *byte == b'`')
             .count();
-        at += next + many;
-        if many == long {
-            return Some(at);
+        position += next + length;
+        if length == run_length {
+            return Some(position);
         }
     }
     None
@@ -196,19 +201,23 @@ fn find_mentions(text: &str) -> Vec<(Range<usize>, String)> {
     let mut found = Vec::new();
     for (range, _) in split_parts(text)
         .into_iter()
-        .filter(|split_part| split_part.1 == PartKind::Prose)
+        .filter(|(_, kind)| *kind == PartKind::Prose)
     {
-        for (at, _) in text[range.clone()].match_indices('@') {
-            let at = range.start + at;
-            if text[..at].chars().next_back().is_some_and(is_name_char) {
+        for (position, _) in text[range.clone()].match_indices('@') {
+            let position = range.start + position;
+            if text[..position]
+                .chars()
+                .next_back()
+                .is_some_and(is_name_char)
+            {
                 continue;
             }
-            let name: String = text[at + 1..range.end]
+            let name: String = text[position + 1..range.end]
                 .chars()
                 .take_while(|c| is_name_char(*c))
                 .collect();
             if !name.is_empty() {
-                found.push((at..at + 1 + name.len(), name.to_lowercase()));
+                found.push((position..position + 1 + name.len(), name.to_lowercase()));
             }
         }
     }
@@ -218,19 +227,22 @@ fn find_mentions(text: &str) -> Vec<(Range<usize>, String)> {
 /// Returns the names that a text mentions, in lower case. Mentions in code, quotes and hidden parts
 /// do not count.
 pub(crate) fn mentioned_names(text: &str) -> Vec<String> {
-    find_mentions(text).into_iter().map(|pair| pair.1).collect()
+    find_mentions(text)
+        .into_iter()
+        .map(|(_, name)| name)
+        .collect()
 }
 
 /// Returns a message as people see it: without hidden comments, and without our own mention.
 pub(crate) fn visible_text(text: &str, slug: &str) -> String {
-    let mut gone: Vec<Range<usize>> = split_parts(text)
+    let mut removed: Vec<Range<usize>> = split_parts(text)
         .into_iter()
-        .filter(|split_part| split_part.1 == PartKind::Hidden)
-        .map(|split_part| split_part.0)
+        .filter(|(_, kind)| *kind == PartKind::Hidden)
+        .map(|(range, _)| range)
         .collect();
     for (range, _) in find_mentions(text)
         .into_iter()
-        .filter(|pair| pair.1.eq_ignore_ascii_case(slug))
+        .filter(|(_, name)| name.eq_ignore_ascii_case(slug))
     {
         let bot = "[bot]";
         let end = if text[range.end..].starts_with(bot) {
@@ -238,20 +250,21 @@ pub(crate) fn visible_text(text: &str, slug: &str) -> String {
         } else {
             range.end
         };
-        gone.push(range.start..end);
+        removed.push(range.start..end);
     }
-    gone.sort_by_key(|range| range.start);
-    let (mut kept, mut at) = (String::with_capacity(text.len()), 0);
-    for range in gone {
-        kept.push_str(&text[at..range.start]);
-        at = range.end;
+    removed.sort_by_key(|range| range.start);
+    let (mut visible, mut position) = (String::with_capacity(text.len()), 0);
+    for range in removed {
+        visible.push_str(&text[position..range.start]);
+        position = range.end;
         // Of the spaces on both sides of a removed part, one side is kept.
-        if kept.ends_with([' ', '\n']) || kept.is_empty() {
-            at += text[at..].len() - text[at..].trim_start_matches(' ').len();
+        if visible.ends_with([' ', '\n']) || visible.is_empty() {
+            position += text[position..].len() - text[position..].trim_start_matches(' ').len();
         }
     }
-    kept.push_str(&text[at..]);
-    kept.replace('\r', "")
+    visible.push_str(&text[position..]);
+    visible
+        .replace('\r', "")
         .trim()
         .trim_start_matches([',', ':'])
         .trim()
@@ -261,69 +274,76 @@ pub(crate) fn visible_text(text: &str, slug: &str) -> String {
 /// Changes an agent's text so that it mentions nobody, hides nothing, and leaves no code block
 /// open.
 pub(crate) fn without_mentions(text: &str) -> String {
-    let mut said = String::with_capacity(text.len() + 16);
+    let mut quiet = String::with_capacity(text.len() + 16);
     let found = split_parts(text);
     for (range, kind) in &found {
         let part = &text[range.clone()];
         match kind {
-            PartKind::Code => said.push_str(part),
-            PartKind::Prose | PartKind::Quote => push_without_mentions(&mut said, part),
+            PartKind::Code => quiet.push_str(part),
+            PartKind::Prose | PartKind::Quote => push_without_mentions(&mut quiet, part),
             PartKind::Hidden => {
-                said.push_str("&lt;!--");
-                push_without_mentions(&mut said, part.strip_prefix("<!--").unwrap_or(part));
+                quiet.push_str("&lt;!--");
+                push_without_mentions(&mut quiet, part.strip_prefix("<!--").unwrap_or(part));
             }
         }
     }
-    if let Some(marks) = closing_fence(text) {
-        said = format!("{}\n{marks}", said.trim_end_matches('\n'));
+    if let Some(closing_marks) = closing_fence(text) {
+        quiet = format!("{}\n{closing_marks}", quiet.trim_end_matches('\n'));
     }
-    said
+    quiet
 }
 
 /// Returns the marks that close a fence that is still open.
 fn closing_fence(text: &str) -> Option<String> {
-    let mut open: Option<(char, usize)> = None;
+    let mut open_fence: Option<(char, usize)> = None;
     let found = split_parts(text);
-    for (range, _) in found.iter().filter(|found| found.1 == PartKind::Code) {
+    for (range, _) in found.iter().filter(|(_, kind)| *kind == PartKind::Code) {
         // Each line of a code block is a part of its own. Inline code is no fence, because it has
         // its end.
         let line = &text[range.clone()];
-        let inner = line.trim_start_matches(' ');
-        let Some((sign, many, rest)) = parse_fence(inner).filter(|_| line.len() - inner.len() < 4)
+        let content = line.trim_start_matches(' ');
+        let Some((fence_char, length, rest)) =
+            parse_fence(content).filter(|_| line.len() - content.len() < 4)
         else {
             continue;
         };
-        match open {
-            Some((of, long)) if of == sign && many >= long && rest.is_empty() => open = None,
-            None => open = Some((sign, many)),
+        match open_fence {
+            Some((open_char, open_length))
+                if open_char == fence_char && length >= open_length && rest.is_empty() =>
+            {
+                open_fence = None
+            }
+            None => open_fence = Some((fence_char, length)),
             Some(_) => {}
         }
     }
-    open.map(|(sign, many)| sign.to_string().repeat(many))
+    open_fence.map(|(fence_char, length)| fence_char.to_string().repeat(length))
 }
 
-fn push_without_mentions(said: &mut String, text: &str) {
+fn push_without_mentions(quiet: &mut String, text: &str) {
     let mut rest = text;
-    while let Some(at) = rest.find(['@', '&']) {
-        said.push_str(&rest[..at]);
-        let sign = at_entity_length(&rest[at..]).unwrap_or(1);
-        let behind = &rest[at + sign..];
-        let is_at = rest[at..].starts_with('@') || sign > 1;
-        let before = said.chars().next_back().is_some_and(char::is_alphanumeric);
-        let calls = is_at && !before && behind.starts_with(|c: char| c.is_alphanumeric());
-        if calls && !is_in_address(said) {
-            said.extend(['@', ZERO_WIDTH_SPACE]);
+    while let Some(position) = rest.find(['@', '&']) {
+        quiet.push_str(&rest[..position]);
+        let sign_length = at_entity_length(&rest[position..]).unwrap_or(1);
+        let after_sign = &rest[position + sign_length..];
+        let is_at = rest[position..].starts_with('@') || sign_length > 1;
+        let is_after_word = quiet.chars().next_back().is_some_and(char::is_alphanumeric);
+        let is_mention =
+            is_at && !is_after_word && after_sign.starts_with(|c: char| c.is_alphanumeric());
+        if is_mention && !is_in_address(quiet) {
+            quiet.extend(['@', ZERO_WIDTH_SPACE]);
         } else {
-            said.push_str(&rest[at..at + sign]);
+            quiet.push_str(&rest[position..position + sign_length]);
         }
-        rest = behind;
+        rest = after_sign;
     }
-    said.push_str(rest);
+    quiet.push_str(rest);
 }
 
 /// Returns the length of an HTML entity that stands for `@`.
 fn at_entity_length(text: &str) -> Option<usize> {
-    let end = text.char_indices().take(12).find(|text| text.1 == ';')?.0 + 1;
+    let (semicolon, _) = text.char_indices().take(12).find(|(_, c)| *c == ';')?;
+    let end = semicolon + 1;
     let name = text[..end].to_ascii_lowercase();
     let name = name.strip_prefix('&')?.strip_suffix(';')?;
     let number = match name.strip_prefix('#') {
@@ -339,15 +359,15 @@ fn at_entity_length(text: &str) -> Option<usize> {
 /// Returns whether the next character belongs to a web address, which a zero-width space would
 /// break.
 fn is_in_address(before: &str) -> bool {
-    let ends = |c: char| c.is_whitespace() || "()[]<>\"'".contains(c);
-    let long: usize = before
+    let ends_word = |c: char| c.is_whitespace() || "()[]<>\"'".contains(c);
+    let word_bytes: usize = before
         .chars()
         .rev()
         .take(MAX_ADDRESS_CHARS)
-        .take_while(|c| !ends(*c))
+        .take_while(|c| !ends_word(*c))
         .map(char::len_utf8)
         .sum();
-    let word = &before[before.len() - long..];
+    let word = &before[before.len() - word_bytes..];
     let Some(rest) = word
         .strip_prefix("https://")
         .or_else(|| word.strip_prefix("http://"))
@@ -369,7 +389,7 @@ mod tests {
 
     #[test]
     fn mention_counts_only_as_a_whole_word_outside_code_quotes_and_comments() {
-        for (text, called) in [
+        for (text, is_mentioned) in [
             ("@claude-bot fix it", true),
             ("please, @Claude-Bot: fix it", true),
             ("(@claude-bot)", true),
@@ -411,7 +431,7 @@ mod tests {
         ] {
             assert_eq!(
                 mentioned_names(text).contains(&"claude-bot".to_owned()),
-                called,
+                is_mentioned,
                 "{text:?}"
             );
         }
@@ -439,7 +459,7 @@ mod tests {
 
     #[test]
     fn text_is_read_without_the_mention_and_hidden_comments() {
-        for (text, seen) in [
+        for (text, expected) in [
             ("@claude-bot fix it", "fix it"),
             ("@claude-bot, fix it", "fix it"),
             ("@claude-bot: fix it", "fix it"),
@@ -456,13 +476,13 @@ mod tests {
             ("`<!-- kept -->`", "`<!-- kept -->`"),
             ("> quoted\n\n@claude-bot yes\r\n", "> quoted\n\nyes"),
         ] {
-            assert_eq!(visible_text(text, "claude-bot"), seen, "{text:?}");
+            assert_eq!(visible_text(text, "claude-bot"), expected, "{text:?}");
         }
     }
 
     #[test]
     fn quiet_disables_mentions_and_keeps_code_and_tables() {
-        let kept = [
+        let unchanged = [
             "| a | b |\n|---|---|\n| 1 | `@x` |\n",
             "```ts\nimport x from \"@types/node\"; // @ann\n```\n",
             "mail me@there.org",
@@ -470,10 +490,10 @@ mod tests {
             "a @ b & c &amp; d",
             "~~~\n<!-- @x -->\n~~~\nend\n",
         ];
-        for text in kept {
+        for text in unchanged {
             assert_eq!(without_mentions(text), text);
         }
-        for (text, said) in [
+        for (text, expected) in [
             ("@ann look", "@\u{200b}ann look"),
             ("_@ann_ \\@ann", "_@\u{200b}ann_ \\@\u{200b}ann"),
             ("> @ann", "> @\u{200b}ann"),
@@ -497,8 +517,8 @@ mod tests {
             ("<!-- never closed", "&lt;!-- never closed"),
             ("```rust\nlet x", "```rust\nlet x\n```"),
         ] {
-            assert_eq!(without_mentions(text), said);
-            assert_eq!(without_mentions(said), said, "quiet is idempotent");
+            assert_eq!(without_mentions(text), expected);
+            assert_eq!(without_mentions(expected), expected, "quiet is idempotent");
         }
     }
 }

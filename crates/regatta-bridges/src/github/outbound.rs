@@ -7,13 +7,14 @@ use regatta_core::agent_protocol::ToolStatus;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::http::percent_encoded;
 use crate::rate_limit::RateLimit;
 use crate::render::{self, PlanFormat};
 use crate::service::{
     CardButton, CardTone, Outbound, PostCard, SendContent, SendRequest, ServiceError, ServiceFuture,
 };
 
-use super::api::{GithubApi, escaped};
+use super::api::GithubApi;
 use super::markup;
 
 /// Maximum text length of one comment. GitHub accepts 65,536 characters, and the lines around the
@@ -57,7 +58,7 @@ impl GithubOutbound {
         GithubOutbound { api }
     }
 
-    async fn react(&self, shot: &SendRequest, source: &str) -> Result<String, ServiceError> {
+    async fn react(&self, request: &SendRequest, source: &str) -> Result<String, ServiceError> {
         let (kind, id) = source.split_once(':').unwrap_or((source, ""));
         let id: u64 = id
             .split(':')
@@ -74,7 +75,7 @@ impl GithubOutbound {
         let body = json!({"content": "eyes"});
         match self
             .api
-            .call_repo(target_repo(shot), Method::POST, &path, Some(&body))
+            .call_repo(target_repo(request), Method::POST, &path, Some(&body))
             .await
         {
             Ok(_) => Ok(String::new()),
@@ -82,20 +83,24 @@ impl GithubOutbound {
             Err(ServiceError::Unauthorized(why)) if why.contains("GitHub says 403") => {
                 Err(ServiceError::Rejected(why))
             }
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         }
     }
 
-    async fn show_card(&self, shot: &SendRequest, card: &PostCard) -> Result<String, ServiceError> {
-        let repo = target_repo(shot);
+    async fn show_card(
+        &self,
+        request: &SendRequest,
+        card: &PostCard,
+    ) -> Result<String, ServiceError> {
+        let repo = target_repo(request);
         let body =
-            json!({"body": format!("{}\n\n{}", card_text(card), hidden_mark(&shot.post_mark))});
-        let mut known = shot.existing_name.clone();
-        if known.is_none() && shot.may_exist {
+            json!({"body": format!("{}\n\n{}", card_text(card), hidden_mark(&request.post_mark))});
+        let mut existing = request.existing_name.clone();
+        if existing.is_none() && request.may_exist {
             // The comment may exist, because a call was under way when the last run ended.
-            known = self.find_comment(shot).await?;
+            existing = self.find_comment(request).await?;
         }
-        if let Some(name) = known {
+        if let Some(name) = existing {
             let path = match name.split_once(':') {
                 Some(("comment", id)) => format!("/issues/comments/{id}"),
                 Some(("review_comment", id)) => format!("/pulls/comments/{id}"),
@@ -111,105 +116,117 @@ impl GithubOutbound {
                 // a turn is.
                 Err(ServiceError::Rejected(why))
                     if is_gone(&why) && card.tone != CardTone::Working => {}
-                Err(trouble) => return Err(trouble),
+                Err(error) => return Err(error),
             }
         }
-        let number = target_issue(shot)?;
-        let place = target_thread(shot);
-        let path = match place {
+        let number = target_issue(request)?;
+        let thread = target_thread(request);
+        let path = match thread {
             CommentThread::Issue => format!("/issues/{number}/comments"),
             CommentThread::ReviewThread(root) => format!("/pulls/{number}/comments/{root}/replies"),
         };
-        let made = self
+        let created = self
             .api
             .call_repo(repo, Method::POST, &path, Some(&body))
             .await?;
-        let id = made.body["id"]
+        let id = created.body["id"]
             .as_u64()
             .ok_or_else(|| ServiceError::OutcomeUnknown("GitHub returned no comment id".into()))?;
-        Ok(place.comment_name(id))
+        Ok(thread.comment_name(id))
     }
 
     /// Returns the comment with this mark, if it exists: a comment of ours with the mark at its
     /// end.
-    async fn find_comment(&self, shot: &SendRequest) -> Result<Option<String>, ServiceError> {
-        let (me, place, number) = (
+    async fn find_comment(&self, request: &SendRequest) -> Result<Option<String>, ServiceError> {
+        let (identity, thread, number) = (
             self.api.identity().await?,
-            target_thread(shot),
-            target_issue(shot)?,
+            target_thread(request),
+            target_issue(request)?,
         );
-        let mark = hidden_mark(&shot.post_mark);
-        let ours = |value: &Value| {
-            let by_us = value["user"]["login"]
+        let mark = hidden_mark(&request.post_mark);
+        let is_own = |value: &Value| {
+            let is_own_author = value["user"]["login"]
                 .as_str()
-                .is_some_and(|s| s.eq_ignore_ascii_case(&me.login));
-            by_us
+                .is_some_and(|s| s.eq_ignore_ascii_case(&identity.login));
+            is_own_author
                 && value["body"]
                     .as_str()
                     .is_some_and(|s| s.trim_end().ends_with(&mark))
         };
-        let path = match place {
+        let path = match thread {
             CommentThread::Issue => format!("/issues/{number}/comments"),
             CommentThread::ReviewThread(_) => {
                 format!("/pulls/{number}/comments?sort=created&direction=desc")
             }
         };
-        let found = self.api.list_until(target_repo(shot), &path, ours).await?;
+        let found = self
+            .api
+            .list_until(target_repo(request), &path, is_own)
+            .await?;
         Ok(found
             .iter()
-            .find(|found| ours(found))
-            .and_then(|found| found["id"].as_u64())
-            .map(|id| place.comment_name(id)))
+            .find(|comment| is_own(comment))
+            .and_then(|comment| comment["id"].as_u64())
+            .map(|id| thread.comment_name(id)))
     }
 
     async fn show_pull_request(
         &self,
-        shot: &SendRequest,
+        request: &SendRequest,
         title: &str,
         body: &str,
         (head, base): (&str, &str),
     ) -> Result<String, ServiceError> {
-        if let Some(name) = self.find_open_pull_request(shot, head, base).await? {
+        if let Some(name) = self.find_open_pull_request(request, head, base).await? {
             return Ok(name);
         }
-        let asked = target_issue(shot).map_or(String::new(), |n| format!("\n\nAsked for in #{n}."));
+        let origin_note =
+            target_issue(request).map_or(String::new(), |n| format!("\n\nAsked for in #{n}."));
         let text: String = markup::without_mentions(body)
             .chars()
             .take(MAX_COMMENT_CHARS)
             .collect();
         let title = if title.trim().is_empty() { head } else { title };
-        let ask = json!({
+        let request_body = json!({
             "title": markup::without_mentions(title), "head": head, "base": base,
-            "body": format!("{text}{asked}\n\n{}", hidden_mark(&shot.post_mark)),
+            "body": format!("{text}{origin_note}\n\n{}", hidden_mark(&request.post_mark)),
         });
         match self
             .api
-            .call_repo(target_repo(shot), Method::POST, "/pulls", Some(&ask))
+            .call_repo(
+                target_repo(request),
+                Method::POST,
+                "/pulls",
+                Some(&request_body),
+            )
             .await
         {
-            Ok(made) => pull_request_name(&made.body).ok_or_else(|| {
+            Ok(created) => pull_request_name(&created.body).ok_or_else(|| {
                 ServiceError::OutcomeUnknown("GitHub returned no pull request".into())
             }),
             // The pull request was opened in the meantime, by somebody else or by a call of ours
             // whose answer was lost.
             Err(ServiceError::Rejected(why)) => self
-                .find_open_pull_request(shot, head, base)
+                .find_open_pull_request(request, head, base)
                 .await?
                 .ok_or(ServiceError::Rejected(why)),
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         }
     }
 
     async fn find_open_pull_request(
         &self,
-        shot: &SendRequest,
+        request: &SendRequest,
         head: &str,
         base: &str,
     ) -> Result<Option<String>, ServiceError> {
-        let repo = target_repo(shot);
+        let repo = target_repo(request);
         let owner = repo.split('/').next().unwrap_or_default();
-        let head = escaped(&format!("{owner}:{head}"));
-        let path = format!("/pulls?state=open&head={head}&base={}", escaped(base));
+        let head = percent_encoded(&format!("{owner}:{head}"));
+        let path = format!(
+            "/pulls?state=open&head={head}&base={}",
+            percent_encoded(base)
+        );
         let found = self.api.call_repo(repo, Method::GET, &path, None).await?;
         Ok(found
             .body
@@ -227,12 +244,12 @@ fn pull_request_name(pull: &Value) -> Option<String> {
     ))
 }
 
-fn target_repo(shot: &SendRequest) -> &str {
-    shot.address.get("repo").map_or("", String::as_str)
+fn target_repo(request: &SendRequest) -> &str {
+    request.address.get("repo").map_or("", String::as_str)
 }
 
-fn target_issue(shot: &SendRequest) -> Result<u64, ServiceError> {
-    let number = shot
+fn target_issue(request: &SendRequest) -> Result<u64, ServiceError> {
+    let number = request
         .address
         .get("number")
         .and_then(|address| address.parse().ok());
@@ -241,12 +258,12 @@ fn target_issue(shot: &SendRequest) -> Result<u64, ServiceError> {
 
 /// Returns the thread in which to answer: that of the turn's message, or else that of the latest
 /// message.
-fn target_thread(shot: &SendRequest) -> CommentThread {
-    let root = match shot.address.get("source") {
+fn target_thread(request: &SendRequest) -> CommentThread {
+    let root = match request.address.get("source") {
         Some(source) => source
             .strip_prefix("review_comment:")
             .and_then(|source| source.split(':').next_back()),
-        None => shot.address.get("reply_to").map(String::as_str),
+        None => request.address.get("reply_to").map(String::as_str),
     };
     root.and_then(|root| root.parse().ok())
         .map_or(CommentThread::Issue, CommentThread::ReviewThread)
@@ -267,17 +284,17 @@ fn unknown_source(source: &str) -> ServiceError {
 }
 
 impl Outbound for GithubOutbound {
-    fn rate_limits(&self, shot: &SendRequest) -> Vec<RateLimit> {
-        let is_searched = match shot.content {
+    fn rate_limits(&self, request: &SendRequest) -> Vec<RateLimit> {
+        let is_searched = match request.content {
             SendContent::Reaction { .. } => false,
-            SendContent::Card(_) => shot.may_exist && shot.existing_name.is_none(),
+            SendContent::Card(_) => request.may_exist && request.existing_name.is_none(),
             SendContent::PullRequest { .. } => true,
         };
         let points = WRITE_POINTS + if is_searched { SEARCH_POINTS } else { 0 };
         let mut limits =
             vec![RateLimit::window("points", MAX_POINTS_PER_MINUTE, MINUTE).with_cost(points)];
         // GitHub counts a reaction as a write and not as content, because it notifies nobody.
-        if !matches!(shot.content, SendContent::Reaction { .. }) {
+        if !matches!(request.content, SendContent::Reaction { .. }) {
             limits.push(RateLimit::window(
                 "content a minute",
                 MAX_CONTENT_PER_MINUTE,
@@ -306,19 +323,19 @@ impl Outbound for GithubOutbound {
 
     fn show<'a>(
         &'a self,
-        shot: &'a SendRequest,
+        request: &'a SendRequest,
     ) -> ServiceFuture<'a, Result<String, ServiceError>> {
         Box::pin(async move {
-            match &shot.content {
-                SendContent::Reaction { source } => self.react(shot, source).await,
-                SendContent::Card(card) => self.show_card(shot, card).await,
+            match &request.content {
+                SendContent::Reaction { source } => self.react(request, source).await,
+                SendContent::Card(card) => self.show_card(request, card).await,
                 SendContent::PullRequest {
                     title,
                     body,
                     head,
                     base,
                 } => {
-                    self.show_pull_request(shot, title, body, (head, base))
+                    self.show_pull_request(request, title, body, (head, base))
                         .await
                 }
             }
@@ -333,15 +350,15 @@ fn card_text(card: &PostCard) -> String {
         max_line_chars: 150,
         sign: status_sign,
     };
-    let above = [
+    let sections = [
         render::card_header(card),
         lines.format_plan(card),
         Some(card.text.clone()).filter(|s| !s.trim().is_empty()),
     ];
-    let mut parts: Vec<String> = above
+    let mut parts: Vec<String> = sections
         .into_iter()
         .flatten()
-        .map(|above| markup::without_mentions(&above))
+        .map(|section| markup::without_mentions(&section))
         .collect();
     parts.extend(text_commands(&card.buttons, &card.text));
     parts.extend(render::link_line(card));
@@ -363,35 +380,31 @@ fn status_sign(status: ToolStatus) -> &'static str {
 
 /// Returns the commands that replace buttons, because GitHub comments have none.
 fn text_commands(buttons: &[CardButton], text: &str) -> Vec<String> {
-    let has = |word: &str| {
+    let has_button = |word: &str| {
         buttons
             .iter()
-            .any(|card_button| card_button.value.starts_with(&format!("{word}:")))
+            .any(|button| button.value.starts_with(&format!("{word}:")))
     };
     let mut lines = Vec::new();
     let choices: Vec<String> = buttons
         .iter()
-        .filter(|card_button| card_button.value.starts_with("choice-"))
+        .filter(|button| button.value.starts_with("choice-"))
         .enumerate()
-        .map(|(nth, card_button)| {
-            format!(
-                "{}. {}",
-                nth + 1,
-                markup::without_mentions(&card_button.label)
-            )
+        .map(|(index, button)| {
+            format!("{}. {}", index + 1, markup::without_mentions(&button.label))
         })
         .collect();
     if !choices.is_empty() {
         lines.push(choices.join("\n"));
     }
-    let said = |word: &str| text.contains(&format!("`{word}`"));
-    if has("allow") && has("deny") && !(said("allow") && said("deny")) {
+    let is_in_text = |word: &str| text.contains(&format!("`{word}`"));
+    if has_button("allow") && has_button("deny") && !(is_in_text("allow") && is_in_text("deny")) {
         lines.push("Say `allow` or `deny`.".to_owned());
     }
-    if has("land") && !said("land") {
+    if has_button("land") && !is_in_text("land") {
         lines.push("Say `land` to merge it.".to_owned());
     }
-    if has("stop") {
+    if has_button("stop") {
         lines.push("<sub>Say `stop` to end it.</sub>".to_owned());
     }
     lines
@@ -432,13 +445,7 @@ mod tests {
         let pieces = test_outbound().split_card(&card);
         let bodies: Vec<String> = pieces
             .iter()
-            .map(|post_card| {
-                format!(
-                    "{}\n\n{}",
-                    card_text(post_card),
-                    hidden_mark("regatta:V1:1:0")
-                )
-            })
+            .map(|card| format!("{}\n\n{}", card_text(card), hidden_mark("regatta:V1:1:0")))
             .collect();
         assert!(bodies.len() > 3);
         for body in &bodies {
@@ -463,100 +470,109 @@ mod tests {
             value: value.into(),
             is_dangerous: false,
         };
-        let said = |text: &str, buttons: Vec<CardButton>| {
+        let rendered = |text: &str, buttons: Vec<CardButton>| {
             card_text(&PostCard {
                 text: text.into(),
                 buttons,
                 ..PostCard::default()
             })
         };
-        let ask = vec![
+        let permission = vec![
             button("Allow", "allow:Q1"),
             button("Always", "always:Q1"),
             button("Deny", "deny:Q1"),
         ];
         assert_eq!(
-            said("May I?", ask.clone()),
+            rendered("May I?", permission.clone()),
             "May I?\n\nSay `allow` or `deny`."
         );
         assert_eq!(
-            said("Say `allow` or `deny`.", ask),
+            rendered("Say `allow` or `deny`.", permission),
             "Say `allow` or `deny`.",
             "the text already has the command"
         );
         let choices = vec![button("Red", "choice-0:Q1"), button("@ann", "choice-1:Q1")];
-        assert_eq!(said("Which?", choices), "Which?\n\n1. Red\n2. @\u{200b}ann");
         assert_eq!(
-            said("Done.", vec![button("Land", "land:V1")]),
+            rendered("Which?", choices),
+            "Which?\n\n1. Red\n2. @\u{200b}ann"
+        );
+        assert_eq!(
+            rendered("Done.", vec![button("Land", "land:V1")]),
             "Done.\n\nSay `land` to merge it."
         );
-        assert!(said("", vec![button("Stop", "stop:V1")]).contains("`stop`"));
-        assert_eq!(said("", vec![]), "…");
+        assert!(rendered("", vec![button("Stop", "stop:V1")]).contains("`stop`"));
+        assert_eq!(rendered("", vec![]), "…");
     }
 
     #[test]
     fn answer_is_placed_where_its_request_was() {
-        let at = |pairs: &[(&str, &str)]| {
-            let place: BTreeMap<String, String> = pairs
+        let thread_for = |pairs: &[(&str, &str)]| {
+            let address: BTreeMap<String, String> = pairs
                 .iter()
-                .map(|pair| (pair.0.to_owned(), pair.1.to_owned()))
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect();
-            let sight = SendContent::Card(PostCard::default());
+            let content = SendContent::Card(PostCard::default());
             target_thread(&SendRequest {
-                address: place,
+                address,
                 post_mark: "m".into(),
                 may_exist: false,
                 existing_name: None,
                 stage: 1,
-                content: sight,
+                content,
             })
         };
-        assert_eq!(at(&[("reply_to", "")]), CommentThread::Issue);
-        assert_eq!(at(&[("reply_to", "50")]), CommentThread::ReviewThread(50));
+        assert_eq!(thread_for(&[("reply_to", "")]), CommentThread::Issue);
         assert_eq!(
-            at(&[("reply_to", "50"), ("source", "comment:7")]),
+            thread_for(&[("reply_to", "50")]),
+            CommentThread::ReviewThread(50)
+        );
+        assert_eq!(
+            thread_for(&[("reply_to", "50"), ("source", "comment:7")]),
             CommentThread::Issue
         );
         assert_eq!(
-            at(&[("reply_to", ""), ("source", "review_comment:55:50")]),
+            thread_for(&[("reply_to", ""), ("source", "review_comment:55:50")]),
             CommentThread::ReviewThread(50)
         );
     }
 
     #[test]
     fn reaction_uses_points_and_a_comment_uses_content_limits() {
-        let keys = |sight: SendContent| {
-            let shot = SendRequest {
+        let limit_keys = |content: SendContent| {
+            let request = SendRequest {
                 address: BTreeMap::new(),
                 post_mark: "m".into(),
                 may_exist: false,
                 existing_name: None,
                 stage: 1,
-                content: sight,
+                content,
             };
             test_outbound()
-                .rate_limits(&shot)
+                .rate_limits(&request)
                 .into_iter()
-                .map(|rate_limit| rate_limit.key)
+                .map(|limit| limit.key)
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            keys(SendContent::Reaction {
+            limit_keys(SendContent::Reaction {
                 source: "comment:1".into()
             }),
             ["points"]
         );
-        let all = ["points", "content a minute", "content an hour"];
-        assert_eq!(keys(SendContent::Card(PostCard::default())), all);
+        let content_keys = ["points", "content a minute", "content an hour"];
+        assert_eq!(
+            limit_keys(SendContent::Card(PostCard::default())),
+            content_keys
+        );
         let text = String::new;
         assert_eq!(
-            keys(SendContent::PullRequest {
+            limit_keys(SendContent::PullRequest {
                 title: text(),
                 body: text(),
                 head: text(),
                 base: text()
             }),
-            all
+            content_keys
         );
     }
 }

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::http::HttpAnswer;
+use crate::http::{HttpAnswer, percent_encoded};
 use crate::service::ServiceError;
 
-use super::api::{GithubApi, escaped};
+use super::api::GithubApi;
 
 /// Limits: pages of the list per search, requests per search, and requests per delivery.
 const MAX_PAGES: usize = 50;
@@ -47,26 +47,26 @@ impl MissedDeliveries {
         api: &GithubApi,
     ) -> Result<usize, ServiceError> {
         self.read_list(api).await?;
-        let mut asked = 0;
+        let mut requested = 0;
         for guid in self.due_deliveries() {
-            let Some(failed_delivery) = self.failed.get_mut(&guid) else {
+            let Some(delivery) = self.failed.get_mut(&guid) else {
                 continue;
             };
-            failed_delivery.tries += 1;
+            delivery.tries += 1;
             match api
                 .call_as_app(
                     Method::POST,
-                    &format!("/app/hook/deliveries/{}/attempts", failed_delivery.latest),
+                    &format!("/app/hook/deliveries/{}/attempts", delivery.latest),
                 )
                 .await
             {
-                Ok(_) => asked += 1,
+                Ok(_) => requested += 1,
                 // The delivery is too old, and GitHub has deleted it.
-                Err(ServiceError::Rejected(_)) => failed_delivery.tries = MAX_TRIES,
-                Err(trouble) => return Err(trouble),
+                Err(ServiceError::Rejected(_)) => delivery.tries = MAX_TRIES,
+                Err(error) => return Err(error),
             }
         }
-        Ok(asked)
+        Ok(requested)
     }
 
     /// Returns the deliveries to request now, the oldest first, so that messages arrive in their
@@ -75,38 +75,38 @@ impl MissedDeliveries {
         let mut due: Vec<(u64, &String)> = self
             .failed
             .iter()
-            .filter(|failed| failed.1.tries < MAX_TRIES)
-            .map(|failed| (failed.1.first, failed.0))
+            .filter(|(_, delivery)| delivery.tries < MAX_TRIES)
+            .map(|(guid, delivery)| (delivery.first, guid))
             .collect();
         due.sort_unstable();
         due.into_iter()
             .take(MAX_REQUESTS_PER_SEARCH)
-            .map(|due| due.1.clone())
+            .map(|(_, guid)| guid.clone())
             .collect()
     }
 
     async fn read_list(&mut self, api: &GithubApi) -> Result<(), ServiceError> {
         let mut cursor = None::<String>;
         for _ in 0..MAX_PAGES {
-            let more = cursor.as_ref().map_or(String::new(), |cursor| {
-                format!("&cursor={}", escaped(cursor))
+            let cursor_argument = cursor.as_ref().map_or(String::new(), |cursor| {
+                format!("&cursor={}", percent_encoded(cursor))
             });
             let answer = api
                 .call_as_app(
                     Method::GET,
-                    &format!("/app/hook/deliveries?per_page=100{more}"),
+                    &format!("/app/hook/deliveries?per_page=100{cursor_argument}"),
                 )
                 .await?;
-            let rows = answer
+            let entries = answer
                 .body
                 .as_array()
                 .map(Vec::as_slice)
                 .unwrap_or_default();
-            let fresh = rows.iter().filter(|row| self.record_entry(row)).count();
+            let new_entries = entries.iter().filter(|row| self.record_entry(row)).count();
             cursor = next_cursor(&answer);
             // An older entry may be listed before a newer one, so only a whole page of known
             // entries is the end.
-            if cursor.is_none() || fresh == 0 {
+            if cursor.is_none() || new_entries == 0 {
                 break;
             }
         }
@@ -114,8 +114,8 @@ impl MissedDeliveries {
     }
 
     /// Records an entry of the list. Returns whether it is new.
-    fn record_entry(&mut self, line: &Value) -> bool {
-        let (Some(id), Some(guid)) = (line["id"].as_u64(), line["guid"].as_str()) else {
+    fn record_entry(&mut self, entry: &Value) -> bool {
+        let (Some(id), Some(guid)) = (entry["id"].as_u64(), entry["guid"].as_str()) else {
             return false;
         };
         if !self.seen_ids.insert(id) {
@@ -127,20 +127,20 @@ impl MissedDeliveries {
         {
             self.seen_ids.remove(&oldest);
         }
-        let good = line["status_code"]
+        let has_arrived = entry["status_code"]
             .as_u64()
-            .is_some_and(|line| (200..300).contains(&line));
-        if good {
+            .is_some_and(|status| (200..300).contains(&status));
+        if has_arrived {
             self.failed.remove(guid);
             if self.arrived.len() > MAX_REMEMBERED {
                 self.arrived.clear();
             }
             self.arrived.insert(guid.to_owned());
         } else if !self.arrived.contains(guid)
-            && is_relevant(line)
+            && is_relevant(entry)
             && self.failed.len() < MAX_REMEMBERED
         {
-            let failed_delivery = self
+            let delivery = self
                 .failed
                 .entry(guid.to_owned())
                 .or_insert(FailedDelivery {
@@ -148,23 +148,21 @@ impl MissedDeliveries {
                     latest: id,
                     tries: 0,
                 });
-            (failed_delivery.first, failed_delivery.latest) = (
-                failed_delivery.first.min(id),
-                failed_delivery.latest.max(id),
-            );
+            delivery.first = delivery.first.min(id);
+            delivery.latest = delivery.latest.max(id);
         }
         true
     }
 }
 
 /// Returns whether a delivery could be relevant.
-fn is_relevant(line: &Value) -> bool {
-    let of = (
-        line["event"].as_str().unwrap_or_default(),
-        line["action"].as_str().unwrap_or_default(),
+fn is_relevant(entry: &Value) -> bool {
+    let event = (
+        entry["event"].as_str().unwrap_or_default(),
+        entry["action"].as_str().unwrap_or_default(),
     );
     matches!(
-        of,
+        event,
         ("issue_comment" | "pull_request_review_comment", "created")
             | ("issues", "opened" | "assigned")
             | ("pull_request", "opened")
@@ -178,21 +176,17 @@ fn next_cursor(answer: &HttpAnswer) -> Option<String> {
     let next = answer
         .header("link")?
         .split(',')
-        .find(|answer| answer.contains("rel=\"next\""))?;
-    let query = next
-        .split_once('<')?
-        .1
-        .split_once('>')?
-        .0
-        .split_once('?')?
-        .1;
+        .find(|link| link.contains("rel=\"next\""))?;
+    let (_, rest) = next.split_once('<')?;
+    let (address, _) = rest.split_once('>')?;
+    let (_, query) = address.split_once('?')?;
     let cursor = query
         .split('&')
-        .find_map(|query| query.strip_prefix("cursor="))?;
-    Some(cursor.to_owned()).filter(|s| {
-        s.bytes()
-            .all(|byte| byte.is_ascii_graphic() && byte != b'%')
-    })
+        .find_map(|argument| argument.strip_prefix("cursor="))?;
+    let is_plain = cursor
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'%');
+    is_plain.then(|| cursor.to_owned())
 }
 
 #[cfg(test)]

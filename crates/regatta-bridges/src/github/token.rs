@@ -21,7 +21,7 @@ impl AppKey {
         let der = PrivateKeyDer::from_pem_slice(pem.reveal().trim().as_bytes()).map_err(|_| {
             "the private key is not PEM; it begins with -----BEGIN RSA PRIVATE KEY-----".to_owned()
         })?;
-        let pair = match &der {
+        let key_pair = match &der {
             PrivateKeyDer::Pkcs1(der) => RsaKeyPair::from_der(der.secret_pkcs1_der()),
             PrivateKeyDer::Pkcs8(der) => RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()),
             _ => {
@@ -30,18 +30,20 @@ impl AppKey {
                 );
             }
         };
-        pair.map(AppKey).map_err(|key_rejected| {
-            format!("the private key cannot be used ({key_rejected}); download one from the app's settings")
+        key_pair.map(AppKey).map_err(|error| {
+            format!(
+                "the private key cannot be used ({error}); download one from the app's settings"
+            )
         })
     }
 
     /// Returns a token for this app, and the time until which it may be used, in seconds since
     /// 1970.
     pub(crate) fn sign_token(&self, app_id: &str, now_s: u64) -> Result<(String, u64), String> {
-        let until = now_s + LIFETIME_S;
+        let expires_at_s = now_s + LIFETIME_S;
         let head = encode_part(&json!({"alg": "RS256", "typ": "JWT"}));
         let claims = encode_part(
-            &json!({"iss": app_id, "iat": now_s.saturating_sub(BACKDATE_S), "exp": until}),
+            &json!({"iss": app_id, "iat": now_s.saturating_sub(BACKDATE_S), "exp": expires_at_s}),
         );
         let message = format!("{head}.{claims}");
         let mut signature = vec![0; self.0.public().modulus_len()];
@@ -55,7 +57,7 @@ impl AppKey {
             .map_err(|_| "the private key cannot sign".to_owned())?;
         Ok((
             format!("{message}.{}", base64_url(&signature)),
-            until - BACKDATE_S,
+            expires_at_s - BACKDATE_S,
         ))
     }
 }
@@ -69,12 +71,14 @@ fn base64_url(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let held = chunk
+        let bits = chunk
             .iter()
-            .fold(0_u32, |held, byte| held << 8 | u32::from(*byte))
+            .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
             << (8 * (3 - chunk.len()));
-        for at in 0..=chunk.len() {
-            text.push(char::from(ALPHABET[(held >> (18 - 6 * at) & 63) as usize]));
+        for digit in 0..=chunk.len() {
+            text.push(char::from(
+                ALPHABET[(bits >> (18 - 6 * digit) & 63) as usize],
+            ));
         }
     }
     text
@@ -104,11 +108,12 @@ pub(crate) fn parse_date(date: &str) -> Option<u64> {
 pub(crate) fn format_date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let era = days / 146_097;
-    let of_era = days % 146_097;
-    let years = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * years + years / 4 - years / 100);
-    let months = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * months + 2) / 5 + 1;
+    let day_of_era = days % 146_097;
+    let years =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * years + years / 4 - years / 100);
+    let months = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * months + 2) / 5 + 1;
     let (year, month) = if months < 10 {
         (era * 400 + years, months + 3)
     } else {
@@ -165,16 +170,19 @@ mod tests {
 
     #[test]
     fn text_that_is_not_an_rsa_key_is_refused() {
-        for (pem, words) in [
+        for (pem, expected) in [
             ("", "PEM"),
             ("hello", "PEM"),
             (EMPTY_KEY, "cannot be used"),
             (EC_KEY, "not RSA"),
         ] {
-            let why = AppKey::from_pem(&Secret::new(pem))
+            let error = AppKey::from_pem(&Secret::new(pem))
                 .err()
                 .expect("it is not a key");
-            assert!(why.contains(words) && !why.contains("AQAB"), "{why}");
+            assert!(
+                error.contains(expected) && !error.contains("AQAB"),
+                "{error}"
+            );
         }
     }
 

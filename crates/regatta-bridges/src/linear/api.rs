@@ -78,7 +78,7 @@ impl LinearApi {
         &self,
         document: &str,
         variables: Value,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Value, ServiceError> {
         let body = json!({"query": document, "variables": variables});
         let token = self.token.reveal();
@@ -91,7 +91,7 @@ impl LinearApi {
         let mut call = HttpCall::new(Method::POST, &self.url)
             .json(&body)
             .header("authorization", value);
-        call.timeout = patience;
+        call.timeout = timeout;
         let answer = self.http.call(call).await?;
         let name = document
             .split(['(', '{'])
@@ -110,20 +110,20 @@ impl LinearApi {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if let Some(me) = known {
-            return Ok(me);
+        if let Some(identity) = known {
+            return Ok(identity);
         }
-        let said = self.query(VIEWER_QUERY, json!({}), None).await?;
+        let answer = self.query(VIEWER_QUERY, json!({}), None).await?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let viewer = &said["viewer"];
-        let me = LinearIdentity {
+        let viewer = &answer["viewer"];
+        let identity = LinearIdentity {
             id: text(&viewer["id"]),
             name: text(&viewer["name"]),
             display_name: text(&viewer["displayName"]),
-            organization: text(&said["organization"]["id"]),
+            organization: text(&answer["organization"]["id"]),
         };
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(me.clone());
-        Ok(me)
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity.clone());
+        Ok(identity)
     }
 
     /// Returns the facts about a person who wrote in a workspace; only id and name if Linear does
@@ -139,19 +139,19 @@ impl LinearApi {
         if id.is_empty() {
             return stranger;
         }
-        let asked = match self.identity().await {
-            Ok(me) => self
+        let looked_up = match self.identity().await {
+            Ok(identity) => self
                 .look_up_person(id)
                 .await
-                .map(|linear_person| linear_person.map(|person| (me, person))),
-            Err(trouble) => Err(trouble),
+                .map(|found| found.map(|person| (identity, person))),
+            Err(error) => Err(error),
         };
-        let (me, person) = match asked {
+        let (identity, person) = match looked_up {
             Ok(Some(found)) => found,
             Ok(None) => return stranger,
-            Err(trouble) => {
+            Err(error) => {
                 return Requester {
-                    is_uncertain: trouble.is_temporary(),
+                    is_uncertain: error.is_temporary(),
                     ..stranger
                 };
             }
@@ -164,7 +164,7 @@ impl LinearApi {
             },
             is_in_team: person.is_member
                 && !organization.is_empty()
-                && organization == me.organization,
+                && organization == identity.organization,
             is_bot: person.is_app,
             ..stranger
         }
@@ -180,31 +180,31 @@ impl LinearApi {
         if known.is_some() {
             return Ok(known);
         }
-        let said = self
+        let answer = self
             .query(PERSON_QUERY, json!({"id": id}), Some(LOOKUP_TIMEOUT))
             .await?;
-        let user = &said["user"];
-        let is = |name: &str, unsaid| user[name].as_bool().unwrap_or(unsaid);
+        let user = &answer["user"];
+        let flag = |name: &str, default| user[name].as_bool().unwrap_or(default);
         let Some(name) = user["name"].as_str() else {
             return Ok(None);
         };
-        let found = LinearPerson {
+        let person = LinearPerson {
             name: name.to_owned(),
-            is_member: is("active", true) && !is("guest", true),
-            is_app: is("app", false),
+            is_member: flag("active", true) && !flag("guest", true),
+            is_app: flag("app", false),
         };
         let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
         if people.len() >= MAX_CACHED_PEOPLE {
             people.clear();
         }
-        people.insert(id.to_owned(), found.clone());
-        Ok(Some(found))
+        people.insert(id.to_owned(), person.clone());
+        Ok(Some(person))
     }
 
     /// Returns the sessions that changed last, with their activities.
     pub(crate) async fn recent_sessions(&self) -> Result<Vec<Value>, ServiceError> {
-        let mut said = self.query(RECENT_SESSIONS_QUERY, json!({}), None).await?;
-        match said["agentSessions"]["nodes"].take() {
+        let mut answer = self.query(RECENT_SESSIONS_QUERY, json!({}), None).await?;
+        match answer["agentSessions"]["nodes"].take() {
             Value::Array(nodes) => Ok(nodes),
             _ => Err(ServiceError::OutcomeUnknown(
                 "RecentAgentSessions: Linear returned no sessions".into(),
@@ -219,7 +219,7 @@ impl LinearApi {
             .await
         {
             Err(ServiceError::Rejected(why)) if already_exists(&why) => Ok(()),
-            Ok(said) if said["agentActivityCreate"]["success"] == json!(false) => {
+            Ok(answer) if answer["agentActivityCreate"]["success"] == json!(false) => {
                 Err(ServiceError::OutcomeUnknown(
                     "AgentActivityCreate: Linear reports a failure".into(),
                 ))
@@ -264,35 +264,35 @@ fn classify_answer(name: &str, mut answer: HttpAnswer) -> Result<Value, ServiceE
     if answer.status == 429 || code == "RATELIMITED" || kind == "ratelimited" {
         return Err(ServiceError::RetryAfter(requested_pause(&answer)));
     }
-    let said = first["extensions"]["userPresentableMessage"]
+    let message = first["extensions"]["userPresentableMessage"]
         .as_str()
         .or(first["message"].as_str());
-    let said = said.map_or_else(
+    let message = message.map_or_else(
         || format!("{} without a reason", answer.status),
         str::to_owned,
     );
     if answer.status == 401 || code == "AUTHENTICATION_ERROR" || kind == "authentication error" {
         let why = format!(
-            "{name}: Linear says {said}; check the access token and the app's installation"
+            "{name}: Linear says {message}; check the access token and the app's installation"
         );
         return Err(ServiceError::Unauthorized(why));
     }
-    let broken = matches!(
+    let is_server_error = matches!(
         code.as_str(),
         "INTERNAL_SERVER_ERROR" | "INTERNAL_ERROR" | "LOCK_TIMEOUT"
     ) || matches!(
         kind.as_str(),
         "internal error" | "network error" | "lock timeout" | "bootstrap error"
     );
-    if answer.status >= 500 || broken {
+    if answer.status >= 500 || is_server_error {
         return Err(ServiceError::OutcomeUnknown(format!(
-            "{name}: Linear answered {}: {said}",
+            "{name}: Linear answered {}: {message}",
             answer.status
         )));
     }
     if !first.is_null() || answer.status >= 400 {
         return Err(ServiceError::Rejected(format!(
-            "{name}: Linear says {said}"
+            "{name}: Linear says {message}"
         )));
     }
     match answer.body["data"].take() {
@@ -315,16 +315,18 @@ fn requested_pause(answer: &HttpAnswer) -> Duration {
             .get(name)
             .and_then(|value| value.to_str().ok())
     };
-    let number = |name: &str| header(name).and_then(|s| s.trim().parse::<f64>().ok());
+    let number = |name: &str| header(name).and_then(|value| value.trim().parse::<f64>().ok());
     let limits = [
         "x-ratelimit-requests",
         "x-ratelimit-complexity",
         "x-ratelimit-endpoint-requests",
     ];
-    let used_up = |limit: &&str| number(&format!("{limit}-remaining")).is_some_and(|x| x < 1.0);
+    let is_exhausted = |limit: &&str| {
+        number(&format!("{limit}-remaining")).is_some_and(|remaining| remaining < 1.0)
+    };
     let resets = limits
         .into_iter()
-        .filter(used_up)
+        .filter(is_exhausted)
         .filter_map(|limit| number(&format!("{limit}-reset")));
     let latest = resets.fold(0.0_f64, f64::max);
     let now = unix_time_ms() as f64;

@@ -62,15 +62,20 @@ impl LinearInbound {
         let organization = payload["organizationId"].as_str().unwrap_or_default();
         match payload["action"].as_str()? {
             "created" => {
-                let by = self.api.requester(&session["creator"], organization).await;
-                let me = self.api.identity().await.unwrap_or_default();
-                session_request(session, payload["promptContext"].as_str(), by, &me)
-                    .map(IncomingEvent::Message)
+                let requester = self.api.requester(&session["creator"], organization).await;
+                let identity = self.api.identity().await.unwrap_or_default();
+                session_request(
+                    session,
+                    payload["promptContext"].as_str(),
+                    requester,
+                    &identity,
+                )
+                .map(IncomingEvent::Message)
             }
             "prompted" => {
                 let activity = &payload["agentActivity"];
-                let by = self.api.requester(author(activity), organization).await;
-                self.parse_prompt(session, activity, by)
+                let requester = self.api.requester(author(activity), organization).await;
+                self.parse_prompt(session, activity, requester)
             }
             _ => None,
         }
@@ -80,18 +85,18 @@ impl LinearInbound {
         &self,
         session: &Value,
         activity: &Value,
-        by: Requester,
+        requester: Requester,
     ) -> Option<IncomingEvent> {
         let delivery = prompt_delivery_id(activity["id"].as_str()?);
         let key = conversation_key(session["id"].as_str()?);
-        if by.id == self.agent_id {
+        if requester.id == self.agent_id {
             return None; // our own prompt
         }
         if activity["signal"].as_str() == Some("stop") {
             return Some(IncomingEvent::StopRequested {
                 delivery,
                 key,
-                requester: by,
+                requester,
             });
         }
         let body = activity["content"]["body"]
@@ -104,29 +109,34 @@ impl LinearInbound {
                 delivery,
                 approval,
                 choice,
-                requester: by,
+                requester,
             });
         }
         let source = activity["id"].as_str()?.to_owned();
-        let said = message_in_session(session)?;
+        let message = message_in_session(session)?;
         Some(IncomingEvent::Message(IncomingMessage {
             delivery,
-            author: by,
+            author: requester,
             text: cut_to_max_length(body),
             source,
             mentions_agent: true,
-            ..said
+            ..message
         }))
     }
 
     /// Handles the events that arrived while no webhook reached us.
-    async fn catch_up(&self, desk: &Intake, me: &LinearIdentity) -> Result<(), ServiceError> {
+    async fn catch_up(
+        &self,
+        intake: &Intake,
+        identity: &LinearIdentity,
+    ) -> Result<(), ServiceError> {
         for session in self.api.recent_sessions().await? {
             if session["appUser"]["id"].as_str() != Some(&self.agent_id) {
                 continue;
             }
-            for incoming_event in self.missed_events(desk, me, &session).await {
-                desk.accept(incoming_event)
+            for event in self.missed_events(intake, identity, &session).await {
+                intake
+                    .accept(event)
                     .await
                     .map_err(ServiceError::OutcomeUnknown)?;
             }
@@ -138,59 +148,71 @@ impl LinearInbound {
     /// prompts since our last activity.
     async fn missed_events(
         &self,
-        desk: &Intake,
-        me: &LinearIdentity,
+        intake: &Intake,
+        identity: &LinearIdentity,
         session: &Value,
     ) -> Vec<IncomingEvent> {
-        let open = matches!(
+        let is_open = matches!(
             session["status"].as_str(),
             Some("pending" | "active" | "awaitingInput" | "stale" | "stopping")
         );
-        let at = |value: &Value| parse_unix_ms(&value["createdAt"]);
+        let created_at = |value: &Value| parse_unix_ms(&value["createdAt"]);
         let mut activities: Vec<&Value> = session["activities"]["nodes"]
             .as_array()
             .into_iter()
             .flatten()
             .collect();
-        activities.sort_by_key(|activity| at(activity));
-        let last_own = activities
+        activities.sort_by_key(|activity| created_at(activity));
+        let last_own_index = activities
             .iter()
             .rposition(|activity| self.is_own_activity(activity));
         // If we know the conversation, every prompt is checked against the deliveries. Otherwise
         // prompts before our last activity count as answered.
-        let known = desk.conversation(&conversation_key(text_id(session)));
-        let from = if known.is_some() {
+        let conversation = intake.conversation(&conversation_key(text_id(session)));
+        let from = if conversation.is_some() {
             0
         } else {
-            last_own.map_or(0, |last_own| last_own + 1)
+            last_own_index.map_or(0, |last_own_index| last_own_index + 1)
         };
         let mut found = Vec::new();
         let mut first = String::new();
-        if open && last_own.is_none() && is_recent_enough(at(session)) && known.is_none() {
-            let by = self
+        if is_open
+            && last_own_index.is_none()
+            && is_recent_enough(created_at(session))
+            && conversation.is_none()
+        {
+            let requester = self
                 .api
-                .requester(&session["creator"], &me.organization)
+                .requester(&session["creator"], &identity.organization)
                 .await;
-            if let Some(said) = session_request(session, None, by, me) {
-                first.clone_from(&said.text);
-                found.push(IncomingEvent::Message(said));
+            if let Some(message) = session_request(session, None, requester, identity) {
+                first.clone_from(&message.text);
+                found.push(IncomingEvent::Message(message));
             }
         }
         for activity in &activities[from..] {
-            let prompt = activity["content"]["__typename"] == "AgentActivityPromptContent"
+            let is_prompt = activity["content"]["__typename"] == "AgentActivityPromptContent"
                 && !self.is_own_activity(activity);
-            let taken = desk.was_handled(&prompt_delivery_id(text_id(activity)));
-            let before = known
+            let was_handled = intake.was_handled(&prompt_delivery_id(text_id(activity)));
+            let is_before_conversation = conversation
                 .as_ref()
-                .is_some_and(|conversation| at(activity) < conversation.created_unix_ms);
-            let beginning = activity["content"]["body"]
+                .is_some_and(|conversation| created_at(activity) < conversation.created_unix_ms);
+            let is_first_message = activity["content"]["body"]
                 .as_str()
-                .is_some_and(|activity| cut_to_max_length(activity.trim()) == first);
-            if !prompt || taken || before || beginning || !is_recent_enough(at(activity)) {
+                .is_some_and(|body| cut_to_max_length(body.trim()) == first);
+            if !is_prompt
+                || was_handled
+                || is_before_conversation
+                || is_first_message
+                || !is_recent_enough(created_at(activity))
+            {
                 continue;
             }
-            let by = self.api.requester(author(activity), &me.organization).await;
-            found.extend(self.parse_prompt(session, activity, by));
+            let requester = self
+                .api
+                .requester(author(activity), &identity.organization)
+                .await;
+            found.extend(self.parse_prompt(session, activity, requester));
         }
         found
     }
@@ -201,36 +223,39 @@ impl LinearInbound {
 }
 
 impl Inbound for LinearInbound {
-    fn run<'a>(&'a self, desk: &'a Intake) -> ServiceFuture<'a, ()> {
+    fn run<'a>(&'a self, intake: &'a Intake) -> ServiceFuture<'a, ()> {
         Box::pin(async move {
             let mut pause = RETRY_DELAY;
             loop {
-                while desk.is_paused() {
+                while intake.is_paused() {
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
-                let came = async {
-                    let me = self.api.identity().await?;
-                    desk.set_names(&[&self.agent_id, &me.name]);
-                    self.catch_up(desk, &me).await?;
-                    Ok::<_, ServiceError>(me)
+                let connected = async {
+                    let identity = self.api.identity().await?;
+                    intake.set_names(&[&self.agent_id, &identity.name]);
+                    self.catch_up(intake, &identity).await?;
+                    Ok::<_, ServiceError>(identity)
                 };
-                match came.await {
-                    Ok(me) => {
+                match connected.await {
+                    Ok(identity) => {
                         let why = "the access token does not belong to LINEAR_AGENT_ID, so posts \
                             would appear under another name";
-                        desk.on_connected_with_problem((me.id != self.agent_id).then_some(why))
+                        intake
+                            .on_connected_with_problem(
+                                (identity.id != self.agent_id).then_some(why),
+                            )
                             .await;
                         pause = RETRY_DELAY;
                         self.search_needed.notified().await;
                         tokio::time::sleep(
-                            MIN_SEARCH_INTERVAL.div_f64(desk.registry().config.clock.max(0.001)),
+                            MIN_SEARCH_INTERVAL.div_f64(intake.registry().config.clock.max(0.001)),
                         )
                         .await;
                     }
-                    Err(trouble) => {
-                        desk.on_disconnected(&trouble, &error_text(&trouble)).await;
-                        match trouble {
-                            ServiceError::RetryAfter(least) => pause = pause.max(least),
+                    Err(error) => {
+                        intake.on_disconnected(&error, &error_text(&error)).await;
+                        match error {
+                            ServiceError::RetryAfter(min_pause) => pause = pause.max(min_pause),
                             ServiceError::Unauthorized(_) => pause = MAX_RETRY_DELAY,
                             ServiceError::OutcomeUnknown(_) | ServiceError::Rejected(_) => {}
                         }
@@ -244,7 +269,7 @@ impl Inbound for LinearInbound {
 
     fn receive<'a>(
         &'a self,
-        desk: &'a Intake,
+        intake: &'a Intake,
         headers: &'a HeaderMap,
         body: &'a [u8],
     ) -> ServiceFuture<'a, ReceiveOutcome> {
@@ -255,11 +280,11 @@ impl Inbound for LinearInbound {
                     why: "no webhook secret is set for this agent",
                 };
             };
-            let given = headers
+            let signature_header = headers
                 .get("linear-signature")
                 .and_then(|value| value.to_str().ok())
                 .unwrap_or_default();
-            if !signature::is_valid(secret, &[body], given) {
+            if !signature::is_valid(secret, &[body], signature_header) {
                 return ReceiveOutcome::Refused {
                     status: 401,
                     why: "the signature is not Linear's",
@@ -271,20 +296,21 @@ impl Inbound for LinearInbound {
                     why: "the request cannot be parsed",
                 };
             };
-            let ours = payload["type"] == "AgentSessionEvent"
+            let is_own = payload["type"] == "AgentSessionEvent"
                 && payload["appUserId"].as_str() == Some(&self.agent_id);
             // The header is not signed, but the date within the body is.
-            let fresh = payload["webhookTimestamp"]
+            let is_fresh = payload["webhookTimestamp"]
                 .as_u64()
-                .is_some_and(|payload| unix_time_ms().abs_diff(payload) <= MAX_DELIVERY_AGE_MS);
-            if !fresh {
-                let again = ours && delivery_id(&payload).is_some_and(|s| desk.was_handled(&s));
-                if again {
-                    tracing::info!(agent = %desk.agent, "Linear repeated a delivery that was \
+                .is_some_and(|sent_ms| unix_time_ms().abs_diff(sent_ms) <= MAX_DELIVERY_AGE_MS);
+            if !is_fresh {
+                let is_repeated = is_own
+                    && delivery_id(&payload).is_some_and(|delivery| intake.was_handled(&delivery));
+                if is_repeated {
+                    tracing::info!(agent = %intake.agent, "Linear repeated a delivery that was \
                         handled before");
                     return ReceiveOutcome::Events(vec![]);
                 }
-                if ours {
+                if is_own {
                     self.search_needed.notify_one();
                 }
                 return ReceiveOutcome::Refused {
@@ -292,16 +318,13 @@ impl Inbound for LinearInbound {
                     why: "the request is too old",
                 };
             }
-            if !ours {
+            if !is_own {
                 return ReceiveOutcome::Events(vec![]);
             }
             let events: Vec<IncomingEvent> =
                 self.parse_delivery(&payload).await.into_iter().collect();
             // Linear repeats a delivery only much later, so Linear is searched before that.
-            if events
-                .iter()
-                .any(|incoming_event| incoming_event.requester().is_uncertain)
-            {
+            if events.iter().any(|event| event.requester().is_uncertain) {
                 self.search_needed.notify_one();
             }
             ReceiveOutcome::Events(events)
@@ -341,17 +364,15 @@ fn prompt_delivery_id(activity: &str) -> String {
 
 /// Returns a message with the place of a session. Webhooks and the API use the same field names.
 fn message_in_session(session: &Value) -> Option<IncomingMessage> {
-    let id = session["id"]
-        .as_str()
-        .filter(|session| !session.is_empty())?;
+    let id = session["id"].as_str().filter(|id| !id.is_empty())?;
     let issue = &session["issue"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (identifier, title) = (text(&issue["identifier"]), text(&issue["title"]));
     let team = issue["team"]["key"]
         .as_str()
-        .or(identifier.split_once('-').map(|identifier| identifier.0))
+        .or(identifier.split_once('-').map(|(team, _)| team))
         .unwrap_or_default();
-    let place = [
+    let address = [
         ("session", id),
         ("issue", issue["id"].as_str().unwrap_or_default()),
         ("team", team),
@@ -360,9 +381,9 @@ fn message_in_session(session: &Value) -> Option<IncomingMessage> {
         channel: team.to_owned(),
         thread: conversation_key(id),
         key: conversation_key(id),
-        address: place
+        address: address
             .iter()
-            .map(|(name, place)| ((*name).to_owned(), (*place).to_owned()))
+            .map(|(name, address)| ((*name).to_owned(), (*address).to_owned()))
             .collect::<BTreeMap<_, _>>(),
         title: format!("{identifier} {title}").trim().to_owned(),
         url: session["url"]
@@ -377,60 +398,60 @@ fn message_in_session(session: &Value) -> Option<IncomingMessage> {
 /// agent.
 fn session_request(
     session: &Value,
-    told: Option<&str>,
-    by: Requester,
-    me: &LinearIdentity,
+    description: Option<&str>,
+    requester: Requester,
+    identity: &LinearIdentity,
 ) -> Option<IncomingMessage> {
-    let said = message_in_session(session)?;
+    let message = message_in_session(session)?;
     let id = session["id"].as_str()?;
     let issue = &session["issue"];
-    let about = format!(
+    let issue_text = format!(
         "{}\n\n{}",
-        said.title,
+        message.title,
         issue["description"].as_str().unwrap_or_default()
     );
-    let told = told
+    let description = description
         .map(str::trim)
-        .filter(|told| !told.is_empty())
-        .unwrap_or(about.trim())
+        .filter(|description| !description.is_empty())
+        .unwrap_or(issue_text.trim())
         .to_owned();
     let comment = session["comment"]["body"].as_str().unwrap_or_default();
-    let spoken = without_mention(comment, me);
+    let request = without_mention(comment, identity);
     // If nobody wrote a comment, Linear's description of the issue is the request.
     let (text, context) =
-        if spoken.is_empty() || comment.trim_start().starts_with(ASSIGNMENT_COMMENT_PREFIX) {
-            (cut_to_max_length(&told), None)
+        if request.is_empty() || comment.trim_start().starts_with(ASSIGNMENT_COMMENT_PREFIX) {
+            (cut_to_max_length(&description), None)
         } else {
             (
-                cut_to_max_length(&spoken),
-                Some(told.chars().take(MAX_CONTEXT_CHARS).collect()),
+                cut_to_max_length(&request),
+                Some(description.chars().take(MAX_CONTEXT_CHARS).collect()),
             )
         };
     Some(IncomingMessage {
         delivery: created_delivery_id(id),
-        author: by,
+        author: requester,
         text,
         context,
         source: id.to_owned(),
         mentions_agent: true,
-        ..said
+        ..message
     })
 }
 
 /// Returns a comment without our own mention at its beginning.
-fn without_mention(text: &str, me: &LinearIdentity) -> String {
+fn without_mention(text: &str, identity: &LinearIdentity) -> String {
     let text = text.trim();
     let Some(rest) = text.strip_prefix('@') else {
         return text.to_owned();
     };
-    let mut names = [&me.display_name, &me.name];
+    let mut names = [&identity.display_name, &identity.name];
     names.sort_by_key(|name| std::cmp::Reverse(name.len())); // one name may be a prefix of the other
     for name in names {
-        let named = rest
+        let is_named = rest
             .get(..name.len())
-            .is_some_and(|rest| rest.eq_ignore_ascii_case(name));
+            .is_some_and(|start| start.eq_ignore_ascii_case(name));
         let rest = rest.get(name.len()..).unwrap_or_default();
-        if named && !name.is_empty() && !rest.starts_with(|c: char| c.is_alphanumeric()) {
+        if is_named && !name.is_empty() && !rest.starts_with(|c: char| c.is_alphanumeric()) {
             return rest.trim_start_matches([':', ',']).trim().to_owned();
         }
     }
@@ -439,10 +460,12 @@ fn without_mention(text: &str, me: &LinearIdentity) -> String {
 
 /// Parses an option that was offered with a question, as Linear returns it: `allow:Q7`.
 fn parse_choice(body: &str) -> Option<(String, ApprovalId)> {
-    let (choice, of) = body.split_once(':')?;
-    let known = matches!(choice, "allow" | "always" | "deny") || choice.starts_with("choice-");
-    let approval = of.starts_with('Q').then(|| of.parse().ok()).flatten()?;
-    known.then(|| (choice.to_owned(), approval))
+    let (choice, approval_id) = body.split_once(':')?;
+    let is_known = matches!(choice, "allow" | "always" | "deny") || choice.starts_with("choice-");
+    if !is_known || !approval_id.starts_with('Q') {
+        return None;
+    }
+    Some((choice.to_owned(), approval_id.parse().ok()?))
 }
 
 /// Cuts a text to the maximum length of a message.
@@ -456,15 +479,16 @@ fn cut_to_max_length(text: &str) -> String {
 
 /// Returns a date in milliseconds; 0 if it cannot be read, which counts as long ago.
 fn parse_unix_ms(value: &Value) -> u64 {
-    let read = value
+    let timestamp = value
         .as_str()
-        .and_then(|s| s.parse::<jiff::Timestamp>().ok());
-    read.and_then(|time| u64::try_from(time.as_millisecond()).ok())
+        .and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    timestamp
+        .and_then(|timestamp| u64::try_from(timestamp.as_millisecond()).ok())
         .unwrap_or(0)
 }
 
-fn is_recent_enough(at: u64) -> bool {
-    unix_time_ms().saturating_sub(at) <= MAX_MISSED_AGE_MS
+fn is_recent_enough(at_unix_ms: u64) -> bool {
+    unix_time_ms().saturating_sub(at_unix_ms) <= MAX_MISSED_AGE_MS
 }
 
 #[cfg(test)]
@@ -492,9 +516,9 @@ mod tests {
 
     #[test]
     fn request_is_the_comment_or_else_the_issue() {
-        let given = "<issue identifier=\"ENG-12\">…</issue>";
-        for (comment, told, text, context) in [
-            ("@claude fix it", Some(given), "fix it", Some(given)),
+        let issue_xml = "<issue identifier=\"ENG-12\">…</issue>";
+        for (comment, description, text, context) in [
+            ("@claude fix it", Some(issue_xml), "fix it", Some(issue_xml)),
             (
                 "@Claude Code: fix it",
                 None,
@@ -503,46 +527,51 @@ mod tests {
             ),
             (
                 "@claudette fix it",
-                Some(given),
+                Some(issue_xml),
                 "@claudette fix it",
-                Some(given),
+                Some(issue_xml),
             ),
-            ("please fix it", Some(given), "please fix it", Some(given)),
-            ("@claude", Some(given), given, None),
-            ("", Some(given), given, None),
+            (
+                "please fix it",
+                Some(issue_xml),
+                "please fix it",
+                Some(issue_xml),
+            ),
+            ("@claude", Some(issue_xml), issue_xml, None),
+            ("", Some(issue_xml), issue_xml, None),
             ("", None, "ENG-12 Fix login\n\nIt hangs.", None),
             (
                 "This thread is for an agent session with claude.",
-                Some(given),
-                given,
+                Some(issue_xml),
+                issue_xml,
                 None,
             ),
         ] {
-            let said = session_request(
+            let message = session_request(
                 &session(comment),
-                told,
+                description,
                 Requester::default(),
                 &test_identity(),
             )
             .unwrap();
             assert_eq!(
-                (said.text.as_str(), said.context.as_deref()),
+                (message.text.as_str(), message.context.as_deref()),
                 (text, context),
                 "{comment:?}"
             );
-            assert!(said.mentions_agent);
+            assert!(message.mentions_agent);
         }
-        let said =
+        let message =
             session_request(&session(""), None, Requester::default(), &test_identity()).unwrap();
         assert_eq!(
-            (said.channel.as_str(), said.key.as_str()),
+            (message.channel.as_str(), message.key.as_str()),
             ("ENG", "linear:S1")
         );
         assert_eq!(
-            (said.title.as_str(), said.thread.as_str()),
+            (message.title.as_str(), message.thread.as_str()),
             ("ENG-12 Fix login", "linear:S1")
         );
-        assert_eq!(said.address["session"], "S1");
+        assert_eq!(message.address["session"], "S1");
         assert!(
             session_request(
                 &json!({"issue": {}}),
@@ -558,9 +587,9 @@ mod tests {
     #[test]
     fn webhook_and_session_lookup_give_the_same_delivery() {
         let payload = json!({"action": "created", "agentSession": session("")});
-        let said =
+        let message =
             session_request(&session(""), None, Requester::default(), &test_identity()).unwrap();
-        assert_eq!(delivery_id(&payload), Some(said.delivery));
+        assert_eq!(delivery_id(&payload), Some(message.delivery));
         let payload = json!({"action": "prompted", "agentSession": {"id": "S1"}, "agentActivity": {"id": "P7"}});
         assert_eq!(delivery_id(&payload).as_deref(), Some("prompted:P7"));
         assert_eq!(
@@ -572,11 +601,11 @@ mod tests {
     #[test]
     fn only_the_value_of_an_offered_option_is_an_answer() {
         assert_eq!(
-            parse_choice("allow:Q7").map(|pair| pair.0),
+            parse_choice("allow:Q7").map(|parsed| parsed.0),
             Some("allow".into())
         );
         assert_eq!(
-            parse_choice("choice-1:Q7").map(|pair| pair.0),
+            parse_choice("choice-1:Q7").map(|parsed| parsed.0),
             Some("choice-1".into())
         );
         for body in [

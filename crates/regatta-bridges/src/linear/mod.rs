@@ -7,8 +7,8 @@ pub(crate) mod outbound;
 use crate::service::ServiceError;
 
 /// Returns an error in words for people.
-fn error_text(trouble: &ServiceError) -> String {
-    match trouble {
+fn error_text(error: &ServiceError) -> String {
+    match error {
         ServiceError::RetryAfter(pause) => {
             format!("Linear asks to wait {} s", pause.as_secs().max(1))
         }

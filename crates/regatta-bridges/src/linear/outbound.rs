@@ -61,22 +61,22 @@ impl LinearOutbound {
     }
 
     fn with_display<T>(&self, session: &str, change: impl FnOnce(&mut SessionDisplay) -> T) -> T {
-        let mut told = self.displays.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= MAX_CACHED_SESSIONS && !told.contains_key(session) {
-            told.clear();
+        let mut displays = self.displays.lock().unwrap_or_else(PoisonError::into_inner);
+        if displays.len() >= MAX_CACHED_SESSIONS && !displays.contains_key(session) {
+            displays.clear();
         }
-        change(told.entry(session.to_owned()).or_default())
+        change(displays.entry(session.to_owned()).or_default())
     }
 
     async fn create_activity(
         &self,
         session: &str,
         id: &str,
-        act: &LinearActivity,
+        activity: &LinearActivity,
     ) -> Result<(), ServiceError> {
-        let mut input = json!({"id": id, "agentSessionId": session, "content": act.content, "ephemeral": act.is_ephemeral});
-        if !act.options.is_empty() {
-            let options: Vec<Value> = act
+        let mut input = json!({"id": id, "agentSessionId": session, "content": activity.content, "ephemeral": activity.is_ephemeral});
+        if !activity.options.is_empty() {
+            let options: Vec<Value> = activity
                 .options
                 .iter()
                 .map(|(label, value)| json!({"label": label, "value": value}))
@@ -85,15 +85,13 @@ impl LinearOutbound {
                 (json!("select"), json!({"options": options}));
         }
         self.api.create_activity(&input).await?;
-        self.with_display(session, |session_display| {
-            session_display.has_shown_activity = true
-        });
+        self.with_display(session, |display| display.has_shown_activity = true);
         Ok(())
     }
 
     async fn show_card(
         &self,
-        shot: &SendRequest,
+        request: &SendRequest,
         card: &PostCard,
         session: &str,
     ) -> Result<String, ServiceError> {
@@ -108,22 +106,23 @@ impl LinearOutbound {
         };
         // A new store counts from one again, and its activities must not get the ids of the old
         // store's.
-        let born = conversation
+        let created_unix_ms = conversation
             .as_ref()
             .map_or(0, |conversation| conversation.created_unix_ms);
-        let of = format!("{born} {}", shot.post_mark);
-        let shown_as = shot.existing_name.as_deref().unwrap_or_default();
+        let id_base = format!("{created_unix_ms} {}", request.post_mark);
+        let existing_name = request.existing_name.as_deref().unwrap_or_default();
         let name = match (activity_of_card(card, now), card.tone) {
-            (None, _) if shown_as.is_empty() => derived_id(&[&of, session, "unsaid"]),
-            (None, _) => shown_as.to_owned(),
-            (Some(act), CardTone::Working) => {
-                self.show_progress(session, &act, &of, shown_as).await?
+            (None, _) if existing_name.is_empty() => derived_id(&[&id_base, session, "unsaid"]),
+            (None, _) => existing_name.to_owned(),
+            (Some(activity), CardTone::Working) => {
+                self.show_progress(session, &activity, &id_base, existing_name)
+                    .await?
             }
-            (Some(act), tone) => {
+            (Some(activity), tone) => {
                 // Created only once, even if its links change afterwards.
-                let id = derived_id(&[&of, session, &format!("{tone:?}")]);
-                if shown_as != id {
-                    self.create_activity(session, &id, &act).await?;
+                let id = derived_id(&[&id_base, session, &format!("{tone:?}")]);
+                if existing_name != id {
+                    self.create_activity(session, &id, &activity).await?;
                 }
                 id
             }
@@ -137,51 +136,51 @@ impl LinearOutbound {
     async fn show_progress(
         &self,
         session: &str,
-        act: &LinearActivity,
-        of: &str,
-        shown_as: &str,
+        activity: &LinearActivity,
+        id_base: &str,
+        existing_name: &str,
     ) -> Result<String, ServiceError> {
-        let content = act.content.to_string();
-        let sum = derived_id(&[&content]);
-        let awake = self.with_display(session, |session_display| {
-            std::mem::replace(&mut session_display.has_shown_activity, true)
+        let content = activity.content.to_string();
+        let content_hash = derived_id(&[&content]);
+        let was_shown = self.with_display(session, |display| {
+            std::mem::replace(&mut display.has_shown_activity, true)
         });
-        if shown_as.ends_with(&sum) {
-            if awake {
+        if existing_name.ends_with(&content_hash) {
+            if was_shown {
                 // Nothing new for a long time, so it shows a sign of life.
                 self.create_activity(
                     session,
-                    &derived_id(&[of, session, &content, &unix_time_ms().to_string()]),
-                    act,
+                    &derived_id(&[id_base, session, &content, &unix_time_ms().to_string()]),
+                    activity,
                 )
                 .await?;
             }
-            return Ok(shown_as.to_owned());
+            return Ok(existing_name.to_owned());
         }
-        let id = derived_id(&[of, session, &content, shown_as]);
-        self.create_activity(session, &id, act).await?;
-        Ok(format!("{id} {sum}"))
+        let id = derived_id(&[id_base, session, &content, existing_name]);
+        self.create_activity(session, &id, activity).await?;
+        Ok(format!("{id} {content_hash}"))
     }
 
     /// Sends the plan and the links if they are new. If Linear rejects them, the post is still
     /// shown.
     async fn update_session(&self, session: &str, card: &PostCard) -> Result<(), ServiceError> {
         let plan = plan_json(card);
-        let told = self.with_display(session, |session_display| session_display.clone());
+        let shown = self.with_display(session, |display| display.clone());
         let mut input = json!({});
         if let Some(plan) = plan
             .as_ref()
-            .filter(|plan| told.plan.as_ref() != Some(plan))
+            .filter(|plan| shown.plan.as_ref() != Some(plan))
         {
             input["plan"] = plan.clone();
         }
-        let fresh: Vec<&(String, String)> = card
+        let new_links: Vec<&(String, String)> = card
             .links
             .iter()
-            .filter(|link| !told.links.contains(link))
+            .filter(|link| !shown.links.contains(link))
             .collect();
-        if !fresh.is_empty() {
-            let links = fresh
+        if !new_links.is_empty() {
+            let links = new_links
                 .iter()
                 .map(|(label, url)| json!({"label": label, "url": url}));
             input["addedExternalUrls"] = links.collect();
@@ -193,20 +192,20 @@ impl LinearOutbound {
             Ok(()) => {}
             Err(ServiceError::Rejected(why)) => self
                 .intake
-                .update_health(|bridge_health| bridge_health.trouble = Some(why)),
-            Err(trouble) => return Err(trouble),
+                .update_health(|health| health.trouble = Some(why)),
+            Err(error) => return Err(error),
         }
-        self.with_display(session, |session_display| {
-            session_display.plan = plan.or(session_display.plan.take());
-            session_display.links.extend(fresh.into_iter().cloned());
+        self.with_display(session, |display| {
+            display.plan = plan.or(display.plan.take());
+            display.links.extend(new_links.into_iter().cloned());
         });
         Ok(())
     }
 }
 
 impl Outbound for LinearOutbound {
-    fn rate_limits(&self, shot: &SendRequest) -> Vec<RateLimit> {
-        let calls = match &shot.content {
+    fn rate_limits(&self, request: &SendRequest) -> Vec<RateLimit> {
+        let calls = match &request.content {
             SendContent::Card(card) if !card.plan.is_empty() || !card.links.is_empty() => 2,
             _ => 1,
         };
@@ -227,25 +226,27 @@ impl Outbound for LinearOutbound {
 
     fn show<'a>(
         &'a self,
-        shot: &'a SendRequest,
+        request: &'a SendRequest,
     ) -> ServiceFuture<'a, Result<String, ServiceError>> {
         Box::pin(async move {
-            let Some(session) = shot.address.get("session") else {
+            let Some(session) = request.address.get("session") else {
                 return Err(ServiceError::Rejected(
                     "the Linear session of this conversation is unknown".into(),
                 ));
             };
-            match &shot.content {
+            match &request.content {
                 SendContent::Reaction { source } => {
-                    let act = LinearActivity::from_text(
+                    let activity = LinearActivity::from_text(
                         "thought",
                         "I have seen this and look into it.",
                         true,
                     );
-                    let id = derived_id(&[&shot.post_mark, session, source]);
-                    self.create_activity(session, &id, &act).await.map(|()| id)
+                    let id = derived_id(&[&request.post_mark, session, source]);
+                    self.create_activity(session, &id, &activity)
+                        .await
+                        .map(|()| id)
                 }
-                SendContent::Card(card) => self.show_card(shot, card, session).await,
+                SendContent::Card(card) => self.show_card(request, card, session).await,
                 SendContent::PullRequest { .. } => {
                     Err(ServiceError::Rejected("Linear has no pull requests".into()))
                 }
@@ -303,7 +304,7 @@ fn activity_of_card(card: &PostCard, now: ConversationNow) -> Option<LinearActiv
             let options = card
                 .buttons
                 .iter()
-                .map(|card_button| (card_button.label.clone(), card_button.value.clone()))
+                .map(|button| (button.label.clone(), button.value.clone()))
                 .collect();
             LinearActivity {
                 options,
@@ -319,27 +320,29 @@ fn activity_of_card(card: &PostCard, now: ConversationNow) -> Option<LinearActiv
 /// Returns progress as an activity: the last step as an action, or the agent's words if it wrote
 /// some since.
 fn progress_activity(card: &PostCard) -> LinearActivity {
-    let doing = card.activity.as_deref().unwrap_or("working");
-    let says = card.text.lines().any(|text| text.starts_with("> "));
+    let current_step = card.activity.as_deref().unwrap_or("working");
+    let has_message = card.text.lines().any(|text| text.starts_with("> "));
     let step = card
         .text
         .lines()
         .rev()
         .find_map(|text| text.strip_prefix("- `"))
-        .filter(|_| !says);
+        .filter(|_| !has_message);
     match step {
         Some(step) => {
             let step = step.trim_matches([' ', '`']);
-            let content = json!({"type": "action", "action": doing, "parameter": step});
+            let content = json!({"type": "action", "action": current_step, "parameter": step});
             LinearActivity {
                 content,
                 is_ephemeral: true,
                 options: vec![],
             }
         }
-        None => {
-            LinearActivity::from_text("thought", format!("{doing}\n\n{}", card.text).trim(), true)
-        }
+        None => LinearActivity::from_text(
+            "thought",
+            format!("{current_step}\n\n{}", card.text).trim(),
+            true,
+        ),
     }
 }
 
@@ -410,32 +413,33 @@ mod tests {
             ..PostCard::default()
         };
         let idle = ConversationNow::default();
-        let works = ConversationNow {
+        let working = ConversationNow {
             is_working: true,
             is_waiting: false,
         };
-        let waits = ConversationNow {
+        let waiting = ConversationNow {
             is_working: true,
             is_waiting: true,
         };
         for (tone, now, kind) in [
-            (CardTone::Working, works, Some("thought")),
-            (CardTone::Working, waits, None),
-            (CardTone::Waiting, works, Some("thought")),
-            (CardTone::Note, works, Some("thought")),
+            (CardTone::Working, working, Some("thought")),
+            (CardTone::Working, waiting, None),
+            (CardTone::Waiting, working, Some("thought")),
+            (CardTone::Note, working, Some("thought")),
             (CardTone::Note, idle, Some("response")),
             (CardTone::Done, idle, Some("response")),
-            (CardTone::Done, works, Some("response")),
+            (CardTone::Done, working, Some("response")),
             (CardTone::Stopped, idle, Some("response")),
             (CardTone::Failed, idle, Some("error")),
-            (CardTone::Question, waits, Some("elicitation")),
-            (CardTone::Answered, works, Some("thought")),
+            (CardTone::Question, waiting, Some("elicitation")),
+            (CardTone::Answered, working, Some("thought")),
             (CardTone::Answered, idle, None),
         ] {
-            let act = activity_of_card(&card(tone), now);
+            let activity = activity_of_card(&card(tone), now);
             assert_eq!(
-                act.as_ref()
-                    .and_then(|linear_activity| linear_activity.content["type"].as_str()),
+                activity
+                    .as_ref()
+                    .and_then(|activity| activity.content["type"].as_str()),
                 kind,
                 "{tone:?} {now:?}"
             );
@@ -445,16 +449,19 @@ mod tests {
             value: "allow:Q1".into(),
             is_dangerous: false,
         }];
-        let asked = activity_of_card(
+        let question = activity_of_card(
             &PostCard {
                 buttons,
                 ..card(CardTone::Question)
             },
-            waits,
+            waiting,
         )
         .unwrap();
-        assert_eq!(asked.options, [("Allow".to_owned(), "allow:Q1".to_owned())]);
-        assert!(!asked.is_ephemeral);
+        assert_eq!(
+            question.options,
+            [("Allow".to_owned(), "allow:Q1".to_owned())]
+        );
+        assert!(!question.is_ephemeral);
     }
 
     #[test]
@@ -471,16 +478,16 @@ mod tests {
             step.content,
             json!({"type": "action", "action": "working", "parameter": "cargo test"})
         );
-        let words = progress_activity(&card("- `cargo test`\n\n> All is well."));
-        assert_eq!(words.content["type"], "thought");
+        let thought = progress_activity(&card("- `cargo test`\n\n> All is well."));
+        assert_eq!(thought.content["type"], "thought");
         assert!(
-            words.content["body"]
+            thought.content["body"]
                 .as_str()
                 .unwrap()
                 .contains("All is well.")
         );
         assert_eq!(progress_activity(&card("")).content["body"], "working");
-        assert!(step.is_ephemeral && words.is_ephemeral);
+        assert!(step.is_ephemeral && thought.is_ephemeral);
     }
 
     #[test]

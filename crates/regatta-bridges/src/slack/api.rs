@@ -73,11 +73,11 @@ impl SlackApi {
         &self,
         method: &str,
         arguments: &[(&str, &str)],
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Value, ServiceError> {
         let mut call =
             HttpCall::new(Method::POST, format!("{}/{method}", self.url)).form(arguments);
-        call.timeout = patience;
+        call.timeout = timeout;
         self.send(method, call, &self.bot_token).await
     }
 
@@ -137,19 +137,19 @@ impl SlackApi {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if let Some(me) = known {
-            return Ok(me);
+        if let Some(identity) = known {
+            return Ok(identity);
         }
-        let said = self.call_with_form("auth.test", &[], None).await?;
-        let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
-        let me = SlackIdentity {
+        let answer = self.call_with_form("auth.test", &[], None).await?;
+        let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+        let identity = SlackIdentity {
             user: text("user_id"),
             bot: text("bot_id"),
             team: text("team_id"),
             name: text("user"),
         };
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(me.clone());
-        Ok(me)
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity.clone());
+        Ok(identity)
     }
 
     /// Returns a new address for Socket Mode.
@@ -159,8 +159,8 @@ impl SlackApi {
         };
         let call =
             HttpCall::new(Method::POST, format!("{}/apps.connections.open", self.url)).form(&[]);
-        let said = self.send("apps.connections.open", call, token).await?;
-        said["url"]
+        let answer = self.send("apps.connections.open", call, token).await?;
+        answer["url"]
             .as_str()
             .map(str::to_owned)
             .ok_or_else(|| ServiceError::OutcomeUnknown("Slack returned no address".into()))
@@ -189,39 +189,41 @@ impl SlackApi {
         if user.is_empty() {
             return stranger;
         }
-        let asked = match self.identity().await {
-            Ok(me) => {
-                let asked = self
+        let looked_up = match self.identity().await {
+            Ok(identity) => {
+                let looked_up = self
                     .call_with_form("users.info", &[("user", user)], Some(LOOKUP_TIMEOUT))
                     .await;
-                asked.map(|said| (me, said))
+                looked_up.map(|answer| (identity, answer))
             }
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         };
-        let (me, said) = match asked {
-            Ok(found) => found,
-            Err(trouble) => {
+        let (identity, answer) = match looked_up {
+            Ok(requester) => requester,
+            Err(error) => {
                 return Requester {
-                    is_uncertain: trouble.is_temporary(),
+                    is_uncertain: error.is_temporary(),
                     ..stranger
                 };
             }
         };
-        let person = &said["user"];
-        let is = |name: &str| person[name].as_bool().unwrap_or(false);
-        let guest =
-            is("is_restricted") || is("is_ultra_restricted") || is("is_stranger") || is("deleted");
-        let of_team = person["team_id"]
+        let person = &answer["user"];
+        let flag = |name: &str| person[name].as_bool().unwrap_or(false);
+        let is_guest = flag("is_restricted")
+            || flag("is_ultra_restricted")
+            || flag("is_stranger")
+            || flag("deleted");
+        let is_in_team = person["team_id"]
             .as_str()
             .or(team)
-            .is_some_and(|person| person == me.team);
+            .is_some_and(|team| team == identity.team);
         let profile = &person["profile"];
         let names = [
             profile["display_name"].as_str(),
             person["real_name"].as_str(),
             person["name"].as_str(),
         ];
-        let found = Requester {
+        let requester = Requester {
             id: user.to_owned(),
             name: names
                 .into_iter()
@@ -229,17 +231,17 @@ impl SlackApi {
                 .find(|name| !name.is_empty())
                 .unwrap_or(user)
                 .to_owned(),
-            is_in_team: of_team && !guest,
+            is_in_team: is_in_team && !is_guest,
             can_write: false,
-            is_bot: is("is_bot"),
+            is_bot: flag("is_bot"),
             is_uncertain: false,
         };
         let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
         if people.len() >= MAX_CACHED {
             people.clear();
         }
-        people.insert(user.to_owned(), found.clone());
-        found
+        people.insert(user.to_owned(), requester.clone());
+        requester
     }
 
     /// Returns the name of a channel.
@@ -258,18 +260,18 @@ impl SlackApi {
         if let Some(known) = known() {
             return known;
         }
-        let asked = self
+        let looked_up = self
             .call_with_form(
                 "conversations.info",
                 &[("channel", channel)],
                 Some(LOOKUP_TIMEOUT),
             )
             .await;
-        let name = match asked {
-            Ok(said) => said["channel"]["name"]
+        let name = match looked_up {
+            Ok(answer) => answer["channel"]["name"]
                 .as_str()
                 .map(|name| format!("#{name}")),
-            Err(trouble) if trouble.is_temporary() => return channel.to_owned(),
+            Err(error) if error.is_temporary() => return channel.to_owned(),
             // The app may lack the scope for this channel, so it is not asked again.
             Err(_) => None,
         };
@@ -291,20 +293,20 @@ impl SlackApi {
         let mut found = Vec::new();
         let mut cursor = String::new();
         for _ in 0..10 {
-            let mut ask = vec![
+            let mut arguments = vec![
                 ("channel", channel),
                 ("ts", root),
                 ("limit", "200"),
                 ("include_all_metadata", "true"),
             ];
             if !cursor.is_empty() {
-                ask.push(("cursor", &cursor));
+                arguments.push(("cursor", &cursor));
             }
-            let said = self
-                .call_with_form("conversations.replies", &ask, None)
+            let answer = self
+                .call_with_form("conversations.replies", &arguments, None)
                 .await?;
-            found.extend(said["messages"].as_array().cloned().unwrap_or_default());
-            cursor = said["response_metadata"]["next_cursor"]
+            found.extend(answer["messages"].as_array().cloned().unwrap_or_default());
+            cursor = answer["response_metadata"]["next_cursor"]
                 .as_str()
                 .unwrap_or_default()
                 .to_owned();

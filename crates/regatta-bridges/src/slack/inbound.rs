@@ -47,12 +47,12 @@ impl SlackEnvelope {
     /// Returns the thread that the envelope belongs to.
     fn thread(&self) -> String {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (event, clicked) = (&self.payload["event"], &self.payload["container"]);
-        let or = |one: &Value, other: &Value| {
-            if one.is_string() {
-                text(one)
+        let (event, container) = (&self.payload["event"], &self.payload["container"]);
+        let first_text = |preferred: &Value, fallback: &Value| {
+            if preferred.is_string() {
+                text(preferred)
             } else {
-                text(other)
+                text(fallback)
             }
         };
         // A deletion is handled after the message that it deletes.
@@ -63,13 +63,13 @@ impl SlackEnvelope {
             format!(
                 "{}:{}",
                 text(&event["channel"]),
-                or(&event["thread_ts"], &event["ts"])
+                first_text(&event["thread_ts"], &event["ts"])
             )
         } else {
             format!(
                 "{}:{}",
-                text(&clicked["channel_id"]),
-                or(&clicked["thread_ts"], &clicked["message_ts"])
+                text(&container["channel_id"]),
+                first_text(&container["thread_ts"], &container["message_ts"])
             )
         }
     }
@@ -96,44 +96,44 @@ impl SlackInbound {
 
     /// Serves one socket from its opening to its end. Returns `Ok` when Slack asks for another
     /// socket.
-    async fn serve_socket(&self, desk: &Intake) -> Result<(), ServiceError> {
-        let me = self.api.identity().await?;
-        desk.set_names(&[&me.user, &me.bot, &me.name]);
+    async fn serve_socket(&self, intake: &Intake) -> Result<(), ServiceError> {
+        let identity = self.api.identity().await?;
+        intake.set_names(&[&identity.user, &identity.bot, &identity.name]);
         let url = self.api.open_socket().await?;
         let unknown = |error: tokio_tungstenite::tungstenite::Error| {
             ServiceError::OutcomeUnknown(format!("the socket broke: {error}"))
         };
         let (socket, _) = connect_async(url).await.map_err(unknown)?;
         let (mut write, mut read) = socket.split();
-        let mut lines: HashMap<String, VecDeque<SlackEnvelope>> = HashMap::new();
-        let mut under_way = FuturesUnordered::new();
-        let mut heard = Instant::now();
+        let mut waiting_by_thread: HashMap<String, VecDeque<SlackEnvelope>> = HashMap::new();
+        let mut in_progress = FuturesUnordered::new();
+        let mut last_frame = Instant::now();
         loop {
-            let in_line: usize = lines.values().map(VecDeque::len).sum();
+            let waiting: usize = waiting_by_thread.values().map(VecDeque::len).sum();
             let next = tokio::select! {
-                Some((place, id, kept)) = under_way.next() => {
-                    match kept {
+                Some((thread, id, handled)) = in_progress.next() => {
+                    match handled {
                         // Acknowledged only after it is stored. Slack sends unacknowledged
                         // envelopes again.
                         Ok(()) => {
                             let ack = json!({"envelope_id": id}).to_string();
                             write.send(Message::text(ack)).await.map_err(unknown)?;
                         }
-                        Err(why) => tracing::warn!(agent = %desk.agent, "could not store an \
+                        Err(why) => tracing::warn!(agent = %intake.agent, "could not store an \
                             envelope from Slack: {why}"),
                     }
-                    match lines.get_mut(&place).and_then(VecDeque::pop_front) {
-                        Some(envelope) => under_way.push(self.handle_envelope(desk, place, envelope)),
-                        None => _ = lines.remove(&place),
+                    match waiting_by_thread.get_mut(&thread).and_then(VecDeque::pop_front) {
+                        Some(envelope) => in_progress.push(self.handle_envelope(intake, thread, envelope)),
+                        None => _ = waiting_by_thread.remove(&thread),
                     }
                     continue;
                 }
-                next = read.next(), if under_way.len() < MAX_CONCURRENT_ENVELOPES && in_line < MAX_QUEUED_ENVELOPES => next,
-                () = tokio::time::sleep_until((heard + SOCKET_SILENCE_TIMEOUT).into()) => {
+                next = read.next(), if in_progress.len() < MAX_CONCURRENT_ENVELOPES && waiting < MAX_QUEUED_ENVELOPES => next,
+                () = tokio::time::sleep_until((last_frame + SOCKET_SILENCE_TIMEOUT).into()) => {
                     return Err(ServiceError::OutcomeUnknown("the socket was silent for too long".into()));
                 }
             };
-            heard = Instant::now();
+            last_frame = Instant::now();
             let text = match next {
                 None => return Err(ServiceError::OutcomeUnknown("the socket was closed".into())),
                 Some(Err(error)) => return Err(unknown(error)),
@@ -147,7 +147,7 @@ impl SlackInbound {
                 continue;
             };
             match frame["type"].as_str() {
-                Some("hello") => desk.on_connected().await,
+                Some("hello") => intake.on_connected().await,
                 Some("disconnect") => {
                     return match frame["reason"].as_str() {
                         Some("link_disabled") => Err(ServiceError::Unauthorized(
@@ -162,7 +162,7 @@ impl SlackInbound {
             let Some(id) = frame["envelope_id"].as_str() else {
                 continue;
             };
-            if desk.is_paused() {
+            if intake.is_paused() {
                 continue; // Slack sends it again
             }
             let kind = frame["type"].as_str().unwrap_or_default().to_owned();
@@ -171,12 +171,14 @@ impl SlackInbound {
                 kind,
                 payload: frame["payload"].clone(),
             };
-            let place = envelope.thread();
-            match lines.entry(place.clone()) {
-                Entry::Occupied(mut line) => line.get_mut().push_back(envelope),
-                Entry::Vacant(line) => {
-                    line.insert(VecDeque::new());
-                    under_way.push(self.handle_envelope(desk, place, envelope));
+            let thread = envelope.thread();
+            match waiting_by_thread.entry(thread.clone()) {
+                Entry::Occupied(mut waiting_envelopes) => {
+                    waiting_envelopes.get_mut().push_back(envelope)
+                }
+                Entry::Vacant(waiting_envelopes) => {
+                    waiting_envelopes.insert(VecDeque::new());
+                    in_progress.push(self.handle_envelope(intake, thread, envelope));
                 }
             }
         }
@@ -185,48 +187,54 @@ impl SlackInbound {
     /// Handles one envelope. Returns its thread and its id with the result.
     async fn handle_envelope(
         &self,
-        desk: &Intake,
-        place: String,
-        slack_envelope: SlackEnvelope,
+        intake: &Intake,
+        thread: String,
+        envelope: SlackEnvelope,
     ) -> (String, String, Result<(), String>) {
-        let kept = self
-            .handle(desk, &slack_envelope.kind, &slack_envelope.payload)
-            .await;
-        (place, slack_envelope.id, kept)
+        let handled = self.handle(intake, &envelope.kind, &envelope.payload).await;
+        (thread, envelope.id, handled)
     }
 
-    async fn handle(&self, desk: &Intake, kind: &str, payload: &Value) -> Result<(), String> {
-        for event in self.parse_payload(desk, kind, payload).await {
-            desk.accept(event).await?;
+    async fn handle(&self, intake: &Intake, kind: &str, payload: &Value) -> Result<(), String> {
+        for event in self.parse_payload(intake, kind, payload).await {
+            intake.accept(event).await?;
         }
         Ok(())
     }
 
     async fn parse_payload(
         &self,
-        desk: &Intake,
+        intake: &Intake,
         kind: &str,
         payload: &Value,
     ) -> Vec<IncomingEvent> {
         match kind {
-            "events_api" => self.parse_event(desk, payload).await.into_iter().collect(),
-            "interactive" => self.parse_click(desk, payload).await.into_iter().collect(),
+            "events_api" => self
+                .parse_event(intake, payload)
+                .await
+                .into_iter()
+                .collect(),
+            "interactive" => self
+                .parse_click(intake, payload)
+                .await
+                .into_iter()
+                .collect(),
             _ => vec![],
         }
     }
 
-    async fn parse_event(&self, desk: &Intake, payload: &Value) -> Option<IncomingEvent> {
+    async fn parse_event(&self, intake: &Intake, payload: &Value) -> Option<IncomingEvent> {
         let event = &payload["event"];
         let text = |name: &str| event[name].as_str().unwrap_or_default();
         if text("type") == "agent_session_stopped" {
             let team = payload["team_id"].as_str().unwrap_or_default();
             let thread = format!("slack:{team}:{}:{}", text("channel"), text("thread_ts"));
-            let by = self.api.requester(text("user"), None).await;
+            let requester = self.api.requester(text("user"), None).await;
             let delivery = payload["event_id"].as_str().unwrap_or_default().to_owned();
             return Some(IncomingEvent::StopRequested {
                 delivery,
-                key: format!("{thread}:{}", desk.agent),
-                requester: by,
+                key: format!("{thread}:{}", intake.agent),
+                requester,
             });
         }
         if !matches!(text("type"), "app_mention" | "message") {
@@ -237,7 +245,7 @@ impl SlackInbound {
                 Some(team) => team.to_owned(),
                 None => self.api.identity().await.ok()?.team,
             };
-            let key = format!("slack:{team}:{}:{root}:{}", text("channel"), desk.agent);
+            let key = format!("slack:{team}:{}:{root}:{}", text("channel"), intake.agent);
             return Some(IncomingEvent::MessageDeleted {
                 key,
                 source: ts.to_owned(),
@@ -251,9 +259,9 @@ impl SlackInbound {
         ) {
             return None;
         }
-        let me = self.api.identity().await.ok()?;
+        let identity = self.api.identity().await.ok()?;
         let (user, bot) = (text("user"), text("bot_id"));
-        if user == me.user || (!bot.is_empty() && bot == me.bot) {
+        if user == identity.user || (!bot.is_empty() && bot == identity.bot) {
             return None; // our own message
         }
         let (channel, ts) = (text("channel"), text("ts"));
@@ -267,53 +275,55 @@ impl SlackInbound {
         };
         let team = payload["team_id"]
             .as_str()
-            .filter(|payload| !payload.is_empty())
-            .unwrap_or(&me.team);
+            .filter(|team| !team.is_empty())
+            .unwrap_or(&identity.team);
         let thread = format!("slack:{team}:{channel}:{root}");
-        let key = format!("{thread}:{}", desk.agent);
+        let key = format!("{thread}:{}", intake.agent);
         let mentions = markup::mentioned_ids(text("text"));
-        let called = mentions.contains(&me.user)
+        let is_mentioned = mentions.contains(&identity.user)
             || text("type") == "app_mention"
             || text("channel_type") == "im";
-        if !called && !desk.has_conversation(&key) {
+        if !is_mentioned && !intake.has_conversation(&key) {
             return None; // not for this agent, so nothing is looked up
         }
-        let mut by = match (bot.is_empty(), user.is_empty()) {
+        let mut requester = match (bot.is_empty(), user.is_empty()) {
             (true, false) => self.api.requester(user, event["user_team"].as_str()).await,
             _ => crate::config::Requester {
                 id: if user.is_empty() { bot } else { user }.into(),
                 ..Default::default()
             },
         };
-        by.is_bot |= !bot.is_empty();
+        requester.is_bot |= !bot.is_empty();
         let mut context = None;
-        if called && desk.needs_context(channel) && root != ts {
+        if is_mentioned && intake.needs_context(channel) && root != ts {
             context = self.thread_text(channel, root, ts).await;
         }
-        let place = [("channel", channel), ("thread_ts", root), ("team", team)];
+        let address = [("channel", channel), ("thread_ts", root), ("team", team)];
         Some(IncomingEvent::Message(IncomingMessage {
             delivery: format!("{channel}:{ts}"),
             channel: channel.to_owned(),
             thread,
             key,
-            address: place
+            address: address
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect::<BTreeMap<_, _>>(),
-            title: if called {
+            title: if is_mentioned {
                 self.api.channel_name(channel).await
             } else {
                 channel.to_owned()
             },
             url: None,
-            author: by,
-            text: markup::plain_text(text("text"), &me.user),
+            author: requester,
+            text: markup::plain_text(text("text"), &identity.user),
             source: ts.to_owned(),
-            mentions_agent: called,
+            mentions_agent: is_mentioned,
             // A message that begins with a mention is addressed to that person.
-            addresses_another: !called
+            addresses_another: !is_mentioned
                 && (text("text").trim_start().starts_with("<@")
-                    || mentions.iter().any(|mention| desk.is_other_agent(mention))),
+                    || mentions
+                        .iter()
+                        .any(|mention| intake.is_other_agent(mention))),
             context,
             attachments: attachment_names(event),
             pull: None,
@@ -329,11 +339,11 @@ impl SlackInbound {
             .filter(|message| message["ts"].as_str().is_some_and(|s| s < before))
         {
             let user = message["user"].as_str().unwrap_or_default();
-            let who = self.api.requester(user, None).await;
-            let name = if who.name.is_empty() {
-                who.id
+            let requester = self.api.requester(user, None).await;
+            let name = if requester.name.is_empty() {
+                requester.id
             } else {
-                who.name
+                requester.name
             };
             lines.push(format!(
                 "{name}: {}",
@@ -341,54 +351,54 @@ impl SlackInbound {
             ));
         }
         let text = lines.join("\n");
-        let over = text.chars().count().saturating_sub(16_000);
-        (!text.is_empty()).then(|| text.chars().skip(over).collect())
+        let excess = text.chars().count().saturating_sub(16_000);
+        (!text.is_empty()).then(|| text.chars().skip(excess).collect())
     }
 
-    async fn parse_click(&self, desk: &Intake, payload: &Value) -> Option<IncomingEvent> {
+    async fn parse_click(&self, intake: &Intake, payload: &Value) -> Option<IncomingEvent> {
         let action = payload["actions"].as_array()?.first()?;
-        let (choice, of) = action["value"].as_str()?.split_once(':')?;
+        let (choice, subject) = action["value"].as_str()?.split_once(':')?;
         let user = payload["user"]["id"].as_str()?;
-        let by = self
+        let requester = self
             .api
             .requester(user, payload["user"]["team_id"].as_str())
             .await;
         let delivery = format!(
-            "act:{}:{user}:{choice}:{of}",
+            "act:{}:{user}:{choice}:{subject}",
             action["action_ts"].as_str().unwrap_or_default()
         );
-        if let Ok(approval) = of.parse::<ApprovalId>()
-            && of.starts_with('Q')
+        if let Ok(approval) = subject.parse::<ApprovalId>()
+            && subject.starts_with('Q')
         {
             return Some(IncomingEvent::ButtonPressed {
                 delivery,
                 approval,
                 choice: choice.to_owned(),
-                requester: by,
+                requester,
             });
         }
-        let conversation: ConversationId = of.parse().ok()?;
+        let conversation: ConversationId = subject.parse().ok()?;
         // Only conversations of the same channel are accepted, whatever the request says.
-        let board = desk.board();
-        let known = board
+        let board = intake.board();
+        let own_conversation = board
             .conversations
             .get(&conversation)
-            .filter(|conversation| conversation.agent == desk.agent)?;
-        let here = payload["channel"]["id"].as_str();
-        if known.address.get("channel").map(String::as_str) != here {
+            .filter(|conversation| conversation.agent == intake.agent)?;
+        let channel = payload["channel"]["id"].as_str();
+        if own_conversation.address.get("channel").map(String::as_str) != channel {
             return None;
         }
-        let key = known.key.clone();
+        let key = own_conversation.key.clone();
         match choice {
             "stop" => Some(IncomingEvent::StopRequested {
                 delivery,
                 key,
-                requester: by,
+                requester,
             }),
             "land" => Some(IncomingEvent::RetryRequested {
                 delivery,
                 key,
-                requester: by,
+                requester,
             }),
             _ => None,
         }
@@ -411,54 +421,54 @@ fn attachment_names(event: &Value) -> Vec<String> {
 /// Returns the thread and the message that a deletion event is about. Slack replaces a deleted
 /// message that has replies by a tombstone.
 fn deleted_message(event: &Value) -> Option<(&str, &str)> {
-    let (gone, before) = (&event["message"], &event["previous_message"]);
+    let (changed, before) = (&event["message"], &event["previous_message"]);
     let ts = match event["subtype"].as_str()? {
         "message_deleted" => event["deleted_ts"].as_str().or(before["ts"].as_str())?,
-        "message_changed" if gone["subtype"] == "tombstone" => gone["ts"].as_str()?,
+        "message_changed" if changed["subtype"] == "tombstone" => changed["ts"].as_str()?,
         _ => return None,
     };
     let root = before["thread_ts"]
         .as_str()
-        .or(gone["thread_ts"].as_str())
+        .or(changed["thread_ts"].as_str())
         .unwrap_or(ts);
     Some((root, ts))
 }
 
 impl Inbound for SlackInbound {
-    fn run<'a>(&'a self, desk: &'a Intake) -> ServiceFuture<'a, ()> {
+    fn run<'a>(&'a self, intake: &'a Intake) -> ServiceFuture<'a, ()> {
         Box::pin(async move {
             let mut pause = RETRY_DELAY;
             loop {
                 if !self.uses_socket {
                     // Only our identity is needed, because events arrive over the route.
                     match self.api.identity().await {
-                        Ok(me) => {
-                            desk.set_names(&[&me.user, &me.bot, &me.name]);
-                            desk.on_connected().await;
+                        Ok(identity) => {
+                            intake.set_names(&[&identity.user, &identity.bot, &identity.name]);
+                            intake.on_connected().await;
                             return;
                         }
-                        Err(trouble) => desk.on_disconnected(&trouble, &error_text(&trouble)).await,
+                        Err(error) => intake.on_disconnected(&error, &error_text(&error)).await,
                     }
                 } else {
-                    match self.serve_socket(desk).await {
+                    match self.serve_socket(intake).await {
                         Ok(()) => {
                             pause = RETRY_DELAY;
                             continue;
                         }
-                        Err(trouble) => {
-                            let was_open = desk
+                        Err(error) => {
+                            let was_open = intake
                                 .directory
-                                .health(desk.service, &desk.agent)
+                                .health(intake.service, &intake.agent)
                                 .connected
                                 .is_some();
-                            desk.on_disconnected(&trouble, &error_text(&trouble)).await;
+                            intake.on_disconnected(&error, &error_text(&error)).await;
                             if was_open {
                                 pause = RETRY_DELAY;
                             }
-                            if let ServiceError::RetryAfter(least) = trouble {
-                                pause = pause.max(least);
+                            if let ServiceError::RetryAfter(min_pause) = error {
+                                pause = pause.max(min_pause);
                             }
-                            if matches!(trouble, ServiceError::Unauthorized(_)) {
+                            if matches!(error, ServiceError::Unauthorized(_)) {
                                 pause = MAX_RETRY_DELAY;
                             }
                         }
@@ -472,7 +482,7 @@ impl Inbound for SlackInbound {
 
     fn receive<'a>(
         &'a self,
-        desk: &'a Intake,
+        intake: &'a Intake,
         headers: &'a HeaderMap,
         body: &'a [u8],
     ) -> ServiceFuture<'a, ReceiveOutcome> {
@@ -489,20 +499,24 @@ impl Inbound for SlackInbound {
                     .and_then(|value| value.to_str().ok())
                     .unwrap_or_default()
             };
-            let at = header("x-slack-request-timestamp");
-            let given = header("x-slack-signature")
+            let timestamp = header("x-slack-request-timestamp");
+            let signature_header = header("x-slack-signature")
                 .strip_prefix("v0=")
                 .unwrap_or_default();
-            if !signature::is_valid(secret, &[b"v0:", at.as_bytes(), b":", body], given) {
+            if !signature::is_valid(
+                secret,
+                &[b"v0:", timestamp.as_bytes(), b":", body],
+                signature_header,
+            ) {
                 return ReceiveOutcome::Refused {
                     status: 401,
                     why: "the signature is not Slack's",
                 };
             }
-            let fresh = at
+            let is_fresh = timestamp
                 .parse::<u64>()
-                .is_ok_and(|parse| (unix_time_ms() / 1_000).abs_diff(parse) <= MAX_REQUEST_AGE_S);
-            if !fresh {
+                .is_ok_and(|sent_s| (unix_time_ms() / 1_000).abs_diff(sent_s) <= MAX_REQUEST_AGE_S);
+            if !is_fresh {
                 return ReceiveOutcome::Refused {
                     status: 401,
                     why: "the request is too old",
@@ -525,13 +539,13 @@ impl Inbound for SlackInbound {
                     payload["challenge"].as_str().unwrap_or_default().to_owned(),
                 );
             }
-            ReceiveOutcome::Events(self.parse_payload(desk, kind, &payload).await)
+            ReceiveOutcome::Events(self.parse_payload(intake, kind, &payload).await)
         })
     }
 }
 
-fn error_text(trouble: &ServiceError) -> String {
-    match trouble {
+fn error_text(error: &ServiceError) -> String {
+    match error {
         ServiceError::RetryAfter(pause) => format!("Slack asks to wait {} s", pause.as_secs()),
         ServiceError::OutcomeUnknown(why)
         | ServiceError::Rejected(why)
@@ -544,7 +558,7 @@ fn form_payload(body: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(body).ok()?;
     let field = text
         .split('&')
-        .find_map(|text| text.strip_prefix("payload="))?;
+        .find_map(|field| field.strip_prefix("payload="))?;
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.bytes();
     while let Some(byte) = rest.next() {
@@ -598,13 +612,13 @@ mod tests {
             kind: String::new(),
             payload: json!({ "event": event }),
         };
-        let said = envelope(json!({ "channel": "C1", "thread_ts": "17.1", "ts": "17.2" }));
-        let gone = envelope(json!({
+        let message = envelope(json!({ "channel": "C1", "thread_ts": "17.1", "ts": "17.2" }));
+        let deletion = envelope(json!({
             "channel": "C1", "ts": "18.9", "subtype": "message_deleted", "deleted_ts": "17.2", "previous_message": reply
         }));
         assert_eq!(
-            said.thread(),
-            gone.thread(),
+            message.thread(),
+            deletion.thread(),
             "a deletion has the place of its message, so it is handled later"
         );
     }

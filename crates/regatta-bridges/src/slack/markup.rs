@@ -1,22 +1,22 @@
 //! Conversion between Slack's text format and CommonMark.
 
 /// Returns a message as plain text: entities decoded, links written out, our own mention removed.
-pub(crate) fn plain_text(text: &str, own: &str) -> String {
-    let mut found = String::with_capacity(text.len());
+pub(crate) fn plain_text(text: &str, own_id: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find('<') {
-        found.push_str(&rest[..at]);
-        let inner = &rest[at + 1..];
+    while let Some(start) = rest.find('<') {
+        plain.push_str(&rest[..start]);
+        let inner = &rest[start + 1..];
         let Some(end) = inner.find('>') else {
-            found.push_str(&rest[at..]);
+            plain.push_str(&rest[start..]);
             rest = "";
             break;
         };
-        found.push_str(&plain_token(&inner[..end], own));
+        plain.push_str(&plain_token(&inner[..end], own_id));
         rest = &inner[end + 1..];
     }
-    found.push_str(rest);
-    let decoded = found
+    plain.push_str(rest);
+    let decoded = plain
         .replace("&lt;", "<")
         .replace("&gt;", ">")
         .replace("&amp;", "&");
@@ -24,43 +24,45 @@ pub(crate) fn plain_text(text: &str, own: &str) -> String {
 }
 
 /// Converts one `<…>` token of Slack's format.
-fn plain_token(text: &str, own: &str) -> String {
-    let (what, label) = text
+fn plain_token(text: &str, own_id: &str) -> String {
+    let (target, label) = text
         .split_once('|')
-        .map_or((text, None), |text| (text.0, Some(text.1)));
-    match (what.chars().next(), label) {
-        (Some('@'), _) if &what[1..] == own => String::new(),
-        (Some('@'), label) => format!("@{}", label.unwrap_or(&what[1..])),
-        (Some('#'), label) => format!("#{}", label.unwrap_or(&what[1..])),
-        (Some('!'), label) => format!("@{}", label.unwrap_or(&what[1..])),
-        (_, Some(label)) if label != what => format!("{label} ({what})"),
-        _ => what.to_owned(),
+        .map_or((text, None), |(target, label)| (target, Some(label)));
+    match (target.chars().next(), label) {
+        (Some('@'), _) if &target[1..] == own_id => String::new(),
+        (Some('@'), label) => format!("@{}", label.unwrap_or(&target[1..])),
+        (Some('#'), label) => format!("#{}", label.unwrap_or(&target[1..])),
+        (Some('!'), label) => format!("@{}", label.unwrap_or(&target[1..])),
+        (_, Some(label)) if label != target => format!("{label} ({target})"),
+        _ => target.to_owned(),
     }
 }
 
 /// Returns the ids of the people that a text mentions.
 pub(crate) fn mentioned_ids(text: &str) -> Vec<String> {
-    let found = text.split("<@").skip(1).filter_map(|text| {
-        let end = text.find(['>', '|'])?;
-        Some(text[..end].to_owned())
-    });
-    found.collect()
+    text.split("<@")
+        .skip(1)
+        .filter_map(|rest| {
+            let end = rest.find(['>', '|'])?;
+            Some(rest[..end].to_owned())
+        })
+        .collect()
 }
 
 /// Changes an agent's text so that it mentions nobody: an agent must not notify a whole channel.
 pub(crate) fn without_mentions(text: &str) -> String {
-    let mut found = text.to_owned();
-    for (loud, quiet) in [
+    let mut result = text.to_owned();
+    for (mention, harmless) in [
         ("<!", "<\u{200b}!"),
         ("<@", "<\u{200b}@"),
         ("<#", "<\u{200b}#"),
     ] {
-        found = found.replace(loud, quiet);
+        result = result.replace(mention, harmless);
     }
     for word in ["@channel", "@here", "@everyone"] {
-        found = found.replace(word, &word.replace('@', "@\u{200b}"));
+        result = result.replace(word, &word.replace('@', "@\u{200b}"));
     }
-    found
+    result
 }
 
 /// Returns a single line for places that show no blocks, such as notifications and watches.
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn text_is_read_as_people_see_it() {
-        for (text, seen) in [
+        for (text, expected) in [
             (
                 "<@UME> fix the <http://x.y/z|login> bug",
                 "fix the login (http://x.y/z) bug",
@@ -97,7 +99,7 @@ mod tests {
             ("<#C1|dev> <!here> <!subteam^S1|@ops>", "#dev @here @@ops"),
             ("broken <@UME", "broken <@UME"),
         ] {
-            assert_eq!(plain_text(text, "UME"), seen, "{text}");
+            assert_eq!(plain_text(text, "UME"), expected, "{text}");
         }
         assert_eq!(mentioned_ids("<@U1> x <@U2|bob> <@U3"), ["U1", "U2"]);
     }
@@ -105,10 +107,10 @@ mod tests {
     #[test]
     fn quiet_disables_mentions_in_an_agents_text() {
         for text in ["<!channel> hi", "@here", "ping <@U1>", "@everyone"] {
-            let said = without_mentions(text);
+            let quiet = without_mentions(text);
             assert!(
-                !said.contains("<!") && !said.contains("<@") && !said.contains("@here"),
-                "{said}"
+                !quiet.contains("<!") && !quiet.contains("<@") && !quiet.contains("@here"),
+                "{quiet}"
             );
             assert!(
                 !notification_text(text).contains('<'),

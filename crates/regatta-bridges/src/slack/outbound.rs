@@ -29,30 +29,34 @@ impl SlackOutbound {
         SlackOutbound { api }
     }
 
-    async fn show_card(&self, shot: &SendRequest, card: &PostCard) -> Result<String, ServiceError> {
-        let place = |name: &str| shot.address.get(name).cloned().unwrap_or_default();
-        let (channel, thread) = (place("channel"), place("thread_ts"));
-        let words = card_text(card);
+    async fn show_card(
+        &self,
+        request: &SendRequest,
+        card: &PostCard,
+    ) -> Result<String, ServiceError> {
+        let address = |name: &str| request.address.get(name).cloned().unwrap_or_default();
+        let (channel, thread) = (address("channel"), address("thread_ts"));
+        let text = card_text(card);
         let mut body = json!({
             "channel": channel,
-            "text": markup::notification_text(&words),
-            "blocks": card_blocks(card, &words),
-            "metadata": {"event_type": METADATA_EVENT_TYPE, "event_payload": {"mark": shot.post_mark}},
+            "text": markup::notification_text(&text),
+            "blocks": card_blocks(card, &text),
+            "metadata": {"event_type": METADATA_EVENT_TYPE, "event_payload": {"mark": request.post_mark}},
         });
-        let mut known = shot.existing_name.clone();
-        if known.is_none() && shot.may_exist {
+        let mut existing = request.existing_name.clone();
+        if existing.is_none() && request.may_exist {
             // The message may exist, because a call was under way when the last run ended.
             let messages = self.api.thread_messages(&channel, &thread).await?;
-            let ours = |value: &&Value| {
-                value["metadata"]["event_payload"]["mark"] == json!(shot.post_mark)
+            let is_own = |value: &&Value| {
+                value["metadata"]["event_payload"]["mark"] == json!(request.post_mark)
             };
-            known = messages
+            existing = messages
                 .iter()
-                .find(ours)
+                .find(is_own)
                 .and_then(|message| message["ts"].as_str())
                 .map(str::to_owned);
         }
-        match known {
+        match existing {
             Some(ts) => {
                 body["ts"] = json!(ts);
                 self.api.call_with_json("chat.update", &body).await?;
@@ -62,8 +66,8 @@ impl SlackOutbound {
                 body["thread_ts"] = json!(thread);
                 body["unfurl_links"] = json!(false);
                 body["unfurl_media"] = json!(false);
-                let said = self.api.call_with_json("chat.postMessage", &body).await?;
-                said["ts"].as_str().map(str::to_owned).ok_or_else(|| {
+                let answer = self.api.call_with_json("chat.postMessage", &body).await?;
+                answer["ts"].as_str().map(str::to_owned).ok_or_else(|| {
                     ServiceError::OutcomeUnknown("Slack returned no message id".into())
                 })
             }
@@ -72,9 +76,9 @@ impl SlackOutbound {
 }
 
 impl Outbound for SlackOutbound {
-    fn rate_limits(&self, shot: &SendRequest) -> Vec<RateLimit> {
-        let channel = shot.address.get("channel").cloned().unwrap_or_default();
-        match (&shot.content, &shot.existing_name) {
+    fn rate_limits(&self, request: &SendRequest) -> Vec<RateLimit> {
+        let channel = request.address.get("channel").cloned().unwrap_or_default();
+        match (&request.content, &request.existing_name) {
             (SendContent::Reaction { .. }, _) => {
                 vec![RateLimit::window("reactions.add", 50, MINUTE)]
             }
@@ -88,7 +92,7 @@ impl Outbound for SlackOutbound {
                         Duration::from_secs(1),
                     ),
                 ];
-                if shot.may_exist {
+                if request.may_exist {
                     // The message is looked up first, and edited if it exists.
                     limits.push(RateLimit::window("conversations.replies", 50, MINUTE));
                     limits.push(RateLimit::window("chat.update", 50, MINUTE));
@@ -108,12 +112,12 @@ impl Outbound for SlackOutbound {
 
     fn show<'a>(
         &'a self,
-        shot: &'a SendRequest,
+        request: &'a SendRequest,
     ) -> ServiceFuture<'a, Result<String, ServiceError>> {
         Box::pin(async move {
-            match &shot.content {
+            match &request.content {
                 SendContent::Reaction { source } => {
-                    let channel = shot.address.get("channel").cloned().unwrap_or_default();
+                    let channel = request.address.get("channel").cloned().unwrap_or_default();
                     let body = json!({"channel": channel, "timestamp": source, "name": "eyes"});
                     match self.api.call_with_json("reactions.add", &body).await {
                         Err(ServiceError::Rejected(why)) if why.ends_with("already_reacted") => {
@@ -122,7 +126,7 @@ impl Outbound for SlackOutbound {
                         other => other.map(|_| String::new()),
                     }
                 }
-                SendContent::Card(card) => self.show_card(shot, card).await,
+                SendContent::Card(card) => self.show_card(request, card).await,
                 SendContent::PullRequest { .. } => {
                     Err(ServiceError::Rejected("Slack has no pull requests".into()))
                 }
@@ -143,27 +147,27 @@ fn card_text(card: &PostCard) -> String {
     ))
 }
 
-fn card_blocks(card: &PostCard, words: &str) -> Value {
+fn card_blocks(card: &PostCard, text: &str) -> Value {
     let mut blocks =
-        vec![json!({"type": "markdown", "text": words.chars().take(12_000).collect::<String>()})];
+        vec![json!({"type": "markdown", "text": text.chars().take(12_000).collect::<String>()})];
     if !card.buttons.is_empty() {
         let buttons: Vec<Value> = card
             .buttons
             .iter()
             .take(25)
             .enumerate()
-            .map(|(nth, card_button)| {
-                let label: String = card_button.label.chars().take(75).collect();
-                let mut button = json!({
+            .map(|(index, button)| {
+                let label: String = button.label.chars().take(75).collect();
+                let mut element = json!({
                     "type": "button",
-                    "action_id": format!("regatta-{nth}"),
+                    "action_id": format!("regatta-{index}"),
                     "text": {"type": "plain_text", "text": label, "emoji": true},
-                    "value": card_button.value,
+                    "value": button.value,
                 });
-                if card_button.is_dangerous {
-                    button["style"] = json!("danger");
+                if button.is_dangerous {
+                    element["style"] = json!("danger");
                 }
-                button
+                element
             })
             .collect();
         blocks.push(json!({"type": "actions", "elements": buttons}));

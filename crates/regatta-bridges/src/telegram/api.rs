@@ -49,14 +49,14 @@ impl TelegramApi {
         &self,
         method: &str,
         body: &Value,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Value, ServiceError> {
         let mut call = HttpCall::new(
             Method::POST,
             format!("{}/bot{}/{method}", self.url, self.token.reveal()),
         )
         .json(body);
-        call.timeout = patience;
+        call.timeout = timeout;
         classify_answer(method, self.http.call(call).await?)
     }
 
@@ -67,26 +67,26 @@ impl TelegramApi {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if let Some(me) = known {
-            return Ok(me);
+        if let Some(identity) = known {
+            return Ok(identity);
         }
-        let said = self.call("getMe", &json!({})).await?;
-        let username = said["username"].as_str().unwrap_or_default().to_owned();
-        let me = TelegramIdentity {
-            id: said["id"].as_i64().unwrap_or_default(),
+        let answer = self.call("getMe", &json!({})).await?;
+        let username = answer["username"].as_str().unwrap_or_default().to_owned();
+        let identity = TelegramIdentity {
+            id: answer["id"].as_i64().unwrap_or_default(),
             username,
         };
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(me.clone());
-        Ok(me)
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity.clone());
+        Ok(identity)
     }
 
     /// Returns the updates from `offset` on. The request confirms all updates before it.
     pub(crate) async fn updates(&self, offset: i64) -> Result<Vec<Value>, ServiceError> {
-        let ask = json!({
+        let arguments = json!({
             "offset": offset, "timeout": POLL_DURATION_S, "limit": 100, "allowed_updates": ["message", "callback_query"],
         });
         match self
-            .call_with_timeout("getUpdates", &ask, Some(POLL_TIMEOUT))
+            .call_with_timeout("getUpdates", &arguments, Some(POLL_TIMEOUT))
             .await?
         {
             Value::Array(updates) => Ok(updates),
@@ -106,8 +106,8 @@ impl TelegramApi {
                 Some(CLICK_ANSWER_TIMEOUT),
             )
             .await;
-        if let Err(trouble) = answered {
-            tracing::debug!("could not confirm a pressed button: {trouble:?}");
+        if let Err(error) = answered {
+            tracing::debug!("could not confirm a pressed button: {error:?}");
         }
     }
 }
@@ -120,7 +120,7 @@ fn classify_answer(method: &str, mut answer: HttpAnswer) -> Result<Value, Servic
     let code = answer.body["error_code"]
         .as_u64()
         .unwrap_or(u64::from(answer.status));
-    let said = answer.body["description"]
+    let description = answer.body["description"]
         .as_str()
         .unwrap_or("no reason given")
         .to_owned();
@@ -128,7 +128,7 @@ fn classify_answer(method: &str, mut answer: HttpAnswer) -> Result<Value, Servic
         429 => {
             let seconds = answer.body["parameters"]["retry_after"]
                 .as_f64()
-                .filter(|body| (0.0..86_400.0).contains(body));
+                .filter(|seconds| (0.0..86_400.0).contains(seconds));
             let pause = seconds
                 .map(Duration::from_secs_f64)
                 .or_else(|| answer.retry_after());
@@ -136,10 +136,12 @@ fn classify_answer(method: &str, mut answer: HttpAnswer) -> Result<Value, Servic
         }
         // Telegram answers a wrong token with either code.
         401 | 404 => ServiceError::Unauthorized(format!(
-            "{method}: Telegram says {said}; check the bot's token"
+            "{method}: Telegram says {description}; check the bot's token"
         )),
-        400 | 403 => ServiceError::Rejected(format!("{method}: Telegram says {said}")),
-        _ => ServiceError::OutcomeUnknown(format!("{method}: Telegram answered {code}: {said}")),
+        400 | 403 => ServiceError::Rejected(format!("{method}: Telegram says {description}")),
+        _ => ServiceError::OutcomeUnknown(format!(
+            "{method}: Telegram answered {code}: {description}"
+        )),
     })
 }
 

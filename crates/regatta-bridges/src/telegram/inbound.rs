@@ -32,70 +32,68 @@ impl TelegramInbound {
     }
 
     /// Polls once. Each update is stored before the next poll confirms it.
-    async fn poll_once(&self, desk: &Intake, offset: &mut i64) -> Result<(), ServiceError> {
-        let me = self.api.identity().await?;
-        if desk
+    async fn poll_once(&self, intake: &Intake, offset: &mut i64) -> Result<(), ServiceError> {
+        let identity = self.api.identity().await?;
+        if intake
             .directory
-            .health(desk.service, &desk.agent)
+            .health(intake.service, &intake.agent)
             .connected
             .is_none()
         {
-            desk.set_names(&[&me.id.to_string(), &me.username]);
-            desk.on_connected().await;
+            intake.set_names(&[&identity.id.to_string(), &identity.username]);
+            intake.on_connected().await;
         }
         for update in self.api.updates(*offset).await? {
-            if desk.is_paused() {
+            if intake.is_paused() {
                 return Ok(()); // the update comes again
             }
-            self.handle_update(desk, &me, &update)
+            self.handle_update(intake, &identity, &update)
                 .await
                 .map_err(ServiceError::OutcomeUnknown)?;
-            *offset = update["update_id"]
-                .as_i64()
-                .map_or(*offset, |update| update + 1);
+            *offset = update["update_id"].as_i64().map_or(*offset, |id| id + 1);
         }
         Ok(())
     }
 
     async fn handle_update(
         &self,
-        desk: &Intake,
-        me: &TelegramIdentity,
+        intake: &Intake,
+        identity: &TelegramIdentity,
         update: &Value,
     ) -> Result<(), String> {
         if let Some(click) = update.get("callback_query") {
-            let taken = async {
-                match parse_click(&desk.board(), desk, click) {
-                    Some(incoming_event) => desk.accept(incoming_event).await,
+            let accepted = async {
+                match parse_click(&intake.board(), intake, click) {
+                    Some(event) => intake.accept(event).await,
                     None => Ok(()),
                 }
             };
             let id = click["id"].as_str().unwrap_or_default();
-            return tokio::join!(self.api.answer_click(id), taken).1;
+            return tokio::join!(self.api.answer_click(id), accepted).1;
         }
         match update
             .get("message")
-            .and_then(|update| parse_message(desk, me, update))
+            .and_then(|message| parse_message(intake, identity, message))
         {
-            Some(said) => desk.accept(IncomingEvent::Message(said)).await,
+            Some(message) => intake.accept(IncomingEvent::Message(message)).await,
             None => Ok(()),
         }
     }
 }
 
 impl Inbound for TelegramInbound {
-    fn run<'a>(&'a self, desk: &'a Intake) -> ServiceFuture<'a, ()> {
+    fn run<'a>(&'a self, intake: &'a Intake) -> ServiceFuture<'a, ()> {
         Box::pin(async move {
             let (mut pause, mut offset) = (RETRY_DELAY, 0);
             loop {
-                if desk.is_paused() {
+                if intake.is_paused() {
                     tokio::time::sleep(RETRY_DELAY).await;
                     continue;
                 }
-                match self.poll_once(desk, &mut offset).await {
+                match self.poll_once(intake, &mut offset).await {
                     Ok(()) => pause = RETRY_DELAY,
-                    Err(trouble) => {
-                        let words = match &trouble {
+                    Err(error) => {
+                        let reason = match &error {
                             ServiceError::RetryAfter(pause) => {
                                 format!("Telegram asks to wait {} s", pause.as_secs().max(1))
                             }
@@ -103,9 +101,9 @@ impl Inbound for TelegramInbound {
                             | ServiceError::Rejected(why)
                             | ServiceError::Unauthorized(why) => why.clone(),
                         };
-                        desk.on_disconnected(&trouble, &words).await;
-                        match trouble {
-                            ServiceError::RetryAfter(least) => pause = pause.max(least),
+                        intake.on_disconnected(&error, &reason).await;
+                        match error {
+                            ServiceError::RetryAfter(min_pause) => pause = pause.max(min_pause),
                             ServiceError::Unauthorized(_) => pause = MAX_RETRY_DELAY,
                             ServiceError::OutcomeUnknown(_) | ServiceError::Rejected(_) => {}
                         }
@@ -134,11 +132,11 @@ impl Inbound for TelegramInbound {
 
 /// Returns the facts about a user: the permanent number and the user name. The first name is not
 /// used, because anybody can choose it.
-fn requester(user: &Value) -> Requester {
+fn requester_from(user: &Value) -> Requester {
     Requester {
         id: user["id"]
             .as_i64()
-            .map(|user| user.to_string())
+            .map(|id| id.to_string())
             .unwrap_or_default(),
         name: user["username"].as_str().unwrap_or_default().to_owned(),
         is_bot: user["is_bot"].as_bool().unwrap_or(false),
@@ -146,8 +144,12 @@ fn requester(user: &Value) -> Requester {
     }
 }
 
-fn parse_message(desk: &Intake, me: &TelegramIdentity, message: &Value) -> Option<IncomingMessage> {
-    let board = desk.board();
+fn parse_message(
+    intake: &Intake,
+    identity: &TelegramIdentity,
+    message: &Value,
+) -> Option<IncomingMessage> {
+    let board = intake.board();
     let (chat, id) = (
         message["chat"]["id"].as_i64()?,
         message["message_id"].as_i64()?,
@@ -161,75 +163,76 @@ fn parse_message(desk: &Intake, me: &TelegramIdentity, message: &Value) -> Optio
             &message["caption_entities"],
         ),
     };
-    let mut by = requester(message.get("from")?);
-    if by.id == me.id.to_string() {
+    let mut requester = requester_from(message.get("from")?);
+    if requester.id == identity.id.to_string() {
         return None; // our own message
     }
     // A message in the name of a channel or group has no identifiable author.
-    by.is_bot |= message.get("sender_chat").is_some();
-    let read = markup::parse_text(text, entities, me);
+    requester.is_bot |= message.get("sender_chat").is_some();
+    let parsed = markup::parse_text(text, entities, identity);
     let reply = &message["reply_to_message"];
-    let names_another = read
+    let names_another = parsed
         .other_mentions
         .iter()
-        .any(|other_mention| desk.is_other_agent(other_mention));
+        .any(|name| intake.is_other_agent(name));
     let replies_to = reply["from"]["id"].as_i64();
     let is_private = message["chat"]["type"].as_str() == Some("private");
-    let called = is_private || read.mentions_agent || (replies_to == Some(me.id) && !names_another);
-    let to_another =
-        replies_to.is_some_and(|replies_to| desk.is_other_agent(&replies_to.to_string()));
+    let is_mentioned =
+        is_private || parsed.mentions_agent || (replies_to == Some(identity.id) && !names_another);
+    let replies_to_another =
+        replies_to.is_some_and(|replies_to| intake.is_other_agent(&replies_to.to_string()));
     let root = conversation_root(&board, chat, id, message);
     let thread = format!("telegram:{chat}:{root}");
-    let key = format!("{thread}:{}", desk.agent);
-    if !called && !desk.has_conversation(&key) {
+    let key = format!("{thread}:{}", intake.agent);
+    if !is_mentioned && !intake.has_conversation(&key) {
         return None;
     }
-    let mut place = BTreeMap::from([
+    let mut address = BTreeMap::from([
         ("chat".to_owned(), chat.to_string()),
         ("root".to_owned(), root),
     ]);
     if !is_private {
-        place.insert("reply".into(), id.to_string());
+        address.insert("reply".into(), id.to_string());
     }
     if let Some(topic) = forum_topic(message) {
-        place.insert("topic".into(), topic.to_string());
+        address.insert("topic".into(), topic.to_string());
     }
-    let answered = reply["text"]
+    let quoted = reply["text"]
         .as_str()
         .or(reply["caption"].as_str())
-        .filter(|_| replies_to != Some(me.id));
-    let context = answered
-        .filter(|_| called && desk.needs_context(&chat.to_string()))
-        .map(|answered| {
-            let who = requester(&reply["from"]);
-            let name = if who.name.is_empty() {
-                who.id
+        .filter(|_| replies_to != Some(identity.id));
+    let context = quoted
+        .filter(|_| is_mentioned && intake.needs_context(&chat.to_string()))
+        .map(|quoted| {
+            let reply_author = requester_from(&reply["from"]);
+            let name = if reply_author.name.is_empty() {
+                reply_author.id
             } else {
-                who.name
+                reply_author.name
             };
             format!(
                 "{name}: {}",
-                answered.chars().take(16_000).collect::<String>()
+                quoted.chars().take(16_000).collect::<String>()
             )
         });
     let title = message["chat"]["title"]
         .as_str()
-        .map_or_else(|| format!("a chat with {}", by.name), str::to_owned);
+        .map_or_else(|| format!("a chat with {}", requester.name), str::to_owned);
     Some(IncomingMessage {
         delivery: format!("{chat}:{id}"),
         channel: chat.to_string(),
         thread,
         key,
-        address: place,
+        address: address,
         title,
         url: message_url(&message["chat"], id),
-        author: by,
-        text: read.text.chars().take(MAX_TEXT_BYTES / 4).collect(),
+        author: requester,
+        text: parsed.text.chars().take(MAX_TEXT_BYTES / 4).collect(),
         source: id.to_string(),
-        mentions_agent: called,
+        mentions_agent: is_mentioned,
         // A message that begins with a name is addressed to its owner.
-        addresses_another: !called
-            && (names_another || to_another || text.trim_start().starts_with('@')),
+        addresses_another: !is_mentioned
+            && (names_another || replies_to_another || text.trim_start().starts_with('@')),
         context,
         attachments,
         pull: None,
@@ -279,18 +282,18 @@ fn conversation_root(board: &Board, chat: i64, id: i64, message: &Value) -> Stri
     if message["chat"]["type"].as_str() == Some("private") {
         return "0".into();
     }
-    let Some(answered) = message["reply_to_message"]["message_id"].as_i64() else {
+    let Some(replied_to) = message["reply_to_message"]["message_id"].as_i64() else {
         return id.to_string();
     };
     let known = board
         .conversations
         .values()
-        .find(|conversation| contains_message(conversation, chat, answered));
+        .find(|conversation| contains_message(conversation, chat, replied_to));
     match known.and_then(|conversation| conversation.address.get("root").cloned()) {
         Some(root) => root,
         None => message["message_thread_id"]
             .as_i64()
-            .unwrap_or(answered)
+            .unwrap_or(replied_to)
             .to_string(),
     }
 }
@@ -298,18 +301,16 @@ fn conversation_root(board: &Board, chat: i64, id: i64, message: &Value) -> Stri
 /// Returns whether a message is part of a conversation, as far as the board remembers.
 fn contains_message(conversation: &Conversation, chat: i64, message: i64) -> bool {
     let (chat, message) = (chat.to_string(), message.to_string());
-    let here = conversation.service == Service::Telegram
+    let is_in_chat = conversation.service == Service::Telegram
         && conversation.address.get("chat") == Some(&chat);
-    here && (conversation.address.get("root") == Some(&message)
-        || conversation
-            .posts
-            .iter()
-            .flat_map(|thread_post| &thread_post.refs)
-            .any(|post| message_number(post) == message)
-        || conversation
-            .turns
-            .iter()
-            .any(|conversation_turn| conversation_turn.source == message))
+    is_in_chat
+        && (conversation.address.get("root") == Some(&message)
+            || conversation
+                .posts
+                .iter()
+                .flat_map(|post| &post.refs)
+                .any(|post| message_number(post) == message)
+            || conversation.turns.iter().any(|turn| turn.source == message))
 }
 
 fn message_url(chat: &Value, id: i64) -> Option<String> {
@@ -327,45 +328,45 @@ fn message_url(chat: &Value, id: i64) -> Option<String> {
 
 /// Parses a pressed button. Only conversations of the same chat are accepted, whatever the request
 /// says.
-fn parse_click(board: &Board, desk: &Intake, click: &Value) -> Option<IncomingEvent> {
-    let (choice, of) = click["data"].as_str()?.split_once(':')?;
+fn parse_click(board: &Board, intake: &Intake, click: &Value) -> Option<IncomingEvent> {
+    let (choice, subject) = click["data"].as_str()?.split_once(':')?;
     let chat = click["message"]["chat"]["id"].as_i64()?.to_string();
-    let (by, delivery) = (
-        requester(&click["from"]),
+    let (requester, delivery) = (
+        requester_from(&click["from"]),
         format!("click:{}", click["id"].as_str()?),
     );
-    let here = |conversation: &&Arc<Conversation>| {
+    let is_in_chat = |conversation: &&Arc<Conversation>| {
         conversation.service == Service::Telegram
-            && conversation.agent == desk.agent
+            && conversation.agent == intake.agent
             && conversation.address.get("chat") == Some(&chat)
     };
-    if of.starts_with('Q') {
-        let approval: ApprovalId = of.parse().ok()?;
+    if subject.starts_with('Q') {
+        let approval: ApprovalId = subject.parse().ok()?;
         let task = board.approvals.get(&approval)?.task;
         board
             .conversations
             .values()
-            .filter(here)
+            .filter(is_in_chat)
             .find(|conversation| conversation.task == Some(task))?;
         return Some(IncomingEvent::ButtonPressed {
             delivery,
             approval,
             choice: choice.to_owned(),
-            requester: by,
+            requester,
         });
     }
-    let id: ConversationId = of.parse().ok()?;
-    let key = board.conversations.get(&id).filter(here)?.key.clone();
+    let id: ConversationId = subject.parse().ok()?;
+    let key = board.conversations.get(&id).filter(is_in_chat)?.key.clone();
     match choice {
         "stop" => Some(IncomingEvent::StopRequested {
             delivery,
             key,
-            requester: by,
+            requester,
         }),
         "land" => Some(IncomingEvent::RetryRequested {
             delivery,
             key,
-            requester: by,
+            requester,
         }),
         _ => None,
     }
@@ -414,7 +415,7 @@ mod tests {
     fn person_is_not_identified_by_a_first_name() {
         let user = json!({"id": 6, "is_bot": false, "first_name": "ann"});
         assert_eq!(
-            requester(&user),
+            requester_from(&user),
             Requester {
                 id: "6".into(),
                 ..Requester::default()
@@ -422,7 +423,10 @@ mod tests {
         );
         let user = json!({"id": 6, "is_bot": true, "first_name": "x", "username": "ann"});
         assert_eq!(
-            (requester(&user).name.as_str(), requester(&user).is_bot),
+            (
+                requester_from(&user).name.as_str(),
+                requester_from(&user).is_bot
+            ),
             ("ann", true)
         );
     }

@@ -15,68 +15,72 @@ pub(crate) struct ParsedMessage {
 }
 
 /// Parses a message by its entities, whose positions count UTF-16 units.
-pub(crate) fn parse_text(text: &str, entities: &Value, me: &TelegramIdentity) -> ParsedMessage {
+pub(crate) fn parse_text(
+    text: &str,
+    entities: &Value,
+    identity: &TelegramIdentity,
+) -> ParsedMessage {
     let units: Vec<u16> = text.encode_utf16().collect();
-    let mut found = ParsedMessage::default();
-    let mut at = 0;
-    let keep =
-        |from: usize, to: usize| String::from_utf16_lossy(units.get(from..to).unwrap_or_default());
+    let mut parsed = ParsedMessage::default();
+    let mut position = 0;
+    let text_between = |start: usize, end: usize| {
+        String::from_utf16_lossy(units.get(start..end).unwrap_or_default())
+    };
     for entity in entities.as_array().into_iter().flatten() {
         let number = |name: &str| {
             entity[name]
                 .as_u64()
-                .and_then(|entity| usize::try_from(entity).ok())
+                .and_then(|number| usize::try_from(number).ok())
         };
-        let (Some(from), Some(length)) = (number("offset"), number("length")) else {
+        let (Some(start), Some(length)) = (number("offset"), number("length")) else {
             continue;
         };
-        let to = from.saturating_add(length).min(units.len());
-        if from < at || from >= to {
+        let end = start.saturating_add(length).min(units.len());
+        if start < position || start >= end {
             continue;
         }
-        let word = keep(from, to);
-        let is_us = |name: &str| !name.is_empty() && name.eq_ignore_ascii_case(&me.username);
-        let instead = match entity["type"].as_str() {
-            Some("mention") if is_us(word.trim_start_matches('@')) => {
-                found.mentions_agent = true;
+        let word = text_between(start, end);
+        let is_own_name =
+            |name: &str| !name.is_empty() && name.eq_ignore_ascii_case(&identity.username);
+        let replacement = match entity["type"].as_str() {
+            Some("mention") if is_own_name(word.trim_start_matches('@')) => {
+                parsed.mentions_agent = true;
                 String::new()
             }
             Some("mention") => {
-                found
+                parsed
                     .other_mentions
                     .push(word.trim_start_matches('@').to_owned());
                 continue;
             }
-            Some("text_mention") if entity["user"]["id"].as_i64() == Some(me.id) => {
-                found.mentions_agent = true;
+            Some("text_mention") if entity["user"]["id"].as_i64() == Some(identity.id) => {
+                parsed.mentions_agent = true;
                 String::new()
             }
             Some("text_mention") => {
-                found.other_mentions.extend(
-                    entity["user"]["id"]
-                        .as_i64()
-                        .map(|entity| entity.to_string()),
-                );
+                parsed
+                    .other_mentions
+                    .extend(entity["user"]["id"].as_i64().map(|id| id.to_string()));
                 continue;
             }
-            Some("bot_command") if from == 0 => {
-                let (name, of) = word.split_once('@').unwrap_or((&word, ""));
-                match of {
+            Some("bot_command") if start == 0 => {
+                let (name, recipient) = word.split_once('@').unwrap_or((&word, ""));
+                match recipient {
                     "" => {}
-                    of if is_us(of) => found.mentions_agent = true,
-                    of => found.other_mentions.push(of.to_owned()),
+                    recipient if is_own_name(recipient) => parsed.mentions_agent = true,
+                    recipient => parsed.other_mentions.push(recipient.to_owned()),
                 }
                 thread_command(name)
             }
             _ => continue,
         };
-        found.text += &keep(at, from);
-        found.text += &instead;
-        at = to;
+        parsed.text += &text_between(position, start);
+        parsed.text += &replacement;
+        position = end;
     }
-    found.text += &keep(at, units.len());
-    found.text = found.text.trim().to_owned();
-    found
+    parsed.text += &text_between(position, units.len());
+    parsed.text = parsed.text.trim().to_owned();
+    parsed
 }
 
 /// Converts a command of Telegram to the word that a thread understands.
@@ -90,7 +94,7 @@ fn thread_command(name: &str) -> String {
 
 /// Converts CommonMark to Telegram's HTML, which is well-formed for every text.
 pub(crate) fn to_html(text: &str) -> String {
-    let mut found: Vec<String> = Vec::new();
+    let mut blocks: Vec<String> = Vec::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         let trimmed = line.trim_start();
@@ -107,8 +111,9 @@ pub(crate) fn to_html(text: &str) -> String {
                 .next()
                 .unwrap_or_default()
                 .into();
-            let closes = |s: &str| {
-                s.trim().len() >= fence.len() && s.trim().chars().all(|c| fence.starts_with(c))
+            let closes = |line: &str| {
+                line.trim().len() >= fence.len()
+                    && line.trim().chars().all(|c| fence.starts_with(c))
             };
             let mut code = Vec::new();
             for line in lines.by_ref() {
@@ -117,41 +122,42 @@ pub(crate) fn to_html(text: &str) -> String {
                 }
                 code.push(escape_html(line));
             }
-            found.push(code_block_html(&code.join("\n"), &language));
+            blocks.push(code_block_html(&code.join("\n"), &language));
         } else if trimmed.starts_with('|')
             && lines
                 .peek()
-                .is_some_and(|s| s.trim_start().starts_with("|-"))
+                .is_some_and(|line| line.trim_start().starts_with("|-"))
         {
             // A table is readable only in a fixed-width font.
             let mut rows = vec![escape_html(trimmed)];
-            while let Some(row) = lines.next_if(|s| s.trim_start().starts_with('|')) {
+            while let Some(row) = lines.next_if(|line| line.trim_start().starts_with('|')) {
                 rows.push(escape_html(row.trim_start()));
             }
-            found.push(code_block_html(&rows.join("\n"), ""));
+            blocks.push(code_block_html(&rows.join("\n"), ""));
         } else if trimmed.starts_with('>') {
-            let bare = |s: &str| inline_html(s.trim_start().trim_start_matches(['>', ' ']), true);
-            let mut quote = vec![bare(trimmed)];
-            while let Some(next) = lines.next_if(|s| s.trim_start().starts_with('>')) {
-                quote.push(bare(next));
+            let unquoted =
+                |line: &str| inline_html(line.trim_start().trim_start_matches(['>', ' ']), true);
+            let mut quote = vec![unquoted(trimmed)];
+            while let Some(next) = lines.next_if(|line| line.trim_start().starts_with('>')) {
+                quote.push(unquoted(next));
             }
-            found.push(format!(
+            blocks.push(format!(
                 "<blockquote>{}</blockquote>",
                 quote.join("\n").trim()
             ));
         } else {
-            found.push(line_html(line));
+            blocks.push(line_html(line));
         }
     }
-    found.join("\n").trim().to_owned()
+    blocks.join("\n").trim().to_owned()
 }
 
 fn code_block_html(code: &str, language: &str) -> String {
-    let named = !language.is_empty()
+    let has_language = !language.is_empty()
         && language
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || "+-_#.".contains(c));
-    if named {
+    if has_language {
         format!("<pre><code class=\"language-{language}\">{code}</code></pre>")
     } else {
         format!("<pre>{code}</pre>")
@@ -193,22 +199,22 @@ pub(crate) fn escape_html(text: &str) -> String {
 
 /// Converts inline marks. Each inner text is converted by itself, so that every tag is closed.
 fn inline_html(text: &str, links: bool) -> String {
-    let mut found = String::new();
+    let mut html = String::new();
     let mut rest = text;
-    let mut before = ' ';
+    let mut previous = ' ';
     while let Some(first) = rest.chars().next() {
-        let taken = match first {
+        let converted = match first {
             '\\' => rest[1..]
                 .chars()
                 .next()
                 .filter(char::is_ascii_punctuation)
                 .map(|c| (escape_html(&c.to_string()), 2)),
             '`' => code_html(rest),
-            '*' | '_' | '~' => emphasis_html(rest, before, links),
+            '*' | '_' | '~' => emphasis_html(rest, previous, links),
             '[' if links => link_html(rest),
             _ => None,
         };
-        let (shown, length) = taken.unwrap_or_else(|| {
+        let (shown, length) = converted.unwrap_or_else(|| {
             let length = if first == '`' {
                 rest.len() - rest.trim_start_matches('`').len()
             } else {
@@ -216,19 +222,19 @@ fn inline_html(text: &str, links: bool) -> String {
             };
             (escape_html(&rest[..length]), length)
         });
-        found.push_str(&shown);
-        before = rest[..length].chars().next_back().unwrap_or(' ');
+        html.push_str(&shown);
+        previous = rest[..length].chars().next_back().unwrap_or(' ');
         rest = &rest[length..];
     }
-    found
+    html
 }
 
 /// Converts code between two equal runs of backticks. Returns the HTML and the length consumed.
 fn code_html(rest: &str) -> Option<(String, usize)> {
     let run = rest.len() - rest.trim_start_matches('`').len();
-    let mut at = run;
+    let mut position = run;
     loop {
-        let open = at + rest[at..].find('`')?;
+        let open = position + rest[position..].find('`')?;
         let close = rest[open..].len() - rest[open..].trim_start_matches('`').len();
         if close == run {
             let mut code = &rest[run..open];
@@ -246,7 +252,7 @@ fn code_html(rest: &str) -> Option<(String, usize)> {
             };
             return Some((shown, open + close));
         }
-        at = open + close;
+        position = open + close;
     }
 }
 
@@ -261,27 +267,33 @@ fn emphasis_html(rest: &str, before: char, links: bool) -> Option<(String, usize
                     .next()
                     .is_some_and(|c| !c.is_whitespace())
         })?;
-    let by_word = mark.starts_with('_');
-    if by_word && before.is_alphanumeric() {
+    let is_underscore = mark.starts_with('_');
+    if is_underscore && before.is_alphanumeric() {
         return None;
     }
     let inner = &rest[mark.len()..];
-    let mut from = 0;
+    let mut search_start = 0;
     loop {
-        let at = from + inner[from..].find(mark)?;
-        let (said, after) = (&inner[..at], inner[at + mark.len()..].chars().next());
-        let doubled = mark.len() == 1 && after == mark.chars().next();
-        let goes_on = by_word && after.is_some_and(char::is_alphanumeric);
-        let ends = !said.is_empty() && !said.ends_with(char::is_whitespace) && !goes_on && !doubled;
-        if ends {
+        let position = search_start + inner[search_start..].find(mark)?;
+        let (content, after) = (
+            &inner[..position],
+            inner[position + mark.len()..].chars().next(),
+        );
+        let is_doubled = mark.len() == 1 && after == mark.chars().next();
+        let continues_word = is_underscore && after.is_some_and(char::is_alphanumeric);
+        let is_end = !content.is_empty()
+            && !content.ends_with(char::is_whitespace)
+            && !continues_word
+            && !is_doubled;
+        if is_end {
             return Some((
-                format!("<{tag}>{}</{tag}>", inline_html(said, links)),
-                mark.len() * 2 + at,
+                format!("<{tag}>{}</{tag}>", inline_html(content, links)),
+                mark.len() * 2 + position,
             ));
         }
-        from = at + mark.len();
+        search_start = position + mark.len();
         if mark.len() == 1 && after == mark.chars().next() {
-            from += mark.len();
+            search_start += mark.len();
         }
     }
 }
@@ -297,11 +309,11 @@ fn link_html(rest: &str) -> Option<(String, usize)> {
         .unwrap_or_default()
         .trim_matches(['<', '>']);
     let lower = target.to_ascii_lowercase();
-    let safe = ["https://", "http://", "mailto:"]
+    let is_safe = ["https://", "http://", "mailto:"]
         .iter()
-        .any(|s| lower.starts_with(s));
+        .any(|scheme| lower.starts_with(scheme));
     let shown = inline_html(label, false);
-    let shown = if safe && !label.is_empty() {
+    let shown = if is_safe && !label.is_empty() {
         format!("<a href=\"{}\">{shown}</a>", escape_html(target))
     } else {
         shown
@@ -330,8 +342,9 @@ mod tests {
     #[test]
     fn mentions_are_read_and_the_bots_own_mention_is_removed() {
         let someone = json!({"type": "text_mention", "offset": 0, "length": 3, "user": {"id": 9}});
-        let us = json!({"type": "text_mention", "offset": 0, "length": 3, "user": {"id": 7}});
-        for (text, entities, words, called, others) in [
+        let own_mention =
+            json!({"type": "text_mention", "offset": 0, "length": 3, "user": {"id": 7}});
+        for (text, entities, expected_text, is_mentioned, expected_mentions) in [
             (
                 "@claude_bot fix it",
                 json!([entity("mention", 0, 11)]),
@@ -353,7 +366,7 @@ mod tests {
                 false,
                 vec!["codex_bot"],
             ),
-            ("Ann fix", json!([us]), "fix", true, vec![]),
+            ("Ann fix", json!([own_mention]), "fix", true, vec![]),
             ("Bob fix", json!([someone]), "Bob fix", false, vec!["9"]),
             (
                 "/stop@claude_bot",
@@ -399,19 +412,19 @@ mod tests {
                 vec!["rt"],
             ),
         ] {
-            let found = parse_text(text, &entities, &test_identity());
+            let parsed = parse_text(text, &entities, &test_identity());
             assert_eq!(
-                (found.text.as_str(), found.mentions_agent),
-                (words, called),
+                (parsed.text.as_str(), parsed.mentions_agent),
+                (expected_text, is_mentioned),
                 "{text}"
             );
-            assert_eq!(found.other_mentions, others, "{text}");
+            assert_eq!(parsed.other_mentions, expected_mentions, "{text}");
         }
     }
 
     #[test]
     fn markdown_of_an_agent_becomes_html() {
-        for (text, shown) in [
+        for (text, expected) in [
             ("a < b && c > d", "a &lt; b &amp;&amp; c &gt; d"),
             (
                 "**bold** and *it* and ~~no~~",
@@ -455,7 +468,7 @@ mod tests {
             ("unclosed **bold and `code", "unclosed **bold and `code"),
             ("<script>", "&lt;script&gt;"),
         ] {
-            assert_eq!(to_html(text), shown, "{text}");
+            assert_eq!(to_html(text), expected, "{text}");
         }
     }
 

@@ -11,11 +11,11 @@ pub(crate) mod outbound;
 mod markup; // CommonMark to Telegram's HTML
 
 /// Returns the name of a message of ours: its number, and a hash of its content.
-fn message_name(message: &str, sum: &str) -> String {
-    format!("{message} {sum}")
+fn message_name(message: &str, hash: &str) -> String {
+    format!("{message} {hash}")
 }
 
 /// Returns the number of a message of ours.
 fn message_number(name: &str) -> &str {
-    name.split_once(' ').map_or(name, |name| name.0)
+    name.split_once(' ').map_or(name, |(number, _)| number)
 }

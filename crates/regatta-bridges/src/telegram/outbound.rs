@@ -32,8 +32,8 @@ impl TelegramOutbound {
         TelegramOutbound { api }
     }
 
-    async fn react(&self, shot: &SendRequest, source: &str) -> Result<String, ServiceError> {
-        let chat = target_chat(shot)?;
+    async fn react(&self, request: &SendRequest, source: &str) -> Result<String, ServiceError> {
+        let chat = target_chat(request)?;
         let reaction = json!([{"type": "emoji", "emoji": "👀"}]);
         let body =
             json!({"chat_id": chat, "message_id": number_or_text(source), "reaction": reaction});
@@ -41,7 +41,7 @@ impl TelegramOutbound {
             // A group may allow only other reactions, or none.
             Err(ServiceError::Rejected(_)) => {
                 let mut body = json!({"chat_id": chat, "action": "typing"});
-                set_topic(&mut body, shot);
+                set_topic(&mut body, request);
                 self.api
                     .call("sendChatAction", &body)
                     .await
@@ -51,60 +51,64 @@ impl TelegramOutbound {
         }
     }
 
-    async fn show_card(&self, shot: &SendRequest, card: &PostCard) -> Result<String, ServiceError> {
+    async fn show_card(
+        &self,
+        request: &SendRequest,
+        card: &PostCard,
+    ) -> Result<String, ServiceError> {
         let text = card_text(card);
         let keyboard = keyboard_rows(&card.buttons);
-        let sum = message_hash(&text, &keyboard);
-        let passing = matches!(
+        let hash = message_hash(&text, &keyboard);
+        let is_passing = matches!(
             card.tone,
             CardTone::Working | CardTone::Waiting | CardTone::Answered
         );
-        match shot.existing_name.as_deref() {
+        match request.existing_name.as_deref() {
             // The message may exist, and a progress message is not worth sending twice.
-            None if shot.may_exist && passing => Ok(UNCERTAIN_NAME.into()),
-            Some(UNCERTAIN_NAME) if passing => Ok(UNCERTAIN_NAME.into()),
+            None if request.may_exist && is_passing => Ok(UNCERTAIN_NAME.into()),
+            Some(UNCERTAIN_NAME) if is_passing => Ok(UNCERTAIN_NAME.into()),
             Some(name) if name != UNCERTAIN_NAME => {
-                if name == message_name(message_number(name), &sum) {
+                if name == message_name(message_number(name), &hash) {
                     return Ok(name.to_owned()); // Telegram refuses an edit without a change
                 }
                 match self
-                    .edit_message(shot, message_number(name), &text, &keyboard)
+                    .edit_message(request, message_number(name), &text, &keyboard)
                     .await
                 {
-                    Ok(()) => Ok(message_name(message_number(name), &sum)),
+                    Ok(()) => Ok(message_name(message_number(name), &hash)),
                     Err(ServiceError::Rejected(why)) if is_unchanged(&why) => {
-                        Ok(message_name(message_number(name), &sum))
+                        Ok(message_name(message_number(name), &hash))
                     }
                     // The message was deleted or is too old to edit. An answer is sent again below.
-                    Err(ServiceError::Rejected(why)) if is_gone(&why) && !passing => {
-                        let number = self.send_message(shot, &text, &keyboard).await?;
-                        Ok(message_name(&number, &sum))
+                    Err(ServiceError::Rejected(why)) if is_gone(&why) && !is_passing => {
+                        let number = self.send_message(request, &text, &keyboard).await?;
+                        Ok(message_name(&number, &hash))
                     }
-                    Err(trouble) => Err(trouble),
+                    Err(error) => Err(error),
                 }
             }
             _ => {
-                let number = self.send_message(shot, &text, &keyboard).await?;
-                Ok(message_name(&number, &sum))
+                let number = self.send_message(request, &text, &keyboard).await?;
+                Ok(message_name(&number, &hash))
             }
         }
     }
 
     async fn send_message(
         &self,
-        shot: &SendRequest,
+        request: &SendRequest,
         text: &str,
         keyboard: &Value,
     ) -> Result<String, ServiceError> {
-        let mut body = message_body(shot, text, keyboard)?;
-        set_topic(&mut body, shot);
-        if let Some(reply) = shot.address.get("reply") {
-            let reply = shot.address.get("source").unwrap_or(reply);
+        let mut body = message_body(request, text, keyboard)?;
+        set_topic(&mut body, request);
+        if let Some(reply) = request.address.get("reply") {
+            let reply = request.address.get("source").unwrap_or(reply);
             body["reply_parameters"] =
                 json!({"message_id": number_or_text(reply), "allow_sending_without_reply": true});
         }
-        let said = self.call_or_drop_markup("sendMessage", body, text).await?;
-        let number = said["message_id"].as_i64().map(|said| said.to_string());
+        let answer = self.call_or_drop_markup("sendMessage", body, text).await?;
+        let number = answer["message_id"].as_i64().map(|id| id.to_string());
         number.ok_or_else(|| {
             ServiceError::OutcomeUnknown("sendMessage: Telegram returned no message id".into())
         })
@@ -112,12 +116,12 @@ impl TelegramOutbound {
 
     async fn edit_message(
         &self,
-        shot: &SendRequest,
+        request: &SendRequest,
         id: &str,
         text: &str,
         keyboard: &Value,
     ) -> Result<(), ServiceError> {
-        let mut body = message_body(shot, text, keyboard)?;
+        let mut body = message_body(request, text, keyboard)?;
         body["message_id"] = json!(number_or_text(id));
         self.call_or_drop_markup("editMessageText", body, text)
             .await
@@ -146,10 +150,10 @@ impl TelegramOutbound {
 }
 
 impl Outbound for TelegramOutbound {
-    fn rate_limits(&self, shot: &SendRequest) -> Vec<RateLimit> {
+    fn rate_limits(&self, request: &SendRequest) -> Vec<RateLimit> {
         let mut limits = vec![RateLimit::window("all", 29, SECOND)];
-        let chat = shot.address.get("chat").cloned().unwrap_or_default();
-        if matches!(shot.content, SendContent::Card(_)) {
+        let chat = request.address.get("chat").cloned().unwrap_or_default();
+        if matches!(request.content, SendContent::Card(_)) {
             limits.push(RateLimit::bucket(format!("chat:{chat}"), 2.0, SECOND));
             if chat.starts_with('-') {
                 limits.push(RateLimit::window(format!("group:{chat}"), 20, 60 * SECOND));
@@ -168,12 +172,12 @@ impl Outbound for TelegramOutbound {
 
     fn show<'a>(
         &'a self,
-        shot: &'a SendRequest,
+        request: &'a SendRequest,
     ) -> ServiceFuture<'a, Result<String, ServiceError>> {
         Box::pin(async move {
-            match &shot.content {
-                SendContent::Reaction { source } => self.react(shot, source).await,
-                SendContent::Card(card) => self.show_card(shot, card).await,
+            match &request.content {
+                SendContent::Reaction { source } => self.react(request, source).await,
+                SendContent::Card(card) => self.show_card(request, card).await,
                 SendContent::PullRequest { .. } => Err(ServiceError::Rejected(
                     "Telegram has no pull requests".into(),
                 )),
@@ -184,25 +188,22 @@ impl Outbound for TelegramOutbound {
 
 /// Splits a text by the length that Telegram counts, which is in UTF-16 units.
 fn split_by_units(text: &str) -> Vec<String> {
-    let mut most = MAX_TEXT_UNITS;
+    let mut max_chars = MAX_TEXT_UNITS;
     loop {
-        let pieces = render::split_text(text, most);
-        if most <= MAX_TEXT_UNITS / 2
+        let pieces = render::split_text(text, max_chars);
+        if max_chars <= MAX_TEXT_UNITS / 2
             || pieces
                 .iter()
                 .all(|piece| piece.encode_utf16().count() <= MAX_TEXT_UNITS)
         {
             return pieces; // no character has more than two units
         }
-        most -= MAX_TEXT_UNITS / 10;
+        max_chars -= MAX_TEXT_UNITS / 10;
     }
 }
 
-fn target_chat(shot: &SendRequest) -> Result<Value, ServiceError> {
-    let chat = shot
-        .address
-        .get("chat")
-        .map(|address| number_or_text(address));
+fn target_chat(request: &SendRequest) -> Result<Value, ServiceError> {
+    let chat = request.address.get("chat").map(|chat| number_or_text(chat));
     chat.ok_or_else(|| {
         ServiceError::Rejected("the Telegram chat of this conversation is unknown".into())
     })
@@ -210,18 +211,22 @@ fn target_chat(shot: &SendRequest) -> Result<Value, ServiceError> {
 
 fn number_or_text(text: &str) -> Value {
     text.parse::<i64>()
-        .map_or_else(|_| json!(text), |parse| json!(parse))
+        .map_or_else(|_| json!(text), |number| json!(number))
 }
 
-fn set_topic(body: &mut Value, shot: &SendRequest) {
-    if let Some(topic) = shot.address.get("topic") {
+fn set_topic(body: &mut Value, request: &SendRequest) {
+    if let Some(topic) = request.address.get("topic") {
         body["message_thread_id"] = number_or_text(topic);
     }
 }
 
-fn message_body(shot: &SendRequest, text: &str, keyboard: &Value) -> Result<Value, ServiceError> {
+fn message_body(
+    request: &SendRequest,
+    text: &str,
+    keyboard: &Value,
+) -> Result<Value, ServiceError> {
     Ok(json!({
-        "chat_id": target_chat(shot)?,
+        "chat_id": target_chat(request)?,
         "text": markup::to_html(text),
         "parse_mode": "HTML",
         "link_preview_options": {"is_disabled": true},
@@ -248,14 +253,14 @@ fn message_hash(text: &str, keyboard: &Value) -> String {
 fn keyboard_rows(buttons: &[CardButton]) -> Value {
     let mut rows: Vec<Vec<Value>> = Vec::new();
     let mut room = 0;
-    for card_button in buttons
+    for button in buttons
         .iter()
-        .filter(|card_button| card_button.value.len() <= 64)
+        .filter(|button| button.value.len() <= 64)
         .take(25)
     {
-        let label: String = card_button.label.chars().take(60).collect();
+        let label: String = button.label.chars().take(60).collect();
         let length = label.chars().count() + 4;
-        let button = json!({"text": label, "callback_data": card_button.value});
+        let button = json!({"text": label, "callback_data": button.value});
         match rows.last_mut().filter(|_| room >= length) {
             Some(row) => row.push(button),
             None => {
@@ -309,9 +314,9 @@ mod tests {
             };
             let pieces = outbound.split_card(&card);
             assert!(pieces.len() > 3);
-            for (at, piece) in pieces.iter().enumerate() {
+            for (index, piece) in pieces.iter().enumerate() {
                 assert!(card_text(piece).encode_utf16().count() <= 4_096);
-                assert_eq!(piece.buttons.is_empty(), at + 1 < pieces.len());
+                assert_eq!(piece.buttons.is_empty(), index + 1 < pieces.len());
             }
             let letters = |s: &str| {
                 s.chars()
@@ -321,7 +326,7 @@ mod tests {
             assert_eq!(
                 pieces
                     .iter()
-                    .map(|post_card| letters(&post_card.text))
+                    .map(|piece| letters(&piece.text))
                     .sum::<usize>(),
                 letters(&text),
                 "letters were lost"

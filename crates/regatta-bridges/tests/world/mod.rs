@@ -64,7 +64,7 @@ fn message_in_prompt(program: &FakeProgram) -> String {
 }
 
 /// Does the work that the words of the prompt name: `wait` waits for a signal, `plan` reports a
-/// plan, `submit_async` requests a permission, `fix` changes a file, `leak` shows a secret in the
+/// plan, `ask` requests a permission, `fix` changes a file, `leak` shows a secret in the
 /// plan and in the answer.
 fn run_agent(program: &FakeProgram) -> Exit {
     program.emit(AgentEvent::Started {
@@ -72,9 +72,9 @@ fn run_agent(program: &FakeProgram) -> Exit {
         model: None,
     });
     program.emit(AgentEvent::TurnStarted { n: 0 });
-    let told = message_in_prompt(program);
-    let mut answer = format!("I was told: {told}");
-    if told.contains("plan") {
+    let message = message_in_prompt(program);
+    let mut answer = format!("I was told: {message}");
+    if message.contains("plan") {
         let entry = |text: &str, status| PlanEntry {
             text: text.into(),
             status,
@@ -85,7 +85,7 @@ fn run_agent(program: &FakeProgram) -> Exit {
         ];
         program.emit(AgentEvent::Plan { entries });
     }
-    if told.contains("leak") {
+    if message.contains("leak") {
         let entry = PlanEntry {
             text: format!("use {SECRET}"),
             status: ToolStatus::InProgress,
@@ -95,12 +95,12 @@ fn run_agent(program: &FakeProgram) -> Exit {
         });
         answer = format!("The password is {SECRET}.");
     }
-    if told.contains("wait")
+    if message.contains("wait")
         && let Err(exit) = program.wait_for("go")
     {
         return exit;
     }
-    if told.contains("ask") {
+    if message.contains("ask") {
         let (command, paths) = (Some("npm install zod".into()), vec!["/etc/hosts".into()]);
         let tool = ToolCall {
             kind: ToolKind::Execute,
@@ -117,14 +117,12 @@ fn run_agent(program: &FakeProgram) -> Exit {
             id: "7".into(),
             content: RequestContent::Permission { tool, options },
         }));
-        match program.wait_for_input(|session_input| {
-            session_input.answers.iter().any(|answer| answer.0 == "7")
-        }) {
-            Ok(wishes) => answer = format!("{:?}", wishes.answers),
+        match program.wait_for_input(|input| input.answers.iter().any(|(id, _)| id == "7")) {
+            Ok(input) => answer = format!("{:?}", input.answers),
             Err(exit) => return exit,
         }
     }
-    if told.contains("fix") {
+    if message.contains("fix") {
         program.append("login.txt", "fixed\n");
         answer = "**Fixed** the login bug in `login.txt`: 1 < 2.".into();
     }
@@ -218,16 +216,15 @@ impl World {
         let bridges = Bridges::start(engine.clone(), registry, None).unwrap();
         let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
         let router = bridges.router();
-        let door = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         self.running = Some(RunningWorld {
             engine,
             bridges,
-            server: door,
+            server,
         });
     }
 
     async fn set_up_board(&self, engine: &Engine) {
-        let by = || Actor::Person("ann".into());
         let mut commands = vec![Command::AddProject(project::AddProject {
             name: ProjectName::new("shop").unwrap(),
             location: REPO.into(),
@@ -242,7 +239,7 @@ impl World {
         for command in commands {
             engine
                 .submit_async(Request {
-                    by: by(),
+                    by: Actor::Person("ann".into()),
                     key: None,
                     command,
                 })
@@ -256,10 +253,10 @@ impl World {
         let RunningWorld {
             engine,
             bridges,
-            server: door,
+            server,
         } = self.running.take().unwrap();
-        door.abort();
-        let _cut_off = door.await;
+        server.abort();
+        let _aborted = server.await;
         drop(bridges);
         tokio::task::spawn_blocking(move || engine.shutdown())
             .await
@@ -308,9 +305,9 @@ impl World {
             if conversation.is_some_and(|conversation| holds(conversation)) {
                 return;
             }
-            let more = tokio::time::timeout_at(deadline, changes.changed()).await;
+            let change = tokio::time::timeout_at(deadline, changes.changed()).await;
             assert!(
-                matches!(more, Ok(Ok(()))),
+                matches!(change, Ok(Ok(()))),
                 "timed out before {what}: {conversation:#?}"
             );
         }
@@ -320,15 +317,15 @@ impl World {
     /// not announced.
     pub(crate) async fn wait_for_sent(&self, more: u64) {
         let sent = || self.bridges().list()[0].health.sent;
-        let (from, mut ticks) = (sent(), tokio::time::interval(Duration::from_millis(10)));
+        let (sent_before, mut ticks) = (sent(), tokio::time::interval(Duration::from_millis(10)));
         let wait = async {
-            while sent() < from + more {
+            while sent() < sent_before + more {
                 ticks.tick().await;
             }
         };
         tokio::time::timeout(TEST_TIMEOUT, wait)
             .await
-            .unwrap_or_else(|_| panic!("only {} were sent", sent() - from));
+            .unwrap_or_else(|_| panic!("only {} were sent", sent() - sent_before));
     }
 
     /// Waits until all posts of a conversation are shown and no turn works.

@@ -24,14 +24,14 @@ pub(super) struct Capabilities {
 
 impl Capabilities {
     fn from_result(result: &Value) -> Capabilities {
-        let able = &result["agentCapabilities"];
+        let announced = &result["agentCapabilities"];
         // An object means yes, even an empty one.
-        let session = |name: &str| able["sessionCapabilities"][name].is_object();
+        let session = |name: &str| announced["sessionCapabilities"][name].is_object();
         Capabilities {
-            can_load: able["loadSession"] == true,
+            can_load: announced["loadSession"] == true,
             can_resume: session("resume"),
             can_close: session("close"),
-            has_http_tools: able["mcpCapabilities"]["http"] == true,
+            has_http_tools: announced["mcpCapabilities"]["http"] == true,
             has_system_prompt: session("systemPrompt"),
         }
     }
@@ -74,8 +74,29 @@ pub(super) struct OfferedSetting {
     setting: Setting,
     method: SetMethod,
     pub(super) current: String,
-    /// Pairs of value and display name.
-    values: Vec<(String, String)>,
+    values: Vec<SettingValue>,
+}
+
+/// A value of a setting, with its display name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SettingValue {
+    id: String,
+    name: String,
+}
+
+impl OfferedSetting {
+    /// Returns the id of the requested value. An exact match takes precedence; otherwise ids and
+    /// display names are compared without regard to case.
+    fn find_value(&self, requested: &str) -> Option<&String> {
+        let exact = self.values.iter().find(|value| value.id == requested);
+        let similar = || {
+            self.values.iter().find(|value| {
+                value.id.eq_ignore_ascii_case(requested)
+                    || value.name.eq_ignore_ascii_case(requested)
+            })
+        };
+        exact.or_else(similar).map(|value| &value.id)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,8 +132,8 @@ pub(super) fn requested_setting(
             let id = params["configId"].as_str()?;
             choices
                 .iter()
-                .find(|offered_setting| matches!(&offered_setting.method, SetMethod::ConfigOption(s) if s == id))
-                .map(|offered_setting| offered_setting.setting)
+                .find(|offered| matches!(&offered.method, SetMethod::ConfigOption(known) if known == id))
+                .map(|offered| offered.setting)
         }
         _ => None,
     }
@@ -122,42 +143,58 @@ pub(super) fn requested_setting(
 fn offered_settings(result: &Value) -> Vec<OfferedSetting> {
     let mut found = config_options(&result["configOptions"]);
     let legacy = [
-        (
-            Setting::Mode,
-            SetMethod::Mode,
-            &result["modes"],
-            "currentModeId",
-            "availableModes",
-            "id",
-        ),
-        (
-            Setting::Model,
-            SetMethod::Model,
-            &result["models"],
-            "currentModelId",
-            "availableModels",
-            "modelId",
-        ),
+        LegacySetting {
+            setting: Setting::Mode,
+            method: SetMethod::Mode,
+            content: &result["modes"],
+            current_key: "currentModeId",
+            list_key: "availableModes",
+            id_key: "id",
+        },
+        LegacySetting {
+            setting: Setting::Model,
+            method: SetMethod::Model,
+            content: &result["models"],
+            current_key: "currentModelId",
+            list_key: "availableModels",
+            id_key: "modelId",
+        },
     ];
-    for (setting, way, from, current, list, id) in legacy {
-        if from.is_object()
-            && !found
-                .iter()
-                .any(|offered_setting| offered_setting.setting == setting)
-        {
-            let values = from[list].as_array().into_iter().flatten();
-            let values = values
-                .map(|value| (string_or_empty(&value[id]), string_or_empty(&value["name"])))
-                .collect();
-            found.push(OfferedSetting {
-                setting,
-                method: way,
-                current: string_or_empty(&from[current]),
-                values,
-            });
+    for legacy in legacy {
+        let is_known = found.iter().any(|known| known.setting == legacy.setting);
+        if legacy.content.is_object() && !is_known {
+            found.push(legacy.read());
         }
     }
     found
+}
+
+/// A setting in the form that preceded `configOptions`.
+struct LegacySetting<'a> {
+    setting: Setting,
+    method: SetMethod,
+    content: &'a Value,
+    current_key: &'static str,
+    list_key: &'static str,
+    id_key: &'static str,
+}
+
+impl LegacySetting<'_> {
+    fn read(self) -> OfferedSetting {
+        let values = self.content[self.list_key].as_array().into_iter().flatten();
+        let values = values
+            .map(|value| SettingValue {
+                id: string_or_empty(&value[self.id_key]),
+                name: string_or_empty(&value["name"]),
+            })
+            .collect();
+        OfferedSetting {
+            setting: self.setting,
+            method: self.method,
+            current: string_or_empty(&self.content[self.current_key]),
+            values,
+        }
+    }
 }
 
 /// Returns the settings in a list of `configOptions`.
@@ -168,23 +205,19 @@ pub(super) fn config_options(list: &Value) -> Vec<OfferedSetting> {
             string_or_empty(&option["id"]),
             option["category"].as_str().unwrap_or_default(),
         );
-        let select = option["type"]
-            .as_str()
-            .is_none_or(|option| option == "select");
+        let is_select = option["type"].as_str().is_none_or(|kind| kind == "select");
         let setting = Setting::from_category(category, &id)
             .filter(|setting| !found.iter().any(|other| other.setting == *setting));
-        if let Some(setting) = setting.filter(|_| select) {
+        if let Some(setting) = setting.filter(|_| is_select) {
             let mut values = Vec::new();
             for value in option["options"].as_array().into_iter().flatten() {
                 // Values may be in groups.
                 let inner = value["options"]
                     .as_array()
                     .map_or(std::slice::from_ref(value), Vec::as_slice);
-                values.extend(inner.iter().map(|inner| {
-                    (
-                        string_or_empty(&inner["value"]),
-                        string_or_empty(&inner["name"]),
-                    )
+                values.extend(inner.iter().map(|value| SettingValue {
+                    id: string_or_empty(&value["value"]),
+                    name: string_or_empty(&value["name"]),
                 }));
             }
             found.push(OfferedSetting {
@@ -217,7 +250,7 @@ impl AcpDriver {
         if !self.unanswered.is_empty() {
             return None;
         }
-        let Some(abilities) = self.capabilities else {
+        let Some(capabilities) = self.capabilities else {
             let params = json!({
                 "protocolVersion": PROTOCOL_VERSION,
                 "clientCapabilities": {
@@ -230,16 +263,16 @@ impl AcpDriver {
             return Some(self.request("initialize", params));
         };
         let mut params =
-            json!({ "cwd": self.setup.start_dir(), "mcpServers": self.tool_servers(abilities) });
-        if let Some(words) = self
+            json!({ "cwd": self.setup.start_dir(), "mcpServers": self.tool_servers(capabilities) });
+        if let Some(instructions) = self
             .setup
             .profile
             .system_prompt
             .as_ref()
-            .filter(|_| abilities.has_system_prompt)
+            .filter(|_| capabilities.has_system_prompt)
         {
             params["systemPrompt"] =
-                json!({ "mode": "append", "content": [{ "type": "text", "text": words }] });
+                json!({ "mode": "append", "content": [{ "type": "text", "text": instructions }] });
         }
         let resume = self
             .setup
@@ -247,20 +280,20 @@ impl AcpDriver {
             .as_ref()
             .filter(|_| !self.needs_new_session);
         let (method, session) = match resume {
-            Some(session) if abilities.can_resume => ("session/resume", Some(session)),
-            Some(session) if abilities.can_load => ("session/load", Some(session)),
+            Some(session) if capabilities.can_resume => ("session/resume", Some(session)),
+            Some(session) if capabilities.can_load => ("session/load", Some(session)),
             _ => ("session/new", None),
         };
         if let Some(session) = session {
             params["sessionId"] = json!(session);
-        } else if let Some(words) = self
+        } else if let Some(instructions) = self
             .setup
             .profile
             .system_prompt
             .as_ref()
             .filter(|_| self.is_claude())
         {
-            params["_meta"] = json!({ "systemPrompt": { "append": words } });
+            params["_meta"] = json!({ "systemPrompt": { "append": instructions } });
         }
         Some(self.request(method, params))
     }
@@ -275,11 +308,11 @@ impl AcpDriver {
 
     /// Returns Regatta's tool server: over HTTP if the program supports that, or else as a process
     /// that the program starts, which every program must support.
-    fn tool_servers(&self, abilities: Capabilities) -> Value {
+    fn tool_servers(&self, capabilities: Capabilities) -> Value {
         let Some(url) = &self.setup.mcp_url else {
             return json!([]);
         };
-        match (&self.setup.regatta, abilities.has_http_tools) {
+        match (&self.setup.regatta, capabilities.has_http_tools) {
             (_, true) => json!([{
                 "type": "http", "name": "regatta", "url": url,
                 "headers": [{ "name": "Authorization", "value": format!("Bearer {TOKEN_PLACEHOLDER}") }],
@@ -302,34 +335,36 @@ impl AcpDriver {
     pub(super) fn on_initialized(&mut self, result: &Value) -> Vec<AgentEvent> {
         let version = result["protocolVersion"].as_i64();
         if version != Some(PROTOCOL_VERSION) {
-            let seen = version.map_or_else(
+            let offered_version = version.map_or_else(
                 || "no version".to_owned(),
                 |version| format!("version {version}"),
             );
-            let why = format!(
-                "The program uses {seen} of the Agent Client Protocol, but Regatta supports \
+            let reason = format!(
+                "The program uses {offered_version} of the Agent Client Protocol, but Regatta supports \
                 version {PROTOCOL_VERSION}."
             );
-            return self.fail(ProgramFailure::new(FailureClass::BadConfig, why));
+            return self.fail(ProgramFailure::new(FailureClass::BadConfig, reason));
         }
-        let abilities = Capabilities::from_result(result);
-        self.capabilities = Some(abilities);
-        let mut said = Vec::new();
-        if self.setup.mcp_url.is_some() && self.setup.regatta.is_none() && !abilities.has_http_tools
+        let capabilities = Capabilities::from_result(result);
+        self.capabilities = Some(capabilities);
+        let mut events = Vec::new();
+        if self.setup.mcp_url.is_some()
+            && self.setup.regatta.is_none()
+            && !capabilities.has_http_tools
         {
             let text = "The program supports no MCP server over HTTP, so it works without \
                 Regatta's tools.";
-            said.push(AgentEvent::Notice {
+            events.push(AgentEvent::Notice {
                 text: text.to_owned(),
             });
         }
-        if self.setup.resume.is_some() && !abilities.can_resume && !abilities.can_load {
+        if self.setup.resume.is_some() && !capabilities.can_resume && !capabilities.can_load {
             let text = "The program cannot resume a session, so a new one is opened.";
-            said.push(AgentEvent::Notice {
+            events.push(AgentEvent::Notice {
                 text: text.to_owned(),
             });
         }
-        said
+        events
     }
 
     pub(super) fn on_session_opened(
@@ -355,22 +390,22 @@ impl AcpDriver {
         self.usage_total.session = Some(session.clone());
         self.offered_settings = offered_settings(result);
         self.session = AcpSession::Open(session.clone());
-        let mut said = vec![AgentEvent::Started {
+        let mut events = vec![AgentEvent::Started {
             session: Some(session),
             model: self.current_model(),
         }];
-        said.extend(self.skip_unavailable_settings());
-        said
+        events.extend(self.skip_unavailable_settings());
+        events
     }
 
     /// Returns the current model, as far as the program reports it.
     fn current_model(&self) -> Option<String> {
-        let found = self
+        let model = self
             .offered_settings
             .iter()
-            .find(|offered_setting| offered_setting.setting == Setting::Model)
-            .map(|offered_setting| offered_setting.current.clone());
-        found.filter(|found| !found.is_empty())
+            .find(|offered| offered.setting == Setting::Model)
+            .map(|offered| offered.current.clone());
+        model.filter(|model| !model.is_empty())
     }
 
     /// Reports the current model if it has changed.
@@ -403,9 +438,9 @@ impl AcpDriver {
                     // set.
                     self.record_requested_model();
                 }
-                let mut said = self.report_model_change(before.as_ref());
-                said.extend(self.skip_unavailable_settings());
-                said
+                let mut events = self.report_model_change(before.as_ref());
+                events.extend(self.skip_unavailable_settings());
+                events
             }
             Err(fault) if fault.code == METHOD_NOT_FOUND || setting == Setting::Effort => {
                 let text = format!("The program does not allow setting its {}.", setting.name());
@@ -429,32 +464,32 @@ impl AcpDriver {
     /// fails the session before it costs anything. An unknown effort, and a setting that the
     /// program does not offer, are skipped.
     fn skip_unavailable_settings(&mut self) -> Vec<AgentEvent> {
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         loop {
             let Some((setting, step)) = self.next_setting_step() else {
-                return said;
+                return events;
             };
             match step {
-                SettingStep::Request(..) => return said,
+                SettingStep::Request(..) => return events,
                 SettingStep::NotOffered => {
                     self.tried_settings.push(setting);
                     let text = format!(
                         "The program offers no way to set its {}, so it stays unchanged.",
                         setting.name()
                     );
-                    said.push(AgentEvent::Notice { text });
+                    events.push(AgentEvent::Notice { text });
                 }
                 // The effort usually follows from the kind of the task, and every model has levels
                 // of its own.
                 SettingStep::UnknownValue(why) if setting == Setting::Effort => {
                     self.tried_settings.push(setting);
-                    said.push(AgentEvent::Notice {
+                    events.push(AgentEvent::Notice {
                         text: format!("{why} It stays unchanged."),
                     });
                 }
                 SettingStep::UnknownValue(why) => {
-                    said.extend(self.fail(ProgramFailure::new(FailureClass::BadConfig, why)));
-                    return said;
+                    events.extend(self.fail(ProgramFailure::new(FailureClass::BadConfig, why)));
+                    return events;
                 }
             }
         }
@@ -484,7 +519,7 @@ impl AcpDriver {
             .into_iter()
             .filter(|setting| !self.tried_settings.contains(setting))
             .find_map(|setting| {
-                let wanted = match setting {
+                let requested = match setting {
                     Setting::Model => profile.model.as_ref(),
                     Setting::Effort => profile.effort.as_ref(),
                     Setting::Mode => profile.mode.as_ref(),
@@ -492,26 +527,19 @@ impl AcpDriver {
                 let Some(choice) = self
                     .offered_settings
                     .iter()
-                    .find(|offered_setting| offered_setting.setting == setting)
+                    .find(|offered| offered.setting == setting)
                 else {
                     return Some((setting, SettingStep::NotOffered));
                 };
-                let same = |s: &str| s.eq_ignore_ascii_case(wanted);
-                let exact = choice.values.iter().find(|choice| choice.0 == *wanted);
-                let Some((value, _)) = exact.or_else(|| {
-                    choice
-                        .values
-                        .iter()
-                        .find(|choice| same(&choice.0) || same(&choice.1))
-                }) else {
+                let Some(value) = choice.find_value(requested) else {
                     let offered: Vec<&str> = choice
                         .values
                         .iter()
-                        .map(|choice| choice.0.as_str())
+                        .map(|value| value.id.as_str())
                         .collect();
                     let offered = shorten(&offered.join(", "), 500);
                     let why = format!(
-                        "The program has no {} {wanted:?}; it offers {offered}.",
+                        "The program has no {} {requested:?}; it offers {offered}.",
                         setting.name()
                     );
                     return Some((setting, SettingStep::UnknownValue(why)));
@@ -534,15 +562,15 @@ impl AcpDriver {
     /// Formats the next prompt.
     pub(super) fn format_prompt(&self, session: &str, prompt: &str) -> String {
         let mut blocks = Vec::new();
-        let taken = self
+        let accepts_instructions = self
             .capabilities
             .is_some_and(|capabilities| capabilities.has_system_prompt)
             || self.is_claude();
-        if let Some(words) = self.setup.profile.system_prompt.as_ref() {
+        if let Some(instructions) = self.setup.profile.system_prompt.as_ref() {
             // A program that accepts no instructions gets them before the first prompt of its
             // session.
-            if self.sent_prompts == 0 && !self.is_resumed && !taken {
-                blocks.push(json!({ "type": "text", "text": words }));
+            if self.sent_prompts == 0 && !self.is_resumed && !accepts_instructions {
+                blocks.push(json!({ "type": "text", "text": instructions }));
             }
         }
         blocks.push(json!({ "type": "text", "text": prompt }));
@@ -556,35 +584,27 @@ impl AcpDriver {
     /// Returns the last input: `session/close` if the program supports it, then the end of the
     /// input. The answer is not waited for, because nothing depends on it.
     pub(super) fn closing_input(&self, session: Option<&String>) -> InputAction {
-        match session.filter(|_| {
-            self.capabilities
-                .is_some_and(|capabilities| capabilities.can_close)
-                && !self.has_sent_close
-        }) {
-            Some(session) => self.request("session/close", json!({ "sessionId": session })),
-            None => InputAction::Close,
+        let can_close = self
+            .capabilities
+            .is_some_and(|capabilities| capabilities.can_close);
+        match session {
+            Some(session) if can_close && !self.has_sent_close => {
+                self.request("session/close", json!({ "sessionId": session }))
+            }
+            _ => InputAction::Close,
         }
     }
 
     /// Records the requested model as the current one.
     fn record_requested_model(&mut self) {
-        let Some(wanted) = self.setup.profile.model.clone() else {
+        let Some(requested) = self.setup.profile.model.clone() else {
             return;
         };
-        for offered_setting in self
-            .offered_settings
-            .iter_mut()
-            .filter(|offered_setting| offered_setting.setting == Setting::Model)
-        {
-            let same = |one: &str| one.eq_ignore_ascii_case(&wanted);
-            let exact = offered_setting.values.iter().find(|one| one.0 == wanted);
-            if let Some((value, _)) = exact.or_else(|| {
-                offered_setting
-                    .values
-                    .iter()
-                    .find(|one| same(&one.0) || same(&one.1))
-            }) {
-                offered_setting.current.clone_from(value);
+        for offered in &mut self.offered_settings {
+            if offered.setting == Setting::Model
+                && let Some(value) = offered.find_value(&requested).cloned()
+            {
+                offered.current = value;
             }
         }
     }
@@ -596,7 +616,7 @@ impl AcpDriver {
             match self
                 .offered_settings
                 .iter_mut()
-                .find(|offered_setting| offered_setting.setting == choice.setting)
+                .find(|offered| offered.setting == choice.setting)
             {
                 Some(known) => *known = choice,
                 None => self.offered_settings.push(choice),
@@ -606,8 +626,8 @@ impl AcpDriver {
             let modes = self
                 .offered_settings
                 .iter_mut()
-                .filter(|offered_setting| offered_setting.setting == Setting::Mode);
-            modes.for_each(|offered_setting| mode.clone_into(&mut offered_setting.current));
+                .filter(|offered| offered.setting == Setting::Mode);
+            modes.for_each(|offered| mode.clone_into(&mut offered.current));
         }
         self.report_model_change(before.as_ref())
     }

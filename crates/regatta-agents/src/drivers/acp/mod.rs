@@ -1,8 +1,8 @@
 //! The driver for the Agent Client Protocol, version 1, on the client's side.
 //!
-//! This file holds the conversation. `open` holds the handshake, the session and its settings,
-//! `turn` the program's updates during a turn, and `permission` its requests. ADR 9 explains why the
-//! framing is Regatta's own.
+//! This file holds the conversation. [`handshake`] opens the session and applies its settings,
+//! [`turn`] reads the program's updates during a turn, and [`permission`] its requests. ADR 9
+//! explains why the framing is Regatta's own.
 //!
 //! Not supported on purpose: requests for files and terminals (the client does not advertise them
 //! and refuses them), `authenticate` (a person signs in, not a daemon), and prompts during a
@@ -138,10 +138,8 @@ impl AcpDriver {
         }
     }
 
-    fn is_waiting_for(&self, sent: SentRequest) -> bool {
-        self.unanswered
-            .values()
-            .any(|sent_request| *sent_request == sent)
+    fn is_waiting_for(&self, request: SentRequest) -> bool {
+        self.unanswered.values().any(|sent| *sent == request)
     }
 
     /// Processes an input to the program. Only ids and methods matter, because secrets in the text
@@ -160,7 +158,7 @@ impl AcpDriver {
             }
             Some(RpcMessage::Answer { id, .. }) => {
                 self.requests_to_refuse
-                    .retain(|(_, requests_to_refuse)| *requests_to_refuse != id);
+                    .retain(|(_, refused_id)| *refused_id != id);
                 self.open_requests.remove(&id);
                 vec![]
             }
@@ -204,7 +202,7 @@ impl AcpDriver {
         &mut self,
         id: &Value,
         outcome: Result<Value, RpcError>,
-        at: u64,
+        at_unix_ms: u64,
     ) -> Vec<AgentEvent> {
         let Some(sent) = id.as_u64().and_then(|id| self.unanswered.remove(&id)) else {
             return vec![AgentEvent::Notice {
@@ -234,70 +232,71 @@ impl AcpDriver {
                 | SentRequest::ResumeSession,
                 Err(fault),
             ) => {
-                let trouble =
-                    ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
-                self.fail(trouble)
+                let failure = ProgramFailure::classify(
+                    &fault.full_text(),
+                    Some(fault.code),
+                    &fault.data,
+                    at_unix_ms,
+                );
+                self.fail(failure)
             }
             (SentRequest::ChangeSetting(setting), outcome) => {
                 self.on_setting_response(setting, outcome)
             }
-            (SentRequest::Prompt, outcome) => self.on_prompt_response(outcome, at),
+            (SentRequest::Prompt, outcome) => self.on_prompt_response(outcome, at_unix_ms),
             (SentRequest::CloseSession, _) => vec![],
         }
     }
 
     /// Marks the session as failed. The driver then closes the program's input, and the program's
     /// end is judged by this failure.
-    fn fail(&mut self, trouble: ProgramFailure) -> Vec<AgentEvent> {
-        let mut said = Vec::new();
-        if trouble.class == FailureClass::RateLimit {
-            said.push(AgentEvent::Limited {
-                deadline_unix_ms: trouble.resets_at_unix_ms,
-                detail: trouble.detail.clone(),
+    fn fail(&mut self, failure: ProgramFailure) -> Vec<AgentEvent> {
+        let mut events = Vec::new();
+        if failure.class == FailureClass::RateLimit {
+            events.push(AgentEvent::Limited {
+                deadline_unix_ms: failure.resets_at_unix_ms,
+                detail: failure.detail.clone(),
             });
         }
-        said.push(AgentEvent::Notice {
-            text: format!("No session: {}", trouble.detail),
+        events.push(AgentEvent::Notice {
+            text: format!("No session: {}", failure.detail),
         });
-        self.session = AcpSession::Failed(trouble);
-        said
+        self.session = AcpSession::Failed(failure);
+        events
     }
 
     fn on_program_request(&mut self, id: Value, method: String, params: &Value) -> Vec<AgentEvent> {
-        let what = match method.as_str() {
+        let format = match method.as_str() {
             "session/request_permission" => {
                 permission::read_permission(params, &mut self.turn, self.quirks)
             }
             "elicitation/create" => permission::read_question(params),
             _ => None,
         };
-        let Some((what, want)) = what else {
+        let Some((format, content)) = format else {
             let text = format!("The program requested {method}, which Regatta does not offer.");
             self.requests_to_refuse.push((method, id));
             return vec![AgentEvent::Notice { text }];
         };
         // Between a cancellation and the end of its turn every request is answered "cancelled",
         // without asking a person.
-        let cancelled = self
-            .turn
-            .as_ref()
-            .is_some_and(|acp_turn| acp_turn.is_cancelled);
-        let key = self.open_requests.add(id, what, cancelled);
-        if cancelled {
+        let is_cancelled = self.turn.as_ref().is_some_and(|turn| turn.is_cancelled);
+        let key = self.open_requests.add(id, format, is_cancelled);
+        if is_cancelled {
             vec![]
         } else {
             vec![AgentEvent::RequestMade(
                 regatta_core::agent_protocol::AgentRequest {
                     id: key,
-                    content: want,
+                    content: content,
                 },
             )]
         }
     }
 
-    fn on_output(&mut self, line: &str, at: u64) -> Vec<AgentEvent> {
+    fn on_output(&mut self, line: &str, at_unix_ms: u64) -> Vec<AgentEvent> {
         match parse_message(line) {
-            Some(RpcMessage::Answer { id, outcome }) => self.on_response(&id, outcome, at),
+            Some(RpcMessage::Answer { id, outcome }) => self.on_response(&id, outcome, at_unix_ms),
             Some(RpcMessage::Request { id, method, params }) => {
                 self.on_program_request(id, method, &params)
             }
@@ -333,7 +332,7 @@ impl Driver for AcpDriver {
         }
     }
 
-    fn next_input(&self, wishes: &SessionInput) -> Option<InputAction> {
+    fn next_input(&self, desired: &SessionInput) -> Option<InputAction> {
         if self.is_input_closed {
             return None;
         }
@@ -351,12 +350,12 @@ impl Driver for AcpDriver {
         };
         // The cancellation is sent first. Then every open request is answered "cancelled", as the
         // protocol requires.
-        if let Some(session) = session.filter(|_| wishes.cancels > self.sent_cancels) {
+        if let Some(session) = session.filter(|_| desired.cancels > self.sent_cancels) {
             return Some(InputAction::Line(
                 DIALECT.notification("session/cancel", json!({ "sessionId": session })),
             ));
         }
-        if let Some((open, answer)) = self.open_requests.next_answerable(wishes) {
+        if let Some((open, answer)) = self.open_requests.next_answerable(desired) {
             return Some(InputAction::Line(
                 DIALECT.result(&open.id, permission::format_answer(&open.format, &answer)),
             ));
@@ -366,9 +365,9 @@ impl Driver for AcpDriver {
         }
         let prompt = usize::try_from(self.sent_prompts)
             .ok()
-            .and_then(|n| wishes.prompts.get(n))
-            .filter(|_| !wishes.should_hold_prompts);
-        if wishes.should_close_input && prompt.is_none() {
+            .and_then(|n| desired.prompts.get(n))
+            .filter(|_| !desired.should_hold_prompts);
+        if desired.should_close_input && prompt.is_none() {
             return Some(self.closing_input(session));
         }
         let Some(session) = session else {
@@ -381,21 +380,21 @@ impl Driver for AcpDriver {
     }
 
     fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
-        let failed = match &self.session {
-            AcpSession::Failed(trouble) => Some(trouble),
+        let start_failure = match &self.session {
+            AcpSession::Failed(failure) => Some(failure),
             _ => None,
         };
-        let course = ConversationProgress {
-            start_failure: failed,
+        let progress = ConversationProgress {
+            start_failure: start_failure,
             is_session_open: matches!(self.session, AcpSession::Open(_)),
-            running_turn: self.turn.as_ref().map(|acp_turn| acp_turn.is_cancelled),
+            running_turn: self.turn.as_ref().map(|turn| turn.is_cancelled),
             last_turn_failure: self.last_turn_failure.as_ref().map(Option::as_ref),
             is_input_closed: self.is_input_closed,
             answer: &self.answer,
             errors: &self.errors,
             usage_total: &self.usage_total,
         };
-        course.assess_exit(exit)
+        progress.assess_exit(exit)
     }
 }
 
@@ -412,5 +411,4 @@ fn parse_stop_reason(reason: &str) -> Option<StopReason> {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

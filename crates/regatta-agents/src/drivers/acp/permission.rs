@@ -31,10 +31,10 @@ pub(super) fn read_permission(
         .iter()
         .filter_map(read_option)
         .collect::<Vec<_>>();
-    let mut none = Default::default();
+    let mut no_calls = Default::default();
     let tools = turn
         .as_mut()
-        .map_or(&mut none, |acp_turn| &mut acp_turn.tool_calls);
+        .map_or(&mut no_calls, |turn| &mut turn.tool_calls);
     let mut tool = merge_tool_call(tools, &params["toolCall"]).unwrap_or_default();
     if tool.object().is_none() {
         read_title(
@@ -128,23 +128,23 @@ fn field_choices(field: &Value) -> Vec<String> {
     } else {
         field
     };
-    let plain = items["enum"]
+    let plain_values = items["enum"]
         .as_array()
         .into_iter()
         .flatten()
         .filter_map(Value::as_str);
-    let titled = ["oneOf", "anyOf"]
+    let option = ["oneOf", "anyOf"]
         .iter()
-        .flat_map(|s| items[*s].as_array().into_iter().flatten());
-    plain
-        .chain(titled.filter_map(|titled| titled["const"].as_str()))
+        .flat_map(|keyword| items[*keyword].as_array().into_iter().flatten());
+    plain_values
+        .chain(option.filter_map(|option| option["const"].as_str()))
         .map(str::to_owned)
         .collect()
 }
 
 /// Formats the answer to a request.
-pub(super) fn format_answer(what: &AnswerFormat, answer: &RequestAnswer) -> Value {
-    match what {
+pub(super) fn format_answer(format: &AnswerFormat, answer: &RequestAnswer) -> Value {
+    match format {
         AnswerFormat::Permission(options) => match choose_option(options, answer) {
             Some(option) => json!({ "outcome": { "outcome": "selected", "optionId": option.id } }),
             None => json!({ "outcome": { "outcome": "cancelled" } }),
@@ -185,11 +185,11 @@ pub(in crate::drivers) fn fill_form(schema: &Value, text: &str) -> Value {
             Some("integer") => text
                 .trim()
                 .parse::<i64>()
-                .map_or_else(|_| json!(text), |parse| json!(parse)),
+                .map_or_else(|_| json!(text), |number| json!(number)),
             Some("number") => text
                 .trim()
                 .parse::<f64>()
-                .map_or_else(|_| json!(text), |parse| json!(parse)),
+                .map_or_else(|_| json!(text), |number| json!(number)),
             Some("array") => json!([text.trim()]),
             _ => json!(text),
         };

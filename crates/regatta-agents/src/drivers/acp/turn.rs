@@ -42,7 +42,7 @@ impl AcpDriver {
         if self.is_waiting_for(SentRequest::LoadSession) {
             return vec![];
         }
-        if matches!((&self.session, params["sessionId"].as_str()), (AcpSession::Open(ours), Some(its)) if ours != its)
+        if matches!((&self.session, params["sessionId"].as_str()), (AcpSession::Open(own), Some(theirs)) if own != theirs)
         {
             return vec![];
         }
@@ -81,10 +81,10 @@ impl AcpDriver {
                 vec![]
             }
             "notice" | "compaction_update" => {
-                let words = ["message", "text", "title", "status"]
+                let message = ["message", "text", "title", "status"]
                     .iter()
-                    .find_map(|s| update[*s].as_str());
-                let text = words.map_or_else(|| shorten(&update.to_string(), 300), str::to_owned);
+                    .find_map(|key| update[*key].as_str());
+                let text = message.map_or_else(|| shorten(&update.to_string(), 300), str::to_owned);
                 vec![AgentEvent::Notice { text }]
             }
             // These are the user's own prompts, the available commands, and kinds that later
@@ -103,23 +103,23 @@ impl AcpDriver {
     }
 
     fn on_usage_update(&mut self, update: &Value) -> Vec<AgentEvent> {
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         if let (Some(used), Some(size)) = (update["used"].as_u64(), update["size"].as_u64())
             && size > 0
         {
-            said.push(AgentEvent::Context { used, size });
+            events.push(AgentEvent::Context { used, size });
         }
         let cost = &update["cost"];
-        let dollars = cost["currency"]
+        let is_usd = cost["currency"]
             .as_str()
-            .is_none_or(|cost| cost.eq_ignore_ascii_case("usd"));
-        if let Some(amount) = cost["amount"].as_f64().filter(|_| dollars) {
-            said.extend(self.usage_total.raise_to(Usage {
+            .is_none_or(|currency| currency.eq_ignore_ascii_case("usd"));
+        if let Some(amount) = cost["amount"].as_f64().filter(|_| is_usd) {
+            events.extend(self.usage_total.raise_to(Usage {
                 micro_usd: Some(to_count(amount * 1e6)),
                 ..Usage::default()
             }));
         }
-        said
+        events
     }
 
     /// Processes an error or status that Codex's adapter reports only in a separate update.
@@ -139,15 +139,15 @@ impl AcpDriver {
     pub(super) fn on_prompt_response(
         &mut self,
         outcome: Result<Value, RpcError>,
-        at: u64,
+        at_unix_ms: u64,
     ) -> Vec<AgentEvent> {
         let turn = self.turn.take().unwrap_or_default();
-        let mut said = self.open_requests.cancel_all();
+        let mut events = self.open_requests.cancel_all();
         let result = match outcome {
             Ok(result) => result,
             Err(_) if turn.is_cancelled => {
                 return self.end_turn(
-                    said,
+                    events,
                     Some(ProgramFailure::new(
                         FailureClass::Cancelled,
                         "The turn was cancelled.",
@@ -155,27 +155,34 @@ impl AcpDriver {
                 );
             }
             Err(fault) => {
-                let trouble =
-                    ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
-                return self.end_turn(said, Some(trouble));
+                let failure = ProgramFailure::classify(
+                    &fault.full_text(),
+                    Some(fault.code),
+                    &fault.data,
+                    at_unix_ms,
+                );
+                return self.end_turn(events, Some(failure));
             }
         };
-        let used = read_usage(&result);
-        if let Some(used) = used {
-            said.extend(if self.quirks.has_cumulative_usage {
-                self.usage_total.raise_to(used)
+        let usage = read_usage(&result);
+        if let Some(usage) = usage {
+            events.extend(if self.quirks.has_cumulative_usage {
+                self.usage_total.raise_to(usage)
             } else {
-                self.usage_total.add(used)
+                self.usage_total.add(usage)
             });
         }
         let reason = result["stopReason"].as_str().unwrap_or_default();
         let Some(stop) = parse_stop_reason(reason) else {
-            let why = format!(
+            let reason = format!(
                 "The program ended its turn with {reason:?}, which is not part of the protocol."
             );
-            return self.end_turn(said, Some(ProgramFailure::new(FailureClass::Crashed, why)));
+            return self.end_turn(
+                events,
+                Some(ProgramFailure::new(FailureClass::Crashed, reason)),
+            );
         };
-        let trouble = match stop {
+        let failure = match stop {
             StopReason::Cancelled => Some(ProgramFailure::new(
                 FailureClass::Cancelled,
                 "The turn was cancelled.",
@@ -184,65 +191,75 @@ impl AcpDriver {
                 FailureClass::Refused,
                 self.answer_or("The model declined."),
             )),
-            StopReason::EndTurn => self.hidden_failure(&turn, used.is_some(), at),
+            StopReason::EndTurn => self.hidden_failure(&turn, usage.is_some(), at_unix_ms),
             _ => None,
         };
-        if trouble.is_some() {
-            return self.end_turn(said, trouble);
+        if failure.is_some() {
+            return self.end_turn(events, failure);
         }
         self.last_turn_failure = Some(None);
-        said.push(AgentEvent::TurnEnded {
+        events.push(AgentEvent::TurnEnded {
             stop,
             class: None,
             detail: self.answer.text().to_owned(),
         });
-        said
+        events
     }
 
     /// Returns the failure behind a turn that the program ended normally, if there is one.
-    fn hidden_failure(&self, turn: &AcpTurn, used: bool, at: u64) -> Option<ProgramFailure> {
-        let words = self.answer.text();
+    fn hidden_failure(
+        &self,
+        turn: &AcpTurn,
+        has_usage: bool,
+        at_unix_ms: u64,
+    ) -> Option<ProgramFailure> {
+        let answer = self.answer.text();
         if turn.has_codex_failed {
-            let told = ["additionalDetails", "message"]
+            let codex_message = ["additionalDetails", "message"]
                 .iter()
-                .find_map(|s| turn.codex_error[*s].as_str());
-            let words = if words.is_empty() {
-                told.unwrap_or("The model's provider failed.")
+                .find_map(|key| turn.codex_error[*key].as_str());
+            let answer = if answer.is_empty() {
+                codex_message.unwrap_or("The model's provider failed.")
             } else {
-                words
+                answer
             };
-            return Some(ProgramFailure::classify(words, None, &turn.codex_error, at));
+            return Some(ProgramFailure::classify(
+                answer,
+                None,
+                &turn.codex_error,
+                at_unix_ms,
+            ));
         }
-        let worked = turn
+        let has_worked = turn
             .tool_calls
             .values()
             .any(|call| call.tool.status == ToolStatus::Completed);
-        let short = words.len() < 2000;
-        let failed = self.quirks.hides_failures
-            && !used
-            && !worked
-            && short
-            && class_from_text(words).is_some();
-        failed.then(|| ProgramFailure::classify(words, None, &Value::Null, at))
+        let is_short = answer.len() < 2000;
+        let has_failed = self.quirks.hides_failures
+            && !has_usage
+            && !has_worked
+            && is_short
+            && class_from_text(answer).is_some();
+        has_failed.then(|| ProgramFailure::classify(answer, None, &Value::Null, at_unix_ms))
     }
 
-    fn answer_or(&self, otherwise: &str) -> String {
-        let words = self.answer.text();
-        if words.is_empty() {
-            otherwise.to_owned()
+    fn answer_or(&self, default: &str) -> String {
+        let answer = self.answer.text();
+        if answer.is_empty() {
+            default.to_owned()
         } else {
-            words.to_owned()
+            answer.to_owned()
         }
     }
 
     fn end_turn(
         &mut self,
-        mut said: Vec<AgentEvent>,
-        trouble: Option<ProgramFailure>,
+        mut events: Vec<AgentEvent>,
+        failure: Option<ProgramFailure>,
     ) -> Vec<AgentEvent> {
-        said.extend(trouble.iter().flat_map(ProgramFailure::turn_end_events));
-        self.last_turn_failure = Some(trouble);
-        said
+        events.extend(failure.iter().flat_map(ProgramFailure::turn_end_events));
+        self.last_turn_failure = Some(failure);
+        events
     }
 }
 
@@ -277,9 +294,9 @@ fn block_text(block: &Value) -> Option<String> {
     match block["type"].as_str() {
         Some("text") => block["text"]
             .as_str()
-            .filter(|block| !block.is_empty())
+            .filter(|text| !text.is_empty())
             .map(str::to_owned),
-        Some("resource_link") => block["uri"].as_str().map(|block| format!("[{block}]")),
+        Some("resource_link") => block["uri"].as_str().map(|uri| format!("[{uri}]")),
         _ => None,
     }
 }
@@ -317,24 +334,27 @@ pub(super) fn merge_tool_call(
         .as_array()
         .into_iter()
         .flatten()
-        .for_each(|update| add_path(update["path"].as_str()));
+        .for_each(|location| add_path(location["path"].as_str()));
     let blocks = update["content"].as_array().into_iter().flatten();
-    let mut found = Vec::new();
-    for (nth, block) in blocks.enumerate() {
+    let mut new_texts = Vec::new();
+    for (index, block) in blocks.enumerate() {
         add_path(block["path"].as_str());
         let Some(mut text) = block_text(&block["content"]) else {
             continue;
         };
-        if is_continuation(update, nth)
-            && let Some(before) = texts.get(found.len())
+        if is_continuation(update, index)
+            && let Some(before) = texts.get(new_texts.len())
         {
             text.insert_str(0, before);
         }
-        found.push(shorten(&text, MAX_TOOL_OUTPUT_CHARS));
+        new_texts.push(shorten(&text, MAX_TOOL_OUTPUT_CHARS));
     }
-    if !found.is_empty() {
-        tool.output = Some(shorten(found.join("\n").trim_end(), MAX_TOOL_OUTPUT_CHARS));
-        *texts = found;
+    if !new_texts.is_empty() {
+        tool.output = Some(shorten(
+            new_texts.join("\n").trim_end(),
+            MAX_TOOL_OUTPUT_CHARS,
+        ));
+        *texts = new_texts;
     }
     Some(tool.clone())
 }

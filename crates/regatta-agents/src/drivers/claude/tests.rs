@@ -16,29 +16,27 @@ fn single_line(lines: Vec<Value>) -> Value {
 }
 
 fn session_with_prompt() -> DriverHarness {
-    let mut stage = DriverHarness::new(setup(Runtime::Claude {
+    let mut harness = DriverHarness::new(setup(Runtime::Claude {
         argv: vec!["claude".to_owned()],
     }));
-    stage.update_input(|session_input| {
-        session_input.prompts = vec!["Do it, with the secret.".to_owned()]
-    });
-    let hello = single_line(stage.send_lines());
+    harness.update_input(|input| input.prompts = vec!["Do it, with the secret.".to_owned()]);
+    let hello = single_line(harness.send_lines());
     assert_eq!(hello["request"]["subtype"], "initialize");
-    let said = stage.output(json!({ "type": "control_response", "response": { "subtype": "success", "request_id": hello["request_id"], "response": {} } }));
+    let events = harness.output(json!({ "type": "control_response", "response": { "subtype": "success", "request_id": hello["request_id"], "response": {} } }));
     assert_eq!(
-        said,
+        events,
         vec![AgentEvent::Started {
-            session: Some(stage.setup.session_id()),
+            session: Some(harness.setup.session_id()),
             model: None
         }]
     );
-    let prompt = single_line(stage.send_lines());
+    let prompt = single_line(harness.send_lines());
     assert_eq!(
         prompt["message"]["content"][0]["text"],
         "Do it, with the secret."
     );
-    stage.output(json!({ "type": "system", "subtype": "init", "model": "opus" }));
-    stage
+    harness.output(json!({ "type": "system", "subtype": "init", "model": "opus" }));
+    harness
 }
 
 fn assistant_message(id: &str, content: Value) -> Value {
@@ -63,38 +61,34 @@ fn result_message(fields: Value) -> Value {
 
 #[test]
 fn turn_is_translated_and_usage_is_counted_once() {
-    let mut stage = session_with_prompt();
-    stage.output(assistant_message(
+    let mut harness = session_with_prompt();
+    harness.output(assistant_message(
         "m1",
         json!({ "type": "thinking", "thinking": "hm" }),
     ));
-    stage.output(assistant_message(
+    harness.output(assistant_message(
         "m1",
         json!({ "type": "tool_use", "id": "toolu_1", "name": "Bash", "input": { "command": "ls" } }),
     ));
-    let said = stage.output(tool_permission_request("c-1"));
-    let [AgentEvent::RequestMade(asked)] = said.as_slice() else {
-        panic!("{said:?}")
+    let events = harness.output(tool_permission_request("c-1"));
+    let [AgentEvent::RequestMade(request_made)] = events.as_slice() else {
+        panic!("{events:?}")
     };
     assert!(
-        matches!(&asked.content, RequestContent::Permission { tool, .. } if tool.command.as_deref() == Some("echo [redacted]"))
+        matches!(&request_made.content, RequestContent::Permission { tool, .. } if tool.command.as_deref() == Some("echo [redacted]"))
     );
-    stage.update_input(|session_input| {
-        session_input
-            .answers
-            .push(("c-1".to_owned(), RequestAnswer::Allow))
-    });
-    let allowed = single_line(stage.send_lines());
+    harness.update_input(|input| input.answers.push(("c-1".to_owned(), RequestAnswer::Allow)));
+    let allowed = single_line(harness.send_lines());
     // The input from the journal must not be sent back, because it may be redacted.
     assert_eq!(
         allowed["response"]["response"],
         json!({ "behavior": "allow", "updatedInput": {} })
     );
-    let said = stage.output(json!({ "type": "user", "message": { "content": [{ "type": "tool_result", "tool_use_id": "toolu_1", "content": "a.txt", "is_error": false }] } }));
+    let events = harness.output(json!({ "type": "user", "message": { "content": [{ "type": "tool_result", "tool_use_id": "toolu_1", "content": "a.txt", "is_error": false }] } }));
     assert!(
-        matches!(said.as_slice(), [AgentEvent::Tool(tool)] if tool.output.as_deref() == Some("a.txt"))
+        matches!(events.as_slice(), [AgentEvent::Tool(tool)] if tool.output.as_deref() == Some("a.txt"))
     );
-    stage.output(assistant_message(
+    harness.output(assistant_message(
         "m2",
         json!({ "type": "text", "text": "Done." }),
     ));
@@ -106,36 +100,39 @@ fn turn_is_translated_and_usage_is_counted_once() {
         micro_usd: None,
     };
     assert!(
-        stage.events.contains(&AgentEvent::Usage {
-            session: Some(stage.setup.session_id()),
+        harness.events.contains(&AgentEvent::Usage {
+            session: Some(harness.setup.session_id()),
             usage: estimate
         }),
         "{:?}",
-        stage.events
+        harness.events
     );
-    stage.output(result_message(json!({})));
+    harness.output(result_message(json!({})));
     let total = Usage {
         output: 14,
         micro_usd: Some(800),
         ..estimate
     };
-    stage.update_input(|session_input| session_input.prompts.push("Again.".to_owned()));
-    assert_eq!(single_line(stage.send_lines())["type"], "user");
-    stage.output(assistant_message(
+    harness.update_input(|input| input.prompts.push("Again.".to_owned()));
+    assert_eq!(single_line(harness.send_lines())["type"], "user");
+    harness.output(assistant_message(
         "m3",
         json!({ "type": "text", "text": "Well." }),
     ));
-    assert!(stage.events.contains(&AgentEvent::Context {
+    assert!(harness.events.contains(&AgentEvent::Context {
         used: 131,
         size: 1000
     }));
-    stage.output(result_message(json!({ "result": "Well.", "total_cost_usd": 0.0012, "modelUsage": { "opus": { "inputTokens": 30, "outputTokens": 21, "cacheReadInputTokens": 300, "cacheCreationInputTokens": 60 } } })));
-    stage.update_input(|session_input| session_input.should_close_input = true);
-    assert_eq!(stage.send_inputs(), vec![InputAction::Close]);
-    let judged = stage.assess_exit(&Exit::Code(0));
-    assert_eq!((judged.class, judged.detail.as_str()), (None, "Well."));
+    harness.output(result_message(json!({ "result": "Well.", "total_cost_usd": 0.0012, "modelUsage": { "opus": { "inputTokens": 30, "outputTokens": 21, "cacheReadInputTokens": 300, "cacheCreationInputTokens": 60 } } })));
+    harness.update_input(|input| input.should_close_input = true);
+    assert_eq!(harness.send_inputs(), vec![InputAction::Close]);
+    let assessment = harness.assess_exit(&Exit::Code(0));
     assert_eq!(
-        judged.usage[0].1,
+        (assessment.class, assessment.detail.as_str()),
+        (None, "Well.")
+    );
+    assert_eq!(
+        assessment.usage[0].1,
         Usage {
             input: 30,
             cached_input: 300,
@@ -144,17 +141,17 @@ fn turn_is_translated_and_usage_is_counted_once() {
             micro_usd: Some(1200)
         }
     );
-    assert_ne!(judged.usage[0].1, total);
-    stage.check_replay();
+    assert_ne!(assessment.usage[0].1, total);
+    harness.check_replay();
 }
 
 #[test]
 fn interrupt_denies_open_requests() {
-    let mut stage = session_with_prompt();
-    stage.output(tool_permission_request("c-1"));
-    stage.output(tool_permission_request("c-2"));
-    stage.update_input(|session_input| session_input.cancels = 1);
-    let lines = stage.send_lines();
+    let mut harness = session_with_prompt();
+    harness.output(tool_permission_request("c-1"));
+    harness.output(tool_permission_request("c-2"));
+    harness.update_input(|input| input.cancels = 1);
+    let lines = harness.send_lines();
     assert_eq!(lines[0]["request"]["subtype"], "interrupt");
     for (line, id) in lines[1..].iter().zip(["c-1", "c-2"]) {
         assert_eq!(
@@ -168,20 +165,20 @@ fn interrupt_denies_open_requests() {
     assert_eq!(lines.len(), 3);
     // The program may withdraw the requests by itself at the same time.
     assert_eq!(
-        stage.output(json!({ "type": "control_cancel_request", "request_id": "c-1" })),
+        harness.output(json!({ "type": "control_cancel_request", "request_id": "c-1" })),
         vec![]
     );
-    stage.output(result_message(json!({ "subtype": "error_during_execution", "is_error": true, "terminal_reason": "aborted_streaming", "modelUsage": {} })));
+    harness.output(result_message(json!({ "subtype": "error_during_execution", "is_error": true, "terminal_reason": "aborted_streaming", "modelUsage": {} })));
     assert!(matches!(
-        stage.events.last(),
+        harness.events.last(),
         Some(AgentEvent::TurnEnded {
             stop: StopReason::Cancelled,
             ..
         })
     ));
-    stage.update_input(|session_input| session_input.prompts.push("Again.".to_owned()));
-    assert_eq!(single_line(stage.send_lines())["type"], "user");
-    stage.check_replay();
+    harness.update_input(|input| input.prompts.push("Again.".to_owned()));
+    assert_eq!(single_line(harness.send_lines())["type"], "user");
+    harness.check_replay();
 }
 
 #[test]
@@ -220,30 +217,30 @@ fn result_with_an_error_is_a_failure_despite_its_subtype_success() {
             FailureClass::Refused,
         ),
     ] {
-        let mut stage = session_with_prompt();
+        let mut harness = session_with_prompt();
         let mut failed = assistant_message("m", json!({ "type": "text", "text": "x" }));
         failed["error"] = json!(kind);
-        stage.output(failed);
+        harness.output(failed);
         if class == FailureClass::RateLimit {
-            let said = stage.output(json!({ "type": "rate_limit_event", "rate_limit_info": { "status": "rejected", "resetsAt": 1_763_240_400 } }));
+            let events = harness.output(json!({ "type": "rate_limit_event", "rate_limit_info": { "status": "rejected", "resetsAt": 1_763_240_400 } }));
             assert!(
                 matches!(
-                    said.as_slice(),
+                    events.as_slice(),
                     [AgentEvent::Limited {
                         deadline_unix_ms: Some(1_763_240_400_000),
                         ..
                     }]
                 ),
-                "{said:?}"
+                "{events:?}"
             );
         }
-        let said = stage.output(result_message(fields));
+        let events = harness.output(result_message(fields));
         assert!(
-            matches!(said.last(), Some(AgentEvent::TurnEnded { class: Some(failure_class), .. }) if *failure_class == class),
-            "{class}: {said:?}"
+            matches!(events.last(), Some(AgentEvent::TurnEnded { class: Some(actual), .. }) if *actual == class),
+            "{class}: {events:?}"
         );
         if class == FailureClass::RateLimit {
-            assert!(said.iter().any(|agent_event| matches!(
+            assert!(events.iter().any(|agent_event| matches!(
                 agent_event,
                 AgentEvent::Limited {
                     deadline_unix_ms: Some(1_763_240_400_000),
@@ -251,24 +248,24 @@ fn result_with_an_error_is_a_failure_despite_its_subtype_success() {
                 }
             )));
         }
-        assert_eq!(stage.assess_exit(&Exit::Code(1)).class, Some(class));
-        stage.check_replay();
+        assert_eq!(harness.assess_exit(&Exit::Code(1)).class, Some(class));
+        harness.check_replay();
     }
 }
 
 #[test]
 fn questions_of_claude_become_questions_and_hook_callbacks_are_refused() {
-    let mut stage = session_with_prompt();
+    let mut harness = session_with_prompt();
     let questions = json!([{ "question": "Which colour?", "header": "C", "options": [{ "label": "Red" }, { "label": "Blue" }] }]);
-    let said = stage.output(json!({ "type": "control_request", "request_id": "q", "request": { "subtype": "can_use_tool", "tool_name": "AskUserQuestion", "input": { "questions": questions } } }));
-    let [AgentEvent::RequestMade(asked)] = said.as_slice() else {
-        panic!("{said:?}")
+    let events = harness.output(json!({ "type": "control_request", "request_id": "q", "request": { "subtype": "can_use_tool", "tool_name": "AskUserQuestion", "input": { "questions": questions } } }));
+    let [AgentEvent::RequestMade(request_made)] = events.as_slice() else {
+        panic!("{events:?}")
     };
     assert!(
-        matches!(&asked.content, RequestContent::Question { choices, .. } if choices == &["Red", "Blue"])
+        matches!(&request_made.content, RequestContent::Question { choices, .. } if choices == &["Red", "Blue"])
     );
-    stage.update_input(|session_input| {
-        session_input.answers.push((
+    harness.update_input(|input| {
+        input.answers.push((
             "q".to_owned(),
             RequestAnswer::Text {
                 text: "Green".to_owned(),
@@ -276,26 +273,26 @@ fn questions_of_claude_become_questions_and_hook_callbacks_are_refused() {
         ))
     });
     assert_eq!(
-        single_line(stage.send_lines())["response"]["response"]["updatedInput"]["answers"],
+        single_line(harness.send_lines())["response"]["response"]["updatedInput"]["answers"],
         json!({ "Which colour?": "Green" })
     );
-    stage.output(json!({ "type": "control_request", "request_id": "h", "request": { "subtype": "hook_callback" } }));
+    harness.output(json!({ "type": "control_request", "request_id": "h", "request": { "subtype": "hook_callback" } }));
     assert_eq!(
-        single_line(stage.send_lines())["response"]["subtype"],
+        single_line(harness.send_lines())["response"]["subtype"],
         "error"
     );
-    stage.check_replay();
+    harness.check_replay();
 }
 
 #[test]
 fn error_output_before_the_first_turn_is_the_reason() {
-    let mut stage = DriverHarness::new(setup(Runtime::Claude {
+    let mut harness = DriverHarness::new(setup(Runtime::Claude {
         argv: vec!["claude".to_owned()],
     }));
-    stage.send_inputs();
-    stage.error_output("Error: Session ID 0 is already in use.");
+    harness.send_inputs();
+    harness.error_output("Error: Session ID 0 is already in use.");
     assert_eq!(
-        stage.assess_exit(&Exit::Code(1)).class,
+        harness.assess_exit(&Exit::Code(1)).class,
         Some(FailureClass::BadConfig)
     );
     let mut gone = DriverHarness::new(setup(Runtime::Claude {
@@ -358,29 +355,29 @@ fn s13_a_permission_request_shows_the_object_of_the_tool() {
             "mcp__linear__list_teams",
         ),
     ] {
-        let mut stage = session_with_prompt();
-        let said = stage.output(
+        let mut harness = session_with_prompt();
+        let events = harness.output(
             json!({ "type": "control_request", "request_id": "c-1", "request":
             { "subtype": "can_use_tool", "tool_name": name, "input": input, "tool_use_id": "t" } }),
         );
-        let [AgentEvent::RequestMade(asked)] = said.as_slice() else {
-            panic!("{said:?}")
+        let [AgentEvent::RequestMade(request_made)] = events.as_slice() else {
+            panic!("{events:?}")
         };
-        let RequestContent::Permission { tool, .. } = &asked.content else {
-            panic!("{asked:?}")
+        let RequestContent::Permission { tool, .. } = &request_made.content else {
+            panic!("{request_made:?}")
         };
         assert!(tool.describe().contains(shown), "{}", tool.describe());
         assert_eq!(tool.undecidable_reason(), None, "{tool:?}");
     }
-    let mut stage = session_with_prompt();
+    let mut harness = session_with_prompt();
     let long = "a".repeat(20_000);
-    let said = stage.output(json!({ "type": "control_request", "request_id": "c-1", "request":
+    let events = harness.output(json!({ "type": "control_request", "request_id": "c-1", "request":
         { "subtype": "can_use_tool", "tool_name": "Bash", "input": { "command": long }, "tool_use_id": "t" } }));
-    let [AgentEvent::RequestMade(asked)] = said.as_slice() else {
-        panic!("{said:?}")
+    let [AgentEvent::RequestMade(request_made)] = events.as_slice() else {
+        panic!("{events:?}")
     };
-    let RequestContent::Permission { tool, .. } = &asked.content else {
-        panic!("{asked:?}")
+    let RequestContent::Permission { tool, .. } = &request_made.content else {
+        panic!("{request_made:?}")
     };
     assert!(
         tool.is_cut && tool.undecidable_reason().is_some(),

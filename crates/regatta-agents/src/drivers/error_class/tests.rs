@@ -236,14 +236,14 @@ fn reset_times_are_read_from_data_and_text() {
 
 #[test]
 fn limit_is_reported_before_the_end_of_its_turn() {
-    let trouble = ProgramFailure::classify(
+    let failure = ProgramFailure::classify(
         "429 too many requests, retry after 5",
         None,
         &Value::Null,
         NOW_UNIX_MS,
     );
     assert!(matches!(
-        trouble.turn_end_events().as_slice(),
+        failure.turn_end_events().as_slice(),
         [AgentEvent::Limited { deadline_unix_ms: Some(n), .. }, AgentEvent::TurnEnded { stop: StopReason::Error, class: Some(FailureClass::RateLimit), .. }]
             if *n == NOW_UNIX_MS + 5000
     ));
