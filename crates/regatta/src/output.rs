@@ -317,43 +317,47 @@ const MAX_COLUMN_WIDTH: usize = 60;
 /// Formats a table for a window of the given width; without a window nothing is cut.
 pub(crate) fn format_table_for(rows: &[Vec<String>], window: Option<usize>) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widest = |at: usize| {
+    let max_width_of = |column: usize| {
         let cells = rows
             .iter()
-            .filter_map(|row| row.get(at))
+            .filter_map(|row| row.get(column))
             .map(|cell| display_width(cell));
         cells
             .filter(|cell| window.is_some() || *cell <= MAX_COLUMN_WIDTH)
             .max()
             .unwrap_or(0)
     };
-    let mut widths: Vec<usize> = (0..columns).map(widest).collect();
+    let mut widths: Vec<usize> = (0..columns).map(max_width_of).collect();
     if let (Some(window), Some(last)) = (window, columns.checked_sub(1)) {
         let room = window.saturating_sub(2 * last);
-        let over = |widths: &[usize]| widths.iter().sum::<usize>().saturating_sub(room);
+        let excess = |widths: &[usize]| widths.iter().sum::<usize>().saturating_sub(room);
         // Cut the last column first, because it has the longest text. Then cut the widest columns,
         // then the last one again.
-        widths[last] -= over(&widths).min(widths[last].saturating_sub(MIN_CUT_WIDTH));
-        while let Some(at) = (0..last)
-            .filter(|at| widths[*at] > MIN_CUT_WIDTH)
-            .max_by_key(|at| widths[*at])
-            && over(&widths) > 0
+        widths[last] -= excess(&widths).min(widths[last].saturating_sub(MIN_CUT_WIDTH));
+        while let Some(column) = (0..last)
+            .filter(|column| widths[*column] > MIN_CUT_WIDTH)
+            .max_by_key(|column| widths[*column])
+            && excess(&widths) > 0
         {
-            widths[at] -= 1;
+            widths[column] -= 1;
         }
-        widths[last] -= over(&widths).min(widths[last]);
+        widths[last] -= excess(&widths).min(widths[last]);
     }
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
-        for (at, cell) in row.iter().enumerate() {
+        for (column, cell) in row.iter().enumerate() {
             let cell = if window.is_some() {
-                cut_to_width(cell, widths[at])
+                cut_to_width(cell, widths[column])
             } else {
                 cell.clone()
             };
             line += &cell;
-            line += &" ".repeat((widths[at] + 2).saturating_sub(display_width(&cell)).max(2));
+            line += &" ".repeat(
+                (widths[column] + 2)
+                    .saturating_sub(display_width(&cell))
+                    .max(2),
+            );
         }
         text += line.trim_end();
         text.push('\n');
@@ -368,7 +372,7 @@ pub(crate) fn window_width() -> Option<usize> {
     }
     std::env::var("COLUMNS")
         .ok()
-        .and_then(|s| s.parse().ok())
+        .and_then(|text| text.parse().ok())
         .or_else(|| {
             let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
             (size.ws_col > 0).then_some(usize::from(size.ws_col))

@@ -80,15 +80,15 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
         if let Ok(facts) = composition::git_adapter(dir).inspect(&app.working_dir()?) {
             checks.extend(check_submodules_and_lfs(&facts));
         }
-        let found = match app.global.server {
+        let client_result = match app.global.server {
             Some(_) => app.client().map(Some),
             None => Client::find(dir, app.timeout()),
         };
-        checks.extend(match found {
+        checks.extend(match client_result {
             Ok(Some(client)) => {
-                let (found, agents) = check_store_and_agents(&client);
-                has_agents = agents;
-                found
+                let (daemon_checks, found_agents) = check_store_and_agents(&client);
+                has_agents = found_agents;
+                daemon_checks
             }
             Ok(None) => check_store_offline(dir),
             Err(error) => vec![check_from_error("daemon", &error)],
@@ -468,9 +468,9 @@ fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
 
 /// Ends abandoned processes and removes their files. Agents whose daemon is down keep running by
 /// design, so a person decides about them.
-fn check_strays(own: &Path, end_strays: bool) -> Vec<DoctorCheck> {
-    let mut checks = match composition::sweep_strays(own) {
-        Ok(done) => done
+fn check_strays(own_data_dir: &Path, end_strays: bool) -> Vec<DoctorCheck> {
+    let mut checks = match composition::sweep_strays(own_data_dir) {
+        Ok(ended) => ended
             .into_iter()
             .map(|what| check_line("strays", CheckLevel::Ok, what, ""))
             .collect(),
@@ -481,16 +481,16 @@ fn check_strays(own: &Path, end_strays: bool) -> Vec<DoctorCheck> {
             "",
         )],
     };
-    let mut unwatched: BTreeMap<PathBuf, Vec<RunningShim>> = BTreeMap::new();
+    let mut unsupervised: BTreeMap<PathBuf, Vec<RunningShim>> = BTreeMap::new();
     for shim in composition::running_shims().unwrap_or_default() {
         let Some(data_dir) = shim.data_dir().map(Path::to_path_buf) else {
             continue;
         };
         if !shim.is_abandoned() && !daemon::DataDir::new(&data_dir).is_supervised() {
-            unwatched.entry(data_dir).or_default().push(shim);
+            unsupervised.entry(data_dir).or_default().push(shim);
         }
     }
-    for (data_dir, shims) in unwatched {
+    for (data_dir, shims) in unsupervised {
         let dir = data_dir.display();
         let pids: Vec<String> = shims.iter().map(|shim| shim.pid().to_string()).collect();
         let what = format!(

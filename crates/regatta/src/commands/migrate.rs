@@ -113,7 +113,7 @@ fn plan_migration(
     top: &Path,
     project: &ProjectName,
 ) -> Result<Migration, CommandError> {
-    let mut change = Migration {
+    let mut migration = Migration {
         lines: vec![],
         settings: None,
         hooks: vec![],
@@ -131,12 +131,12 @@ fn plan_migration(
         );
         if before.as_deref() != Some(after.as_str()) {
             for migrated_setting in &found {
-                change.lines.push(format!(
+                migration.lines.push(format!(
                     "regatta.toml: [{}] {} = {}   (from {file})",
                     migrated_setting.table, migrated_setting.name, migrated_setting.value
                 ));
             }
-            change.settings = Some(FileRewrite {
+            migration.settings = Some(FileRewrite {
                 file: settings,
                 before,
                 after,
@@ -144,34 +144,34 @@ fn plan_migration(
         }
     }
     let hooks: CallReply<Vec<HookView>> = client.call(&Call::HookList(input::EmptyInput {}))?;
-    let old = format!("agent://{project}-dev");
+    let old_claim = format!("agent://{project}-dev");
     for hook in hooks.data {
-        let waits = hook
+        let has_old_claim = hook
             .hook
             .when
             .claim
             .as_ref()
-            .is_some_and(|claim| claim.as_str() == old);
-        let on_channel = matches!(&hook.hook.trigger, HookTrigger::Message { channel: Some(channel), .. } if channel.as_str() == project.as_str());
-        if waits
-            && on_channel
+            .is_some_and(|claim| claim.as_str() == old_claim);
+        let is_on_channel = matches!(&hook.hook.trigger, HookTrigger::Message { channel: Some(channel), .. } if channel.as_str() == project.as_str());
+        if has_old_claim
+            && is_on_channel
             && hook
                 .hook
                 .project
                 .as_ref()
                 .is_none_or(|item| item == project)
         {
-            change.lines.push(format!(
-                "{}: the claim {old} becomes respond://{project}-dev, for {ROUTER_CLAIM_TTL_MS} ms",
+            migration.lines.push(format!(
+                "{}: the claim {old_claim} becomes respond://{project}-dev, for {ROUTER_CLAIM_TTL_MS} ms",
                 hook.hook.id
             ));
-            change.hooks.push(HookReplacement {
+            migration.hooks.push(HookReplacement {
                 old: hook.hook,
                 new: None,
             });
         }
     }
-    Ok(change)
+    Ok(migration)
 }
 
 /// A setting for `regatta.toml`.
@@ -286,7 +286,7 @@ fn apply_migration(
     }
     for nth in 0..change.hooks.len() {
         let old = change.hooks[nth].old.clone();
-        let _gone: CallReply<String> =
+        let _removed: CallReply<String> =
             client.call(&Call::HookRm(input::HookIdInput { hook: old.id }))?;
         let new: CallReply<HookView> =
             client.call(&Call::HookAdd(router_hook_request(project, Some(&old))?))?;
@@ -321,8 +321,8 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
         )
     })?;
     if let Some(file_rewrite) = &change.settings {
-        let now = fs::read_to_string(&file_rewrite.file).unwrap_or_default();
-        if now != file_rewrite.after {
+        let current = fs::read_to_string(&file_rewrite.file).unwrap_or_default();
+        if current != file_rewrite.after {
             return Err(command_error(
                 "changed_since",
                 format!(
@@ -332,18 +332,18 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
                 "nothing was undone; remove the migrated lines by hand",
             ));
         }
-        let undone = match &file_rewrite.before {
+        let result = match &file_rewrite.before {
             Some(text) => fs::write(&file_rewrite.file, text),
             None => fs::remove_file(&file_rewrite.file),
         };
-        undone.map_err(|error| io_error(&file_rewrite.file, &error))?;
+        result.map_err(|error| io_error(&file_rewrite.file, &error))?;
     }
-    for swap in &change.hooks {
-        if let Some(hook) = swap.new {
-            let _gone: CallReply<String> =
+    for replacement in &change.hooks {
+        if let Some(hook) = replacement.new {
+            let _removed: CallReply<String> =
                 client.call(&Call::HookRm(input::HookIdInput { hook }))?;
-            let _back: CallReply<HookView> =
-                client.call(&Call::HookAdd(hook_add_request(&swap.old)))?;
+            let _restored: CallReply<HookView> =
+                client.call(&Call::HookAdd(hook_add_request(&replacement.old)))?;
         }
     }
     if change.settings.is_some() {

@@ -267,40 +267,36 @@ fn client_without_timeout(app: &CommandContext) -> Result<Client, CommandError> 
 /// in its workspace.
 fn absolute_path(app: &CommandContext, path: PathBuf) -> Result<String, CommandError> {
     let path = app.working_dir()?.join(path);
-    let found = path.canonicalize().map_err(|error| {
+    let absolute = path.canonicalize().map_err(|error| {
         command_error(
             "bad_attachment",
             format!("cannot attach {}: {error}", path.display()),
             "name an existing file",
         )
     })?;
-    Ok(found.to_string_lossy().into_owned())
+    Ok(absolute.to_string_lossy().into_owned())
 }
 
-fn history_request(message_filter_args: MessageFilterArgs) -> input::MsgHistory {
+fn history_request(filter: MessageFilterArgs) -> input::MsgHistory {
     input::MsgHistory {
-        channel: message_filter_args.channel,
-        label: message_filter_args.label,
-        from: message_filter_args.from,
-        mention: message_filter_args.mention,
-        reply_to: message_filter_args.reply_to,
-        thread: message_filter_args.thread,
+        channel: filter.channel,
+        label: filter.label,
+        from: filter.from,
+        mention: filter.mention,
+        reply_to: filter.reply_to,
+        thread: filter.thread,
         ..input::MsgHistory::default()
     }
 }
 
-fn wait_call(
-    message_filter_args: &MessageFilterArgs,
-    after: Option<MessageId>,
-    timeout_ms: u64,
-) -> Call {
+fn wait_call(filter: &MessageFilterArgs, after: Option<MessageId>, timeout_ms: u64) -> Call {
     Call::MsgWait(input::MsgWait {
-        channel: message_filter_args.channel.clone(),
-        label: message_filter_args.label.clone(),
-        from: message_filter_args.from.clone(),
-        mention: message_filter_args.mention.clone(),
-        reply_to: message_filter_args.reply_to,
-        thread: message_filter_args.thread,
+        channel: filter.channel.clone(),
+        label: filter.label.clone(),
+        from: filter.from.clone(),
+        mention: filter.mention.clone(),
+        reply_to: filter.reply_to,
+        thread: filter.thread,
         after,
         timeout_ms,
     })
@@ -328,19 +324,19 @@ fn watch_messages(
         }
     };
     loop {
-        let found: CallReply<MessageView> =
+        let message: CallReply<MessageView> =
             match client.call(&wait_call(&filter, Some(after), WATCH_TIMEOUT_MS)) {
-                Ok(found) => found,
+                Ok(message) => message,
                 Err(CommandError::Problem(problem)) if problem.code == "timed_out" => continue,
-                Err(other) => return Err(other),
+                Err(error) => return Err(error),
             };
-        after = found.data.id;
+        after = message.data.id;
         let text = if app.output.is_json {
-            let text = serde_json::to_string(&found.data);
+            let text = serde_json::to_string(&message.data);
             text.map_err(|error| command_error("bug", error.to_string(), "please report this"))?
                 + "\n"
         } else {
-            draw_messages(std::slice::from_ref(&found.data))
+            draw_messages(std::slice::from_ref(&message.data))
         };
         app.output.print(&text)?;
     }
@@ -356,7 +352,7 @@ fn save_attachment(
     let reply: CallReply<AttachmentView> =
         app.call(&Call::MsgAttachment(input::MsgAttachment { message, nth }))?;
     let attachment = &reply.data;
-    let Some(to) = out else {
+    let Some(path) = out else {
         return app
             .output
             .print_answer("msg.attachment", attachment, &[], |_| {
@@ -376,19 +372,20 @@ fn save_attachment(
         })?,
         (None, None) => vec![],
     };
-    let to = app.working_dir()?.join(to);
-    std::fs::write(&to, bytes).map_err(|error| {
+    let path = app.working_dir()?.join(path);
+    std::fs::write(&path, bytes).map_err(|error| {
         command_error(
             "io",
-            format!("could not write {}: {error}", to.display()),
+            format!("could not write {}: {error}", path.display()),
             "choose another file",
         )
     })?;
-    let wrote =
-        serde_json::json!({ "file": to, "bytes": attachment.bytes, "sha256": attachment.sha256 });
-    app.output.print_answer("msg.attachment", &wrote, &[], |_| {
-        format!("wrote {} bytes to {}\n", attachment.bytes, to.display())
-    })
+    let result =
+        serde_json::json!({ "file": path, "bytes": attachment.bytes, "sha256": attachment.sha256 });
+    app.output
+        .print_answer("msg.attachment", &result, &[], |_| {
+            format!("wrote {} bytes to {}\n", attachment.bytes, path.display())
+        })
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
