@@ -181,7 +181,7 @@ fn checksums_with_a_wrong_signature_are_refused() {
         text(&output)
     );
 
-    // Whoever changes a file can also change its checksum, but not the signature.
+    // An attacker who changes a file can also change its checksum, but not the signature.
     release.shell(&format!(
         "printf x >>{NAME}.tar.gz && sha256sum install.sh *.tar.gz >SHA256SUMS"
     ));

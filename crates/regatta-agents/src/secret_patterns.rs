@@ -1,4 +1,4 @@
-//! Recognises keys and tokens by their shape, whoever issued them.
+//! Recognises keys and tokens by their shape, independent of their issuer.
 
 use crate::named_secrets;
 

@@ -360,7 +360,7 @@ impl GitCommand {
         );
         self
     }
-    /// Also finds the objects of `alternates`.
+    /// Finds the objects of `alternates` too.
     pub(crate) fn alternate_objects(mut self, alternates: &Path) -> GitCommand {
         self.command.env(
             "GIT_ALTERNATE_OBJECT_DIRECTORIES",

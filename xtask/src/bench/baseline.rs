@@ -51,8 +51,7 @@ pub(crate) fn run_caller(
     Ok(times)
 }
 
-/// Like the function above, on a schedule. An operation's time counts from the moment when it was
-/// due.
+/// Runs a caller on a schedule. An operation's time counts from the moment when it was due.
 pub(crate) fn run_scheduled_caller(
     path: &Path,
     number: usize,

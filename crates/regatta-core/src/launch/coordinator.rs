@@ -1,7 +1,7 @@
 //! The coordinator of launches: starts the lanes and sessions of a team.
 //!
-//! It holds no state of its own. [`advance`] reads the record and performs the next step, whoever
-//! changed the record. A daemon that was killed at any point therefore continues from the record.
+//! It holds no state of its own. [`advance`] reads the record and performs the next step,
+//! independent of the cause of the record's last change. A daemon that was killed at any point therefore continues from the record.
 
 use std::sync::Arc;
 

@@ -409,8 +409,8 @@ fn a_claim_is_held_until_the_command_ends() {
     );
 }
 
-/// Messages that arrive while the claim is held wait and are handled in order, whoever holds the
-/// claim.
+/// Messages that arrive while the claim is held wait and are handled in order, also if a
+/// person holds the claim.
 #[test]
 fn messages_wait_for_the_claim_in_order() {
     let mut world = World::with_agents(&[("ada", 1)]);

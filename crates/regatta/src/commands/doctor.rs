@@ -95,6 +95,7 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
         });
         checks.extend(check_strays(dir, args.end_strays));
     }
+    checks.extend(check_validation(&app.working_dir()?));
     checks.push(check_sandbox());
     checks.extend(check_path());
     checks.extend(check_providers(has_agents));
@@ -120,6 +121,21 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
     } else {
         Err(CommandError::Exit(1))
     }
+}
+
+/// Returns a warning if the settings file names no check, because tasks that change files do not
+/// start then.
+fn check_validation(here: &Path) -> Option<DoctorCheck> {
+    let file = settings::nearest_file(here).filter(|file| file.exists())?;
+    let commands = settings::read_file(&file).ok()??.validation.commands?;
+    commands.is_empty().then(|| {
+        check_line(
+            "checks",
+            CheckLevel::Warn,
+            "none, so tasks that change files do not start",
+            "regatta init --validate 'make test'",
+        )
+    })
 }
 
 /// Returns a warning if the shell starts another program for `regatta`. An unrelated program of the

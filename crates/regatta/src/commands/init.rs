@@ -76,6 +76,11 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
             .print_answer("config.file", &text, &[], |_| text.clone());
     }
     let commands = add.validation.clone();
+    let new_file_text = if writes || args.validate.is_empty() || !file.exists() {
+        None
+    } else {
+        Some(file_with_checks(&file, &commands)?)
+    };
     let client = app.client()?;
     let project: CallReply<ProjectView> = client.call(&Call::ProjectAdd(add))?;
     let wrote = if writes {
@@ -84,13 +89,10 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
             &file,
             settings_file_text(Some(&project.data.name), trunk.as_ref(), &commands),
         )
-        .map_err(|error| {
-            command_error(
-                "io",
-                format!("could not write {}: {error}", file.display()),
-                "check the permissions of the directory",
-            )
-        })?;
+        .map_err(|error| write_error(&file, &error))?;
+        Some(file.display().to_string())
+    } else if let Some(text) = new_file_text {
+        std::fs::write(&file, text).map_err(|error| write_error(&file, &error))?;
         Some(file.display().to_string())
     } else {
         None
@@ -124,7 +126,7 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
     app.output.print_answer("init", &done, &next, |_| {
         let project = &done.project;
         let checks = if project.validation.is_empty() {
-            "none yet: set [validation] commands in regatta.toml".into()
+            "none, so no task that changes files starts: regatta init --validate 'make test'".into()
         } else {
             project.validation.join(" · ")
         };
@@ -275,6 +277,69 @@ pub(crate) fn refresh_settings(
     app.call::<ProjectView>(&Call::ProjectAdd(add)).map(|_| ())
 }
 
+fn write_error(file: &Path, error: &std::io::Error) -> CommandError {
+    command_error(
+        "io",
+        format!("could not write {}: {error}", file.display()),
+        "check the permissions of the directory",
+    )
+}
+
+/// Returns the text of an existing settings file with other checks. Refuses a file whose checks
+/// stand in a form that this function does not edit, so that the file and the project agree.
+fn file_with_checks(file: &Path, commands: &[String]) -> Result<String, CommandError> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        command_error(
+            "io",
+            format!("could not read {}: {error}", file.display()),
+            "check the permissions of the file",
+        )
+    })?;
+    replace_checks(&text, commands).ok_or_else(|| {
+        usage_error(
+            format!("{} already sets its checks", file.display()),
+            "edit `commands` under [validation] in that file; it applies when you save it",
+        )
+    })
+}
+
+/// Replaces the checks in the text of a settings file, or adds them if the file has none. Returns
+/// `None` for checks on several lines.
+fn replace_checks(text: &str, commands: &[String]) -> Option<String> {
+    let quoted: Vec<String> = commands
+        .iter()
+        .map(|command| toml::Value::String(command.clone()).to_string())
+        .collect();
+    let list = format!("[{}]", quoted.join(", "));
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let Some(table) = lines.iter().position(|line| line.trim() == "[validation]") else {
+        return Some(format!("{text}\n[validation]\ncommands = {list}\n"));
+    };
+    let end = lines[table + 1..]
+        .iter()
+        .position(|line| line.trim_start().starts_with('['))
+        .map_or(lines.len(), |length| table + 1 + length);
+    let is_commands = |line: &String| {
+        let key = line.split('=').next().unwrap_or_default();
+        key.trim() == "commands"
+    };
+    match lines[table + 1..end].iter().position(is_commands) {
+        None => lines.insert(table + 1, format!("commands = {list}")),
+        Some(offset) => {
+            let line = &mut lines[table + 1 + offset];
+            let (_, value) = line.split_once('=')?;
+            // Only a list that ends on its own line, with an optional comment, is replaced.
+            let parsed: toml::Table = format!("commands = {value}").parse().ok()?;
+            parsed.get("commands")?.as_array()?;
+            let comment = value
+                .rfind(']')
+                .map_or("", |position| &value[position + 1..]);
+            *line = format!("commands = {list}{comment}");
+        }
+    }
+    Some(lines.join("\n") + "\n")
+}
+
 /// Returns the router's hook on a project's channel. Adds the hook if it does not exist.
 fn install_router(client: &Client, project: &ProjectName) -> Result<HookId, CommandError> {
     let hooks: CallReply<Vec<HookView>> = client.call(&Call::HookList(input::EmptyInput {}))?;
@@ -314,6 +379,25 @@ fn settings_file_text(
     )
 }
 
+/// Returns whether the first line of the Makefile starts with this target.
+fn starts_with_target(top: &Path, target: &str) -> bool {
+    std::fs::read_to_string(top.join("Makefile")).is_ok_and(|text| text.starts_with(target))
+}
+
+/// Returns whether the top directory or `tests` has modules that Python's own test runner finds.
+fn has_unittests(top: &Path) -> bool {
+    let is_test = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            name.starts_with("test") && name.ends_with(".py")
+        })
+    };
+    let has_test =
+        |dir: &Path| std::fs::read_dir(dir).is_ok_and(|mut entries| entries.any(is_test));
+    // Without an `__init__.py` the runner does not look into a directory.
+    has_test(top) || (top.join("tests/__init__.py").exists() && has_test(&top.join("tests")))
+}
+
 /// Guesses the test command from the files of a repository.
 fn detect_test_command(top: &Path) -> Option<String> {
     let has = |name: &str| top.join(name).is_file();
@@ -328,7 +412,9 @@ fn detect_test_command(top: &Path) -> Option<String> {
         "npm test"
     } else if has("pytest.ini") || contains("pyproject.toml", "pytest") {
         "python3 -m pytest"
-    } else if contains("Makefile", "\ntest:") {
+    } else if has_unittests(top) {
+        "python3 -m unittest"
+    } else if contains("Makefile", "\ntest:") || starts_with_target(top, "test:") {
         "make test"
     } else if has("test.sh") {
         "sh ./test.sh"
@@ -336,4 +422,32 @@ fn detect_test_command(top: &Path) -> Option<String> {
         return None;
     };
     Some(found.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_replaced_where_they_stand_and_nothing_else_changes() {
+        let commands = ["make test".to_owned()];
+        let file =
+            "[project]\nname = \"a\"\n\n[validation]\ncommands = []   # must pass\n\n[run]\n";
+        let expected = file.replace("[]", "[\"make test\"]");
+        assert_eq!(replace_checks(file, &commands), Some(expected));
+        let without = "[project]\nname = \"a\"\n";
+        let added = replace_checks(without, &commands).unwrap();
+        assert!(
+            added.ends_with("\n[validation]\ncommands = [\"make test\"]\n"),
+            "{added}"
+        );
+        let only_timeout = "[validation]\ntimeout = \"5m\"\n";
+        let added = replace_checks(only_timeout, &commands).unwrap();
+        assert!(
+            added.starts_with("[validation]\ncommands = [\"make test\"]\ntimeout"),
+            "{added}"
+        );
+        let on_lines = "[validation]\ncommands = [\n  \"a\",\n]\n";
+        assert_eq!(replace_checks(on_lines, &commands), None);
+    }
 }
