@@ -211,8 +211,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         fault(&mut broken);
         let seen = CHECKS
             .iter()
-            .find(|row| row.0 == name)
-            .and_then(|row| row.2(&broken));
+            .find(|check| check.0 == name)
+            .and_then(|check| check.2(&broken));
         report.require(
             seen.is_some(),
             format!("the planted fault is found: {name}"),
@@ -348,7 +348,11 @@ fn collect_evidence(place: &BenchFixture, start: &str) -> anyhow::Result<RunEvid
     let agents = list(place.run_command(&["agent", "list"])?)?;
     let named = agents
         .iter()
-        .filter(|agent| agent["name"].as_str().is_some_and(|s| s.contains('/')))
+        .filter(|agent| {
+            agent["name"]
+                .as_str()
+                .is_some_and(|name| name.contains('/'))
+        })
         .count();
     let held = place.run_command(&["claim", "list"])?["held"]
         .as_array()
@@ -360,7 +364,7 @@ fn collect_evidence(place: &BenchFixture, start: &str) -> anyhow::Result<RunEvid
 fn has_label(message: &Value, label: &str) -> bool {
     message["labels"]
         .as_array()
-        .is_some_and(|message| message.iter().any(|value| value == label))
+        .is_some_and(|message| message.iter().any(|text| text == label))
 }
 
 fn lead_of(mission: &Value) -> &str {
@@ -390,7 +394,7 @@ fn check_both_done(run_evidence: &RunEvidence) -> Option<String> {
         value["result"]["how"] == "done"
             && value["result"]["report"]
                 .as_str()
-                .is_some_and(|s| s.contains("have landed"))
+                .is_some_and(|text| text.contains("have landed"))
     };
     let many = run_evidence.missions.iter().filter(done).count();
     (many != MISSION_COUNT).then(|| format!("{many} are"))

@@ -394,7 +394,7 @@ fn run_engine_round(
             .build()?;
         let all: Vec<anyhow::Result<Times>> = runtime.block_on(async {
             let tasks: Vec<_> = (0..callers)
-                .map(|n| tokio::spawn(run_caller_task(engine.clone(), n, steps)))
+                .map(|caller| tokio::spawn(run_caller_task(engine.clone(), caller, steps)))
                 .collect();
             let mut all = Vec::new();
             for task in tasks {
@@ -434,7 +434,7 @@ impl ClaimCaller {
         let name = AgentName::new(&format!("agent-{number}"))?;
         let uris = uris_of(number)
             .iter()
-            .map(|s| Uri::new(s))
+            .map(|text| Uri::new(text))
             .collect::<Result<_, _>>()?;
         Ok(ClaimCaller {
             actor: Actor::Agent(name.clone()),

@@ -220,7 +220,7 @@ pub(crate) fn run_agents(
     let mut records = Vec::with_capacity(ops);
     let ran: anyhow::Result<()> = runtime.block_on(async {
         let tasks: Vec<_> = (0..agents as u32)
-            .map(|n| tokio::spawn(run_agent(shared.clone(), n, seed)))
+            .map(|agent| tokio::spawn(run_agent(shared.clone(), agent, seed)))
             .collect();
         for task in tasks {
             records.extend(task.await.context("an agent panicked")??);

@@ -149,11 +149,12 @@ impl ScenarioRun {
 
     /// Returns whether the file exists with the story's content.
     pub(crate) fn has_written(&self) -> bool {
-        std::fs::read_to_string(self.work_dir.join(STORY_FILE)).is_ok_and(|s| s == STORY_CONTENT)
+        std::fs::read_to_string(self.work_dir.join(STORY_FILE))
+            .is_ok_and(|content| content == STORY_CONTENT)
     }
 }
 
 /// Returns whether a scenario was selected on the command line.
 pub(crate) fn is_chosen(wanted: Option<&str>, scenario: Scenario) -> bool {
-    wanted.is_none_or(|wanted| wanted.split(',').any(|s| s == scenario.name()))
+    wanted.is_none_or(|wanted| wanted.split(',').any(|name| name == scenario.name()))
 }

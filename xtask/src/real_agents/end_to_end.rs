@@ -44,7 +44,7 @@ pub(crate) fn find_binary(target: &Path, named: Option<&str>) -> anyhow::Result<
     if let Some(named) = named {
         return std::fs::canonicalize(named).with_context(|| format!("there is no {named}"));
     }
-    let built = ["release", "debug"].map(|s| target.join(s).join("regatta"));
+    let built = ["release", "debug"].map(|profile| target.join(profile).join("regatta"));
     built
         .into_iter()
         .find(|path| path.exists())
@@ -310,7 +310,7 @@ fn scenario_permission(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResu
         Ok(items
             .iter()
             .filter_map(|item| item["id"].as_str())
-            .find(|item| item.starts_with('Q'))
+            .find(|id| id.starts_with('Q'))
             .map(str::to_owned))
     };
     let mut trouble = None;
@@ -484,7 +484,7 @@ fn scenario_kill_agent(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResu
     let cell = require_landed(world, going)?;
     let alive: Vec<String> = processes_with_mark(&world.run.mark)
         .into_iter()
-        .filter(|n| first.contains(n))
+        .filter(|pid| first.contains(pid))
         .map(process_name)
         .collect();
     Ok(if alive.is_empty() {

@@ -265,7 +265,7 @@ pub(crate) fn run_steps(
 /// Returns the processes in the list whose parent is not in the list.
 pub(crate) fn top_processes(all: &[u32]) -> Vec<u32> {
     all.iter()
-        .filter(|pid| parent_pid(**pid).is_none_or(|n| !all.contains(&n)))
+        .filter(|pid| parent_pid(**pid).is_none_or(|parent| !all.contains(&parent)))
         .copied()
         .collect()
 }

@@ -57,7 +57,8 @@ fn install_one(dir: &Path, program: &NpmProgram) -> anyhow::Result<()> {
     let (home, entry) = (program.install_dir(dir), program.entry(dir));
     let stamp = home.join(".installed");
     let pinned = format!("{}@{}", program.package, program.version);
-    if std::fs::read_to_string(&stamp).is_ok_and(|s| s == pinned) && entry.exists() {
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == pinned) && entry.exists()
+    {
         return Ok(());
     }
     eprintln!("installing {pinned} …");

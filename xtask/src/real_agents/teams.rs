@@ -188,7 +188,7 @@ impl<'a> TeamWorld<'a> {
     fn members(&self) -> impl Iterator<Item = (&'static str, ProgramRow)> + use<> {
         [(LEAD_NAME, self.lead)]
             .into_iter()
-            .chain(SIDE_LANE_MEMBERS.map(|s| (s, opencode_row())))
+            .chain(SIDE_LANE_MEMBERS.map(|member| (member, opencode_row())))
     }
 
     fn mark_of(&self, name: &str) -> String {
@@ -471,7 +471,7 @@ fn step_kill_side_lane(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     let (lead_before, bob_before) = (world.launch_entry(LEAD_NAME)?, world.launch_entry(bob)?);
     let programs: Vec<u32> = processes_with_mark(&world.mark_of(tom))
         .into_iter()
-        .filter(|n| process_name(*n).contains("opencode"))
+        .filter(|pid| process_name(*pid).contains("opencode"))
         .collect();
     ensure!(!programs.is_empty(), "{tom} has no process");
     programs.into_iter().for_each(kill_pid);

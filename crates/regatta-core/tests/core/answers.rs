@@ -54,7 +54,7 @@ fn world_with_requests(ada: &[RequestContent], bob: &[RequestContent]) -> (World
     let mut world = World::with_agents(&[("ada", 1), ("bob", 1)]);
     world.add_task("one", &["a.rs"]);
     world.add_task("two", &["b.rs"]);
-    let grants = ["ada", "bob"].map(|s| world.take_supervised_task(s));
+    let grants = ["ada", "bob"].map(|agent| world.take_supervised_task(agent));
     for (grant, wants) in grants.iter().zip([ada, bob]) {
         for (n, want) in (1..).zip(wants) {
             report_event(

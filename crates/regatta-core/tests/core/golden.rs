@@ -88,7 +88,7 @@ fn clock(now: Now) -> String {
 fn brief_fields(value: &Value) -> String {
     let mut out = String::new();
     let Value::Object(fields) = value else {
-        return plain_value(value).map_or(out, |s| format!(" {s}"));
+        return plain_value(value).map_or(out, |text| format!(" {text}"));
     };
     for (name, value) in fields {
         if name.ends_with("wall") {

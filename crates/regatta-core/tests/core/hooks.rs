@@ -57,7 +57,7 @@ impl World {
     }
 
     fn post_with_labels(&mut self, who: &str, where_to: &str, text: &str, labels: &[&str]) {
-        let labels = labels.iter().map(|s| label(s)).collect();
+        let labels = labels.iter().map(|text| label(text)).collect();
         let post = PostMessage {
             channel: channel(where_to),
             text: text.into(),

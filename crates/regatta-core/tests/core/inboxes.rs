@@ -981,7 +981,7 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
         world.ask(
             "regatta",
             Command::ReportBridges {
-                all: all.map(|s| standing(hook, s)).to_vec(),
+                all: all.map(|item| standing(hook, item)).to_vec(),
             },
         );
         let subjects: Vec<String> = inbox::open_items(&world.board, world.now)

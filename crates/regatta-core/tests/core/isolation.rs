@@ -13,8 +13,8 @@ use crate::world::{World, agent, shop, task_to_add};
 /// Returns a mission with `isolate` that has one running task for each manifest.
 fn isolated_mission(manifests: &[&str]) -> (World, MissionId, Vec<PollGrant>) {
     let mut world = World::with_agents(&[("ada", 9)]);
-    let planned = |s: &&str| PlannedTask {
-        task: task_to_add(s, &[s]),
+    let planned = |subject: &&str| PlannedTask {
+        task: task_to_add(subject, &[subject]),
         after: vec![],
         assign: None,
     };

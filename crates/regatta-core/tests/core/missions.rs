@@ -375,7 +375,7 @@ fn j10_stopping_a_mission_stops_its_attempts() {
     }
     assert_eq!(world.count("attempt.stopping"), 1);
     assert_eq!(
-        [1, 2].map(|n| world.status(TaskId(n))),
+        [1, 2].map(|task| world.status(TaskId(task))),
         [TaskStatus::Unassigned; 2]
     );
     world.ask_refused("ada", crate::world::finish_command(&outside));
@@ -390,7 +390,7 @@ fn a_plan_is_checked_as_a_whole() {
     let mut world = World::with_agents(&[("ada", 1)]);
     let before = world.board.clone();
     let mut check = |agents: &[&str], max_workers, tasks: Vec<PlannedTask>, adopt: &[u64], code| {
-        let agents = agents.iter().map(|s| agent(s)).collect();
+        let agents = agents.iter().map(|name| agent(name)).collect();
         let mission = StartMission {
             project: shop(),
             title: "goal".into(),

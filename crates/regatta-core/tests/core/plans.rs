@@ -104,10 +104,10 @@ impl RandomPlan {
     /// Returns the patterns that a task holds, computed here independently of the core.
     fn held_paths(&self, nth: usize) -> Vec<PathPattern> {
         let mut all = self.manifests[nth].clone();
-        if all.iter().any(|s| s == "Cargo.toml") {
+        if all.iter().any(|path| path == "Cargo.toml") {
             all.push("Cargo.lock".into());
         }
-        if all.iter().any(|s| s.starts_with("pkg/")) {
+        if all.iter().any(|path| path.starts_with("pkg/")) {
             all.extend(self.serial.clone());
         }
         files(&all.iter().map(String::as_str).collect::<Vec<_>>())
@@ -249,8 +249,8 @@ fn broken_rules(plan: &RandomPlan, log: &[Recorded]) -> Vec<String> {
                     found.push(format!("J2: {nth} twice at once"));
                 }
                 if plan.mode == StartMode::Waves {
-                    let early =
-                        (0..TASK_COUNT).find(|n| depths[*n] < depths[nth] && !done.contains(n));
+                    let early = (0..TASK_COUNT)
+                        .find(|index| depths[*index] < depths[nth] && !done.contains(index));
                     found.extend(early.map(|early| {
                         format!("wave {} started before {early} was done", depths[nth])
                     }));

@@ -595,7 +595,7 @@ fn explore(truth: ModelScenario, every: bool, disturbances: u32) -> usize {
 fn disturbances(default: u32) -> u32 {
     std::env::var("REGATTA_MODEL_DISTURBANCES")
         .ok()
-        .and_then(|s| s.parse().ok())
+        .and_then(|number| number.parse().ok())
         .unwrap_or(default)
 }
 

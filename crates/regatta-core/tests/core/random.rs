@@ -502,7 +502,7 @@ impl RandomRun {
             disk_mb: dice.is_multiple_of(7).then_some(dice * 60),
             runner: ["box", "gpu"]
                 .get(dice as usize % 5)
-                .map(|s| RunnerName::new(s).unwrap()),
+                .map(|name| RunnerName::new(name).unwrap()),
             base: match dice % 4 {
                 0 => None,
                 1 if dice.is_multiple_of(3) => Some(TrunkState::Broken {
@@ -992,8 +992,8 @@ impl RandomRun {
                     (nth, _) => ClaimOwner::Agent(agent(AGENTS[nth as usize % 3])),
                 };
                 let uris = (0..8)
-                    .filter(|n| uris & (1 << n) != 0)
-                    .map(|n| uri(URIS[n]))
+                    .filter(|index| uris & (1 << index) != 0)
+                    .map(|index| uri(URIS[index]))
                     .collect();
                 let mode = if shared {
                     ClaimMode::Shared

@@ -92,7 +92,7 @@ fn apply_step(world: &mut World, step: &TeamStep) -> Vec<String> {
         }
         TeamStep::ComesUp(which) => {
             if let Some(who) = choose_member(&members_with_session(world, true), which)
-                .filter(|s| !is_stopping(world, s))
+                .filter(|member| !is_stopping(world, member))
             {
                 bring_up(world, &who);
             }
@@ -134,7 +134,7 @@ fn apply_step(world: &mut World, step: &TeamStep) -> Vec<String> {
         }
         TeamStep::Hangs(which) => {
             if let Some(who) = choose_member(&members_with_session(world, true), which)
-                .filter(|s| !is_stopping(world, s))
+                .filter(|member| !is_stopping(world, member))
             {
                 start_session(world, &who);
                 let (attempt, token) = session_of(world, &who);
@@ -183,7 +183,7 @@ fn wind_down(world: &mut World) {
     while launch::is_up(&world.board, &team(world)) {
         let going: Vec<String> = members_with_session(world, false)
             .into_iter()
-            .filter(|s| is_stopping(world, s))
+            .filter(|member| is_stopping(world, member))
             .collect();
         assert!(
             !going.is_empty(),

@@ -218,8 +218,8 @@ fn a_mission_has_a_budget_from_its_start() {
         },
     );
     let tasks = ["b", "c"]
-        .map(|s| PlannedTask {
-            task: task_to_add(s, &[s]),
+        .map(|subject| PlannedTask {
+            task: task_to_add(subject, &[subject]),
             after: vec![],
             assign: None,
         })

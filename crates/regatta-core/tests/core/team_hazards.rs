@@ -465,7 +465,7 @@ fn danger_13_t5_a_side_lane_does_not_inherit_the_leads_environment() {
         ],
     );
     ask.environments = ["lead", "own"]
-        .map(|s| (s.to_owned(), environment(s)))
+        .map(|member| (member.to_owned(), environment(member)))
         .into();
     ask.lead.environment = Some("lead".into());
     ask.members[2].environment = Some("own".into());
@@ -809,7 +809,7 @@ fn danger_21_the_roster_of_a_running_mixed_team_does_not_change() {
         let refusal = edit_team(&mut world, with(roster)).unwrap_err();
         assert!(refusal.message().contains(word), "{}", refusal.message());
         let hint = refusal.hint();
-        let order = ["team stop", "team edit", "team relaunch"].map(|s| hint.find(s));
+        let order = ["team stop", "team edit", "team relaunch"].map(|command| hint.find(command));
         assert!(
             order[0].is_some() && order.is_sorted() && order[2].is_some(),
             "{hint}"

@@ -234,7 +234,9 @@ pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, 
 fn rfc3339(seconds: u64) -> String {
     let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
     let mut year = 1970;
-    let leap = |n: u64| (n.is_multiple_of(4) && !n.is_multiple_of(100)) || n.is_multiple_of(400);
+    let leap = |year: u64| {
+        (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400)
+    };
     while days >= 365 + u64::from(leap(year)) {
         days -= 365 + u64::from(leap(year));
         year += 1;

@@ -264,7 +264,7 @@ fn working_directory(said: &[ConversationEntry]) -> Option<&str> {
             let at = find_ignoring_case(&entry.text, place)? + place.len();
             let rest = &entry.text[at..];
             let end = rest.find(['\n', '<', '`', '"']).unwrap_or(rest.len());
-            Some(rest[..end].trim()).filter(|s| s.starts_with('/'))
+            Some(rest[..end].trim()).filter(|path| path.starts_with('/'))
         })
     })
 }

@@ -420,11 +420,9 @@ async fn missed_webhook_is_listed_and_redelivered_with_its_guid() {
     github
         .wait_for(
             |view| {
-                view.deliveries("claude-bot")
-                    .iter()
-                    .any(|github_delivery| {
-                        github_delivery.is_redelivery && github_delivery.status == "OK"
-                    })
+                view.deliveries("claude-bot").iter().any(|github_delivery| {
+                    github_delivery.is_redelivery && github_delivery.status == "OK"
+                })
             },
             TEST_TIMEOUT,
         )

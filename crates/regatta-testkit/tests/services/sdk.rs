@@ -65,7 +65,7 @@ fn install_clients() -> Result<PathBuf, String> {
     }
     let lock = std::fs::read_to_string(home.join("package-lock.json")).unwrap();
     let stamp = home.join("installed");
-    if std::fs::read_to_string(&stamp).is_ok_and(|s| s == lock) {
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == lock) {
         return Ok(home);
     }
     let done = std::process::Command::new("npm")
@@ -84,7 +84,7 @@ fn install_clients() -> Result<PathBuf, String> {
     let words = String::from_utf8_lossy(&done.stderr);
     if NETWORK_ERRORS
         .iter()
-        .any(|s| !done.status.success() && words.contains(s))
+        .any(|word| !done.status.success() && words.contains(word))
     {
         return Err(format!("the registry cannot be reached: {words}"));
     }

@@ -185,7 +185,7 @@ async fn mention_is_two_events_for_the_named_app_and_one_for_the_other() {
     let (first, second) = (one.next().await, one.next().await);
     let kinds: Vec<&str> = [&first, &second]
         .iter()
-        .map(|value| value["payload"]["event"]["type"].as_str().unwrap())
+        .map(|envelope| envelope["payload"]["event"]["type"].as_str().unwrap())
         .collect();
     assert_eq!(kinds, ["app_mention", "message"]);
     for value in [&first, &second] {

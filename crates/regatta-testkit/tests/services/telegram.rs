@@ -336,7 +336,7 @@ async fn bot_in_privacy_mode_sees_only_mentions_and_replies_and_no_bot_sees_a_bo
     telegram.post_as_person("ann", "both", "@codex_bot go", None);
     let seen = |updates: Value| -> Vec<String> {
         let all = updates.as_array().unwrap().iter();
-        all.map(|value| value["message"]["text"].as_str().unwrap().to_owned())
+        all.map(|update| update["message"]["text"].as_str().unwrap().to_owned())
             .collect()
     };
     assert_eq!(

@@ -88,7 +88,7 @@ fn five_dependent_tasks_run_in_four_waves() {
     let (mission, code) = run_plan(&world, &plan, &WAVE_OPTIONS);
     assert_eq!(code, 0, "{mission}");
     let waves: Vec<u64> = ["1", "2", "3", "4", "5"]
-        .map(|s| task_by_alias(&mission, s)["wave"].as_u64().unwrap())
+        .map(|alias| task_by_alias(&mission, alias)["wave"].as_u64().unwrap())
         .into();
     assert_eq!(waves, [0, 1, 1, 2, 3]);
     let story = task_events(&world, &mission);

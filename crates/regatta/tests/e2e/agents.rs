@@ -354,7 +354,7 @@ fn s11_a_requested_sandbox_is_in_force_or_the_start_fails() {
             || value["attempts"].as_array().is_some_and(|items| {
                 items
                     .iter()
-                    .any(|value| value["ended"]["cause"] == "environment")
+                    .any(|attempt| attempt["ended"]["cause"] == "environment")
             })
     });
     assert!(ended, "{}", world.run(&["why", "T1"]).stdout);

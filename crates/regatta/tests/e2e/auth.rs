@@ -106,7 +106,7 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
         "/api/v1/no.such.verb",
         "/git/shop/info/refs?service=git-upload-pack",
     ]
-    .map(|s| ("GET", s.to_owned()));
+    .map(|path| ("GET", path.to_owned()));
     let posts = [
         "/mcp",
         "/api/agents",

@@ -29,7 +29,7 @@ fn listed_bridge(quay: &BridgeWorld, name: &str) -> Value {
     all.as_array()
         .unwrap()
         .iter()
-        .find(|row| row["name"] == name)
+        .find(|bridge| bridge["name"] == name)
         .cloned()
         .unwrap_or_default()
 }

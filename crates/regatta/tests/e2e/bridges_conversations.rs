@@ -118,7 +118,7 @@ impl Forge {
             &self.bare_repository,
             &["for-each-ref", "--format=%(refname:short) %(objectname)"],
         );
-        let all = all.lines().filter_map(|s| s.split_once(' '));
+        let all = all.lines().filter_map(|line| line.split_once(' '));
         all.filter(|pair| pair.0 != "main")
             .map(|pair| (pair.0.to_owned(), pair.1.to_owned()))
             .collect()
@@ -283,13 +283,13 @@ fn two_agents_work_and_review_on_github_across_kills() {
     let quiet = || {
         let shown = |agent: &str| {
             let value = quay.only_conversation(agent);
-            let post = |value: &Value| value["shown"] == value["stage"];
+            let post = |post: &Value| post["shown"] == post["stage"];
             value["posts"].as_array().unwrap().iter().all(post)
                 && value["turns"]
                     .as_array()
                     .unwrap()
                     .iter()
-                    .all(|value| value["state"] == "done")
+                    .all(|turn| turn["state"] == "done")
         };
         shown("claude") && shown("codex")
     };
@@ -388,7 +388,7 @@ fn a_linear_session_has_one_response_per_turn_across_a_kill() {
             .as_array()
             .unwrap()
             .iter()
-            .all(|value| value["shown"] == value["stage"])
+            .all(|post| post["shown"] == post["stage"])
     };
     assert!(
         wait_until(TEST_TIMEOUT, over),

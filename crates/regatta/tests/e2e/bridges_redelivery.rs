@@ -104,7 +104,10 @@ fn deliver_repeatedly(
 fn assert_one_turn_each(quay: &BridgeWorld) {
     let all = quay.conversations();
     assert_eq!(all.len(), MESSAGE_COUNT, "B1");
-    let odd: Vec<&Value> = all.iter().filter(|value| value["turns"] != 1).collect();
+    let odd: Vec<&Value> = all
+        .iter()
+        .filter(|conversation| conversation["turns"] != 1)
+        .collect();
     assert!(
         odd.is_empty(),
         "B1: these conversations do not have exactly one turn: {odd:#?}"

@@ -30,7 +30,7 @@ fn listed_bridge(quay: &BridgeWorld, name: &str) -> Value {
         .as_array()
         .unwrap()
         .iter()
-        .find(|value| value["name"] == name)
+        .find(|bridge| bridge["name"] == name)
         .cloned();
     found.unwrap_or_else(|| panic!("{name} is not listed: {all}"))
 }
@@ -226,7 +226,7 @@ fn a_broken_credential_needs_a_person_until_it_works() {
     let all = inbox();
     let of = |agent: &str| {
         all.iter()
-            .find(|value| value["agent"] == agent)
+            .find(|item| item["agent"] == agent)
             .unwrap()
             .clone()
     };

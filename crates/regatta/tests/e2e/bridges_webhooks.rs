@@ -142,7 +142,7 @@ fn a_webhook_receiver_gets_signed_events_in_order_across_a_kill() {
     assert!(bodies().iter().all(|body| {
         body["type"]
             .as_str()
-            .is_some_and(|s| s.starts_with("task."))
+            .is_some_and(|kind| kind.starts_with("task."))
     }));
     let revisions: Vec<u64> = bodies()
         .iter()

@@ -217,7 +217,7 @@ fn an_agents_token_reads_only_its_own_mail_and_posts_only_as_itself() {
             .as_array()
             .unwrap()
             .iter()
-            .map(|value| value["text"].as_str().unwrap().to_owned())
+            .map(|message| message["text"].as_str().unwrap().to_owned())
             .collect()
     };
     let read = |token: &str, input: Value| texts(&fine(token, "msg.history", input));
@@ -305,12 +305,12 @@ fn an_agents_token_reads_only_its_own_mail_and_posts_only_as_itself() {
     assert_eq!(said["labels"], json!(["note", "lead:dev"]));
     // The inbox counts unread messages exactly.
     let inbox = fine(ann, "msg.inbox", json!({ "agent": "bob" }));
-    let of = |value: &Value, channel: &str| {
-        let found = value
+    let of = |inbox: &Value, channel: &str| {
+        let found = inbox
             .as_array()
             .unwrap()
             .iter()
-            .find(|value| value["channel"] == channel)
+            .find(|entry| entry["channel"] == channel)
             .cloned();
         found.map_or((0, 0), |found| {
             (

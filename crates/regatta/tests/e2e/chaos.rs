@@ -432,7 +432,7 @@ fn check_outcome(
         .collect();
     for text in &noted.messages {
         assert_eq!(
-            texts.iter().filter(|s| *s == text).count(),
+            texts.iter().filter(|other| *other == text).count(),
             1,
             "D1, J9: {text}"
         );

@@ -102,7 +102,7 @@ fn an_outside_agent_polls_works_and_lands() {
         assert_eq!(world.read_file("hello.txt"), "hello\n");
         assert_eq!(world.run_json(&["show", "T1"])["output"], "said hello");
         assert!(world.git(&["log", "-1", "--format=%an"]).starts_with("zoe"));
-        // J7: a completed task is final, whoever reports on it.
+        // J7: a completed task is final. Another report on it is refused.
         let error = world.run_refused(&attempt_arguments("fail", &grant, &token), 1);
         assert_eq!(error["code"], "already_finished", "{error}");
         assert!(

@@ -157,7 +157,7 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
             );
         }
         assert!(
-            commits_per_task(&world).values().all(|n| *n == 1),
+            commits_per_task(&world).values().all(|count| *count == 1),
             "Q7: after {point}: {:?}",
             commits_per_task(&world)
         );

@@ -367,7 +367,7 @@ fn a_snoozed_request_returns_and_equal_requests_are_answered_together() {
     // Tasks that wait for an answer are not counted as working.
     let asks: Vec<Value> = ["T1", "T2"]
         .iter()
-        .map(|s| world.run_json(&["show", s])["asks"].clone())
+        .map(|task| world.run_json(&["show", task])["asks"].clone())
         .collect();
     assert!(
         asks.contains(&json!("Q1")) && asks.contains(&json!("Q2")),
@@ -412,9 +412,11 @@ fn a_snoozed_request_returns_and_equal_requests_are_answered_together() {
         (&json!(2), &json!(0)),
         "{done}"
     );
-    assert!(wait_until(TEST_TIMEOUT, || ["T1", "T2"]
-        .iter()
-        .all(|s| world.run_json(&["show", s])["word"] == "landed")));
+    assert!(wait_until(TEST_TIMEOUT, || {
+        ["T1", "T2"]
+            .iter()
+            .all(|task| world.run_json(&["show", task])["word"] == "landed")
+    }));
     assert!(world.run_json(&["show", "T1"])["asks"].is_null());
 }
 

@@ -183,8 +183,8 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
         "PATH", "LANG", "LC_ALL", "TZ", "USER", "SHELL", "TERM", "TMPDIR", "HOME", "PWD", "OLDPWD",
         "SHLVL", "_",
     ];
-    let known = |s: &str| {
-        listed.contains(&s)
+    let known = |id: &str| {
+        listed.contains(&id)
             || [
                 "REGATTA_",
                 "BOTBUS_",
@@ -197,7 +197,7 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
                 "JAVA_HOME",
             ]
             .iter()
-            .any(|prefix| s.starts_with(prefix))
+            .any(|prefix| id.starts_with(prefix))
     };
     let odd: Vec<&String> = env
         .iter()
@@ -241,7 +241,7 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
         "{shown}"
     );
     world.run_ok(&["hook", "rm", &hook]);
-    send_message(&world, "shop", "!go in vain");
+    send_message(&world, "shop", "!go after removal");
     assert_eq!(world.run_json(&["hook", "list"]), json!([]));
     assert_eq!(
         wait_for_firings(&world, &hook, 1).len(),

@@ -270,7 +270,7 @@ fn requests_for_the_same_command_are_answered_together_and_by_rules() {
     let landed = || {
         ["T1", "T2", "T3"]
             .iter()
-            .all(|s| world.run_json(&["show", s])["word"] == "landed")
+            .all(|task| world.run_json(&["show", task])["word"] == "landed")
     };
     assert!(
         wait_until(TEST_TIMEOUT, landed),

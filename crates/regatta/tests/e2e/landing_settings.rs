@@ -96,7 +96,7 @@ fn q6_ownership_takes_one_side_and_keeps_the_other() {
     let follow_up = tasks.iter().find(|task| {
         task["subject"]
             .as_str()
-            .is_some_and(|s| s.contains("dropped"))
+            .is_some_and(|text| text.contains("dropped"))
     });
     let id = follow_up
         .unwrap_or_else(|| panic!("no task about the side that {task} dropped: {tasks:?}"))["id"]
@@ -185,7 +185,7 @@ fn a_landed_commit_names_its_author_task_landing_and_checks() {
         text.lines().map(str::to_owned).collect::<Vec<String>>()
     };
     let value = |lines: &[String], key: &str| {
-        let of = |s: &String| s.strip_prefix(&format!("{key}: ")).map(str::to_owned);
+        let of = |line: &String| line.strip_prefix(&format!("{key}: ")).map(str::to_owned);
         lines
             .iter()
             .find_map(of)

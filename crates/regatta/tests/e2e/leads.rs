@@ -212,7 +212,7 @@ fn missions_beyond_the_limit_of_leads_queue_and_all_complete_across_a_kill() {
     let at_work = || {
         mission_list(&world)
             .iter()
-            .filter(|value| value["lead"].is_string())
+            .filter(|mission| mission["lead"].is_string())
             .count()
     };
     assert!(wait_until(TEST_TIMEOUT, || at_work() == 3));
@@ -254,7 +254,7 @@ fn missions_beyond_the_limit_of_leads_queue_and_all_complete_across_a_kill() {
     assert!(
         wait_until(TEST_TIMEOUT, || messages_with_label(&world, "answer")
             .iter()
-            .any(|value| value["reply_to"] == question.as_str())),
+            .any(|message| message["reply_to"] == question.as_str())),
         "{}",
         world.run_ok(&["status"])
     );

@@ -52,9 +52,10 @@ fn metrics_count_correctly_and_need_a_viewers_token() {
     world.run_json(&["task", "poll", "--as", "zoe"]);
     let page = || http_get(&door, Some(&viewer), "/metrics").1;
     let value = |page: &str, name: &str| -> f64 {
-        let line = page
-            .lines()
-            .find(|page| page.strip_prefix(name).is_some_and(|s| s.starts_with(' ')));
+        let line = page.lines().find(|page| {
+            page.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(' '))
+        });
         let line = line.unwrap_or_else(|| panic!("no {name} in\n{page}"));
         line.rsplit(' ').next().unwrap().parse().unwrap()
     };

@@ -35,7 +35,7 @@ fn suggested_commands(world: &World, args: &[&str]) -> Vec<String> {
         .unwrap_or_else(|error| panic!("{args:?}: {error}: {ran:?}"));
     let next = answer["next"].as_array().cloned().unwrap_or_default();
     next.iter()
-        .map(|value| value.as_str().unwrap().to_owned())
+        .map(|hint| hint.as_str().unwrap().to_owned())
         .collect()
 }
 
@@ -121,7 +121,7 @@ fn every_next_line_works_as_it_is_printed() {
         "status", "inbox", "queue", "graph", "cost", "undo", "why T1", "why T2", "why T4",
         "why T5", "show M1", "diff T3",
     ]
-    .map(|s| format!("regatta {s}"))
+    .map(|command| format!("regatta {command}"))
     .to_vec();
     let mut seen = BTreeSet::new();
     while let Some(line) = todo.pop() {
@@ -137,7 +137,7 @@ fn every_next_line_works_as_it_is_printed() {
         let looks = READ_ONLY_COMMANDS.contains(&words[1]) || line == "regatta undo";
         let ends = !["-f", "-i", "--help", "--step"]
             .iter()
-            .any(|s| words.contains(s));
+            .any(|word| words.contains(word));
         if looks && ends {
             todo.extend(suggested_commands(&world, &words[1..]));
         } else {
@@ -361,10 +361,10 @@ fn a_commit_prefix_of_digits_alone_is_not_taken_for_a_task() {
         world.run_ok(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
         let landed = world.run_json(&["undo"]);
         let all = landed.as_array().unwrap().iter();
-        let mut all = all.map(|value| {
+        let mut all = all.map(|hint| {
             (
-                value["task"].as_str().unwrap().to_owned(),
-                value["commit"].as_str().unwrap().to_owned(),
+                hint["task"].as_str().unwrap().to_owned(),
+                hint["commit"].as_str().unwrap().to_owned(),
             )
         });
         found = all.find(|(_, commit)| is_number(commit));

@@ -131,9 +131,9 @@ fn three_of_twelve_racing_polls_are_granted() {
         grants.iter().map(field).collect::<BTreeSet<String>>().len()
     };
     assert_eq!(grants.len(), 3, "{grants:?}");
-    assert_eq!(distinct(&|value| value["task"]["id"].to_string()), 3);
-    assert_eq!(distinct(&|value| value["attempt"].to_string()), 3);
-    assert_eq!(distinct(&|value| value["workspace"].to_string()), 3);
+    assert_eq!(distinct(&|grant| grant["task"]["id"].to_string()), 3);
+    assert_eq!(distinct(&|grant| grant["attempt"].to_string()), 3);
+    assert_eq!(distinct(&|grant| grant["workspace"].to_string()), 3);
     assert_eq!(
         world
             .run_json(&["task", "list", "--status", "in_progress"])

@@ -136,7 +136,7 @@ fn q3_landed_work_is_replayed_on_top_of_a_colleagues_push() {
     shared_remote.wait_until_pushed();
     let world = &shared_remote.world;
     assert_eq!(
-        ["one.txt", "two.txt", "theirs.txt"].map(|s| world.read_file(s)),
+        ["one.txt", "two.txt", "theirs.txt"].map(|file| world.read_file(file)),
         ["1\n", "2\n", "theirs\n"]
     );
     assert_eq!(
@@ -157,7 +157,7 @@ fn q3_landed_work_is_replayed_on_top_of_a_colleagues_push() {
         "main",
     ]);
     assert_eq!(
-        tasks.split_whitespace().filter(|s| *s == task).count(),
+        tasks.split_whitespace().filter(|id| *id == task).count(),
         1,
         "Q7: {tasks}"
     );
@@ -277,7 +277,7 @@ fn q1_work_that_fails_together_with_a_colleagues_push_is_not_pushed() {
     };
     assert!(
         wait_until(TEST_TIMEOUT, || held()
-            .is_some_and(|s| s.contains("fails the checks together"))),
+            .is_some_and(|reason| reason.contains("fails the checks together"))),
         "{:?}",
         world.run_ok(&["queue"])
     );

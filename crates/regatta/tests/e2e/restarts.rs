@@ -60,7 +60,7 @@ fn a_restarted_agent_loses_no_work() {
         text.lines().map(str::to_owned).collect()
     };
     let stands = |log: &std::path::Path, times: usize| {
-        told(log).iter().filter(|s| *s == "stands").count() == times
+        told(log).iter().filter(|line| *line == "stands").count() == times
     };
     assert!(
         wait_until(TEST_TIMEOUT, || stands(&ann, 1) && stands(&bob, 1)),
@@ -134,9 +134,11 @@ fn a_restarted_agent_loses_no_work() {
 
     open_pipe(&world, "ann");
     open_pipe(&world, "bob");
-    assert!(wait_until(TEST_TIMEOUT, || ["T1", "T2"]
-        .iter()
-        .all(|s| world.run_json(&["show", s])["word"] == "landed")));
+    assert!(wait_until(TEST_TIMEOUT, || {
+        ["T1", "T2"]
+            .iter()
+            .all(|task| world.run_json(&["show", task])["word"] == "landed")
+    }));
     assert_eq!(world.read_file("ann.txt"), "half done\ndone\n");
     assert!(
         wait_until(TEST_TIMEOUT, || world.foreign_processes().is_empty()),

@@ -247,9 +247,9 @@ fn a_scope_escape_that_the_result_hides_is_found() {
             "refs/regatta/keep/",
         ],
     );
-    let held = |s: &str| {
+    let held = |task: &str| {
         world
-            .git_in(&vault, &["ls-tree", "-r", "--name-only", s])
+            .git_in(&vault, &["ls-tree", "-r", "--name-only", task])
             .contains("secret/b.txt")
     };
     assert!(refs.lines().any(held), "{refs}");

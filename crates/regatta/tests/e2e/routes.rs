@@ -226,8 +226,8 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
     let open = ["/healthz", "/readyz", "/enter"];
     let routes = ROUTER_SOURCES
         .iter()
-        .flat_map(|s| s.split(".route(\"").skip(1))
-        .filter_map(|s| s.split('"').next());
+        .flat_map(|source| source.split(".route(\"").skip(1))
+        .filter_map(|rest| rest.split('"').next());
     for written in routes {
         let fits = |path: &str| {
             let path = path.split('?').next().unwrap_or_default();
@@ -241,7 +241,7 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
         };
         let tried = open.contains(&written)
             || written == "/api/v1/{verb}"
-            || ADDRESSES.iter().any(|row| fits(row.0));
+            || ADDRESSES.iter().any(|address| fits(address.0));
         assert!(tried, "{written} is missing in this test");
     }
     for (path, method) in [("/healthz", "GET"), ("/readyz", "GET"), ("/enter", "POST")] {

@@ -101,7 +101,7 @@ fn runner_state(world: &World, name: &str) -> Option<String> {
         .as_array()
         .unwrap()
         .iter()
-        .find(|value| value["name"] == name)?
+        .find(|runner| runner["name"] == name)?
         .clone();
     found["state"].as_str().map(str::to_owned)
 }
@@ -234,7 +234,7 @@ fn workspaces(data: &Path) -> Vec<String> {
         .flatten();
     entries
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|s| s.starts_with('A'))
+        .filter(|name| name.starts_with('A'))
         .collect()
 }
 
@@ -285,13 +285,13 @@ fn sigterm_lets_three_attempts_finish_or_stops_them_and_reports_it() {
     let runner = RunnerFixture::start(&world, "box", &["--labels", "far", "--max-tasks", "3"]);
     let plan: String = ["a", "b", "c"]
         .iter()
-        .map(|s| waiting_task(s, &format!("{s}.md"), &gate))
+        .map(|name| waiting_task(name, &format!("{name}.md"), &gate))
         .collect();
     start_plan(&world, &plan);
     let all = || {
         ["A1", "A2", "A3"]
             .iter()
-            .all(|s| transcript_contains(&world, s, "wrote"))
+            .all(|task| transcript_contains(&world, task, "wrote"))
     };
     assert!(wait_until(TEST_TIMEOUT, all));
     terminate(runner.pid());
@@ -327,13 +327,13 @@ fn sigterm_lets_three_attempts_finish_or_stops_them_and_reports_it() {
     );
     let plan: String = ["d", "e", "f"]
         .iter()
-        .map(|s| waiting_task(s, &format!("{s}.md"), &gate))
+        .map(|name| waiting_task(name, &format!("{name}.md"), &gate))
         .collect();
     start_plan(&world, &plan);
     let all = || {
         ["A4", "A5", "A6"]
             .iter()
-            .all(|s| transcript_contains(&world, s, "wrote"))
+            .all(|task| transcript_contains(&world, task, "wrote"))
     };
     assert!(wait_until(TEST_TIMEOUT, all));
     let data = runner.data_dir.clone();

@@ -232,7 +232,7 @@ fn writes_carry_the_tokens_name_and_the_token_is_stored_only_as_a_hash() {
     assert!(
         listed[0]["expires_wall"]
             .as_u64()
-            .is_some_and(|n| n > listed[0]["made_wall"].as_u64().unwrap())
+            .is_some_and(|unix_ms| unix_ms > listed[0]["made_wall"].as_u64().unwrap())
     );
     // The token works after a kill -9, too, because it is stored on disk.
     crate::world::kill_process(
@@ -290,7 +290,7 @@ fn an_attempts_token_reaches_only_its_own_work() {
     let manifest = manifest.unwrap()["claim"].clone();
     let say = |verb: &str, input: Value| call_with_token(&door, &token, verb, &input);
     let before = world.events();
-    let theirs = |value: &Value| json!({ "task": value["task"]["id"], "attempt": value["attempt"], "token": value["token"] });
+    let theirs = |grant: &Value| json!({ "task": grant["task"]["id"], "attempt": grant["attempt"], "token": grant["token"] });
     let with = |mut item: Value, name: &str, value: Value| {
         item[name] = value;
         item

@@ -308,7 +308,7 @@ fn every_command_has_help_and_a_typo_gets_one_suggestion() {
             help.get(10..21)
                 .unwrap_or_default()
                 .split([',', ' '])
-                .filter(|s| !s.is_empty())
+                .filter(|line| !line.is_empty())
         })
         .filter(|help| help.chars().all(|c| c.is_ascii_lowercase()))
         .collect();

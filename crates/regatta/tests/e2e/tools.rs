@@ -960,7 +960,7 @@ fn an_attempts_token_cannot_answer_permission_requests() {
     ]);
     world.run_ok(&["run", "--agents", "robot", "--yes"]);
     assert!(wait_until(TEST_TIMEOUT, || std::fs::read_to_string(&place)
-        .is_ok_and(|s| s.starts_with("ra_"))));
+        .is_ok_and(|name| name.starts_with("ra_"))));
     let robot = std::fs::read_to_string(&place).unwrap();
     let asked = call(&robot, None);
     assert_eq!(

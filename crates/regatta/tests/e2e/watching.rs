@@ -230,7 +230,7 @@ fn a_run_with_events_streams_the_events_of_its_mission_as_json() {
     ] {
         assert!(kinds.contains(&kind), "{kind} in {kinds:?}");
     }
-    let ours = |value: &Value| value["subject"] != "T1" && value["subject"] != "T3";
+    let ours = |event: &Value| event["subject"] != "T1" && event["subject"] != "T3";
     assert!(
         events.iter().all(ours),
         "events of other tasks are in the stream: {events:?}"

@@ -249,8 +249,8 @@ impl World {
     fn other_processes(&self) -> Vec<ProcessSnapshot> {
         let daemon = self
             .daemon_info()
-            .and_then(|value| value["pid"].as_u64())
-            .map_or(0, |n| n as u32);
+            .and_then(|status| status["pid"].as_u64())
+            .map_or(0, |pid| pid as u32);
         let line = std::fs::read(format!("/proc/{daemon}/cmdline")).unwrap_or_default();
         let its_own = |process_snapshot: &ProcessSnapshot| {
             let not_yet = process_snapshot.parent() == daemon
@@ -394,7 +394,7 @@ impl ProcessSnapshot {
         let called = first.rsplit('/').next().unwrap_or_default();
         [self.status_field("Name:"), called]
             .iter()
-            .any(|s| *s == "git" || s.starts_with("git-"))
+            .any(|name| *name == "git" || name.starts_with("git-"))
     }
 
     fn command_text(&self) -> String {
@@ -426,7 +426,7 @@ fn processes_in(path: &Path) -> Vec<ProcessSnapshot> {
         let Some(pid) = entry
             .file_name()
             .to_str()
-            .and_then(|s| s.parse::<u32>().ok())
+            .and_then(|pid| pid.parse::<u32>().ok())
         else {
             continue;
         };

@@ -217,7 +217,7 @@ impl BenchFixture {
         let lines = String::from_utf8_lossy(&done.stdout).into_owned();
         lines
             .lines()
-            .map(|s| Ok(serde_json::from_str(s)?))
+            .map(|line| Ok(serde_json::from_str(line)?))
             .collect()
     }
 
@@ -322,7 +322,7 @@ impl BenchFixture {
             let record: Value = serde_json::from_slice(&record)?;
             let pid = record["pid"].as_u64().context("the number of a shim")?;
             let alive = std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|s| s.contains("shim"));
+                .is_ok_and(|command_line| command_line.contains("shim"));
             found.extend(alive.then_some(pid));
         }
         Ok(found)

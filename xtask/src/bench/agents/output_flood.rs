@@ -85,8 +85,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         let lines = place.output_lines(attempt)?;
         let flood: u64 = lines
             .iter()
-            .filter(|s| s.contains("agent_message_chunk"))
-            .map(|s| s.len() as u64 + 1)
+            .filter(|line| line.contains("agent_message_chunk"))
+            .map(|line| line.len() as u64 + 1)
             .sum();
         lost += OUTPUT_BYTES.saturating_sub(flood);
     }

@@ -325,7 +325,7 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
     }
     let shared = std::fs::read_to_string(place.root.join("shop/shared"))?;
     let mut lines = 0;
-    for nth in (1..=landings).filter(|n| is_textual(*n)) {
+    for nth in (1..=landings).filter(|number| is_textual(*number)) {
         wrong += usize::from(
             shared
                 .lines()
@@ -340,8 +340,10 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
         .lines()
         .count();
     let flaky = std::fs::read_dir(&flakes)?.count();
-    let wanted = (1..=landings).filter(|n| n % FLAKE_EVERY == 5).count();
-    let pairs = (1..=landings).filter(|n| is_semantic(*n)).count();
+    let wanted = (1..=landings)
+        .filter(|number| number % FLAKE_EVERY == 5)
+        .count();
+    let pairs = (1..=landings).filter(|number| is_semantic(*number)).count();
     report.add_line(format!(
         "  {landings} branches landed in {:.1} s: {lines} on one line, {pairs} in pairs, {wanted} \
         flaky",

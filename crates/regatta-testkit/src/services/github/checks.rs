@@ -79,14 +79,18 @@ fn validate_fields(input: &Value) -> Result<(), GitHubError> {
             .as_str()
             .is_some_and(|value| value.chars().count() <= most)
     };
-    if !input["status"].is_null() && !STATUSES.iter().any(|s| input["status"] == *s) {
+    if !input["status"].is_null() && !STATUSES.iter().any(|status| input["status"] == *status) {
         return Err(invalid(
             ViolationKind::BadField,
             "status",
             "status is queued, in_progress or completed",
         ));
     }
-    if !input["conclusion"].is_null() && !CONCLUSIONS.iter().any(|s| input["conclusion"] == *s) {
+    if !input["conclusion"].is_null()
+        && !CONCLUSIONS
+            .iter()
+            .any(|conclusion| input["conclusion"] == *conclusion)
+    {
         return Err(invalid(
             ViolationKind::BadField,
             "conclusion",

@@ -38,7 +38,7 @@ impl GitHubState {
                 .iter()
                 .find(|installation| installation.1 == owner)
                 .map(|installation| installation.0);
-            let listens = app.events.iter().any(|s| s == event)
+            let listens = app.events.iter().any(|name| name == event)
                 && only.is_none_or(|only| only == app.app.slug);
             let Some(installation) = installed.filter(|_| listens) else {
                 continue;

@@ -54,9 +54,7 @@ pub(crate) fn answer_issue(
                 .iter()
                 .filter(|github_comment| *signature::iso_time(github_comment.updated) >= *since);
             let all = all
-                .map(|github_comment| {
-                    payloads::comment(turn.github, place, number, github_comment)
-                })
+                .map(|github_comment| payloads::comment(turn.github, place, number, github_comment))
                 .collect();
             Ok(turn.page(all, None))
         }

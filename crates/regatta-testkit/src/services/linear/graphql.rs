@@ -456,7 +456,7 @@ pub(crate) fn connection_page(value: &Value, arguments: &Map<String, Value>) -> 
         let cursor = arguments.get(name).and_then(Value::as_str)?;
         nodes.iter().position(|node| node["id"] == cursor)
     };
-    let from = place("after").map_or(0, |n| n + 1);
+    let from = place("after").map_or(0, |index| index + 1);
     let to = place("before").unwrap_or(nodes.len()).max(from);
     let (from, to) = match (number("first"), number("last")) {
         (None, Some(last)) => (to.saturating_sub(last).max(from), to),

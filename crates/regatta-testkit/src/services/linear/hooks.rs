@@ -228,7 +228,7 @@ async fn deliver_one(desk: Arc<ServiceDouble<LinearState>>, at: usize, id: Strin
             .expect("the delivery is due");
         let wait = usize::try_from(delivery.attempts)
             .ok()
-            .and_then(|n| RETRY_DELAYS.get(n))
+            .and_then(|index| RETRY_DELAYS.get(index))
             .copied();
         delivery.is_in_flight = false;
         delivery.attempts += 1;

@@ -19,7 +19,7 @@ impl SlackEnvelope {
     pub(crate) fn schedule_retry(&mut self, reason: &'static str, now: Instant, scale: TimeScale) {
         let wait = usize::try_from(self.retries)
             .ok()
-            .and_then(|n| RETRY_DELAYS.get(n));
+            .and_then(|index| RETRY_DELAYS.get(index));
         self.reason = reason;
         match wait {
             Some(wait) if self.kind == "events_api" => {
@@ -126,7 +126,7 @@ pub(crate) async fn deliver_events(desk: Weak<ServiceDouble<SlackState>>, at: us
             };
             let open = strong.listener().is_open() && app.mode != EventTransport::Socket;
             (app.settled_count..app.envelopes.len())
-                .filter(|n| open && due(&app.envelopes[*n]))
+                .filter(|index| open && due(&app.envelopes[*index]))
                 .collect()
         });
         for which in ready {

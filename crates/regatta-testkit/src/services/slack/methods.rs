@@ -104,8 +104,8 @@ impl Arguments {
         match self.0.get(name) {
             None => Ok(Value::Null),
             Some(Value::String(text)) if text.is_empty() => Ok(Value::Null),
-            Some(Value::String(text)) => serde_json::from_str(text).map_err(|item| {
-                violation_error(error, ViolationKind::BadMarkup, format!("{name}: {item}"))
+            Some(Value::String(text)) => serde_json::from_str(text).map_err(|problem| {
+                violation_error(error, ViolationKind::BadMarkup, format!("{name}: {problem}"))
             }),
             Some(other) => Ok(other.clone()),
         }
@@ -250,7 +250,7 @@ fn parse_arguments(asked: &DoubleRequest, method: &str) -> Result<Arguments, Sla
     let kind = asked.header("content-type").unwrap_or_default();
     let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"]
         .iter()
-        .any(|s| kind.starts_with(s));
+        .any(|prefix| kind.starts_with(prefix));
     if is_json(asked) && JSON_METHODS.contains(&method) {
         match serde_json::from_slice(&asked.body) {
             Ok(Value::Object(body)) => all.extend(body),

@@ -190,10 +190,10 @@ impl Slack {
             signature::fake_capitals(&format!("channel {name}"), 10)
         );
         self.update(|world, _| {
-            let member = |s: &&str| {
+            let member = |user: &&str| {
                 world
-                    .id(s)
-                    .unwrap_or_else(|| panic!("nobody is called {s}"))
+                    .id(user)
+                    .unwrap_or_else(|| panic!("nobody is called {user}"))
                     .to_owned()
             };
             let members = members.iter().map(member).collect();

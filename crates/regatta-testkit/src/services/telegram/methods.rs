@@ -98,7 +98,7 @@ fn body_problem(asked: &DoubleRequest) -> Option<&'static str> {
     let kind = asked.header("content-type").unwrap_or_default();
     let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"]
         .iter()
-        .any(|s| kind.starts_with(s));
+        .any(|prefix| kind.starts_with(prefix));
     if asked.body.is_empty() || is_form {
         return None;
     }
@@ -569,14 +569,14 @@ impl TelegramRequest<'_> {
         let plain = |value: &Value| {
             value["emoji"]
                 .as_str()
-                .map(|s| s.trim_end_matches('\u{fe0f}').to_owned())
+                .map(|emoji| emoji.trim_end_matches('\u{fe0f}').to_owned())
         };
         let emoji: Option<Vec<String>> = list.iter().map(plain).collect();
         let emoji = emoji.filter(|emoji| {
             emoji.len() <= 1
                 && emoji
                     .iter()
-                    .all(|s| !s.is_empty() && REACTION_EMOJI.contains(s.as_str()))
+                    .all(|emoji| !emoji.is_empty() && REACTION_EMOJI.contains(emoji.as_str()))
         });
         let emoji =
             emoji.ok_or_else(|| violation_error(ViolationKind::BadField, "REACTION_INVALID"))?;
