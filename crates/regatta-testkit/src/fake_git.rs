@@ -319,7 +319,7 @@ enum PreparedDir {
     Staging(ProjectName, u32),
 }
 
-/// Returns what a directory that [`Git::prepare_workspace`] or [`Git::stage`] named belongs to.
+/// Returns the owner of a directory that [`Git::prepare_workspace`] or [`Git::stage`] named.
 fn parse_dir(dir: &Path) -> Option<PreparedDir> {
     let mut names = dir
         .iter()

@@ -201,7 +201,7 @@ fn find_field<'a>(offer: &'a OfferedTool, names: &[&str]) -> Option<(&'a str, &'
 }
 
 fn set_field(offer: &OfferedTool, fields: &mut Map<String, Value>, names: &[&str], value: Value) {
-    let name = find_field(offer, names).map_or(names[0], |pair| pair.0);
+    let name = find_field(offer, names).map_or(names[0], |(name, _)| name);
     fields.insert(name.to_owned(), value);
 }
 
@@ -237,8 +237,8 @@ fn shell_quote(text: &str) -> String {
 /// that in their schema. The working directory then comes from the program's description of its
 /// surroundings in the prompt.
 fn path_for_tool(asked: &ModelRequest, offer: &OfferedTool, path: &str) -> String {
-    let wants_absolute =
-        find_field(offer, &PATH_FIELDS).is_some_and(|pair| pair.1.to_string().contains("bsolute"));
+    let wants_absolute = find_field(offer, &PATH_FIELDS)
+        .is_some_and(|(_, schema)| schema.to_string().contains("bsolute"));
     if !wants_absolute || path.starts_with('/') {
         return path.to_owned();
     }

@@ -1,4 +1,4 @@
-//! The part of the story about conversations.
+//! The part of the history about conversations.
 
 use std::collections::BTreeMap;
 

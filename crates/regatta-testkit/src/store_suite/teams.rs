@@ -1,5 +1,5 @@
-//! The part of the story about teams: launched, partly up, launched again, archived. One team stays
-//! up.
+//! The part of the history about teams: launched, partly up, launched again, archived. One team
+//! stays up.
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ fn new_member(text: &str, provider: &str) -> TeamMember {
     }
 }
 
-fn run_team_command(history: &mut HistoryBuilder, ask: TeamCommand) -> CommandOutcome {
-    history.run_as_ann(Command::Team(Box::new(ask)))
+fn run_team_command(history: &mut HistoryBuilder, command: TeamCommand) -> CommandOutcome {
+    history.run_as_ann(Command::Team(Box::new(command)))
 }
 
 fn create_team(history: &mut HistoryBuilder, team: &str) {
@@ -126,11 +126,11 @@ fn launch_team(history: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchI
 fn session_of(
     history: &HistoryBuilder,
     team: &str,
-    who: &str,
+    agent: &str,
 ) -> (regatta_core::ids::AttemptId, u64) {
     let entry = team_and_launch(history, team)
         .1
-        .entry(&MemberName::new(who).unwrap())
+        .entry(&MemberName::new(agent).unwrap())
         .cloned();
     let attempt = entry
         .and_then(|launch| launch.attempt)

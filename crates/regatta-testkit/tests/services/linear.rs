@@ -171,7 +171,7 @@ async fn plans_links_and_pages_of_activities_can_be_read() {
         }";
     let plan = json!([{"content": "Look", "status": "inProgress"}]);
     let input = json!({"plan": plan, "externalUrls": [{"label": "Run", "url": "http://x"}], "summary": "Login"});
-    let got = run_query(
+    let answer = run_query(
         &linear,
         &claude,
         update,
@@ -180,7 +180,7 @@ async fn plans_links_and_pages_of_activities_can_be_read() {
     .await
     .body;
     assert_eq!(
-        got["data"]["agentSessionUpdate"]["agentSession"],
+        answer["data"]["agentSessionUpdate"]["agentSession"],
         json!({"plan": plan, "externalUrls": [{"label": "Run", "url": "http://x"}]})
     );
     for at in 0..60 {
@@ -244,14 +244,15 @@ async fn ephemeral_activity_disappears_with_the_next_activity() {
         json!({"type": "response", "body": "Done."}),
     )
     .await;
-    let of = linear.session(&session);
+    let session_state = linear.session(&session);
     assert_eq!(
-        of.visible_activities()
+        session_state
+            .visible_activities()
             .map(|session_activity| session_activity.body())
             .collect::<Vec<_>>(),
         ["Done."]
     );
-    assert_eq!(of.activities.len(), 2);
+    assert_eq!(session_state.activities.len(), 2);
 }
 
 #[tokio::test]
@@ -389,11 +390,11 @@ async fn requests_that_linear_refuses_are_refused_and_recorded() {
         ),
     ];
     for (query, variables, wrong) in &cases {
-        let got = run_query(&linear, &claude, query, variables.clone()).await;
+        let answer = run_query(&linear, &claude, query, variables.clone()).await;
         assert!(
-            got.body["errors"][0]["message"].is_string(),
+            answer.body["errors"][0]["message"].is_string(),
             "{query} {variables}: {}",
-            got.body
+            answer.body
         );
         assert_eq!(
             linear.violations().last().unwrap().kind,

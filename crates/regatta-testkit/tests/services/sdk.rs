@@ -68,7 +68,7 @@ fn install_clients() -> Result<PathBuf, String> {
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == lock) {
         return Ok(home);
     }
-    let done = std::process::Command::new("npm")
+    let output = std::process::Command::new("npm")
         .args([
             "ci",
             "--no-audit",
@@ -81,14 +81,14 @@ fn install_clients() -> Result<PathBuf, String> {
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("no npm: {error}"))?;
-    let words = String::from_utf8_lossy(&done.stderr);
+    let words = String::from_utf8_lossy(&output.stderr);
     if NETWORK_ERRORS
         .iter()
-        .any(|word| !done.status.success() && words.contains(word))
+        .any(|word| !output.status.success() && words.contains(word))
     {
         return Err(format!("the registry cannot be reached: {words}"));
     }
-    assert!(done.status.success(), "npm ci failed: {words}");
+    assert!(output.status.success(), "npm ci failed: {words}");
     std::fs::write(stamp, lock).unwrap();
     Ok(home)
 }
@@ -133,31 +133,34 @@ impl ClientScript {
     }
 
     /// Returns the script's next report of this kind. Other reports are kept.
-    async fn next_report(&mut self, what: &str) -> Value {
-        if let Some(at) = self.unread.iter().position(|unread| unread["what"] == what) {
+    async fn next_report(&mut self, description: &str) -> Value {
+        if let Some(at) = self
+            .unread
+            .iter()
+            .position(|unread| unread["what"] == description)
+        {
             return self.unread.remove(at);
         }
-        let reading =
-            async {
-                loop {
-                    let line =
-                        self.lines.next_line().await.unwrap().unwrap_or_else(|| {
-                            panic!("the script ended before it reported {what}")
-                        });
-                    // The clients print their own lines here too.
-                    let Ok(said) = serde_json::from_str::<Value>(&line) else {
-                        continue;
-                    };
-                    assert_ne!(said["what"], "failed", "{said:#}");
-                    if said["what"] == what {
-                        return said;
-                    }
-                    self.unread.push(said);
+        let reading = async {
+            loop {
+                let line =
+                    self.lines.next_line().await.unwrap().unwrap_or_else(|| {
+                        panic!("the script ended before it reported {description}")
+                    });
+                // The clients print their own lines here too.
+                let Ok(said) = serde_json::from_str::<Value>(&line) else {
+                    continue;
+                };
+                assert_ne!(said["what"], "failed", "{said:#}");
+                if said["what"] == description {
+                    return said;
                 }
-            };
+                self.unread.push(said);
+            }
+        };
         tokio::time::timeout(3 * TEST_TIMEOUT, reading)
             .await
-            .unwrap_or_else(|_| panic!("the script did not report {what}"))
+            .unwrap_or_else(|_| panic!("the script did not report {description}"))
     }
 
     async fn send_order(&mut self, word: &str) {
@@ -388,12 +391,12 @@ async fn linear_double_works_with_linears_own_client() {
         (&asked["issue"], &asked["success"]),
         (&json!("ENG-1"), &json!(true))
     );
-    let of = linear.session(&session);
+    let session_state = linear.session(&session);
     assert_eq!(
         (
-            of.activities.len(),
-            of.external_urls.len(),
-            of.plan[0]["status"].as_str()
+            session_state.activities.len(),
+            session_state.external_urls.len(),
+            session_state.plan[0]["status"].as_str()
         ),
         (3, 1, Some("completed"))
     );
