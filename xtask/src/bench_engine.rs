@@ -52,7 +52,7 @@ pub(crate) fn start_engine(
     Ok((engine, counts))
 }
 
-/// Counts of what a store received.
+/// The commits and events that a store received, and the time that they took.
 #[derive(Debug, Default)]
 pub(crate) struct StoreCounts {
     pub(crate) commits: AtomicU64,
@@ -94,8 +94,8 @@ impl Store for CountingStore {
     fn check(&mut self) -> Result<(), StoreError> {
         self.inner.check()
     }
-    fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
-        self.inner.backup(to)
+    fn backup(&mut self, target: &Path) -> Result<(), StoreError> {
+        self.inner.backup(target)
     }
     fn history(&self) -> Arc<dyn StoreHistory> {
         self.inner.history()

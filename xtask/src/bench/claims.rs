@@ -447,7 +447,7 @@ impl ClaimCaller {
     fn acquire(&mut self) -> Request {
         let uris = self.rng.pick(&self.uris).cloned().into_iter().collect();
         let (owner, memo) = (self.owner.clone(), String::new());
-        let ask = Acquire {
+        let request = Acquire {
             owner,
             uris,
             mode: ClaimMode::Exclusive,
@@ -455,7 +455,7 @@ impl ClaimCaller {
             wait_ms: 0,
             memo,
         };
-        self.request(Command::Acquire(ask))
+        self.request(Command::Acquire(request))
     }
 
     fn request(&self, command: Command) -> Request {

@@ -1,4 +1,4 @@
-//! What a sandboxed program can and cannot do: a table per level, with expected and actual results.
+//! Measures the access of a sandboxed program: a table per level, with expected and actual results.
 //!
 //! Every probe is a shell command that runs in the sandbox. Around it is a world of its own: a data
 //! directory, a user's home and repository, and a process and sockets that do not belong to the

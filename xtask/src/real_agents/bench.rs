@@ -122,13 +122,15 @@ impl AgentBench<'_> {
                 .env(format!("GIT_{who}_EMAIL"), "ann@example.invalid");
         }
         self.user.apply(&mut command);
-        let ran = command.output()?;
+        let output = command.output()?;
         ensure!(
-            ran.status.success(),
+            output.status.success(),
             "git {args:?}: {}",
-            String::from_utf8_lossy(&ran.stderr).trim()
+            String::from_utf8_lossy(&output.stderr).trim()
         );
-        Ok(String::from_utf8_lossy(&ran.stdout).trim_end().to_owned())
+        Ok(String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned())
     }
 }
 

@@ -362,13 +362,13 @@ fn scenario_cancel(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResult> 
     if !wait_until(SHORT_TIMEOUT, || {
         processes_with_mark(&world.run.mark).is_empty()
     }) {
-        let left: Vec<String> = processes_with_mark(&world.run.mark)
+        let processes: Vec<String> = processes_with_mark(&world.run.mark)
             .into_iter()
             .map(process_name)
             .collect();
         return Ok(ScenarioResult::failed(format!(
             "P3: {} still runs after the stop",
-            left.join(", ")
+            processes.join(", ")
         )));
     }
     let (code, said) = going.wait_for_end(SHORT_TIMEOUT)?;

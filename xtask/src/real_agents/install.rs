@@ -73,7 +73,7 @@ fn install_one(dir: &Path, program: &NpmProgram) -> anyhow::Result<()> {
         .to_owned();
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());
-    let ran = Command::new("npm")
+    let output = Command::new("npm")
         .args([
             "install",
             "--no-save",
@@ -89,9 +89,9 @@ fn install_one(dir: &Path, program: &NpmProgram) -> anyhow::Result<()> {
         .stdin(Stdio::null())
         .output()
         .context("could not start npm")?;
-    let words = String::from_utf8_lossy(&ran.stderr);
+    let words = String::from_utf8_lossy(&output.stderr);
     ensure!(
-        ran.status.success(),
+        output.status.success(),
         "npm install {pinned}: {}",
         last_lines(&words)
     );
@@ -128,9 +128,9 @@ fn last_lines(text: &str) -> String {
 }
 
 fn version_output(program: &Path) -> anyhow::Result<String> {
-    let ran = Command::new(program)
+    let output = Command::new(program)
         .arg("--version")
         .stdin(Stdio::null())
         .output()?;
-    Ok(String::from_utf8_lossy(&ran.stdout).trim().to_owned())
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

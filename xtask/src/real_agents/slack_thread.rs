@@ -227,16 +227,16 @@ impl<'a> ThreadWorld<'a> {
     }
 
     /// Returns the marker of a turn for the model server.
-    fn marker(&self, what: &str) -> String {
-        format!("{}-{what}", self.run.marker)
+    fn marker(&self, label: &str) -> String {
+        format!("{}-{label}", self.run.marker)
     }
 
     /// Posts Ann's message in the thread, with the marker. Returns its timestamp.
-    fn post_as_ann(&self, text: &str, what: &str) -> String {
+    fn post_as_ann(&self, text: &str, label: &str) -> String {
         let root = self.root.borrow().clone();
         let text = format!(
             "{text}. The word is {} and nothing else.",
-            self.marker(what)
+            self.marker(label)
         );
         self.slack
             .post_as_person("ann", "dev", &text, (!root.is_empty()).then_some(&root))
@@ -256,13 +256,13 @@ impl<'a> ThreadWorld<'a> {
     /// Waits until an app has a finished message in the thread that contains `words`. Returns its
     /// visible text.
     fn wait_for_message(&self, app: &SlackApp, words: &str) -> anyhow::Result<String> {
-        let said = || {
+        let find_message = || {
             self.messages_of(app)
                 .into_iter()
                 .find(|text| text.contains(words) && !text.starts_with('⏳'))
         };
-        wait_until(ANSWER_TIMEOUT, || said().is_some());
-        said().with_context(|| {
+        wait_until(ANSWER_TIMEOUT, || find_message().is_some());
+        find_message().with_context(|| {
             let all = self
                 .run_command(&["bridge", "conversations"])
                 .unwrap_or_default();

@@ -371,9 +371,9 @@ fn step_message(world: &TeamWorld<'_>) -> anyhow::Result<()> {
 }
 
 /// Sends a message to each member, and waits until each has called its model.
-fn send_to_all(world: &TeamWorld<'_>, what: &str) -> anyhow::Result<()> {
+fn send_to_all(world: &TeamWorld<'_>, label: &str) -> anyhow::Result<()> {
     for (name, _) in world.members() {
-        let marker = format!("tale-{what}-{name}");
+        let marker = format!("tale-{label}-{name}");
         world.bench.models.add_script(ModelScript::new(
             &marker,
             [ModelTurn::from_text("I hear you.")],
@@ -386,15 +386,15 @@ fn send_to_all(world: &TeamWorld<'_>, what: &str) -> anyhow::Result<()> {
         ])?;
     }
     for (name, _) in world.members() {
-        let heard = || {
+        let has_called_model = || {
             !world
                 .bench
                 .models
-                .requests_of(&format!("tale-{what}-{name}"))
+                .requests_of(&format!("tale-{label}-{name}"))
                 .is_empty()
         };
         ensure!(
-            wait_until(STEP_TIMEOUT, heard),
+            wait_until(STEP_TIMEOUT, has_called_model),
             "{name} did not call its model after the message"
         );
     }
@@ -528,11 +528,11 @@ fn step_relaunch(world: &TeamWorld<'_>) -> anyhow::Result<()> {
 fn step_stop(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     world.run_command(&["team", "stop", "harbour", "--wait", "60s"])?;
     // `team stop` reports the end of the team, so nothing may run now.
-    let left: Vec<String> = world.processes().into_iter().map(process_name).collect();
+    let processes: Vec<String> = world.processes().into_iter().map(process_name).collect();
     ensure!(
-        left.is_empty(),
+        processes.is_empty(),
         "P10: the team is reported as stopped, but {} runs",
-        left.join(", ")
+        processes.join(", ")
     );
     for (name, _) in world.members() {
         ensure!(
