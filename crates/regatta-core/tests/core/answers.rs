@@ -16,7 +16,7 @@ use crate::world::{World, agent};
 const Q1: ApprovalId = ApprovalId(1);
 const Q2: ApprovalId = ApprovalId(2);
 
-fn report_event(world: &mut World, grant: &PollGrant, n: u64, said: AgentEvent) {
+fn report_event(world: &mut World, grant: &PollGrant, n: u64, event: AgentEvent) {
     let (attempt, token) = (grant.attempt, grant.token);
     world.ask(
         "regatta",
@@ -24,7 +24,7 @@ fn report_event(world: &mut World, grant: &PollGrant, n: u64, said: AgentEvent) 
             attempt,
             token,
             n,
-            event: said,
+            event: event,
         },
     );
 }

@@ -24,8 +24,8 @@ use crate::world::{HOUR_MS, World, agent, commit, passed_verdict, poll_of, shop}
 
 pub(crate) fn world_with_agents() -> World {
     let mut world = World::with_agents(&[("claude", 2), ("codex", 2)]);
-    let ask = world.project("shop", &[]);
-    world.ask("ann", Command::AddProject(ask));
+    let project = world.project("shop", &[]);
+    world.ask("ann", Command::AddProject(project));
     world
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn begin_attempt(world: &mut World, task: TaskId) -> PollGrant {
 
 /// Reports that the attempt's program opened its session.
 pub(crate) fn open_session(world: &mut World, grant: &PollGrant, session: &str) {
-    let said = AgentEvent::Started {
+    let event = AgentEvent::Started {
         session: Some(session.into()),
         model: None,
     };
@@ -116,7 +116,7 @@ pub(crate) fn open_session(world: &mut World, grant: &PollGrant, session: &str) 
             attempt: grant.attempt,
             token: grant.token,
             n: 1,
-            event: said,
+            event: event,
         },
     );
 }
@@ -613,7 +613,7 @@ fn a_question_of_the_agent_is_asked_and_answered_in_the_thread() {
         choices: vec!["a".into()],
         schema: None,
     };
-    let said = AgentEvent::RequestMade(regatta_core::agent_protocol::AgentRequest {
+    let event = AgentEvent::RequestMade(regatta_core::agent_protocol::AgentRequest {
         id: "q".into(),
         content: want,
     });
@@ -623,7 +623,7 @@ fn a_question_of_the_agent_is_asked_and_answered_in_the_thread() {
             attempt,
             token,
             n: 1,
-            event: said,
+            event: event,
         },
     );
     let approval =
@@ -681,13 +681,13 @@ fn an_idle_conversation_gives_its_workspace_back_and_wakes_with_a_summary() {
     assert!(!conversation_with_id(&world, 1).expired);
     let again = begin_attempt(&mut world, TaskId(1));
     let attempt = &world.board.attempts[&again.attempt];
-    let told = attempt.notes.concat();
+    let notes = attempt.notes.concat();
     assert_eq!(attempt.resumed_session(), None);
     assert!(
-        told.contains("Fixed it.")
-            && told.contains(kept.as_str())
-            && told.contains("and the tests?"),
-        "{told}"
+        notes.contains("Fixed it.")
+            && notes.contains(kept.as_str())
+            && notes.contains("and the tests?"),
+        "{notes}"
     );
     end_turn(&mut world, &again, "Yes.", &[]);
     // The conversation is forgotten a month later.

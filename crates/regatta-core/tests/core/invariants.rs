@@ -1,5 +1,6 @@
 //! The invariants that a pure core can break, each under its id (see `docs/invariants.md`).
-//! // They are written a second time here, without the board's indexes and functions, so that a
+//!
+//! They are written a second time here, without the board's indexes and functions, so that a
 //! mistake in the core is not repeated in its check. [`Invariants`] remembers what the board alone
 //! does not show, such as tokens, ends, and when an attempt last reported.
 

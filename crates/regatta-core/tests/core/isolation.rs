@@ -190,7 +190,7 @@ fn attempts_get_a_message_when_a_landing_changes_their_files() {
     let (mut world, _, grants) = isolated_mission(&["src/a.rs", "src/**", "docs/b.md"]);
     let landing = world.submit(&grants[0]);
     world.move_and_land(landing);
-    let told = |grant: &PollGrant| {
+    let warnings_for = |grant: &PollGrant| {
         let of = [grant.attempt.to_string(), grant.task.to_string()];
         let said = world
             .log
@@ -203,5 +203,5 @@ fn attempts_get_a_message_when_a_landing_changes_their_files() {
             .filter(|word| word.contains("src/a.rs") && word.contains("git show"))
             .count()
     };
-    assert_eq!((told(&grants[1]), told(&grants[2])), (1, 0));
+    assert_eq!((warnings_for(&grants[1]), warnings_for(&grants[2])), (1, 0));
 }

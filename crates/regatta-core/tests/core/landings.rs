@@ -56,18 +56,18 @@ fn q10_landings_run_one_at_a_time_by_priority_and_age() {
         landing_states(&world, &landings),
         ["trying", "queued", "queued", "queued"]
     );
-    let place = |world: &mut World, task| match world.ask(
+    let position = |world: &mut World, task| match world.ask(
         "ann",
         Command::Land {
             task: TaskId(task),
             first: false,
         },
     ) {
-        CommandOutcome::Queued(place) => place.position,
+        CommandOutcome::Queued(position) => position.position,
         other => panic!("{other:?}"),
     };
     assert_eq!(
-        [1, 2, 3, 4].map(|task| place(&mut world, task)),
+        [1, 2, 3, 4].map(|task| position(&mut world, task)),
         [1, 4, 3, 2],
         "asking for the position does not change it"
     );

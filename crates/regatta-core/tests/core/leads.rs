@@ -28,13 +28,13 @@ use crate::world::{
 /// most.
 fn world_with_lead(max_leads: u32, set: impl FnOnce(&mut ProjectSettings)) -> World {
     let mut world = World::with_agents(&[("ada", 2)]);
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.leads.max_leads = max_leads;
-    ask.settings.leads.agent = Some(agent("ada"));
-    ask.settings.leads.max_workers = 2;
-    ask.settings.landing.mode = regatta_core::project::QueueMode::Serial;
-    set(&mut ask.settings);
-    world.ask("ann", Command::AddProject(ask));
+    let mut request = world.project("shop", &["cargo test"]);
+    request.settings.leads.max_leads = max_leads;
+    request.settings.leads.agent = Some(agent("ada"));
+    request.settings.leads.max_workers = 2;
+    request.settings.landing.mode = regatta_core::project::QueueMode::Serial;
+    set(&mut request.settings);
+    world.ask("ann", Command::AddProject(request));
     world
 }
 
@@ -51,7 +51,7 @@ fn message_of(world: &World, id: MessageId) -> Message {
 /// Posts in the project's channel and routes the message, as the router's hook does.
 fn post_and_route(
     world: &mut World,
-    who: &str,
+    agent: &str,
     text: &str,
     reply_to: Option<MessageId>,
 ) -> MessageId {
@@ -62,7 +62,7 @@ fn post_and_route(
         labels: vec![],
         reply_to,
     };
-    let CommandOutcome::Message(id) = world.ask(who, Command::Post(post)) else {
+    let CommandOutcome::Message(id) = world.ask(agent, Command::Post(post)) else {
         panic!()
     };
     deliver_to_router(world, id);
@@ -315,10 +315,10 @@ fn a_second_mission_waits_while_the_limit_is_one_lead() {
         MissionState::Queued
     );
     // A higher limit is used at once.
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings = world.board.projects[&shop()].settings.clone();
-    ask.settings.leads.max_leads = 2;
-    world.ask("ann", Command::AddProject(ask));
+    let mut project = world.project("shop", &["cargo test"]);
+    project.settings = world.board.projects[&shop()].settings.clone();
+    project.settings.leads.max_leads = 2;
+    world.ask("ann", Command::AddProject(project));
     assert_eq!(missions_at_work(&world), [1, 2]);
 }
 
@@ -377,16 +377,20 @@ fn a_lead_sleeps_between_turns_and_its_next_turn_lists_what_happened() {
     );
     end_attempt(&mut world, &grant, "bye");
     assert!(world.board.missions.is_empty());
-    let said = messages_after(&world, MessageId(0))
+    let messages = messages_after(&world, MessageId(0))
         .into_iter()
         .rfind(|message| has_label(message, "mission:done"))
         .unwrap();
-    assert!(said.text.contains("Logins are limited."), "{}", said.text);
+    assert!(
+        messages.text.contains("Logins are limited."),
+        "{}",
+        messages.text
+    );
     let merged = messages_after(&world, MessageId(0))
         .into_iter()
         .find(|message| has_label(message, "coord:merge"))
         .unwrap();
-    let of_lead = said
+    let of_lead = messages
         .labels
         .iter()
         .find(|label| label.as_str().starts_with("lead:"))
@@ -491,16 +495,17 @@ fn a_mission_posts_a_summary_after_a_change_and_ends_at_its_timeout() {
     assert_eq!(summed(&world), 1, "a summary was posted without a change");
     add_child(&mut world, 1, "one", &["a"]);
     world.advance(31 * SECOND_MS);
-    let said = messages_after(&world, MessageId(0))
+    let messages = messages_after(&world, MessageId(0))
         .into_iter()
         .rfind(|message| has_label(message, "feedback"))
         .unwrap();
     assert!(
-        has_label(&said, "M1") && has_label(&said, &format!("lead:{}", lead_name(&world, 1))),
+        has_label(&messages, "M1")
+            && has_label(&messages, &format!("lead:{}", lead_name(&world, 1))),
         "{:?}",
-        said.labels
+        messages.labels
     );
-    assert!(said.text.contains("1 waiting"), "{}", said.text);
+    assert!(messages.text.contains("1 waiting"), "{}", messages.text);
     world.advance(3 * HOUR_MS);
     assert!(
         lead_of_mission(&world, 1)
@@ -557,7 +562,7 @@ fn leads_get_news_of_new_leads_and_are_woken_by_mentions() {
 #[test]
 fn a_mission_without_one_possible_lead_is_refused_with_the_reason() {
     let mut world = World::with_agents(&[]);
-    let ask = |agent: Option<&str>| {
+    let start_mission = |agent: Option<&str>| {
         Command::AskMission(LeadRequest {
             project: shop(),
             goal: "x".into(),
@@ -569,24 +574,24 @@ fn a_mission_without_one_possible_lead_is_refused_with_the_reason() {
     };
     assert!(
         world
-            .ask_refused("ann", ask(None))
+            .ask_refused("ann", start_mission(None))
             .message()
             .contains("no agent")
     );
     world.register("ada", 1);
-    world.ask("ann", ask(None));
+    world.ask("ann", start_mission(None));
     world.register("bob", 1);
     assert!(
         world
-            .ask_refused("ann", ask(None))
+            .ask_refused("ann", start_mission(None))
             .message()
             .contains("several")
     );
-    world.ask("ann", ask(Some("bob")));
+    world.ask("ann", start_mission(Some("bob")));
     let derived = lead_name(&world, 1);
     assert!(
         world
-            .ask_refused("ann", ask(Some(derived.as_str())))
+            .ask_refused("ann", start_mission(Some(derived.as_str())))
             .message()
             .contains("named for one mission")
     );
@@ -620,7 +625,7 @@ fn an_answer_for_an_ended_task_or_mission_adds_no_rule() {
             tool,
             options: vec![],
         };
-        let said = AgentEvent::RequestMade(regatta_core::agent_protocol::AgentRequest {
+        let event = AgentEvent::RequestMade(regatta_core::agent_protocol::AgentRequest {
             id: "1".into(),
             content: want,
         });
@@ -630,7 +635,7 @@ fn an_answer_for_an_ended_task_or_mission_adds_no_rule() {
                 attempt,
                 token,
                 n: 1,
-                event: said,
+                event: event,
             },
         );
         let end = match cancel {
@@ -684,7 +689,7 @@ fn no_agent_can_decide_a_permission_request() {
         },
     ];
     for (n, want) in (1..).zip(wants) {
-        let said = AgentEvent::RequestMade(regatta_core::agent_protocol::AgentRequest {
+        let event = AgentEvent::RequestMade(regatta_core::agent_protocol::AgentRequest {
             id: n.to_string(),
             content: want,
         });
@@ -694,7 +699,7 @@ fn no_agent_can_decide_a_permission_request() {
                 attempt,
                 token,
                 n,
-                event: said,
+                event: event,
             },
         );
     }

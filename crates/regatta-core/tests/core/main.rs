@@ -1,4 +1,5 @@
 //! Scenario tests of the core's rules.
+//!
 //! [`world`] is the shared helper: a board, a virtual clock, a store and an outbox. After every
 //! command it checks every law of [`invariants`], so each test checks all invariants on its way.
 //! The modules below test one area each; `golden` compares whole scenarios with stored transcripts,

@@ -1,6 +1,7 @@
 //! Three hundred launches of random teams, with failures, hangs and kills of the daemon at random
 //! points.
-//! // The laws are checked after every command (T1, T2, T4). This test checks two more rules that
+//!
+//! The laws are checked after every command (T1, T2, T4). This test checks two more rules that
 //! need the whole run: a failure is recorded only for a member that failed (T3), and a stop leaves
 //! nothing behind (P10).
 
@@ -210,8 +211,8 @@ proptest! {
         let members: Vec<(String, &str)> =
             others.iter().enumerate().map(|(nth, other)| (format!("m{nth}"), PROVIDERS[*other])).collect();
         let mut world = World::with_agents(&[]);
-        let ask: CreateTeam = team_settings(PROVIDERS[lead], &members.iter().map(|member| (member.0.as_str(), member.1)).collect::<Vec<_>>());
-        create_team(&mut world, ask);
+        let request: CreateTeam = team_settings(PROVIDERS[lead], &members.iter().map(|member| (member.0.as_str(), member.1)).collect::<Vec<_>>());
+        create_team(&mut world, request);
         let mut launch = launch_team(&mut world);
         let mut guilty: BTreeSet<String> = BTreeSet::new();
         for step in &story {

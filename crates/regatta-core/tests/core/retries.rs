@@ -440,9 +440,9 @@ fn a_task_can_be_completed_without_a_change_if_the_agent_says_so() {
         (false, NotNeededPolicy::Ask),
     ] {
         let mut world = World::with_agents(&[("ada", 1)]);
-        let mut ask = world.project("shop", &["cargo test"]);
-        ask.settings.run.not_needed = policy;
-        world.ask("ann", Command::AddProject(ask));
+        let mut request = world.project("shop", &["cargo test"]);
+        request.settings.run.not_needed = policy;
+        world.ask("ann", Command::AddProject(request));
         let task = world.add_task("one", &["a"]);
         let grant = world.take_supervised_task("ada");
         let PollGrant { attempt, token, .. } = grant;

@@ -35,7 +35,7 @@ fn world_with_session_agent() -> World {
 }
 
 /// Reports the next output of a program.
-fn report_event(world: &mut World, grant: &PollGrant, said: AgentEvent) {
+fn report_event(world: &mut World, grant: &PollGrant, event: AgentEvent) {
     let n = world.board.attempts[&grant.attempt].session.last_record + 1;
     world.ask(
         "regatta",
@@ -43,7 +43,7 @@ fn report_event(world: &mut World, grant: &PollGrant, said: AgentEvent) {
             attempt: grant.attempt,
             token: grant.token,
             n,
-            event: said,
+            event: event,
         },
     );
 }

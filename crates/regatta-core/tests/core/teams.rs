@@ -151,17 +151,19 @@ pub(crate) fn resolution_missing(text: &str) -> MemberResolution {
     }
 }
 
-/// Reports the programs of all queued members. The programs in `not_there` are missing.
-pub(crate) fn report_resolutions(world: &mut World, not_there: &[&str]) {
+/// Reports the programs of all queued members. The programs in `missing` are missing.
+pub(crate) fn report_resolutions(world: &mut World, missing: &[&str]) {
     let launch = launch_record(world);
     let waits = launch
         .members
         .iter()
         .filter(|launch| launch.state == MemberState::Queued && !launch.prepared);
-    let found = waits.map(|launch| launch.name.to_string()).map(|wait| {
-        match not_there.contains(&wait.as_str()) {
-            true => resolution_missing(&wait),
-            false => resolution_found(&wait),
+    let found = waits.map(|launch| {
+        let name = launch.name.to_string();
+        if missing.contains(&name.as_str()) {
+            resolution_missing(&name)
+        } else {
+            resolution_found(&name)
         }
     });
     let found = found.collect();
@@ -656,25 +658,39 @@ fn a_standing_task_is_idle_while_its_member_is() {
 #[test]
 fn t6_the_bus_gets_the_summary_when_it_changes() {
     let mut world = launched_world("codex", &[("tom", "opencode")]);
-    let told = |world: &World| (world.board.counters.message, launch_record(world).announced);
+    let announcement =
+        |world: &World| (world.board.counters.message, launch_record(world).announced);
     report_resolutions(&mut world, &[]);
     bring_up(&mut world, "amy");
-    assert_eq!(told(&world), (0, None), "the launch is under way");
+    assert_eq!(announcement(&world), (0, None), "the launch is under way");
     bring_up(&mut world, "tom");
-    assert_eq!(told(&world), (1, Some(team_summary(&world).headline)));
+    assert_eq!(
+        announcement(&world),
+        (1, Some(team_summary(&world).headline))
+    );
     world.restart();
-    assert_eq!(told(&world).0, 1, "an unchanged summary was posted again");
+    assert_eq!(
+        announcement(&world).0,
+        1,
+        "an unchanged summary was posted again"
+    );
     crash_session(&mut world, "tom", FailureClass::Crashed);
-    assert_eq!(told(&world), (2, Some("1 of 2 alive; tom is down".into())));
+    assert_eq!(
+        announcement(&world),
+        (2, Some("1 of 2 alive; tom is down".into()))
+    );
     stop_team(&mut world);
     end_session(&mut world, "amy", ProgramExit::Lost);
-    assert_eq!(told(&world), (3, Some(team_summary(&world).headline)));
+    assert_eq!(
+        announcement(&world),
+        (3, Some(team_summary(&world).headline))
+    );
 }
 
 #[test]
 fn a_message_reaches_the_mentioned_members_only() {
     let mut world = running_mixed_team();
-    let told = |world: &World, who: &str| {
+    let follow_ups = |world: &World, who: &str| {
         world.board.attempts[&launch_entry(world, who).attempt.unwrap()]
             .session
             .follow_ups
@@ -698,13 +714,16 @@ fn a_message_reaches_the_mentioned_members_only() {
         "harbour/tom",
         post("harbour", "@harbour/tom notes to myself"),
     );
-    assert_eq!(told(&world, "tom").len(), 1);
+    assert_eq!(follow_ups(&world, "tom").len(), 1);
     assert!(
-        told(&world, "tom")[0].contains("from harbour/amy")
-            && told(&world, "tom")[0].contains("take the parser")
+        follow_ups(&world, "tom")[0].contains("from harbour/amy")
+            && follow_ups(&world, "tom")[0].contains("take the parser")
     );
     assert_eq!(
-        (told(&world, "alice").len(), told(&world, "amy").len()),
+        (
+            follow_ups(&world, "alice").len(),
+            follow_ups(&world, "amy").len()
+        ),
         (1, 1)
     );
     // The end of a turn does not end the member's session.
@@ -757,12 +776,12 @@ fn a_member_takes_at_most_max_tasks_besides_its_session() {
 #[test]
 fn side_lanes_start_only_as_many_at_a_time_as_configured() {
     let mut world = World::with_agents(&[]);
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.lanes = LaneSettings {
+    let mut project = world.project("shop", &["cargo test"]);
+    project.settings.lanes = LaneSettings {
         concurrency: 2,
         ..LaneSettings::default()
     };
-    world.ask("ann", Command::AddProject(ask));
+    world.ask("ann", Command::AddProject(project));
     let names = ["a", "b", "c", "d", "e"];
     create_team(
         &mut world,
@@ -796,17 +815,17 @@ fn side_lanes_start_only_as_many_at_a_time_as_configured() {
 fn a_launch_can_leave_out_a_member_but_not_the_lead() {
     let mut world = World::with_agents(&[]);
     create_team(&mut world, team_settings("codex", &[("tom", "opencode")]));
-    let ask = |who: &str| {
+    let launch_without = |who: &str| {
         team_command(TeamCommand::Launch {
             team: team_name(),
             left_out: vec![member_name(who)],
         })
     };
     assert!(matches!(
-        world.ask_refused("ann", ask("amy")),
+        world.ask_refused("ann", launch_without("amy")),
         Refusal::Invalid { .. }
     ));
-    world.ask("ann", ask("tom"));
+    world.ask("ann", launch_without("tom"));
     report_resolutions(&mut world, &[]);
     bring_up(&mut world, "amy");
     assert_eq!(

@@ -33,14 +33,14 @@ fn changes_wait_for_the_land_command_and_a_follow_up_continues_them() {
         (1, Some("all 2 checks pass"))
     );
     assert_eq!(world.status(TaskId(1)), TaskStatus::InReview);
-    let gone = |world: &World| {
+    let workspace_is_removed = |world: &World| {
         world
             .outbox
             .values()
             .any(|effect| matches!(effect, Effect::RemoveWorkspace { .. }))
     };
     assert!(
-        !gone(&world),
+        !workspace_is_removed(&world),
         "the workspace is removed while the conversation goes on"
     );
     send_message(&mut world, slack_message("claude", "2", "rename it"));
@@ -69,10 +69,10 @@ fn changes_wait_for_the_land_command_and_a_follow_up_continues_them() {
         (Some(TaskId(2)), TurnState::Working)
     );
     let third = begin_attempt(&mut world, TaskId(2));
-    let told = world.board.attempts[&third.attempt].notes.concat();
+    let notes = world.board.attempts[&third.attempt].notes.concat();
     assert!(
-        told.contains("Renamed.") && told.contains("now the docs"),
-        "{told}"
+        notes.contains("Renamed.") && notes.contains("now the docs"),
+        "{notes}"
     );
 }
 
@@ -291,11 +291,11 @@ fn a_successful_push_opens_one_pull_request() {
 }
 
 /// Returns a message on GitHub, on an issue or pull request of this number.
-fn github_message(who: &str, delivery: &str, number: u64, text: &str) -> ThreadMessage {
+fn github_message(agent: &str, delivery: &str, number: u64, text: &str) -> ThreadMessage {
     let thread = format!("github:acme/shop:{number}");
     ThreadMessage {
         service: Service::Github,
-        key: format!("{thread}:{who}"),
+        key: format!("{thread}:{agent}"),
         thread,
         address: BTreeMap::from([
             ("repo".into(), "acme/shop".into()),
@@ -303,7 +303,7 @@ fn github_message(who: &str, delivery: &str, number: u64, text: &str) -> ThreadM
         ]),
         source: format!("comment:{delivery}"),
         deliver: ChangeDestination::Pull,
-        ..slack_message(who, delivery, text)
+        ..slack_message(agent, delivery, text)
     }
 }
 
@@ -520,9 +520,9 @@ fn a_landing_that_fails_is_reported_fixed_and_tried_again() {
 #[test]
 fn a_failed_landing_without_fixups_is_reported_once_and_can_be_landed_again() {
     let mut world = World::with_agents(&[("claude", 2)]);
-    let mut ask = world.project("shop", &[]);
-    ask.settings.landing.on_conflict = ConflictPolicy::Fail;
-    world.ask("ann", Command::AddProject(ask));
+    let mut project = world.project("shop", &[]);
+    project.settings.landing.on_conflict = ConflictPolicy::Fail;
+    world.ask("ann", Command::AddProject(project));
     send_message(&mut world, slack_message("claude", "1", "fix it"));
     let grant = begin_attempt(&mut world, TaskId(1));
     end_turn(&mut world, &grant, "Done.", &["a"]);

@@ -8,7 +8,7 @@ fn work_that_needs_a_person_can_be_landed_by_a_person() {
     let mut world = World::with_serial_queue(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     world.conflict_until_a_person_is_needed();
-    let held = world.hold_claim("eve", &["file://shop/src/a.rs"]);
+    let claim = world.hold_claim("eve", &["file://shop/src/a.rs"]);
     assert_eq!(
         world
             .ask_refused("ann", Command::Land { task, first: false })
@@ -16,7 +16,7 @@ fn work_that_needs_a_person_can_be_landed_by_a_person() {
         "claim_held"
     );
     assert_eq!(world.status(task), TaskStatus::NeedsHuman);
-    world.release("eve", held);
+    world.release("eve", claim);
     let CommandOutcome::Queued(place) = world.ask("ann", Command::Land { task, first: false })
     else {
         panic!()
@@ -75,9 +75,9 @@ fn a_cancelled_task_is_withdrawn() {
         landing_states(&world, &landings),
         ["gone", "gone", "trying"]
     );
-    let held = world.hold_claim("eve", &[TRUNK]);
+    let claim = world.hold_claim("eve", &[TRUNK]);
     world.pass_trial(landings[2]);
-    world.release("eve", held);
+    world.release("eve", claim);
     let refusal = world.ask_refused(
         "ann",
         Command::CancelTask {
@@ -162,9 +162,12 @@ fn of_all_agents_only_the_projects_reviewer_can_approve_work() {
     use regatta_core::project::ReviewPolicy;
     for (review, eve_may) in [(ReviewPolicy::Human, false), (ReviewPolicy::Agent, true)] {
         let mut world = World::with_serial_queue(&[("ada", 1), ("eve", 1)]);
-        let mut ask = world.project("shop", &["cargo test"]);
-        (ask.settings.landing.review, ask.settings.landing.reviewer) = (review, Some(agent("eve")));
-        world.ask("ann", Command::AddProject(ask));
+        let mut request = world.project("shop", &["cargo test"]);
+        (
+            request.settings.landing.review,
+            request.settings.landing.reviewer,
+        ) = (review, Some(agent("eve")));
+        world.ask("ann", Command::AddProject(request));
         let task = task_in_review(&mut world, &["src/a.rs"]);
         assert_eq!(
             world
@@ -231,26 +234,26 @@ fn revised_work_goes_back_with_the_persons_text() {
 fn an_undo_lands_like_other_work_and_can_be_undone() {
     let (mut world, landings) = queued_world(&[2]);
     world.move_and_land(landings[0]);
-    let done = Box::new(world.stored_task(TaskId(1)));
-    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done: done.clone() })
+    let task = Box::new(world.stored_task(TaskId(1)));
+    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done: task.clone() })
     else {
         panic!()
     };
     let landing = world.board.landings[&place.landing].clone();
     assert!(landing.reverts);
-    assert_eq!(Some(&landing.submission.commit), done.landed.as_ref());
+    assert_eq!(Some(&landing.submission.commit), task.landed.as_ref());
     assert_eq!(
         world.owner_of("file://shop/src/0.rs"),
         Some(ClaimOwner::Landing(place.landing))
     );
-    let again = world.ask_refused("ann", Command::Undo { done: done.clone() });
+    let again = world.ask_refused("ann", Command::Undo { done: task.clone() });
     assert_eq!(
         (again.code(), again.message()),
         ("taken_back", "T2 is already undoing T1".into())
     );
     world.move_and_land(place.landing);
     assert_eq!(world.status(place.task), TaskStatus::Completed);
-    let again = world.ask_refused("ann", Command::Undo { done: done.clone() });
+    let again = world.ask_refused("ann", Command::Undo { done: task.clone() });
     assert_eq!(
         (again.code(), again.message()),
         ("taken_back", "T1 landed, and T2 undid it".into())
@@ -261,7 +264,7 @@ fn an_undo_lands_like_other_work_and_can_be_undone() {
         panic!()
     };
     world.move_and_land(back.landing);
-    let CommandOutcome::Queued(_) = world.ask("ann", Command::Undo { done }) else {
+    let CommandOutcome::Queued(_) = world.ask("ann", Command::Undo { done: task }) else {
         panic!()
     };
     let open = world.add_task("open", &["b"]);
@@ -313,8 +316,8 @@ fn a_person_takes_over_a_conflict() {
 fn an_undo_that_conflicts_is_not_taken_over() {
     let (mut world, landings) = queued_world(&[2]);
     world.move_and_land(landings[0]);
-    let done = Box::new(world.stored_task(TaskId(1)));
-    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done }) else {
+    let task = Box::new(world.stored_task(TaskId(1)));
+    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done: task }) else {
         panic!()
     };
     let paths = vec!["src/0.rs".into()];

@@ -6,11 +6,11 @@ use super::*;
 #[test]
 fn a_held_trunk_stops_the_queue_and_its_release_continues_it() {
     let (mut world, landings) = queued_world(&[2, 2]);
-    let held = world.hold_claim("eve", &[TRUNK]);
+    let claim = world.hold_claim("eve", &[TRUNK]);
     world.pass_trial(landings[0]);
     assert_eq!(landing_states(&world, &landings), ["validated", "queued"]);
     assert_eq!(world.wait_kinds(TaskId(1)), [WaitKind::Claim]);
-    world.release("eve", held);
+    world.release("eve", claim);
     assert_eq!(landing_states(&world, &landings), ["moving", "queued"]);
     assert_eq!(
         world
@@ -35,10 +35,10 @@ fn a_held_trunk_stops_the_queue_and_its_release_continues_it() {
 #[test]
 fn l9_the_queue_does_not_overtake_an_earlier_wait_for_the_trunk() {
     let (mut world, landings) = queued_world(&[2]);
-    let held = world.hold_claim("eve", &[TRUNK]);
+    let claim = world.hold_claim("eve", &[TRUNK]);
     let wait = world.wait_for("zoe", &[TRUNK], MINUTE_MS);
     world.pass_trial(landings[0]);
-    world.release("eve", held);
+    world.release("eve", claim);
     assert_eq!(world.landing_state(landings[0]), "validated");
     let zoe = world.claim_from_wait(wait).unwrap();
     world.release("zoe", zoe);
@@ -158,23 +158,23 @@ fn l6_a_trunk_held_by_hand_is_lent_to_one_landing() {
 #[test]
 fn max_hold_bounds_a_trunk_held_by_hand() {
     let mut world = World::with_serial_queue(&[("ada", 1)]);
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.landing.max_hold = regatta_core::project::Millis::seconds(45);
-    world.ask("ann", Command::AddProject(ask));
-    let held = world.hold_claim("eve", &[TRUNK]);
+    let mut request = world.project("shop", &["cargo test"]);
+    request.settings.landing.max_hold = regatta_core::project::Millis::seconds(45);
+    world.ask("ann", Command::AddProject(request));
+    let claim = world.hold_claim("eve", &[TRUNK]);
     for _ in 0..4 {
         world.advance(11 * SECOND_MS);
         world.ask(
             "eve",
             Command::Renew {
-                claim: held.claim,
-                token: held.token,
+                claim: claim.claim,
+                token: claim.token,
             },
         );
     }
     world.advance(SECOND_MS);
     assert!(
-        !world.board.claims.contains_key(&held.claim),
+        !world.board.claims.contains_key(&claim.claim),
         "renewing extends the hold beyond the limit"
     );
 }
@@ -184,11 +184,11 @@ fn max_hold_bounds_a_trunk_held_by_hand() {
 #[test]
 fn merge_timeout_ends_a_wait_for_the_trunk_and_posts_a_message() {
     let mut world = World::with_serial_queue(&[("ada", 1)]);
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.landing.merge_timeout = regatta_core::project::Millis::seconds(30);
-    world.ask("ann", Command::AddProject(ask));
+    let mut request = world.project("shop", &["cargo test"]);
+    request.settings.landing.merge_timeout = regatta_core::project::Millis::seconds(30);
+    world.ask("ann", Command::AddProject(request));
     world.hold_claim("eve", &[TRUNK]);
-    let told = world.count("message.posted");
+    let count = world.count("message.posted");
     let wait = world.wait_for("ada", &[TRUNK], 600 * SECOND_MS);
     world.advance(29 * SECOND_MS);
     assert!(world.board.waits.contains_key(&wait));
@@ -197,7 +197,7 @@ fn merge_timeout_ends_a_wait_for_the_trunk_and_posts_a_message() {
         !world.board.waits.contains_key(&wait),
         "the wait did not end"
     );
-    assert_eq!(world.count("message.posted"), told + 1);
+    assert_eq!(world.count("message.posted"), count + 1);
     let last = world.log.iter().rev().find_map(|event| match &event.event {
         Event::MessagePosted(message_posted) => {
             Some(message_posted.message().labels[0].to_string())

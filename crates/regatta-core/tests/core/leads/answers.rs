@@ -47,7 +47,7 @@ fn replies_in_a_thread_continue_its_session_one_at_a_time() {
     assert_eq!(world.task(first).model.as_deref(), Some("opus"));
     let grant = begin_attempt(&mut world, first);
     let PollGrant { attempt, token, .. } = grant;
-    let said = AgentEvent::Started {
+    let event = AgentEvent::Started {
         session: Some("s-1".into()),
         model: None,
     };
@@ -57,7 +57,7 @@ fn replies_in_a_thread_continue_its_session_one_at_a_time() {
             attempt,
             token,
             n: 1,
-            event: said,
+            event: event,
         },
     );
     // Two more questions before the answer wait for their turn.

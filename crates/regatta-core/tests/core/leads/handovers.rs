@@ -218,14 +218,15 @@ fn a_cancelled_mission_cancels_all_its_tasks() {
         },
     );
     assert_eq!(world.status(task), TaskStatus::Cancelled);
-    let said = messages_after(&world, MessageId(0));
+    let messages = messages_after(&world, MessageId(0));
     assert!(
-        said.iter()
+        messages
+            .iter()
             .any(|message| has_label(message, "mission:cancelled")),
-        "{said:?}"
+        "{messages:?}"
     );
     assert!(
-        !said
+        !messages
             .iter()
             .any(|message| has_label(message, "mission:done")),
         "a cancelled mission is not done"

@@ -40,10 +40,10 @@ fn triage_answers_adds_a_task_or_starts_a_lead() {
     );
 
     for (triage, made) in [(TriagePolicy::Task, 2), (TriagePolicy::Off, 2)] {
-        let mut ask = world.project("shop", &["cargo test"]);
-        ask.settings = world.board.projects[&shop()].settings.clone();
-        ask.settings.router.triage = triage;
-        world.ask("ann", Command::AddProject(ask));
+        let mut project = world.project("shop", &["cargo test"]);
+        project.settings = world.board.projects[&shop()].settings.clone();
+        project.settings.router.triage = triage;
+        world.ask("ann", Command::AddProject(project));
         post_and_route(&mut world, "ann", "plain words", None);
         let backlog = world
             .board

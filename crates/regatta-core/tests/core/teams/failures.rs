@@ -190,12 +190,13 @@ fn a_rate_limited_provider_is_replaced_only_if_failover_is_configured() {
     );
 
     let mut world = running_mixed_team();
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings
+    let mut project = world.project("shop", &["cargo test"]);
+    project
+        .settings
         .lanes
         .failover
         .insert("codex".into(), vec!["anthropic".into()]);
-    world.ask("ann", Command::AddProject(ask));
+    world.ask("ann", Command::AddProject(project));
     limited(&mut world);
     launch_team(&mut world);
     let alice = launch_entry(&world, "alice");

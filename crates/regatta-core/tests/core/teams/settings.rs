@@ -216,12 +216,12 @@ fn misspelt_fields_and_unknown_providers_are_refused_with_a_hint() {
         UnknownFields::from([(name.to_owned(), ExtraValue::String("opencode".into()))])
     };
     let with = |field: &str| {
-        let mut ask = team_settings("codex", &[]);
-        ask.members = vec![TeamMember {
+        let mut request = team_settings("codex", &[]);
+        request.members = vec![TeamMember {
             extra: extra(field),
             ..TeamMember::named(member_name("tom"))
         }];
-        ask
+        request
     };
     let refusal = world.ask_refused("ann", team_command(TeamCommand::Create(with("provder"))));
     assert_eq!(
