@@ -100,11 +100,11 @@ impl BridgeWorld {
     pub(crate) fn start_daemon_with(&self, variables: Vec<(String, String)>) {
         let mut command = self.world.command(&["up"]);
         command.envs(variables);
-        let ran = command.output().unwrap();
+        let output = command.output().unwrap();
         assert!(
-            ran.status.success(),
+            output.status.success(),
             "{}",
-            String::from_utf8_lossy(&ran.stderr)
+            String::from_utf8_lossy(&output.stderr)
         );
     }
 

@@ -41,7 +41,7 @@ impl Forge {
         let apps = [github.add_app("claude-bot"), github.add_app("codex-bot")];
         github.add_repo(REPOSITORY, &["claude-bot", "codex-bot"]);
         github.add_person("ann", REPOSITORY, "write");
-        let told = BridgeWorldSettings {
+        let settings = BridgeWorldSettings {
             agents: &["claude", "codex"],
             allowed_people: vec!["github:write".into()],
             urls: vec![("github", github.base_url())],
@@ -53,7 +53,7 @@ impl Forge {
             github_variables(&apps[1], "__CODEX"),
         ]
         .concat();
-        let quay = BridgeWorld::new(&told, variables);
+        let quay = BridgeWorld::new(&settings, variables);
         let (world, bare) = (&quay.world, quay.world.root.join("forge.git"));
         world.git_in(
             &world.root,
@@ -92,13 +92,13 @@ impl Forge {
     }
 
     /// Waits for a comment of an app that contains `words`.
-    fn wait_for_comment(&self, app: &str, number: u64, words: &str) -> GitHubComment {
+    fn wait_for_comment(&self, app: &str, number: u64, text: &str) -> GitHubComment {
         let found = |view: &DoubleView<'_, github::GitHubState>| {
             let mut own = view
                 .comments(REPOSITORY, number)
                 .iter()
                 .filter(|github_comment| github_comment.app.as_deref() == Some(app));
-            own.find(|github_comment| github_comment.body.contains(words))
+            own.find(|github_comment| github_comment.body.contains(text))
                 .cloned()
         };
         self.runtime
@@ -119,8 +119,8 @@ impl Forge {
             &["for-each-ref", "--format=%(refname:short) %(objectname)"],
         );
         let all = all.lines().filter_map(|line| line.split_once(' '));
-        all.filter(|pair| pair.0 != "main")
-            .map(|pair| (pair.0.to_owned(), pair.1.to_owned()))
+        all.filter(|(branch, _)| *branch != "main")
+            .map(|(branch, commit)| (branch.to_owned(), commit.to_owned()))
             .collect()
     }
 
@@ -280,7 +280,7 @@ fn two_agents_work_and_review_on_github_across_kills() {
         "the message written while no daemon ran is lost: {}",
         quay.only_conversation("codex")
     );
-    let quiet = || {
+    let all_is_shown = || {
         let shown = |agent: &str| {
             let value = quay.only_conversation(agent);
             let post = |post: &Value| post["shown"] == post["stage"];
@@ -294,7 +294,7 @@ fn two_agents_work_and_review_on_github_across_kills() {
         shown("claude") && shown("codex")
     };
     assert!(
-        wait_until(TEST_TIMEOUT, quiet),
+        wait_until(TEST_TIMEOUT, all_is_shown),
         "{}\n{}",
         quay.only_conversation("claude"),
         quay.only_conversation("codex")
@@ -326,14 +326,14 @@ fn a_linear_session_has_one_response_per_turn_across_a_kill() {
     let app = linear.add_app("claude");
     linear.add_person("ann");
     linear.add_issue("ENG-1", "Login fails", "Since Monday.");
-    let told = BridgeWorldSettings {
+    let settings = BridgeWorldSettings {
         agents: &["claude"],
         allowed_people: vec!["linear:team".into()],
         urls: vec![("linear", format!("{}/graphql", linear.base_url()))],
         clock_speed: CLOCK_SPEED,
         extra_lines: "",
     };
-    let quay = BridgeWorld::new(&told, linear_variables(&app, ""));
+    let quay = BridgeWorld::new(&settings, linear_variables(&app, ""));
     let hook = || linear.set_webhook_url("claude", &quay.url("/webhooks/linear"));
     quay.add_agent(
         "claude",

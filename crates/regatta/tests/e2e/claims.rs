@@ -39,10 +39,10 @@ fn l1_claims_on_tasks_bind_in_both_directions() {
         "{}",
         world.run_ok(&["why", "T1"])
     );
-    let why = world.run_ok(&["why", "T1"]);
+    let explanation = world.run_ok(&["why", "T1"]);
     assert!(
-        why.contains("regatta claim list") && !why.contains("list only files"),
-        "a smaller manifest would not free the task: {why}"
+        explanation.contains("regatta claim list") && !explanation.contains("list only files"),
+        "a smaller manifest would not free the task: {explanation}"
     );
     assert_eq!(world.run_json(&["show", "T1"])["status"], "unassigned");
     world.run_ok(&[

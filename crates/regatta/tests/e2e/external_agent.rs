@@ -162,14 +162,14 @@ fn stop_names_the_tasks_it_leaves_running() {
     world.run_ok(&["agent", "add", "zoe", "--runtime", "outside"]);
     world.run_ok(&["task", "add", "Say hello", "--files", "hello.txt"]);
     poll_task(&world, "zoe");
-    let said = world.run_ok(&["stop"]);
+    let output = world.run_ok(&["stop"]);
     assert!(
-        said.starts_with(
+        output.starts_with(
             "no mission is running\nstill running, because they belong to no mission: T1 (zoe)"
         ),
-        "{said}"
+        "{output}"
     );
-    assert!(said.contains("regatta stop T1"), "{said}");
+    assert!(output.contains("regatta stop T1"), "{output}");
     assert_eq!(world.run_json(&["show", "T1"])["word"], "working");
 }
 

@@ -177,18 +177,18 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
             wait_until(TEST_TIMEOUT, pushed),
             "the trunk was not pushed after {point}"
         );
-        let ran = || {
+        let run_count = || {
             std::fs::read_to_string(&after)
                 .unwrap_or_default()
                 .lines()
                 .count()
         };
         assert!(
-            wait_until(TEST_TIMEOUT, || ran() >= all.len()),
+            wait_until(TEST_TIMEOUT, || run_count() >= all.len()),
             "a command after a landing did not run: {point}"
         );
         assert_eq!(
-            ran(),
+            run_count(),
             all.len(),
             "J8: a command after a landing ran twice: {point}"
         );

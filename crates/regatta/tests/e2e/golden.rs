@@ -13,10 +13,10 @@ pub(crate) fn assert_golden(name: &str, text: &str) {
         std::fs::write(&path, text).unwrap();
         return;
     }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    let content = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
-        kept == text,
-        "{name} has changed (UPDATE_GOLDEN=1 accepts it).\n--- kept\n{kept}\n--- now\n{text}"
+        content == text,
+        "{name} has changed (UPDATE_GOLDEN=1 accepts it).\n--- kept\n{content}\n--- now\n{text}"
     );
 }
 

@@ -23,9 +23,9 @@ fn write_script(world: &World, name: &str, text: &str) -> String {
 
 /// Adds a hook and returns its id. Arguments after `--` are the hook's command.
 fn add_hook(world: &World, args: &[&str]) -> String {
-    let ran = world.run(&[&["--json", "hook", "add"], args].concat());
-    assert_eq!(ran.exit_code, 0, "{args:?}: {ran:?}");
-    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let output = world.run(&[&["--json", "hook", "add"], args].concat());
+    assert_eq!(output.exit_code, 0, "{args:?}: {output:?}");
+    let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(answer["kind"], "hook.add");
     answer["data"]["id"].as_str().unwrap().to_owned()
 }
@@ -212,11 +212,11 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
     );
     assert!(output.contains("REGATTA_CHANNEL=shop"), "{output}");
     // The token ends with its command.
-    let door = ApiClient {
+    let api = ApiClient {
         token,
         ..ApiClient::for_data_dir(&world.data_dir)
     };
-    assert_eq!(door.call("status", &json!({}), None).unwrap().status, 401);
+    assert_eq!(api.call("status", &json!({}), None).unwrap().status, 401);
     // `hook test` says whether a message would fire the hook, and why not.
     let test = |args: &[&str]| world.run_json(&[&["hook", "test", &hook], args].concat());
     assert_eq!(test(&["--text", "!GO again"])["fires"], true);

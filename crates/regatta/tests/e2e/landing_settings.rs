@@ -146,13 +146,13 @@ fn a_release_is_made_after_a_feature_or_a_fix() {
         notes.path().display()
     ));
     world.git(&["tag", "v1"]);
-    let made = || std::fs::read_to_string(notes.path()).unwrap();
+    let notes_text = || std::fs::read_to_string(notes.path()).unwrap();
     land_task(&world, "chore", ("one.txt", "1\n"), || {});
     let feature = land_task(&world, "feature", ("two.txt", "2\n"), || {});
     assert!(
-        wait_until(TEST_TIMEOUT, || made() == format!("{feature}\n")),
+        wait_until(TEST_TIMEOUT, || notes_text() == format!("{feature}\n")),
         "{}",
-        made()
+        notes_text()
     );
     let chore = land_task(&world, "chore", ("three.txt", "3\n"), || {});
     let fixed = land_task(&world, "chore", ("four.txt", "4\n"), || {
@@ -160,9 +160,10 @@ fn a_release_is_made_after_a_feature_or_a_fix() {
         world.commit_all("fix: five");
     });
     assert!(
-        wait_until(TEST_TIMEOUT, || made() == format!("{feature}\n{fixed}\n")),
+        wait_until(TEST_TIMEOUT, || notes_text()
+            == format!("{feature}\n{fixed}\n")),
         "after {chore} and {fixed}: {}",
-        made()
+        notes_text()
     );
 }
 
@@ -185,10 +186,11 @@ fn a_landed_commit_names_its_author_task_landing_and_checks() {
         text.lines().map(str::to_owned).collect::<Vec<String>>()
     };
     let value = |lines: &[String], key: &str| {
-        let of = |line: &String| line.strip_prefix(&format!("{key}: ")).map(str::to_owned);
+        let trailer_value =
+            |line: &String| line.strip_prefix(&format!("{key}: ")).map(str::to_owned);
         lines
             .iter()
-            .find_map(of)
+            .find_map(trailer_value)
             .unwrap_or_else(|| panic!("no {key} in {lines:?}"))
     };
     let one = land_task(&world, "chore", ("one.txt", "1\n"), || {});
@@ -304,12 +306,12 @@ fn a_release_that_somebody_else_made_is_not_made_again() {
     );
     world.git(&["tag", "v1.0.0"]);
     world.run_ok(&["claim", "release", &claim, "--token", &token]);
-    let told = || world.run_ok(&["msg", "history", "shop", "-L", "coord:release"]);
+    let release_messages = || world.run_ok(&["msg", "history", "shop", "-L", "coord:release"]);
     let words = format!("{feature} is in a release that was made in the meantime");
     assert!(
-        wait_until(TEST_TIMEOUT, || told().contains(&words)),
+        wait_until(TEST_TIMEOUT, || release_messages().contains(&words)),
         "{}",
-        told()
+        release_messages()
     );
     assert_eq!(std::fs::read_to_string(notes.path()).unwrap(), "");
 }
@@ -334,8 +336,8 @@ fn releases_in(notes: &Path) -> Vec<String> {
 }
 
 fn is_release_covered(world: &World, earlier: &str, later: &str) -> bool {
-    let told = world.run_ok(&["msg", "history", "shop", "-L", "coord:release"]);
-    told.contains(&format!("The release after {later} covers {earlier}"))
+    let output = world.run_ok(&["msg", "history", "shop", "-L", "coord:release"]);
+    output.contains(&format!("The release after {later} covers {earlier}"))
 }
 
 /// Landings that follow during a release are queued for it, the newest of them is released, and a

@@ -30,9 +30,9 @@ fn task_state(world: &World, task: &str) -> Value {
 
 /// Returns the next commands that an answer suggests.
 fn suggested_commands(world: &World, args: &[&str]) -> Vec<String> {
-    let ran = world.run(&[args, &["--json"]].concat());
-    let answer: Value = serde_json::from_str(&ran.stdout)
-        .unwrap_or_else(|error| panic!("{args:?}: {error}: {ran:?}"));
+    let output = world.run(&[args, &["--json"]].concat());
+    let answer: Value = serde_json::from_str(&output.stdout)
+        .unwrap_or_else(|error| panic!("{args:?}: {error}: {output:?}"));
     let next = answer["next"].as_array().cloned().unwrap_or_default();
     next.iter()
         .map(|hint| hint.as_str().unwrap().to_owned())
@@ -259,9 +259,12 @@ fn finished_work_can_be_reviewed_and_sent_back() {
     assert!(wait_until(TEST_TIMEOUT, || task_state(&world, "T1")
         == "review"
         && world.run_json(&["show", "T1"])["attempts"][1].is_object()));
-    let told = world.run_ok(&["logs", "T1", "--raw"]);
+    let output = world.run_ok(&["logs", "T1", "--raw"]);
     for text in ["say less", "d/e.txt:2: one is enough", "z.txt:1: why not"] {
-        assert!(told.contains(text), "the agent must get {text:?}: {told}");
+        assert!(
+            output.contains(text),
+            "the agent must get {text:?}: {output}"
+        );
     }
     let since = world.run_ok(&["diff", "T1", "--since-review", "--stat"]);
     assert_eq!(

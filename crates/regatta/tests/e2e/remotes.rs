@@ -195,17 +195,17 @@ fn q6_a_conflict_with_the_remote_holds_the_queue_and_names_the_fix() {
     shared_remote.push_as_colleague("clash.txt", "theirs\n");
     shared_remote.land_task("clash.txt", "ours\n");
     let world = &shared_remote.world;
-    let held = || {
+    let hold_reason = || {
         world.run_json(&["queue"])[0]["held"]["reason"]
             .as_str()
             .map(str::to_owned)
     };
     assert!(
-        wait_until(TEST_TIMEOUT, || held().is_some()),
+        wait_until(TEST_TIMEOUT, || hold_reason().is_some()),
         "{}",
         world.run_ok(&["queue"])
     );
-    let said = held().unwrap();
+    let said = hold_reason().unwrap();
     let join = said.rsplit(' ').next().unwrap().to_owned();
     assert!(
         said.contains("clash.txt") && said.contains("git pull --rebase origin main"),
@@ -249,7 +249,7 @@ fn q6_a_conflict_with_the_remote_holds_the_queue_and_names_the_fix() {
     world.git(&["-c", "core.editor=true", "rebase", "--continue"]);
     world.run_ok(&["land", &join, "--wait"]);
     shared_remote.wait_until_pushed();
-    assert_eq!(held(), None);
+    assert_eq!(hold_reason(), None);
     assert_eq!(
         world
             .git_in(&shared_remote.remote, &["show", "main:clash.txt"])
@@ -270,21 +270,21 @@ fn q1_work_that_fails_together_with_a_colleagues_push_is_not_pushed() {
     shared_remote.push_as_colleague("right", "");
     shared_remote.land_task("left", "");
     let world = &shared_remote.world;
-    let held = || {
+    let hold_reason = || {
         world.run_json(&["queue"])[0]["held"]["reason"]
             .as_str()
             .map(str::to_owned)
     };
     assert!(
-        wait_until(TEST_TIMEOUT, || held()
+        wait_until(TEST_TIMEOUT, || hold_reason()
             .is_some_and(|reason| reason.contains("fails the checks together"))),
         "{:?}",
         world.run_ok(&["queue"])
     );
     assert!(
-        held().unwrap().contains("both are here"),
-        "{held:?}",
-        held = held()
+        hold_reason().unwrap().contains("both are here"),
+        "{hold_reason:?}",
+        hold_reason = hold_reason()
     );
     assert_eq!(
         world.git_in(&shared_remote.remote, &["log", "-1", "--format=%s", "main"]),

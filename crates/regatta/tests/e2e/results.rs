@@ -247,12 +247,12 @@ fn a_scope_escape_that_the_result_hides_is_found() {
             "refs/regatta/keep/",
         ],
     );
-    let held = |task: &str| {
+    let has_secret = |task: &str| {
         world
             .git_in(&vault, &["ls-tree", "-r", "--name-only", task])
             .contains("secret/b.txt")
     };
-    assert!(refs.lines().any(held), "{refs}");
+    assert!(refs.lines().any(has_secret), "{refs}");
     let taken = world.run_json(&["scope", "follow-up", "T1.1"]);
     assert_eq!(
         (&taken["id"], &taken["files"]),
@@ -277,19 +277,22 @@ fn files_left_out_of_the_work_are_printed_and_in_the_next_prompt() {
         &format!("{settings}\n[landing]\nreview = \"human\"\n"),
     );
     world.commit_all("Review by hand");
-    let ran = world.run(&[
+    let result = world.run(&[
         "run",
         path.to_str().unwrap(),
         "--agents",
         "scripted",
         "--wait",
     ]);
-    assert_eq!(ran.exit_code, 3, "the task waits for a review: {ran:?}");
-    let said = format!("{}{}", ran.stdout, ran.stderr);
+    assert_eq!(
+        result.exit_code, 3,
+        "the task waits for a review: {result:?}"
+    );
+    let output = format!("{}{}", result.stdout, result.stderr);
     assert!(
-        said.contains("secret/b.txt")
-            && said.contains("left out of its work but kept: regatta diff A1"),
-        "{said}"
+        output.contains("secret/b.txt")
+            && output.contains("left out of its work but kept: regatta diff A1"),
+        "{output}"
     );
     world.run_ok(&["revise", "T1", "say more"]);
     let prompt = world.data_dir.join("attempts/A2/prompt.md");
