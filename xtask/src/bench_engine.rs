@@ -72,7 +72,7 @@ impl Store for CountingStore {
     }
     fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError> {
         let began = Instant::now();
-        let done = self.inner.commit(batch);
+        let result = self.inner.commit(batch);
         self.counts
             .nanoseconds
             .fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
@@ -80,7 +80,7 @@ impl Store for CountingStore {
         self.counts
             .events
             .fetch_add(batch.events.len() as u64, Relaxed);
-        done
+        result
     }
     fn revision(&mut self) -> Result<u64, StoreError> {
         self.inner.revision()

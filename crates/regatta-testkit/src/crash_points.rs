@@ -143,9 +143,9 @@ impl EngineLife {
     /// Performs a call with its two steps. `Err` is the reason why the caller gets no answer.
     pub fn call<T>(&self, call: &'static str, effect: impl FnOnce() -> T) -> Result<T, String> {
         self.before_effect(call)?;
-        let done = self.run_effect(effect)?;
+        let result = self.run_effect(effect)?;
         self.after_effect(call)?;
-        Ok(done)
+        Ok(result)
     }
 
     /// Takes the step before a call's effect.

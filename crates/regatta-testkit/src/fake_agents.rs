@@ -621,15 +621,15 @@ impl Agents for FakeAgents {
                 .files_in(&check.dir)
                 .ok_or_else(|| agent_error(format!("there is no {}", check.dir.display())))?;
             let judge = self.processes.lock().content_check.clone();
-            let said = judge(&check.command, &files);
-            if said.is_ok() {
+            let verdict = judge(&check.command, &files);
+            if verdict.is_ok() {
                 self.git.record_passed_check(&check.dir, &check.command);
             }
-            let exit = Exit::Code(if said.is_ok() { 0 } else { 1 });
+            let exit = Exit::Code(if verdict.is_ok() { 0 } else { 1 });
             let result = CheckResult {
                 exit,
                 has_timed_out: false,
-                output: said.err().unwrap_or_default(),
+                output: verdict.err().unwrap_or_default(),
                 sandbox: None,
             };
             if let Some(name) = &check.once_name {

@@ -91,43 +91,44 @@ fn read_answer(connection: &mut TcpStream) -> ClientAnswer {
         };
         headers.push((name.to_owned(), value.to_owned()));
     }
-    let mut got = ClientAnswer {
+    let mut answer = ClientAnswer {
         status,
         headers,
         body: String::new(),
         is_complete: false,
     };
-    if got.header("transfer-encoding").is_none() {
-        reader.read_to_string(&mut got.body).unwrap();
-        got.is_complete = got
+    if answer.header("transfer-encoding").is_none() {
+        reader.read_to_string(&mut answer.body).unwrap();
+        answer.is_complete = answer
             .header("content-length")
-            .and_then(|got| got.parse().ok())
-            == Some(got.body.len());
-        return got;
+            .and_then(|answer| answer.parse().ok())
+            == Some(answer.body.len());
+        return answer;
     }
     loop {
         let mut size = String::new();
         if reader.read_line(&mut size).unwrap_or(0) == 0 {
-            return got;
+            return answer;
         }
         let size = usize::from_str_radix(size.trim_end(), 16).unwrap();
         let mut chunk = vec![0; size + 2];
         reader.read_exact(&mut chunk).unwrap();
-        got.body
+        answer
+            .body
             .push_str(std::str::from_utf8(&chunk[..size]).unwrap());
         if size == 0 {
-            got.is_complete = true;
-            return got;
+            answer.is_complete = true;
+            return answer;
         }
     }
 }
 
 fn function_tool(name: &str, fields: &[&str], required: &[&str]) -> Value {
-    let of: serde_json::Map<String, Value> = fields
+    let object: serde_json::Map<String, Value> = fields
         .iter()
         .map(|field| ((*field).to_owned(), json!({"type": "string"})))
         .collect();
-    json!({"name": name, "schema": {"type": "object", "properties": of, "required": required}})
+    json!({"name": name, "schema": {"type": "object", "properties": object, "required": required}})
 }
 
 /// Returns a working request in each protocol, with the tools that a program of that protocol
@@ -908,12 +909,12 @@ fn absolute_path_is_built_from_the_working_directory_in_the_prompt() {
         /some/where\nPlatform: y"}]);
     body["tools"][2]["input_schema"]["properties"]["file_path"]["description"] =
         json!("The absolute path to the file");
-    let got = parse_answer(
+    let answer = parse_answer(
         ModelApi::Anthropic,
         false,
         &send_request(&server, "POST", &path, &body),
     );
-    let fields: Value = serde_json::from_str(&got.calls[0].1).unwrap();
+    let fields: Value = serde_json::from_str(&answer.calls[0].1).unwrap();
     assert_eq!(fields["file_path"], "/some/where/b.txt");
 }
 

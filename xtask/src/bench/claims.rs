@@ -55,8 +55,9 @@ struct SideResults {
 
 impl SideResults {
     fn add(&mut self, round: RoundResult) {
-        let done: usize = round.times.iter().map(Times::len).sum();
-        self.rates.push(done as f64 / round.duration.as_secs_f64());
+        let operations: usize = round.times.iter().map(Times::len).sum();
+        self.rates
+            .push(operations as f64 / round.duration.as_secs_f64());
         self.commits
             .push(round.commits as f64 / round.duration.as_secs_f64());
         self.store_time += round.store_time;

@@ -241,9 +241,9 @@ impl Bench {
             key: None,
             command,
         };
-        let done = decide(&self.board, &request, self.now)
+        let decision = decide(&self.board, &request, self.now)
             .map_err(|refusal| anyhow::anyhow!("{}", refusal.message()))?;
-        self.board = done.board;
+        self.board = decision.board;
         Ok(())
     }
 }

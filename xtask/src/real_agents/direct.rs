@@ -27,7 +27,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs one scenario. An error of our own also counts as a failure.
 pub(crate) fn run(bench: &AgentBench<'_>, row: &ProgramRow, scenario: Scenario) -> ScenarioResult {
-    let done = match scenario {
+    let result = match scenario {
         Scenario::Write => scenario_write(bench, row),
         Scenario::Tool => Ok(ScenarioResult::NotRun("there is no daemon".into())),
         Scenario::Permission => scenario_permission(bench, row),
@@ -39,7 +39,7 @@ pub(crate) fn run(bench: &AgentBench<'_>, row: &ProgramRow, scenario: Scenario) 
         Scenario::Kill => scenario_kill(bench, row),
     };
     let faults = bench.models.errors();
-    match done {
+    match result {
         Ok(cell) if faults.is_empty() => cell,
         Ok(_) => ScenarioResult::failed(format!("the model server reports: {}", faults.join("; "))),
         Err(error) => ScenarioResult::failed(format!("{error:#}")),

@@ -67,7 +67,7 @@ pub(crate) fn run(bench: &AgentBench<'_>, row: &ProgramRow, scenario: Scenario) 
         Ok(world) => world,
         Err(error) => return ScenarioResult::failed(format!("{error:#}")),
     };
-    let done = world.set_up(row).and_then(|()| match scenario {
+    let result = world.set_up(row).and_then(|()| match scenario {
         Scenario::Write => scenario_write(&world),
         Scenario::Tool => scenario_tool(&world, row),
         Scenario::Permission => scenario_permission(&world),
@@ -80,7 +80,7 @@ pub(crate) fn run(bench: &AgentBench<'_>, row: &ProgramRow, scenario: Scenario) 
         Scenario::Kill => scenario_kill_agent(&world),
     });
     let ended = world.stop_everything();
-    combine_results(done, ended, bench)
+    combine_results(result, ended, bench)
 }
 
 /// A managed repository with one agent.
@@ -206,10 +206,10 @@ impl RunningPlan {
             status = self.child.try_wait().ok().flatten();
             status.is_some()
         });
-        let said = std::fs::read_to_string(&self.output_path).unwrap_or_default();
+        let log = std::fs::read_to_string(&self.output_path).unwrap_or_default();
         let status = status
-            .with_context(|| format!("`regatta run` did not end within {patience:?}: {said}"))?;
-        Ok((status.code().unwrap_or(-1), said))
+            .with_context(|| format!("`regatta run` did not end within {patience:?}: {log}"))?;
+        Ok((status.code().unwrap_or(-1), log))
     }
 }
 

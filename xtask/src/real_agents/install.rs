@@ -103,8 +103,8 @@ fn install_one(dir: &Path, program: &NpmProgram) -> anyhow::Result<()> {
         .join("node_modules")
         .join(program.package)
         .join("package.json");
-    let got: serde_json::Value = serde_json::from_slice(&std::fs::read(&manifest)?)?;
-    let version = got["version"].as_str().unwrap_or_default();
+    let installed: serde_json::Value = serde_json::from_slice(&std::fs::read(&manifest)?)?;
+    let version = installed["version"].as_str().unwrap_or_default();
     let exact = version == program.version || version.starts_with(&format!("{}.", program.version));
     ensure!(
         exact,

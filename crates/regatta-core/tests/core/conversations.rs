@@ -86,10 +86,10 @@ fn task_of_conversation(world: &World, id: u64) -> TaskId {
 }
 
 pub(crate) fn begin_attempt(world: &mut World, task: TaskId) -> PollGrant {
-    let of = world.task(task).assignee.clone().unwrap();
+    let agent = world.task(task).assignee.clone().unwrap();
     let poll = PollRequest {
         task: Some(task),
-        ..poll_of(of.as_str())
+        ..poll_of(agent.as_str())
     };
     let command = Command::PollSupervised {
         poll,
@@ -667,7 +667,7 @@ fn an_idle_conversation_gives_its_workspace_back_and_wakes_with_a_summary() {
     let grant = begin_attempt(&mut world, TaskId(1));
     open_session(&mut world, &grant, "s-1");
     end_turn(&mut world, &grant, "Fixed it.", &["src/login.rs"]);
-    let kept = world.task(TaskId(1)).submission.clone().unwrap().commit;
+    let commit = world.task(TaskId(1)).submission.clone().unwrap().commit;
     world.advance(25 * HOUR_MS);
     assert!(conversation_with_id(&world, 1).expired);
     let removed = Effect::RemoveWorkspace {
@@ -685,7 +685,7 @@ fn an_idle_conversation_gives_its_workspace_back_and_wakes_with_a_summary() {
     assert_eq!(attempt.resumed_session(), None);
     assert!(
         notes.contains("Fixed it.")
-            && notes.contains(kept.as_str())
+            && notes.contains(commit.as_str())
             && notes.contains("and the tests?"),
         "{notes}"
     );

@@ -226,14 +226,14 @@ fn q13_a_verdict_on_older_work_does_not_let_newer_work_land() {
             token,
             ..
         } = review;
-        let said = Some("approve".to_owned());
+        let output = Some("approve".to_owned());
         world.ask(
             "eve",
             Command::Finish {
                 task: review_task,
                 attempt,
                 token,
-                output: said,
+                output: output,
                 not_needed: false,
                 learnings: vec![],
             },

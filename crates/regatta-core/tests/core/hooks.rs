@@ -437,12 +437,12 @@ fn messages_wait_for_the_claim_in_order() {
         ),
         (0, 3)
     );
-    let held = world.board.claims.values().next().cloned().unwrap();
+    let claim = world.board.claims.values().next().cloned().unwrap();
     world.ask(
         "eve",
         Command::Release {
-            claim: held.id,
-            token: held.token,
+            claim: claim.id,
+            token: claim.token,
         },
     );
     let mut causes = vec![];

@@ -191,13 +191,13 @@ fn attempts_get_a_message_when_a_landing_changes_their_files() {
     let landing = world.submit(&grants[0]);
     world.move_and_land(landing);
     let warnings_for = |grant: &PollGrant| {
-        let of = [grant.attempt.to_string(), grant.task.to_string()];
-        let said = world
+        let subjects = [grant.attempt.to_string(), grant.task.to_string()];
+        let texts = world
             .log
             .iter()
             .filter(|event| matches!(event.event.kind(), "attempt.told" | "task.noted"));
-        let words = said
-            .filter(|event| of.contains(&event.event.subject()))
+        let words = texts
+            .filter(|event| subjects.contains(&event.event.subject()))
             .map(|event| format!("{:?}", event.event));
         words
             .filter(|word| word.contains("src/a.rs") && word.contains("git show"))

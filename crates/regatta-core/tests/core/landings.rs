@@ -739,13 +739,14 @@ fn p11_a_stopped_landing_waits_until_a_person_asks_for_it() {
                 },
             },
         );
-        let kept = &world.board.landings[&stopped];
+        let landing = &world.board.landings[&stopped];
         assert!(
-            kept.held
+            landing
+                .held
                 .as_ref()
                 .is_some_and(|held| held.contains("regatta land T1"))
-                && kept.retry_fleet_ms.is_none(),
-            "{kept:?}"
+                && landing.retry_fleet_ms.is_none(),
+            "{landing:?}"
         );
         assert_eq!(
             (world.landing_state(stopped), world.landing_state(other)),

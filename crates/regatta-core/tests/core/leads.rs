@@ -114,10 +114,10 @@ fn missions_at_work(world: &World) -> Vec<u64> {
 
 /// Polls for one task, as the daemon does for leads and answers.
 fn begin_attempt(world: &mut World, task: TaskId) -> PollGrant {
-    let of = world.task(task).assignee.clone().unwrap();
+    let agent = world.task(task).assignee.clone().unwrap();
     let poll = PollRequest {
         task: Some(task),
-        ..poll_of(of.as_str())
+        ..poll_of(agent.as_str())
     };
     let command = Command::PollSupervised {
         poll,

@@ -53,11 +53,11 @@ fn start_mission(
 }
 
 fn take_all(world: &mut World) -> Vec<u64> {
-    let mut got = Vec::new();
+    let mut grants = Vec::new();
     while let Some(grant) = world.poll("ada") {
-        got.push(grant.task.0);
+        grants.push(grant.task.0);
     }
-    got
+    grants
 }
 
 fn grant_of(world: &World, task: u64) -> regatta_core::schedule::PollGrant {

@@ -1074,13 +1074,13 @@ impl RandomRun {
                         .get(&poll_grant.attempt)
                         .map(|attempt| attempt.session.clone())
                         .unwrap_or_default();
-                    let said = self.agent_event(&talk, what, u64::from(usage));
+                    let event = self.agent_event(&talk, what, u64::from(usage));
                     let n = talk.last_record + u64::from(wrong == 0);
                     self.ask(Command::ReportAgentEvent {
                         attempt: poll_grant.attempt,
                         token: poll_grant.token,
                         n,
-                        event: said,
+                        event: event,
                     });
                 }
             }

@@ -116,13 +116,13 @@ fn q10_commits_of_a_remote_land_first_and_alone() {
         unpushed(&world)
             .is_some_and(|unpushed| unpushed.reason.contains("commits that are not here"))
     );
-    let done = Command::ReportPushed {
+    let command = Command::ReportPushed {
         project: shop(),
         remote: "origin".into(),
         commit: commit(901),
         failure: None,
     };
-    world.ask("regatta", done);
+    world.ask("regatta", command);
     assert_eq!(unpushed(&world), None);
 }
 
@@ -152,13 +152,13 @@ fn q6_conflicting_commits_of_a_remote_need_a_person() {
         (Some("regatta"), TaskStatus::NeedsHuman)
     );
     assert_eq!(world.wait_kinds(task), [WaitKind::Conflict]);
-    let said = world.task(task).reason.clone().unwrap_or_default();
+    let reason = world.task(task).reason.clone().unwrap_or_default();
     for word in [
         "src/0.rs",
         "git pull --rebase origin main",
         &format!("regatta land {task}"),
     ] {
-        assert!(said.contains(word), "{said}");
+        assert!(reason.contains(word), "{reason}");
     }
     assert_eq!(world.landing_state(waiting), "queued");
     let CommandOutcome::Queued(place) = world.ask("ann", Command::Land { task, first: false })
@@ -337,14 +337,14 @@ fn a_repeated_push_failure_is_recorded_once() {
         ),
         (2, 1)
     );
-    let done = Command::ReportPushed {
+    let command = Command::ReportPushed {
         project: shop(),
         remote: "origin".into(),
         commit: commit(7),
         failure: None,
     };
     for _ in 0..2 {
-        world.ask("regatta", done.clone());
+        world.ask("regatta", command.clone());
     }
     assert_eq!(world.count("queue.pushed"), 1);
 }

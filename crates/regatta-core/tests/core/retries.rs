@@ -464,13 +464,13 @@ fn a_task_can_be_completed_without_a_change_if_the_agent_says_so() {
             "regatta",
             exit_command(&grant, ProgramExit::Done { output: None }),
         );
-        let said = WorkResult {
+        let result = WorkResult {
             status: ResultStatus::NotNeeded,
             detail: "it is there".into(),
             ..WorkResult::default()
         };
         let findings = WorkFindings {
-            result: (!by_tool).then_some(said),
+            result: (!by_tool).then_some(result),
             ..WorkFindings::default()
         };
         world.ask(

@@ -604,15 +604,15 @@ fn danger_15_fields_of_a_newer_version_survive() {
         value["members"][1]["seat"] = 4.into();
         serde_json::from_value::<TeamLaunch>(value).unwrap()
     };
-    let mut kept = launch_record(&world);
-    kept = tomorrow(kept);
-    assert_eq!(kept.extra["weather"], ExtraValue::String("fair".into()));
+    let mut stored = launch_record(&world);
+    stored = tomorrow(stored);
+    assert_eq!(stored.extra["weather"], ExtraValue::String("fair".into()));
     stop_team(&mut world);
     let backup = TeamBackup {
         team: team(&world),
         launch: Some(TeamLaunch {
             updated_unix_ms: u64::MAX,
-            ..kept
+            ..stored
         }),
         extra: BTreeMap::new(),
     };

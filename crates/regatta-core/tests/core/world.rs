@@ -266,11 +266,11 @@ impl World {
     /// Decides a request, checks every law and commits. All other methods go through this one.
     pub(crate) fn request(&mut self, request: Request) -> Result<CommandOutcome, Refusal> {
         if self.skips_invariants {
-            let done = decide(&self.board, &request, self.now)?;
-            self.remember(&done);
-            self.outbox.extend(done.effects);
-            self.board = done.board;
-            return Ok(done.outcome);
+            let decision = decide(&self.board, &request, self.now)?;
+            self.remember(&decision);
+            self.outbox.extend(decision.effects);
+            self.board = decision.board;
+            return Ok(decision.outcome);
         }
         self.transcript
             .push(crate::golden::command_line(&request, self.now));

@@ -10,9 +10,9 @@ use super::script::{ModelFailure, ModelUsage};
 use super::server::ModelAnswer;
 
 pub(super) fn parse_request(body: &Value) -> ModelRequest {
-    let mut said = vec![];
+    let mut entries = vec![];
     if !body["system"].is_null() {
-        said.push(ConversationEntry {
+        entries.push(ConversationEntry {
             role: SpeakerRole::System,
             text: content_text(&body["system"]),
         });
@@ -29,7 +29,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
             .flatten()
             .partition(|message| message["type"] == "tool_result");
         for result in &results {
-            said.push(ConversationEntry {
+            entries.push(ConversationEntry {
                 role: SpeakerRole::Tool,
                 text: content_text(&result["content"]),
             });
@@ -43,7 +43,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
                 .join("\n"),
         };
         if results.is_empty() || !text.is_empty() {
-            said.push(ConversationEntry { role, text });
+            entries.push(ConversationEntry { role, text });
         }
     }
     let tools = body["tools"].as_array().into_iter().flatten();
@@ -58,7 +58,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
                 ..OfferedTool::default()
             })
             .collect(),
-        conversation: said,
+        conversation: entries,
         schema: [
             &body["output_config"]["format"]["schema"],
             &body["output_format"]["schema"],

@@ -214,9 +214,13 @@ fn fill_required(offer: &OfferedTool, mut fields: Map<String, Value>) -> Value {
         .filter_map(Value::as_str)
     {
         if !fields.contains_key(name) {
-            let of = &offer.schema["properties"][name];
-            let value = match of["type"].as_str().map(str::to_ascii_lowercase).as_deref() {
-                _ if of["enum"].is_array() => of["enum"][0].clone(),
+            let schema = &offer.schema["properties"][name];
+            let value = match schema["type"]
+                .as_str()
+                .map(str::to_ascii_lowercase)
+                .as_deref()
+            {
+                _ if schema["enum"].is_array() => schema["enum"][0].clone(),
                 Some("boolean") => json!(false),
                 Some("integer" | "number") => json!(1),
                 Some("array") => json!([]),

@@ -302,14 +302,14 @@ async fn comment_is_delivered_to_both_apps_and_answered_by_one() {
             letter.header("x-hub-signature-256").len(),
             "sha256=".len() + 64
         );
-        let said = letter.json();
+        let payload = letter.json();
         assert_eq!(
-            (&said["action"], &said["comment"]["id"]),
+            (&payload["action"], &payload["comment"]["id"]),
             (&json!("created"), &json!(id))
         );
-        assert_eq!(said["comment"]["author_association"], "COLLABORATOR");
+        assert_eq!(payload["comment"]["author_association"], "COLLABORATOR");
         assert_eq!(
-            said["installation"]["id"],
+            payload["installation"]["id"],
             github.installation(&app.slug, "acme")
         );
     }
@@ -609,9 +609,12 @@ async fn check_runs_are_changed_only_by_their_app_and_validated() {
         ]
     );
     github.request_action("ann", SHOP_REPO, id, "again");
-    let said = hook.next().await.json();
+    let payload = hook.next().await.json();
     assert_eq!(
-        (&said["action"], &said["requested_action"]["identifier"]),
+        (
+            &payload["action"],
+            &payload["requested_action"]["identifier"]
+        ),
         (&json!("requested_action"), &json!("again"))
     );
     let body = json!({"name": "landing", "head_sha": "a".repeat(40)});

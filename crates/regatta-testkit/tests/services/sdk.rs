@@ -428,18 +428,18 @@ async fn telegram_double_works_with_a_well_known_client() {
         return;
     };
     assert_eq!(script.next_report("ready").await["username"], "claude_bot");
-    let said = telegram.post_as_person("ann", "dev", "@claude_bot may you?", None);
+    let message = telegram.post_as_person("ann", "dev", "@claude_bot may you?", None);
     let id = script.next_report("asked").await["id"].as_i64().unwrap();
     telegram.click("ann", "dev", id, "allow:7");
     script.next_report("clicked").await;
     let messages = telegram.messages("dev");
     assert_eq!(
         (messages[0].id, messages[0].reactions[0].0.as_str()),
-        (said, "👀")
+        (message, "👀")
     );
     assert_eq!(
         (messages[1].plain_text.as_str(), messages[1].reply_to),
-        ("Allowed allow:7", Some(said))
+        ("Allowed allow:7", Some(message))
     );
     assert_eq!(
         telegram.callbacks()[0].answered.as_deref(),

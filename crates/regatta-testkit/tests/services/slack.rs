@@ -158,8 +158,8 @@ impl TestSocket {
     }
 
     async fn acknowledge(&mut self, frame: &Value) {
-        let said = json!({"envelope_id": frame["envelope_id"]}).to_string();
-        self.0.send(Message::text(said)).await.unwrap();
+        let acknowledgement = json!({"envelope_id": frame["envelope_id"]}).to_string();
+        self.0.send(Message::text(acknowledgement)).await.unwrap();
     }
 }
 

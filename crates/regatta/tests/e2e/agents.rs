@@ -533,10 +533,10 @@ fn a_setup_fault_is_reported_once_and_is_not_counted_as_a_failure() {
         .env("NOT_SET_HERE", "x")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&tested.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&tested.stderr).into_owned();
     assert!(
-        !tested.status.success() && said.contains(fix),
-        "a variable of the shell must not count: {said}"
+        !tested.status.success() && stderr.contains(fix),
+        "a variable of the shell must not count: {stderr}"
     );
     world.run_ok(&["add", "One", "--files", "one.txt", "--assign", "gone"]);
     world.run_ok(&["add", "Two", "--files", "two.txt", "--assign", "keyless"]);

@@ -168,15 +168,15 @@ fn two_agents_work_and_review_on_github_across_kills() {
     let shown = forge.wait_for_comment("claude-bot", issue, "⏳");
     forge.crash_daemon(|| ());
     quay.open_gate("first");
-    let done = forge.wait_for_comment("claude-bot", issue, "PR #");
+    let comment = forge.wait_for_comment("claude-bot", issue, "PR #");
     assert_eq!(
-        done.id, shown.id,
+        comment.id, shown.id,
         "progress and answer must be edits of one comment"
     );
     assert!(
-        done.body.contains("the login bug is fixed") && done.body.contains("a.txt"),
+        comment.body.contains("the login bug is fixed") && comment.body.contains("a.txt"),
         "{}",
-        done.body
+        comment.body
     );
     // The pull request is opened from the pushed commit.
     let work = quay.only_conversation("claude")["turns"][0]["work"].clone();
@@ -193,9 +193,9 @@ fn two_agents_work_and_review_on_github_across_kills() {
     );
     assert!(forge.file_of(commit, "a.txt").ends_with("fixed"));
     assert!(
-        done.body.contains(&format!("PR #{}", pulls[0].number)),
+        comment.body.contains(&format!("PR #{}", pulls[0].number)),
         "{}",
-        done.body
+        comment.body
     );
 
     // The second agent reviews it on the pull request.

@@ -103,8 +103,9 @@ impl ServiceDoubles {
     fn mention_payload(&self) -> String {
         self.slack
             .post_as_person("ann", "dev", "@claude delete everything", None);
-        let told = self.slack.envelopes("claude");
-        told.iter()
+        let envelopes = self.slack.envelopes("claude");
+        envelopes
+            .iter()
             .rev()
             .find(|slack_envelope| slack_envelope.payload["event"]["type"] == "app_mention")
             .unwrap()

@@ -15,8 +15,9 @@ use crate::world::{TEST_TIMEOUT, wait_until};
 /// Returns the payload that Slack delivers to an agent's app for a mention.
 fn mention_payload(space: &SlackFixture, agent: &str) -> String {
     space.post_message(&format!("@{agent} look"), None);
-    let told = space.slack.envelopes(agent);
-    told.iter()
+    let envelopes = space.slack.envelopes(agent);
+    envelopes
+        .iter()
         .rev()
         .find(|slack_envelope| slack_envelope.payload["event"]["type"] == "app_mention")
         .unwrap()
@@ -75,13 +76,13 @@ fn a_webhook_route_without_a_secret_answers_503_and_is_reported() {
         quay.send_request(&InboundRequest::new("/webhooks/github", vec![], body)),
         Some(503)
     );
-    let said = listed_bridge(&quay, "github:claude")["warning"]
+    let warning = listed_bridge(&quay, "github:claude")["warning"]
         .as_str()
         .unwrap_or_default()
         .to_owned();
     assert!(
-        said.contains("GITHUB_WEBHOOK_SECRET") && said.contains("503"),
-        "{said}"
+        warning.contains("GITHUB_WEBHOOK_SECRET") && warning.contains("503"),
+        "{warning}"
     );
     let doctor = quay.world.run(&["doctor"]).stdout;
     assert!(
@@ -329,10 +330,10 @@ fn an_agent_of_the_settings_exists_after_the_start() {
     let space = SlackFixture::new();
     let quay = space.start_world(vec![]);
     let file = quay.file_path(".config/regatta/config.toml");
-    let told = std::fs::read_to_string(&file).unwrap();
+    let content = std::fs::read_to_string(&file).unwrap();
     std::fs::write(
         &file,
-        told.replacen(
+        content.replacen(
             "[agents.claude]\n",
             "[agents.claude]\ncommand = \"scripted\"\n",
             1,

@@ -22,8 +22,8 @@ type PostedRequest = (BTreeMap<String, String>, Vec<u8>);
 fn start_receiver() -> (String, Arc<Mutex<Vec<PostedRequest>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
-    let told: Arc<Mutex<Vec<PostedRequest>>> = Arc::default();
-    let kept = told.clone();
+    let received: Arc<Mutex<Vec<PostedRequest>>> = Arc::default();
+    let kept = received.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let mut stream = BufReader::new(stream);
@@ -49,7 +49,7 @@ fn start_receiver() -> (String, Arc<Mutex<Vec<PostedRequest>>>) {
             }
         }
     });
-    (url, told)
+    (url, received)
 }
 
 /// Computes the signature as a receiver would: the base64 of the HMAC over id, time and body.

@@ -141,11 +141,11 @@ fn messages_are_found_by_thread_words_time_and_page() {
         .unwrap();
     send(&["shop", "not to that", "--reply-to", &first]);
     let thanks = send(&["shop", "thanks", "--reply-to", &deeper]);
-    let got = wait_for_child(child, TEST_TIMEOUT).unwrap();
+    let output = wait_for_child(child, TEST_TIMEOUT).unwrap();
     assert_eq!(
-        serde_json::from_str::<Value>(&got.stdout).unwrap()["data"]["id"],
+        serde_json::from_str::<Value>(&output.stdout).unwrap()["data"]["id"],
         json!(thanks),
-        "{got:?}"
+        "{output:?}"
     );
     let late = world.run(&["msg", "wait", "shop", "-L", "never", "--timeout", "50ms"]);
     assert_eq!(late.exit_code, 124, "{late:?}");

@@ -13,7 +13,7 @@ fn l1_claims_on_tasks_bind_in_both_directions() {
     for name in ["zoe", "bob"] {
         world.run_ok(&["agent", "add", name, "--runtime", "outside"]);
     }
-    let held = world.run_json(&[
+    let claim = world.run_json(&[
         "claim",
         "acquire",
         "bead://shop/T1",
@@ -48,9 +48,9 @@ fn l1_claims_on_tasks_bind_in_both_directions() {
     world.run_ok(&[
         "claim",
         "release",
-        held["claim"].as_str().unwrap(),
+        claim["claim"].as_str().unwrap(),
         "--token",
-        &held["token"].to_string(),
+        &claim["token"].to_string(),
     ]);
     assert!(
         wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])["status"]

@@ -333,9 +333,11 @@ fn a_read_only_data_directory_gives_an_error_with_a_hint() {
     }
     let output = world.run(&["doctor"]);
     assert_eq!(output.exit_code, 1, "{output:?}");
-    let said = ["read-only", "may not be written", "cannot write to"];
+    let phrases = ["read-only", "may not be written", "cannot write to"];
     assert!(
-        said.iter().any(|said| output.stdout.contains(said)),
+        phrases
+            .iter()
+            .any(|phrases| output.stdout.contains(phrases)),
         "{output:?}"
     );
     seal(false);

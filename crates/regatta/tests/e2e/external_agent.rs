@@ -266,7 +266,7 @@ fn a_conflict_becomes_a_fixup_that_lands() {
     );
     edit(&second);
     world.run_json(&attempt_arguments("finish", &second, &token_of(&second)));
-    let done = world.run(&[
+    let output = world.run(&[
         "msg",
         "wait",
         "shop",
@@ -277,7 +277,7 @@ fn a_conflict_becomes_a_fixup_that_lands() {
         "--timeout",
         "60s",
     ]);
-    assert_eq!(done.exit_code, 0, "{done:?}");
+    assert_eq!(output.exit_code, 0, "{output:?}");
     assert!(world.read_file("a.txt").contains("\nFIVE\n"));
     // Q6: the side that did not land is kept in the vault.
     let vault = world.data_dir.join("vaults/shop.git");
@@ -286,6 +286,6 @@ fn a_conflict_becomes_a_fixup_that_lands() {
     } else {
         world.data_dir.join("vaults/shop")
     };
-    let kept = world.git_in(&vault, &["for-each-ref", "--format=%(refname)"]);
-    assert!(kept.lines().count() >= 2, "both attempts are kept: {kept}");
+    let refs = world.git_in(&vault, &["for-each-ref", "--format=%(refname)"]);
+    assert!(refs.lines().count() >= 2, "both attempts are kept: {refs}");
 }

@@ -82,12 +82,12 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
         "[landing]\npush = \"origin\"\nafter = [\"echo $REGATTA_TASK >> {}\"]\n",
         after.display()
     );
-    let kept: String = settings
+    let content: String = settings
         .lines()
         .take_while(|setting| !setting.starts_with("[landing]"))
         .map(|setting| format!("{setting}\n"))
         .collect();
-    world.write_file("regatta.toml", &(kept + &landing));
+    world.write_file("regatta.toml", &(content + &landing));
     world.run_ok(&["init", "--yes"]);
     world.commit_all("Use regatta");
     world.run_ok(&[

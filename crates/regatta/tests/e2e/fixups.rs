@@ -35,12 +35,12 @@ pub(crate) fn world_with_check(landing: &str) -> World {
         .unwrap()
         .to_owned();
     let settings = settings.replace(&commands, "commands = [\"sh check.sh\"]");
-    let kept: String = settings
+    let content: String = settings
         .lines()
         .take_while(|line| !line.starts_with("[landing]"))
         .map(|line| format!("{line}\n"))
         .collect();
-    world.write_file("regatta.toml", &format!("{kept}[landing]\n{landing}"));
+    world.write_file("regatta.toml", &format!("{content}[landing]\n{landing}"));
     world.run_ok(&["init", "--yes"]);
     world.commit_all("Check it so");
     world.run_ok(&["agent", "add", "zoe", "--runtime", "outside"]);

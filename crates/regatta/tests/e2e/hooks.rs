@@ -229,10 +229,10 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
             "itself do not fire it",
         ),
     ] {
-        let said = test(args);
+        let outcome = test(args);
         assert!(
-            said["fires"] == false && said["why"].as_str().unwrap().contains(why),
-            "{args:?}: {said}"
+            outcome["fires"] == false && outcome["why"].as_str().unwrap().contains(why),
+            "{args:?}: {outcome}"
         );
     }
     let shown = world.run_ok(&["hook", "list"]);
@@ -307,13 +307,13 @@ fn a_hook_holds_its_claim_while_its_command_runs() {
         (&json!(1), &json!(0), &json!(1))
     );
     assert_eq!(seen["waiting"][0]["cause"]["message"], "B2", "{seen}");
-    let said = world.run_json(&["hook", "test", &hook, "--text", "three"]);
+    let outcome = world.run_json(&["hook", "test", &hook, "--text", "three"]);
     assert!(
-        said["why"]
+        outcome["why"]
             .as_str()
             .unwrap()
             .contains("respond://shop-dev is held by hook/"),
-        "{said}"
+        "{outcome}"
     );
     std::fs::write(&gate, "").unwrap();
     let log = wait_for_firings(&world, &hook, 2);

@@ -12,12 +12,12 @@ use crate::world::{TEST_TIMEOUT, World, is_alive, kill_process, wait_until};
 fn world_with_landing(lines: &str) -> World {
     let world = World::with_project();
     let settings = world.read_file("regatta.toml");
-    let kept: String = settings
+    let content: String = settings
         .lines()
         .take_while(|setting| !setting.starts_with("[landing]"))
         .map(|setting| format!("{setting}\n"))
         .collect();
-    world.write_file("regatta.toml", &format!("{kept}[landing]\n{lines}"));
+    world.write_file("regatta.toml", &format!("{content}[landing]\n{lines}"));
     world.run_ok(&["init", "--yes"]);
     world.commit_all("Say how to land");
     world.run_ok(&[
@@ -102,14 +102,14 @@ fn q6_ownership_takes_one_side_and_keeps_the_other() {
         .unwrap_or_else(|| panic!("no task about the side that {task} dropped: {tasks:?}"))["id"]
         .as_str()
         .unwrap();
-    let said = world.run_json(&["show", id])["description"]
+    let description = world.run_json(&["show", id])["description"]
         .as_str()
         .unwrap()
         .to_owned();
-    let kept = said
+    let kept = description
         .split_whitespace()
-        .find(|said| said.len() == 40)
-        .unwrap_or_else(|| panic!("{said}"));
+        .find(|description| description.len() == 40)
+        .unwrap_or_else(|| panic!("{description}"));
     let vaults = world.data_dir.join("vaults");
     let vault = std::fs::read_dir(&vaults)
         .unwrap()

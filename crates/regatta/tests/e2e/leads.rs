@@ -381,13 +381,13 @@ fn edits_by_a_lead_land_as_a_task() {
             .git(&["ls-tree", "-r", "--name-only", "main"])
             .contains("src/by-lead.txt")
     );
-    let told = messages_with_label(&world, "mission:edited");
-    assert_eq!(told.len(), 1, "{told:?}");
+    let messages = messages_with_label(&world, "mission:edited");
+    assert_eq!(messages.len(), 1, "{messages:?}");
     assert!(
-        told[0]["text"]
+        messages[0]["text"]
             .as_str()
             .is_some_and(|text| text.contains("src/by-lead.txt")),
-        "{told:?}"
+        "{messages:?}"
     );
     let tasks = world.run_json(&["task", "list", "--all"]);
     let made = tasks.as_array().unwrap().iter().find(|task| {

@@ -149,14 +149,14 @@ fn an_older_client_can_register_poll_report_and_finish() {
 
     let place = std::path::Path::new(one["trigger"]["workspace"].as_str().unwrap()).to_owned();
     std::fs::write(place.join("0.txt"), "text\n").unwrap();
-    let done = json!({ "status": "completed", "output": "It is written." });
+    let body = json!({ "status": "completed", "output": "It is written." });
     let finished = legacy_request(
         &api,
         &token(&one),
         None,
         "POST",
         &path(&one, "finish"),
-        &done,
+        &body,
     );
     assert_eq!(finished.status, 200, "{}", finished.json());
     let failed = legacy_request(
@@ -319,7 +319,7 @@ fn a_poll_reports_mentions_ended_tasks_and_budgets() {
         let granted = poll("ann", "");
         assert_eq!(granted["trigger"]["type"], "task_assigned", "{granted}");
         let token = granted["trigger"]["token"].as_str().unwrap();
-        let done = legacy_request(
+        let reply = legacy_request(
             &api,
             token,
             None,
@@ -327,17 +327,21 @@ fn a_poll_reports_mentions_ended_tasks_and_budgets() {
             "/api/tasks/T1/finish",
             &json!({ "status": "failed" }),
         );
-        assert_eq!(done.status, 200, "{}", done.json());
+        assert_eq!(reply.status, 200, "{}", reply.json());
         waiting.join().unwrap()
     });
-    let told = &waits["trigger"];
+    let trigger = &waits["trigger"];
     assert_eq!(
-        (&told["type"], &told["count"], &told["tasks"][0]["id"]),
+        (
+            &trigger["type"],
+            &trigger["count"],
+            &trigger["tasks"][0]["id"]
+        ),
         (&json!("tasks_finished"), &json!(1), &json!("T1"))
     );
     assert_eq!(
-        told["tasks"][0]["failureReason"], "Unknown failure",
-        "{told}"
+        trigger["tasks"][0]["failureReason"], "Unknown failure",
+        "{trigger}"
     );
     assert_eq!(
         poll("ann", &since)["trigger"],
@@ -513,7 +517,7 @@ fn an_agent_that_closes_is_offline_until_it_registers_again() {
         world.run_ok(&["why", "T2"])
     );
     let token = one["token"].as_str().unwrap();
-    let done = legacy_request(
+    let reply = legacy_request(
         &api,
         token,
         None,
@@ -522,10 +526,10 @@ fn an_agent_that_closes_is_offline_until_it_registers_again() {
         &json!({ "status": "failed" }),
     );
     assert_eq!(
-        done.status,
+        reply.status,
         200,
         "its present work goes on: {}",
-        done.json()
+        reply.json()
     );
     assert_eq!(status(), "offline", "an agent without work stays offline");
     let again = register();
@@ -759,9 +763,9 @@ fn a_report_needs_no_workspace() {
             (&json!(task), &Value::Null)
         );
         let own = given["token"].as_str().unwrap();
-        let done = json!({ "status": "completed", "output": "It sorts." });
+        let body = json!({ "status": "completed", "output": "It sorts." });
         let path = format!("/api/tasks/{task}/finish");
-        let finished = legacy_request(&api, own, None, "POST", &path, &done);
+        let finished = legacy_request(&api, own, None, "POST", &path, &body);
         assert_eq!(finished.status, 200, "{}", finished.json());
         assert_eq!(
             world.run_json(&["show", task])["status"],
@@ -769,7 +773,7 @@ fn a_report_needs_no_workspace() {
             "the report is completed at once"
         );
         assert_eq!(
-            legacy_request(&api, own, None, "POST", &path, &done).status,
+            legacy_request(&api, own, None, "POST", &path, &body).status,
             401,
             "the token ends with the attempt"
         );

@@ -247,15 +247,15 @@ fn q1_commits_of_an_agent_are_squashed_if_one_of_them_fails_alone() {
 
 fn assert_landing_survives_crashes(settings: &str) {
     let world = world_with_outside_agent();
-    let kept = world.read_file("regatta.toml");
-    let kept: String = kept
+    let content = world.read_file("regatta.toml");
+    let content: String = content
         .lines()
         .take_while(|line| !line.starts_with("[landing]"))
         .map(|line| format!("{line}\n"))
         .collect();
     world.write_file(
         "regatta.toml",
-        &format!("{kept}[landing]\nstyle = \"rebase\"\n{settings}"),
+        &format!("{content}[landing]\nstyle = \"rebase\"\n{settings}"),
     );
     world.write_file("test.sh", "#!/bin/sh\n! grep -qs broken three.txt\n");
     world.run_ok(&["init", "--yes"]);
@@ -307,15 +307,15 @@ fn assert_landing_survives_crashes(settings: &str) {
 #[test]
 fn q14_only_the_tip_of_a_batch_claims_a_validation() {
     let world = world_with_outside_agent();
-    let kept = world.read_file("regatta.toml");
-    let kept: String = kept
+    let content = world.read_file("regatta.toml");
+    let content: String = content
         .lines()
         .take_while(|line| !line.starts_with("[landing]"))
         .map(|line| format!("{line}\n"))
         .collect();
     world.write_file(
         "regatta.toml",
-        &format!("{kept}[landing]\nverify = \"tip\"\nbatch = 2\nslots = 1\n"),
+        &format!("{content}[landing]\nverify = \"tip\"\nbatch = 2\nslots = 1\n"),
     );
     world.run_ok(&["init", "--yes"]);
     world.commit_all("Validate batches");

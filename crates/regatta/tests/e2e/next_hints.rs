@@ -160,10 +160,11 @@ fn every_next_line_works_as_it_is_printed() {
         );
     }
     // Only blockers that are still open are suggested.
-    let held = suggested_commands(&world, &["why", "T5"]);
+    let commands = suggested_commands(&world, &["why", "T5"]);
     assert!(
-        held.contains(&"regatta why T1".to_owned()) && !held.contains(&"regatta why T3".to_owned()),
-        "{held:?}"
+        commands.contains(&"regatta why T1".to_owned())
+            && !commands.contains(&"regatta why T3".to_owned()),
+        "{commands:?}"
     );
     let text = world.run_ok(&["status"]);
     assert!(

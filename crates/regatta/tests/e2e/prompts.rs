@@ -129,14 +129,14 @@ fn the_prompt_of_a_worker_has_one_way_to_end() {
 fn the_prompt_of_a_lead_has_its_workers_and_tools() {
     let world = world_with_agents();
     let settings = world.read_file("regatta.toml");
-    let kept: String = settings
+    let content: String = settings
         .lines()
         .take_while(|line| !line.starts_with("[leads]"))
         .map(|line| format!("{line}\n"))
         .collect();
     world.write_file(
         "regatta.toml",
-        &format!("{kept}[leads]\nagent = \"boss\"\nworkers = [\"plain\"]\nmax_workers = 2\n"),
+        &format!("{content}[leads]\nagent = \"boss\"\nworkers = [\"plain\"]\nmax_workers = 2\n"),
     );
     world.commit_all("Let boss lead");
     world.run_ok(&["mission", "start", "Limit all requests"]);

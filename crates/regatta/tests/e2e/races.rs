@@ -54,12 +54,12 @@ fn assert_one_winner(world: &World, uri: &str) {
         .iter()
         .filter(|command_output| command_output.exit_code == 0)
         .count();
-    let held: Vec<&CommandOutput> = output
+    let winners: Vec<&CommandOutput> = output
         .iter()
         .filter(|command_output| command_output.exit_code == 5)
         .collect();
-    assert_eq!((won, held.len()), (1, 19), "L1: {output:?}");
-    for command_output in held {
+    assert_eq!((won, winners.len()), (1, 19), "L1: {output:?}");
+    for command_output in winners {
         let error: Value = serde_json::from_str(&command_output.stderr).unwrap();
         assert_eq!(error["error"]["code"], "claim_held", "{command_output:?}");
     }

@@ -16,14 +16,14 @@ impl SharedRemote {
         let world = World::with_project();
         let (remote, colleague) = (world.root.join("remote.git"), world.root.join("colleague"));
         let settings = world.read_file("regatta.toml");
-        let kept: String = settings
+        let content: String = settings
             .lines()
             .take_while(|setting| !setting.starts_with("[landing]"))
             .map(|setting| format!("{setting}\n"))
             .collect();
         world.write_file(
             "regatta.toml",
-            &format!("{kept}[landing]\npush = \"origin\"\n"),
+            &format!("{content}[landing]\npush = \"origin\"\n"),
         );
         world.run_ok(&["init", "--yes"]);
         world.commit_all("Push what lands");
@@ -205,11 +205,11 @@ fn q6_a_conflict_with_the_remote_holds_the_queue_and_names_the_fix() {
         "{}",
         world.run_ok(&["queue"])
     );
-    let said = hold_reason().unwrap();
-    let join = said.rsplit(' ').next().unwrap().to_owned();
+    let reason = hold_reason().unwrap();
+    let join = reason.rsplit(' ').next().unwrap().to_owned();
     assert!(
-        said.contains("clash.txt") && said.contains("git pull --rebase origin main"),
-        "{said}"
+        reason.contains("clash.txt") && reason.contains("git pull --rebase origin main"),
+        "{reason}"
     );
     assert!(world.run_ok(&["status"]).contains("is held by regatta"));
     assert!(

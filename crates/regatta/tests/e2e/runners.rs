@@ -681,9 +681,9 @@ fn a_fixup_runs_at_a_runner_and_lands() {
     world.write_file("a.txt", "theirs\n");
     world.commit_all("Ann was first");
     std::fs::write(&gate, "").unwrap();
-    let done = wait_until(TEST_TIMEOUT, || have_landed(&world, &["Change one line"]));
+    let landed = wait_until(TEST_TIMEOUT, || have_landed(&world, &["Change one line"]));
     assert!(
-        done,
+        landed,
         "{}\n{}",
         world.run_ok(&["why", "T1"]),
         world.run_ok(&["status"])
@@ -737,8 +737,8 @@ fn a_fixup_runs_at_a_runner_and_lands() {
         (&"idle".into(), &Value::Null)
     );
     // Draining is logged once, however long it takes.
-    let said = world.run_json(&["audit", "--verb", "runner.drain"]);
-    assert_eq!(said.as_array().map(Vec::len), Some(1), "{said}");
+    let entries = world.run_json(&["audit", "--verb", "runner.drain"]);
+    assert_eq!(entries.as_array().map(Vec::len), Some(1), "{entries}");
 }
 
 /// A setup fault at a runner does not count as a failure. A person is notified once, with the fix.

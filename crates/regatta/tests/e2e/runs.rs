@@ -581,9 +581,9 @@ fn a_dirty_checkout_needs_a_person_and_loses_nothing() {
         "both changes are there: {text}"
     );
     // The untracked file blocks the other task and is not changed.
-    let held = world.run(&["land", "T2", "--wait", "--timeout", "60s"]);
-    assert_eq!(held.exit_code, 3, "{held:?}");
-    assert!(held.stdout.contains("mine.txt"), "{held:?}");
+    let output = world.run(&["land", "T2", "--wait", "--timeout", "60s"]);
+    assert_eq!(output.exit_code, 3, "{output:?}");
+    assert!(output.stdout.contains("mine.txt"), "{output:?}");
     assert_eq!(world.read_file("mine.txt"), "untracked and mine\n");
     std::fs::rename(world.repo.join("mine.txt"), world.root.join("mine.txt")).unwrap();
     assert_eq!(
@@ -639,10 +639,10 @@ fn only_edits_in_the_same_files_delay_a_landing() {
             .count()
     };
     for _ in 0..4 {
-        let held = tries("landing.held");
+        let held_count = tries("landing.held");
         world.run_ok(&["land", &id]);
         assert!(
-            wait_until(TEST_TIMEOUT, || tries("landing.held") > held),
+            wait_until(TEST_TIMEOUT, || tries("landing.held") > held_count),
             "{}",
             world.run_ok(&["why", &id])
         );

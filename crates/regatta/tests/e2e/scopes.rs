@@ -499,11 +499,11 @@ fn a_leads_token_reaches_only_the_tasks_of_its_project() {
     );
     let say = |verb: &str, input: Value| call_with_token(&api, bearer_of(&mine), verb, &input);
     assert_eq!(say("task.list", json!({})).status, 200);
-    let told = say(
+    let answer = say(
         "tell",
         json!({ "id": other["task"]["id"], "text": "Mind the tests." }),
     );
-    assert_eq!(told.status, 200, "{}", told.json());
+    assert_eq!(answer.status, 200, "{}", answer.json());
     let added = say(
         "task.add",
         json!({ "subject": "Next", "issue_type": "docs", "assign": "bob" }),

@@ -487,11 +487,11 @@ fn claims_are_granted_held_renewed_and_released() {
         "--shared",
     ]);
     world.run_refused(&["claim", "acquire", "port://shop/8080", "--as", "c"], 5);
-    let held = world.run_json(&["claim", "list"]);
-    assert_eq!(held["held"].as_array().unwrap().len(), 3);
+    let claims = world.run_json(&["claim", "list"]);
+    assert_eq!(claims["held"].as_array().unwrap().len(), 3);
     assert!(
-        held["held"][0].get("token").is_none(),
-        "the list must not show tokens: {held}"
+        claims["held"][0].get("token").is_none(),
+        "the list must not show tokens: {claims}"
     );
     assert_eq!(world.run_ok(&["claim", "list"]).lines().count(), 3);
 }

@@ -254,9 +254,9 @@ fn two_opencode_members_need_a_store_per_lane() {
     world.commit_all("One store for a team");
     world.run_ok(&["init", "--yes"]);
     let refused = world.run_refused(&["team", "create"], 2);
-    let said = refused["message"].as_str().unwrap();
+    let message = refused["message"].as_str().unwrap();
     assert!(
-        said.contains("at most one opencode member, not 2: tom, bob"),
+        message.contains("at most one opencode member, not 2: tom, bob"),
         "{refused}"
     );
     assert!(

@@ -140,21 +140,21 @@ fn assert_same_summary(world: &World) -> Value {
         listed,
         "T6: the page differs"
     );
-    let said = listed["said"].as_str().unwrap();
+    let text = listed["said"].as_str().unwrap();
     let output = world.run_ok(&["team", "list"]);
     assert!(
-        output.contains(said),
+        output.contains(text),
         "T6: the printed list differs: {output}"
     );
     let output = world.run_ok(&["team", "show", "harbour"]);
     assert!(
-        output.contains(said),
+        output.contains(text),
         "T6: the printed detail differs: {output}"
     );
     for member in listed["members"].as_array().unwrap() {
-        let said = member["said"].as_str().unwrap();
+        let text = member["said"].as_str().unwrap();
         assert!(
-            output.contains(said),
+            output.contains(text),
             "T6: the printed detail of {member} differs: {output}"
         );
     }
@@ -171,7 +171,7 @@ fn assert_same_summary(world: &World) -> Value {
             .unwrap_or_else(|| panic!("T6: the bus has no message"));
         assert_eq!(
             last["text"],
-            format!("team harbour: {said}"),
+            format!("team harbour: {text}"),
             "T6: the bus differs"
         );
     }

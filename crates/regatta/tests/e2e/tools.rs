@@ -405,8 +405,8 @@ fn work_with_an_open_question_waits_for_a_person() {
             "x\n",
         )
         .unwrap();
-        let done = call_tool(&client, "finish", json!({ "detail": "done" })).await;
-        assert_eq!(done.is_error, Some(false), "{}", result_text(&done));
+        let answer = call_tool(&client, "finish", json!({ "detail": "done" })).await;
+        assert_eq!(answer.is_error, Some(false), "{}", result_text(&answer));
     });
     let is_waiting = || world.run_json(&["show", "T1"])["waits"][0]["kind"] == "question";
     assert!(

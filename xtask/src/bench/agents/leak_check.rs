@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let shims = fixture.running_shims()?.len();
     let resident = daemon.resident_kb()? / 1_000;
     fixture.stop_daemon(daemon)?;
-    let kept = fixture.store()?.load()?;
+    let stored = fixture.store()?.load()?;
     let processes = processes_with(&fixture.root.to_string_lossy()).len();
     report.add_line(format!(
         "  daemon: {resident} MB resident at the end; {warm} workspaces kept warm"
@@ -71,9 +71,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         ("workspaces", workspaces),
         ("checks", checks),
         ("notes of workspaces", notes),
-        ("claims", kept.board.claims.len() + kept.board.waits.len()),
-        ("attempts", kept.board.attempts.len()),
-        ("effects", kept.outbox.len()),
+        (
+            "claims",
+            stored.board.claims.len() + stored.board.waits.len(),
+        ),
+        ("attempts", stored.board.attempts.len()),
+        ("effects", stored.outbox.len()),
         ("shims", shims),
         ("processes after down", processes),
     ] {

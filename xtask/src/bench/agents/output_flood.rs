@@ -145,8 +145,8 @@ fn measure_claims(fixture: &BenchFixture, max: usize, done: &AtomicBool) -> anyh
             &input,
         )?;
         times.add(began.elapsed());
-        let held = &answer["data"];
-        let back = json!({ "claim": held["claim"], "token": held["token"] });
+        let claim = &answer["data"];
+        let back = json!({ "claim": claim["claim"], "token": claim["token"] });
         fixture.call_verb(&mut line, "claim.release", &format!("r-{max}-{nth}"), &back)?;
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -481,11 +481,12 @@ fn a_landing_that_fails_is_reported_fixed_and_tried_again() {
         "{:?}",
         now.landing_end
     );
-    let told = notes(now);
+    let tones = notes(now);
     assert!(
-        told.iter()
-            .any(|told| told.0 == NoteTone::Trouble && told.1.contains("a test fails")),
-        "{told:?}"
+        tones
+            .iter()
+            .any(|tones| tones.0 == NoteTone::Trouble && tones.1.contains("a test fails")),
+        "{tones:?}"
     );
     assert_eq!(
         (now.queued_count(), world.status(TaskId(1))),

@@ -81,10 +81,10 @@ fn d9_an_unknown_field_with_the_name_of_a_stored_field_is_refused() {
     ];
     let extra = |name: &str| UnknownFields::from([(name.to_owned(), ExtraValue::U64(7))]);
     let refused = |world: &mut World, ask: TeamCommand, field: &str| {
-        let said = format!("{:?}", world.ask_refused("ann", team_command(ask)));
+        let refusal = format!("{:?}", world.ask_refused("ann", team_command(ask)));
         assert!(
-            said.contains(&format!("{field} cannot be set")),
-            "{field}: {said}"
+            refusal.contains(&format!("{field} cannot be set")),
+            "{field}: {refusal}"
         );
     };
     let mut world = World::with_agents(&[]);

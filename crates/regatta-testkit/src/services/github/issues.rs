@@ -32,14 +32,14 @@ pub(crate) fn answer_issue(
                 .ok_or_else(not_found)?
                 .1
                 .clone();
-            let done = answer_reactions(turn, method, rest, of)?;
+            let answered = answer_reactions(turn, method, rest, of)?;
             turn.repo(repo)?
                 .comment_mut(id)
                 .ok_or_else(not_found)?
                 .1
                 .reactions
                 .clone_from(&of.reactions);
-            Ok(done)
+            Ok(answered)
         }
         ("POST", []) => create_issue(turn, repo),
         (_, [number]) => answer_one_issue(turn, repo, method, parse_number(number)?),
@@ -81,14 +81,14 @@ pub(crate) fn answer_issue(
                 .ok_or_else(not_found)?
                 .body
                 .clone();
-            let done = answer_reactions(turn, method, rest, of)?;
+            let answered = answer_reactions(turn, method, rest, of)?;
             let issue = turn
                 .repo(repo)?
                 .issues
                 .get_mut(&number)
                 .ok_or_else(not_found)?;
             issue.body.reactions.clone_from(&of.reactions);
-            Ok(done)
+            Ok(answered)
         }
         _ => Err(not_found()),
     }

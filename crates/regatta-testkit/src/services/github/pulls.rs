@@ -27,13 +27,13 @@ pub(crate) fn answer_pulls(
                 .ok_or_else(not_found)?
                 .comment
                 .clone();
-            let done = issues::answer_reactions(turn, method, rest, &mut of)?;
+            let answered = issues::answer_reactions(turn, method, rest, &mut of)?;
             turn.repo(repo)?
                 .review_comment_mut(id)
                 .ok_or_else(not_found)?
                 .comment
                 .reactions = of.reactions;
-            Ok(done)
+            Ok(answered)
         }
         (_, [number]) => answer_one_pull(turn, repo, method, parse_number(number)?),
         ("GET", [number, "comments"]) => {

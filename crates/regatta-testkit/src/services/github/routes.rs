@@ -323,7 +323,7 @@ pub(crate) async fn handle_request(
             return error_answer(ledger, &by, &name, slip);
         }
         let mut turn = GitHubRequest { github: world, records: ledger, caller, request: &asked, input: &input };
-        let done = match (asked.method.as_str(), &parts[..]) {
+        let result = match (asked.method.as_str(), &parts[..]) {
             _ if known.is_none() => Err(GitHubError { violation: Some(ViolationKind::Unknown), ..not_found() }),
             (_, ["app" | "installation" | "rate_limit", ..]) | ("GET", ["repos", _, _, "installation"]) => {
                 answer_apps(&mut turn, &parts)
@@ -339,7 +339,7 @@ pub(crate) async fn handle_request(
             }
             _ => Err(not_found()),
         };
-        match done {
+        match result {
             Ok(answer) => {
                 let left = MAX_REQUESTS_PER_HOUR.saturating_sub(requests_used(ledger, &by));
                 answer

@@ -488,11 +488,11 @@ mod tests {
 
     #[test]
     fn an_answer_has_exactly_the_selected_fields() {
-        let of = json!({"__typename": "A", "id": "1", "plan": [{"x": 1}], "b": {"__typename": "B", "c": null}});
+        let object = json!({"__typename": "A", "id": "1", "plan": [{"x": 1}], "b": {"__typename": "B", "c": null}});
         let text = "query q { a(id: \"1\") { ...F plan other: id b { ... on B { c } ... on C { d \
             } } } } fragment F on A { id }";
         assert_eq!(
-            select_from(text, &of).unwrap(),
+            select_from(text, &object).unwrap(),
             json!({"id": "1", "plan": [{"x": 1}], "other": "1", "b": {"c": null}})
         );
         for (text, words) in [
@@ -507,7 +507,7 @@ mod tests {
             ("subscription { a { id } }", "Unexpected Name"),
         ] {
             assert!(
-                select_from(text, &of).unwrap_err().contains(words),
+                select_from(text, &object).unwrap_err().contains(words),
                 "{text}"
             );
         }

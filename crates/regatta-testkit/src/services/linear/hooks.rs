@@ -318,15 +318,15 @@ impl LinearState {
             user,
             created: ledger.elapsed(),
         };
-        let of = self.session_mut(session).expect("there is such a session");
-        of.status = if signal == Some("stop") {
+        let session_state = self.session_mut(session).expect("there is such a session");
+        session_state.status = if signal == Some("stop") {
             "stopping"
         } else {
             "active"
         }
         .into();
-        of.stale_at = Some(Instant::now() + scale.scale_deadline(STALE_TIMEOUT));
-        of.activities.push(activity.clone());
+        session_state.stale_at = Some(Instant::now() + scale.scale_deadline(STALE_TIMEOUT));
+        session_state.activities.push(activity.clone());
         self.queue_webhook(ledger, session, "prompted", Some(&activity));
     }
 }

@@ -467,13 +467,13 @@ impl LinearRequest<'_> {
                 "this id belongs to another session's activity",
             ));
         }
-        let of = self
+        let session_state = self
             .linear
             .session_mut(&session)
             .ok_or_else(|| not_found("AgentSession"))?;
         if known.is_none() {
             let signal_metadata = input["signalMetadata"].clone();
-            of.activities.push(SessionActivity {
+            session_state.activities.push(SessionActivity {
                 id: id.clone(),
                 kind: kind.clone(),
                 content: content.clone(),
@@ -484,17 +484,18 @@ impl LinearRequest<'_> {
                 created: now,
             });
             let working = matches!(kind.as_str(), "thought" | "action");
-            of.status = match kind.as_str() {
+            session_state.status = match kind.as_str() {
                 "elicitation" => "awaitingInput",
                 "response" => "complete",
                 "error" => "error",
                 _ => "active",
             }
             .into();
-            (of.first_activity_due, of.stale_at) = (None, working.then(|| Instant::now() + stale));
+            (session_state.first_activity_due, session_state.stale_at) =
+                (None, working.then(|| Instant::now() + stale));
         }
-        let of = of.clone();
-        let activity = of
+        let current_session = session_state.clone();
+        let activity = current_session
             .activities
             .iter()
             .find(|session_activity| session_activity.id == id)
@@ -507,7 +508,7 @@ impl LinearRequest<'_> {
     }
 
     fn update_session(&mut self, id: &str, input: &Value) -> LinearResult {
-        let mut of = self.own_session(id)?;
+        let mut session_state = self.own_session(id)?;
         if let Some(plan) = input.get("plan").filter(|input| !input.is_null()) {
             let statuses = ["pending", "inProgress", "completed", "canceled"];
             let good = |value: &Value| {
@@ -520,7 +521,7 @@ impl LinearRequest<'_> {
                     format!("plan: {plan}"),
                 ));
             }
-            of.plan = plan.clone();
+            session_state.plan = plan.clone();
         }
         let urls = |field: &str| -> Result<Option<Vec<(String, String)>>, LinearError> {
             let Some(list) = input.get(field).filter(|input| !input.is_null()) else {
@@ -539,18 +540,20 @@ impl LinearRequest<'_> {
                 .ok_or_else(|| invalid_input(ViolationKind::BadField, format!("{field}: {list}")))
         };
         if let Some(all) = urls("externalUrls")? {
-            of.external_urls = all;
+            session_state.external_urls = all;
         } else {
             for added in urls("addedExternalUrls")?.unwrap_or_default() {
-                of.external_urls
+                session_state
+                    .external_urls
                     .retain(|external_url| external_url.1 != added.1);
-                of.external_urls.push(added);
+                session_state.external_urls.push(added);
             }
             let removed = input["removedExternalUrls"]
                 .as_array()
                 .cloned()
                 .unwrap_or_default();
-            of.external_urls
+            session_state
+                .external_urls
                 .retain(|external_url| !removed.iter().any(|url| *url == external_url.1));
         }
         if let Some(summary) = input["summary"].as_str() {
@@ -561,16 +564,16 @@ impl LinearRequest<'_> {
                     "summary has 1 to 255 characters on one line",
                 ));
             }
-            of.summary = Some(summary.to_owned());
+            session_state.summary = Some(summary.to_owned());
         }
-        if !of.external_urls.is_empty() {
-            of.first_activity_due = None;
+        if !session_state.external_urls.is_empty() {
+            session_state.first_activity_due = None;
         }
         if let Some(place) = self.linear.session_mut(id) {
-            *place = of.clone();
+            *place = session_state.clone();
         }
         let sync = self.records.next();
-        let shown = json::session(self.linear, &of);
+        let shown = json::session(self.linear, &session_state);
         Ok(
             json!({"__typename": "AgentSessionPayload", "agentSession": shown, "lastSyncId": sync, "success": true}),
         )
@@ -601,9 +604,9 @@ impl LinearRequest<'_> {
         let id = self
             .linear
             .start_session(self.records, &app, Some(issue), comment, None);
-        let of = self.own_session(&id)?;
+        let session_state = self.own_session(&id)?;
         let sync = self.records.next();
-        let shown = json::session(self.linear, &of);
+        let shown = json::session(self.linear, &session_state);
         Ok(
             json!({"__typename": "AgentSessionPayload", "agentSession": shown, "lastSyncId": sync, "success": true}),
         )

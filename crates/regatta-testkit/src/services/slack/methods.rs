@@ -200,7 +200,7 @@ pub(crate) async fn handle_request(
                 app: at,
                 arguments: &arguments,
             };
-            let done = match method.as_str() {
+            let result = match method.as_str() {
                 "apps.connections.open" => turn.open(&address.to_string()),
                 "auth.test" => turn.auth_test(),
                 "chat.postMessage" => turn.post(false),
@@ -217,7 +217,7 @@ pub(crate) async fn handle_request(
                 "chat.appendStream" => turn.append_stream(false),
                 _ => turn.append_stream(true),
             };
-            match done {
+            match result {
                 Ok(mut body) => {
                     body["ok"] = json!(true);
                     ServiceAnswer::ok(body)

@@ -252,11 +252,12 @@ impl SlackAppState {
 
     /// Returns when this socket has to be checked again.
     fn next_wakeup(&self, connection: u64, timeout: Duration) -> Option<Instant> {
-        let of = |slack_envelope: &super::state::SlackEnvelope| match slack_envelope.state {
+        let deadline_of = |slack_envelope: &super::state::SlackEnvelope| match slack_envelope.state
+        {
             EnvelopeState::Sent {
-                connection: of,
+                connection: deadline_of,
                 sent_at: at,
-            } if of == connection => Some(at + timeout),
+            } if deadline_of == connection => Some(at + timeout),
             EnvelopeState::Waiting => slack_envelope
                 .not_before
                 .filter(|instant| *instant > Instant::now()),
@@ -264,7 +265,7 @@ impl SlackAppState {
         };
         self.envelopes[self.settled_count..]
             .iter()
-            .filter_map(of)
+            .filter_map(deadline_of)
             .min()
     }
 
@@ -294,10 +295,10 @@ impl SlackAppState {
         }
     }
 
-    fn on_acknowledged(&mut self, connection: u64, said: &str, ledger: &mut CallRecords) {
+    fn on_acknowledged(&mut self, connection: u64, text: &str, ledger: &mut CallRecords) {
         let name = self.app.name.clone();
-        let said: Value = serde_json::from_str(said).unwrap_or_default();
-        let id = said["envelope_id"].as_str().unwrap_or_default();
+        let acknowledgement: Value = serde_json::from_str(text).unwrap_or_default();
+        let id = acknowledgement["envelope_id"].as_str().unwrap_or_default();
         if self.envelopes.iter().any(|slack_envelope| {
             slack_envelope
                 .older_ids
@@ -317,7 +318,7 @@ impl SlackAppState {
             ledger.add_violation(
                 &name,
                 ViolationKind::Unknown,
-                format!("an acknowledgement without an envelope: {said}"),
+                format!("an acknowledgement without an envelope: {acknowledgement}"),
             );
             return;
         };

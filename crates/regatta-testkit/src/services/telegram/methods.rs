@@ -533,8 +533,8 @@ impl TelegramRequest<'_> {
             .text("callback_query_id")
             .unwrap_or_default()
             .to_owned();
-        let said = self.arguments.text("text").unwrap_or_default().to_owned();
-        if said.chars().count() > 200 {
+        let text = self.arguments.text("text").unwrap_or_default().to_owned();
+        if text.chars().count() > 200 {
             return Err(violation_error(ViolationKind::TooLong, "MESSAGE_TOO_LONG"));
         }
         let name = self.bot_name();
@@ -546,7 +546,7 @@ impl TelegramRequest<'_> {
         let found = found.ok_or_else(|| {
             bad_request("query is too old and response timeout expired or query ID is invalid")
         })?;
-        found.answered = Some(said);
+        found.answered = Some(text);
         Ok(json!(true))
     }
 

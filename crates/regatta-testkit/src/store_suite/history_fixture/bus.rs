@@ -3,15 +3,15 @@
 use super::*;
 
 pub(super) fn add_claims(history: &mut HistoryBuilder) {
-    let held = history.acquire("ann", "file://docs/**", 0);
-    let Acquired::Granted { claim, token, .. } = held else {
+    let acquired = history.acquire("ann", "file://docs/**", 0);
+    let Acquired::Granted { claim, token, .. } = acquired else {
         panic!()
     };
     history.run_as_ann(Command::Renew { claim, token });
     history.acquire("bob", "file://docs/a.md", 5_000);
     history.run_as_daemon(Command::CancelWait { wait: WaitId(1) });
     history.acquire("bob", "file://docs/b.md", 5_000);
-    history.release(&held);
+    history.release(&acquired);
     history.acquire("ann", "port://8080", 0);
     history.acquire("bob", "port://8080", 3_600_000);
 }
